@@ -1,0 +1,41 @@
+"""What a guarantee rests on, said in full on every certificate."""
+
+from __future__ import annotations
+
+from privlearn.accountants.state import AccountState
+from privlearn.adjacency import Trust
+
+_EVERY = (
+    "This verifies the record; that the deployed code is the code that wrote it is not proved here.",
+    "The guarantee is the committed plan's total, or the cap where spends are ad hoc; what was "
+    "spent is stated beside it, ex post, and is not a guarantee.",
+    "The index of a user is fixed on arrival, and batches are closed by public counts.",
+    "Constants (clipping bounds, batch sizes, priors, steps) are public and were not tuned on "
+    "these data.",
+)
+_CENTRAL = ("The curator who runs the mechanisms sees the rows and is trusted.",)
+_JOINT = (
+    "One user is one round; a person with k rounds has group privacy (k·ε, k·μ, k²·ρ).",
+    "A user's record is the pair of own data and response function: how this user would answer "
+    "every offer.",
+    "Protected is what all other users receive, together with everything released (billboard "
+    "lemma); the user's own action is not protected from whoever sees it.",
+    "All rows were served from the billboard; logged rows are refused.",
+)
+
+
+def assumptions(state: AccountState) -> list[str]:
+    """The assumptions of this accountant's guarantee, in words."""
+    opened = state.opened
+    basis = "committed plan" if state.plan is not None else "cap (spends are ad hoc)"
+    lines = [f"Basis: {basis}.", *_EVERY]
+    lines += _JOINT if opened.trust is Trust.JOINT else _CENTRAL
+    if opened.side_information:
+        lines += [f"Declared public side information: {item}." for item in opened.side_information]
+    else:
+        lines.append("No quantity computed from data was declared public.")
+    lines.append(f"Noise: {opened.noise}.")
+    lines.append("No iterative solver's output was released; there is no solver tolerance to pay.")
+    if opened.simulated:
+        lines.append("SIMULATION: the noise is reproducible and protects nobody.")
+    return lines

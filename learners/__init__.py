@@ -1,0 +1,9 @@
+"""Learners are written against mechanism protocols and are handed their accountant."""
+
+if __name__ != "privlearn.learners":
+    raise ImportError("import privlearn.learners, not the folder: a second copy would not match")
+
+from privlearn.learners.assortment import NO_ITEM, best_assortments
+from privlearn.learners.one_pass_newton import OnePassNewtonMNL
+
+__all__ = ["NO_ITEM", "OnePassNewtonMNL", "best_assortments"]

@@ -1,0 +1,88 @@
+"""The best assortment of at most K items under a multinomial logit, exactly."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._validate import count
+from privlearn.domains import Array
+
+Items = NDArray[np.int64]
+
+NO_ITEM = -1
+"""Fills unused places of an assortment, and stands for "no purchase" as a choice."""
+
+_MOST_PASSES = 200
+
+
+def best_assortments(utilities: Array, revenues: Array, max_items: int) -> Items:
+    """Maximises Σ_{i∈S} r_i e^{z_i} / (1 + Σ_{i∈S} e^{z_i}) over |S| <= max_items, row by row.
+
+    Dinkelbach's method (1967): S(λ) takes the up to K largest positive e^{z_i}(r_i − λ), one
+    `argpartition` per pass; λ ← revenue of S(λ) increases to the optimum and stops there, exactly,
+    after finitely many passes, because there are finitely many sets.
+
+    Args:
+        utilities: z, shape (n, N), finite.
+        revenues: r, shape (n, N), any sign.
+        max_items: K, 1 <= K <= N.
+
+    Returns:
+        Item indices in ascending order, shape (n, K), filled up with `NO_ITEM` at the end.
+
+    Raises:
+        ValueError: K out of range, or shapes differ.
+    """
+    n_rows, n_items = utilities.shape
+    if count(max_items=max_items) > n_items:
+        raise ValueError(f"max_items = {max_items}: must be at most the {n_items} items")
+    if revenues.shape != utilities.shape:
+        raise ValueError(f"revenues of shape {revenues.shape} for utilities {utilities.shape}")
+    weights = np.exp(np.clip(utilities, -500.0, 500.0))
+    best = np.full((n_rows, max_items), NO_ITEM, dtype=np.int64)
+    active = np.arange(n_rows)
+    rate = np.zeros(n_rows)
+    for _ in range(_MOST_PASSES):
+        gains = weights * (revenues - rate[:, None])
+        top = _largest(gains, max_items)
+        kept = np.take_along_axis(gains, top, 1) > 0
+        chosen = np.take_along_axis(weights, top, 1) * kept
+        earned = (chosen * np.take_along_axis(revenues, top, 1)).sum(1)
+        value = earned / (1.0 + chosen.sum(1))
+        # At λ = 0 the value is >= 0 and the set is the first candidate; later, only gains count.
+        better = (value > rate) | (best[active] == NO_ITEM).all(1)
+        best[active[better]] = np.where(kept, top, NO_ITEM)[better]
+        going = value > rate
+        if not going.any():
+            return _sorted_items(best, n_items)
+        if not going.all():
+            active, weights, revenues = active[going], weights[going], revenues[going]
+        rate = value[going]
+    raise AssertionError("Dinkelbach's method must stop: every pass has a strictly better set")
+
+
+def _largest(values: Array, k: int) -> Items:
+    n_items = values.shape[1]
+    if k == n_items:
+        return np.broadcast_to(np.arange(n_items), values.shape).astype(np.int64)
+    return cast(Items, np.argpartition(values, n_items - k, axis=1)[:, n_items - k :])
+
+
+def _sorted_items(items: Items, n_items: int) -> Items:
+    ordered = np.sort(np.where(items == NO_ITEM, n_items, items), axis=1)
+    return np.where(ordered == n_items, NO_ITEM, ordered)
+
+
+def largest_utilities(utilities: Array, max_items: int) -> Items:
+    """The best assortments when all revenues are equal and positive: the K largest utilities.
+
+    Args:
+        utilities: shape (n, N).  max_items: K, at most N.
+
+    Returns:
+        Item indices in ascending order, shape (n, K).
+    """
+    return np.sort(_largest(utilities, max_items), axis=1)

@@ -1,0 +1,492 @@
+"""One-pass Newton for the multinomial logit: every user in exactly one public batch.
+
+Users come in public batches of growing size.  Within a batch everybody is served from the same
+public belief about θ; at its end the gradient sum and the Hessian sum over that batch alone are
+released, and the belief is updated (`privlearn.learners.kalman`).  As every user is in one batch,
+each batch may spend the whole budget: parallel composition over public batches.  Plain Gaussian
+sums, no exact minimiser, no order condition (compare objective perturbation).
+
+Privacy: per user one gradient (ℓ2 ball of radius ``gradient_clip``) and one Hessian (PSD, trace
+at most 1), replace-one; the guarantee is joint when users are served (`select`/`observe`, `play`)
+and central when choices are logged (`partial_fit`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Self, cast, final
+
+import numpy as np
+
+from privlearn._validate import count, finite, positive
+from privlearn.adjacency import Trust
+from privlearn.billboard import Billboard, Shown
+from privlearn.budgets import ZCDP, Currency
+from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.errors import DataError, HorizonError, ProvenanceError, UsersError
+from privlearn.learners.assortment import NO_ITEM, Items, best_assortments, largest_utilities
+from privlearn.learners.kalman import Belief, batch_ends, default_first_batch
+from privlearn.learners.mnl import (
+    Answer,
+    clip_items,
+    gradients,
+    hessian_factors,
+    utilities,
+)
+from privlearn.mechanisms import GaussianSum
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+_STATE_VERSION = 1
+
+
+class Arrival(NamedTuple):
+    """A user's own data on arrival; arrays of one user, or of a block with a leading axis."""
+
+    features: Array
+    """shape (N, d)."""
+    revenues: Array
+    """shape (N,); all equal if only sales count."""
+    ties: Array
+    """Public random keys that break ties, shape (N,)."""
+
+
+Respond = Callable[[Arrival, Items], Items]
+"""The users' side: block of own data and shown items (n, K) to chosen items (n,) or `NO_ITEM`."""
+
+
+@final
+class OnePassNewtonMNL:
+    """Private MNL assortment learner (and MNL estimator for logged choices).
+
+    Args:
+        n_items: N, items on offer to every user.
+        dim: d, features per item.
+        max_items: K, the most items that may be shown; 1 <= K <= N.
+        outside_option: whether users may choose nothing.
+        first_batch: users in the first batch; default `default_first_batch`.
+        growth: ratio of consecutive batch sizes, > 1.
+        gradient_clip: ℓ2 bound C on one user's gradient.
+        hessian_share: part of the budget that pays for the Hessian sums, in (0, 1).
+        prior_precision: precision of the prior belief about each coordinate of θ.
+        exploration: α of the bonus α·‖x‖_{P⁻¹}, centred over the user's items; 0 is greedy.
+        feature_scale: public constant that features are divided by before each item is clipped
+            into the unit ball.
+        random_state: seed of the public coins that break ties.
+
+    After `start`, ``theta_`` (d,) and ``precision_`` (d, d) are the public belief and ``clock_``
+    the next arrival index.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_items: int,
+        dim: int,
+        max_items: int = 1,
+        outside_option: bool = True,
+        first_batch: int | None = None,
+        growth: float = 1.5,
+        gradient_clip: float = 1.0,
+        hessian_share: float = 0.2,
+        prior_precision: float = 3.0,
+        exploration: float = 2.0,
+        feature_scale: float = 1.0,
+        random_state: int = 0,
+    ) -> None:
+        self.n_items, self.dim, self.max_items = n_items, dim, max_items
+        self.outside_option, self.first_batch, self.growth = outside_option, first_batch, growth
+        self.gradient_clip, self.hessian_share = gradient_clip, hessian_share
+        self.prior_precision, self.exploration = prior_precision, exploration
+        self.feature_scale, self.random_state = feature_scale, random_state
+
+    # Parameters, as scikit-learn expects them ----------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Constructor arguments by name."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Self:
+        """Changes constructor arguments; only before `start`.
+
+        Raises:
+            ValueError: unknown name.  RuntimeError: started.
+        """
+        if hasattr(self, "_accountant"):
+            raise RuntimeError("the learner has started: its parameters are public history")
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ValueError(f"{name}: not a parameter; known: {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+    def _check_params(self) -> None:
+        count(n_items=self.n_items)
+        count(dim=self.dim)
+        if count(max_items=self.max_items) > self.n_items:
+            raise ValueError(f"max_items = {self.max_items}: must be at most {self.n_items}")
+        if self.first_batch is not None:
+            count(first_batch=self.first_batch)
+        if finite(growth=self.growth) <= 1:
+            raise ValueError(f"growth = {self.growth!r}: must be > 1")
+        positive(gradient_clip=self.gradient_clip)
+        if not 0 < finite(hessian_share=self.hessian_share) < 1:
+            raise ValueError(f"hessian_share = {self.hessian_share!r}: must lie in (0, 1)")
+        positive(prior_precision=self.prior_precision)
+        if finite(exploration=self.exploration) < 0:
+            raise ValueError(f"exploration = {self.exploration!r}: must be >= 0")
+        positive(feature_scale=self.feature_scale)
+        count(random_state=self.random_state, at_least=0)
+
+    # Life ----------------------------------------------------------------------------------------
+
+    def start(self, accountant: Accountant[Any]) -> Self:
+        """Calibrates the noise to the accountant's cap and commits the plan of all batches.
+
+        Raises:
+            ValueError: a parameter is out of range.  BudgetError: the accountant has begun.
+        """
+        self._prepare(accountant)
+        accountant.commit(
+            Plan(label, mechanism.loss(), users)
+            for users in self._batches
+            for label, mechanism in (("gradient", self._gradient), ("hessian", self._hessian))
+        )
+        return self
+
+    def _prepare(self, accountant: Accountant[Any]) -> None:
+        self._check_params()
+        self._accountant = accountant
+        budget: Currency = accountant.budget
+        adjacency = accountant.adjacency
+        self._gradient = GaussianSum.calibrated(
+            Ball(self.gradient_clip, self.dim),
+            budget.share(1 - _exact(self.hessian_share)),
+            adjacency=adjacency,
+        )
+        self._hessian = GaussianSum.calibrated(
+            PSDTrace(1.0, self.dim), budget.share(_exact(self.hessian_share)), adjacency=adjacency
+        )
+        users = accountant.users
+        rho = float(ZCDP(budget.gaussian_mass() / 2).rho)
+        first = self.first_batch or default_first_batch(len(users), rho)
+        ends = [users.start + end for end in batch_ends(len(users), first, self.growth)]
+        starts = [users.start, *ends[:-1]]
+        self._batches = [range(a, b) for a, b in zip(starts, ends, strict=True)]
+        self._batch = 0
+        self._pending: list[Rows[Answer]] = []
+        self._asked: Shown[Arrival, Items] | None = None
+        self._board = Billboard(accountant, users)
+        self._coins = np.random.default_rng(self.random_state)
+        self.belief_ = Belief.prior(self.dim, self.prior_precision)
+        self.clock_ = users.start
+        self.private_messages_: list[tuple[int, str]] = []
+
+    @property
+    def theta_(self) -> Array:
+        """The public estimate of θ, shape (d,)."""
+        return self.belief_.mean
+
+    @property
+    def precision_(self) -> Array:
+        """The public precision of the estimate, shape (d, d)."""
+        return self.belief_.precision
+
+    @property
+    def billboard_(self) -> Billboard:
+        """Everything that was released, with the tokens that paid for it."""
+        return self._board
+
+    # Serving ---------------------------------------------------------------------------------------
+
+    def select(self, features: Array, revenues: Array | None = None) -> Items:
+        """Returns the items to show the next user; at most K indices, ascending.
+
+        Unusable data (NaN, wrong shape) make this user's record null: the user is shown the first
+        K items, the clock goes on, and only ``private_messages_`` says so.
+
+        Args:
+            features: the user's item features, shape (N, d).
+            revenues: shape (N,); default: all sales count alike.
+
+        Raises:
+            HorizonError: all users were served.  UsersError: the last user's answer is missing.
+        """
+        self._check_running()
+        if self._asked is not None:
+            raise UsersError(f"user {self.clock_ - 1} was shown items but has not answered")
+        user = range(self.clock_, self.clock_ + 1)
+        rows = self._seal_one(features, revenues, user)
+        self._asked = self._board.serve(rows, self._policy)
+        self.clock_ = user.stop
+        shown = self._asked.reveal()
+        if shown is None:
+            shown = self._default_items(1)[0]
+        return cast(Items, shown[shown != NO_ITEM])
+
+    def observe(self, choice: int | None) -> None:
+        """Takes the answer of the user who was shown items last; None is "no purchase".
+
+        A choice that was not on offer makes the record null.
+
+        Raises:
+            UsersError: nobody was shown items.
+        """
+        if self._asked is None:
+            raise UsersError("no user is waiting to answer: call select first")
+        answer = NO_ITEM if choice is None else choice
+
+        def respond(own: Arrival, shown: Items) -> Items:
+            return np.array([answer], dtype=np.int64)
+
+        asked, self._asked = self._asked, None
+        self._take(asked.deliver(lambda own, shown: self._answered(own, shown, respond)))
+
+    def play(self, features: Array, respond: Respond, revenues: Array | None = None) -> None:
+        """Serves many users at once; the same as `select` and `observe` one after the other.
+
+        Args:
+            features: shape (n, N, d), the next n users.
+            respond: the users' choice, row by row.
+            revenues: shape (n, N); default: all sales count alike.
+
+        Raises:
+            HorizonError: more users than are left.  ValueError: wrong shapes of the whole block.
+        """
+        self._check_running()
+        if self._asked is not None:
+            raise UsersError(f"user {self.clock_ - 1} was shown items but has not answered")
+        values = np.asarray(features, dtype=np.float64)
+        if values.ndim != 3 or values.shape[1:] != (self.n_items, self.dim):
+            raise ValueError(
+                f"features of shape {values.shape}: must be (n, {self.n_items}, {self.dim})"
+            )
+        if self.clock_ + len(values) > self._accountant.users.stop:
+            raise HorizonError(
+                f"{len(values)} users after {self.clock_}: the horizon is {self._accountant.users}"
+            )
+        earned = np.ones(values.shape[:2]) if revenues is None else np.asarray(revenues, float)
+        at = 0
+        while at < len(values):
+            stop = min(self._batches[self._batch].stop - self.clock_, len(values) - at) + at
+            users = range(self.clock_, self.clock_ + stop - at)
+            block = Arrival(values[at:stop], earned[at:stop], self._ties(stop - at))
+            shown = self._board.serve(Rows.seal(block, users=users), self._policy)
+            self.clock_ = users.stop
+            self._take(shown.deliver(lambda own, items: self._answered(own, items, respond)))
+            at = stop
+
+    def _seal_one(self, features: Any, revenues: Any, user: range) -> Rows[Arrival]:
+        ties = self._ties(1)
+        try:
+            values = np.asarray(features, dtype=np.float64)[None]
+            earned = (
+                np.ones((1, self.n_items)) if revenues is None else np.asarray(revenues, float)[None]
+            )
+            if values.shape == (1, self.n_items, self.dim) and earned.shape == (1, self.n_items):
+                return Rows.seal(Arrival(values, earned, ties), users=user)
+        except (TypeError, ValueError):
+            pass
+        self._tell(user.start, f"features and revenues must be ({self.n_items}, {self.dim}) and "
+                               f"({self.n_items},) numbers; your record does not count")
+        return Rows.null(user)
+
+    def _tell(self, user: int, message: str) -> None:
+        self.private_messages_.append((user, message))
+
+    def _ties(self, n: int) -> Array:
+        """Public coins, needed while the belief has not moved and all items look alike."""
+        if self._batch == 0:
+            return self._coins.random((n, self.n_items))
+        return np.zeros((n, self.n_items))
+
+    def _default_items(self, n: int) -> Items:
+        return np.broadcast_to(np.arange(self.max_items), (n, self.max_items))
+
+    def _policy(self, own: Arrival) -> Items:
+        """The optimistic assortment for each user, from the public belief and the own row."""
+        usable = _usable(own)
+        features = clip_items(np.where(usable[:, None, None], own.features, 0.0), self.feature_scale)
+        values = utilities(features, self.belief_.mean)
+        if self._batch == 0:
+            order = np.argsort(own.ties, axis=1)
+        else:
+            order = None
+            if self.exploration > 0:
+                bonus = self.exploration * self.belief_.spread(features)
+                values = values + bonus - bonus.mean(axis=1, keepdims=True)
+        revenues = np.where(usable[:, None], own.revenues, 1.0)
+        items = self._assortments(values, revenues, order)
+        return np.where(usable[:, None], items, self._default_items(len(items)))
+
+    def _assortments(self, values: Array, revenues: Array, order: Items | None) -> Items:
+        """The best sets, with ties broken by ``order`` (a permutation per row) if there is one."""
+        if order is not None:
+            values = np.take_along_axis(values, order, 1)
+            revenues = np.take_along_axis(revenues, order, 1)
+        alike = (revenues == revenues[:, :1]).all() and (revenues[:, 0] > 0).all()
+        items = (
+            largest_utilities(values, self.max_items)
+            if alike
+            else best_assortments(values, revenues, self.max_items)
+        )
+        if order is None:
+            return items
+        found = np.take_along_axis(order, np.maximum(items, 0), 1)
+        return np.where(items == NO_ITEM, NO_ITEM, found)
+
+    def _answered(self, own: Arrival, shown: Items, respond: Respond) -> Answer:
+        """The rows to learn from; a choice that was not shown makes its row NaN, hence null."""
+        choice = np.asarray(respond(own, shown))
+        offered = shown != NO_ITEM
+        features = clip_items(own.features, self.feature_scale)
+        features = np.take_along_axis(features, np.maximum(shown, 0)[..., None], axis=1)
+        features = np.where(offered[..., None], features, 0.0)
+        hits = (shown == choice[:, None]) & offered
+        bought = hits.any(axis=1)
+        valid = _usable(own) & (bought | ((choice == NO_ITEM) & self.outside_option))
+        features = np.where(valid[:, None, None], features, np.nan)
+        place = np.where(bought, hits.argmax(axis=1), NO_ITEM)
+        return Answer(features, offered.astype(np.float64), place)
+
+    # Learning ----------------------------------------------------------------------------------------
+
+    def partial_fit(self, features: Array, choices: Items) -> Self:
+        """Learns from logged choices, under a central accountant.
+
+        Each logged user saw all N items (``max_items`` is not used).
+
+        Args:
+            features: shape (n, N, d), the next n users.
+            choices: chosen item per user, shape (n,); `NO_ITEM` for no purchase.
+
+        Raises:
+            ProvenanceError: the accountant is joint.  HorizonError: more users than are left.
+            ValueError: wrong shapes of the whole block.
+        """
+        self._check_running()
+        if self._accountant.trust is Trust.JOINT:
+            raise ProvenanceError(
+                "logged choices depend on offers made outside the billboard: a joint guarantee "
+                "does not cover them; use a CentralAccountant"
+            )
+        values, places = np.asarray(features, dtype=np.float64), np.asarray(choices)
+        if values.ndim != 3 or values.shape[1:] != (self.n_items, self.dim):
+            raise ValueError(
+                f"features of shape {values.shape}: must be (n, {self.n_items}, {self.dim})"
+            )
+        if places.shape != (len(values),):
+            raise ValueError(f"choices of shape {places.shape}: must be ({len(values)},)")
+        if self.clock_ + len(values) > self._accountant.users.stop:
+            raise HorizonError(
+                f"{len(values)} users after {self.clock_}: the horizon is {self._accountant.users}"
+            )
+        rows = Rows.seal((values, places), users=range(self.clock_, self.clock_ + len(values)))
+        while self.clock_ < rows.users.stop:
+            stop = min(self._batches[self._batch].stop, rows.users.stop)
+            part = rows.slice(range(self.clock_, stop))
+            self.clock_ = stop
+            self._take(part.map_rows(self._logged))
+        return self
+
+    def _logged(self, block: tuple[Array, Items]) -> Answer:
+        features, choice = block
+        shown = np.broadcast_to(np.arange(self.n_items), features.shape[:2])
+        own = Arrival(features, np.ones(shown.shape), np.zeros(shown.shape))
+        return self._answered(own, shown, lambda own, shown: choice)
+
+    def _take(self, rows: Rows[Answer]) -> None:
+        """Adds rows to the open batch and, at its public end, releases and learns."""
+        self._pending.append(rows)
+        batch = self._batches[self._batch]
+        if self.clock_ < batch.stop:
+            return
+        answered = Rows.concat(self._pending)
+        self._pending = []
+        theta, outside = self.belief_.mean, self.outside_option
+        gradient = self._gradient.release(
+            answered.map_rows(lambda a: gradients(a, theta, outside=outside)),
+            self._accountant.issue(self._gradient.loss(), users=batch, label="gradient"),
+        )
+        hessian = self._hessian.release(
+            answered.map_rows(lambda a: hessian_factors(a, theta, outside=outside)),
+            self._accountant.issue(self._hessian.loss(), users=batch, label="hessian"),
+        )
+        self.belief_ = self.belief_.updated(
+            self._board.post(f"gradient/{self._batch}", gradient),
+            self._board.post(f"hessian/{self._batch}", hessian),
+            gradient_std=self._gradient.noise_std,
+            hessian_std=self._hessian.noise_std,
+        )
+        self._batch += 1
+
+    def _check_running(self) -> None:
+        if not hasattr(self, "_accountant"):
+            raise RuntimeError("the learner has no accountant: call start(accountant) first")
+        if self.clock_ >= self._accountant.users.stop:
+            raise HorizonError(f"all users of {self._accountant.users} were served")
+
+    # Public state ----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the public state as JSON; sealed rows of an open batch are not in it."""
+        state = {
+            "privlearn_learner": _STATE_VERSION,
+            "params": self.get_params(),
+            "clock": self.clock_,
+            "batch": self._batch,
+            "coins": self._coins.bit_generator.state,
+            "mean": self.belief_.mean.tolist(),
+            "precision": self.belief_.precision.tolist(),
+        }
+        Path(path).write_text(json.dumps(state, indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], accountant: Accountant[Any]) -> OnePassNewtonMNL:
+        """Goes on from a saved state under the resumed accountant of the same ledger.
+
+        Users of the open batch whose rows were lost with the process count as null records.
+
+        Raises:
+            DataError: the file is not a saved state.
+        """
+        try:
+            state = json.loads(Path(path).read_text(encoding="utf-8"))
+            if state["privlearn_learner"] != _STATE_VERSION:
+                raise DataError(f"{path}: state version {state['privlearn_learner']} is not known")
+            learner = cls(**state["params"])
+            learner._prepare(accountant)
+            learner.belief_ = Belief(np.array(state["mean"]), np.array(state["precision"]))
+            learner._coins.bit_generator.state = state["coins"]
+            learner._batch, learner.clock_ = state["batch"], state["clock"]
+        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise DataError(f"{path} is not a saved learner: {error}") from None
+        learner._rejoin()
+        return learner
+
+    def _rejoin(self) -> None:
+        """Lets the billboard's clock catch up; lost rows of the open batch become null."""
+        begun = range(self._accountant.users.start, self.clock_)
+        if not begun:
+            return
+        lost: Rows[Answer] = self._board.skip(begun)
+        if self._accountant.trust is not Trust.JOINT:
+            lost = Rows.null(begun)
+        if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
+            self._pending = [lost.slice(range(self._batches[self._batch].start, self.clock_))]
+
+
+def _exact(share: float) -> Any:
+    from privlearn.budgets import exact
+
+    return exact("hessian_share", share)
+
+
+def _usable(own: Arrival) -> Any:
+    """Which rows have only finite numbers, shape (n,)."""
+    return np.isfinite(own.features).all(axis=(1, 2)) & np.isfinite(own.revenues).all(axis=1)

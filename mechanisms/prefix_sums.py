@@ -1,0 +1,157 @@
+"""Private prefix sums: one token for a whole stream, a noisy running total after every row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Self, TypeVar, final
+
+import numpy as np
+
+from privlearn._validate import positive
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import B, Currency
+from privlearn.domains import Array, Domain
+from privlearn.errors import AdjacencyError, HorizonError, UsersError
+from privlearn.losses import Loss, gaussian_std
+from privlearn.mechanisms.factorization import ColumnNormalizedBLT, Factorization
+from privlearn.noise import GaussianNoise
+from privlearn.rows import Rows
+from privlearn.tokens import Receipt, Released, Spend, Token
+
+X = TypeVar("X")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PrefixSum(Generic[X]):
+    """Running sums of clipped contributions, released after every row of a stream.
+
+    Releases A·x + B·z for the prefix-sum matrix A = B·C with iid Gaussian z of std ``noise_std``,
+    which is post-processing of C·x + z.  One user changes one row of x by at most the domain's
+    sensitivity, so the whole stream is a single Gaussian mechanism of mass
+    (sensitivity·max_j‖C_j‖/noise_std)².  C is lower triangular and the noise Gaussian, so rows may
+    be chosen after seeing earlier outputs (Denisov et al. 2022, Theorem 2.1; errata item 1c).
+
+    Args:
+        domain: what one user can contribute (use `PSDTrace` for sums of outer products).
+        factorization: B and C; default in `calibrated` is the column-normalised BLT.
+        noise_std: standard deviation of z per coordinate, unit of the sum.
+        adjacency: replace-one or zero-out; under add-remove all later rows would shift.
+    """
+
+    domain: Domain[X]
+    factorization: Factorization
+    noise_std: float
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        positive(noise_std=self.noise_std)
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+
+    @classmethod
+    def calibrated(
+        cls,
+        domain: Domain[X],
+        budget: Currency,
+        *,
+        horizon: int | None = None,
+        factorization: Factorization | None = None,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> PrefixSum[X]:
+        """The least noise that ``budget`` allows for a stream of at most ``horizon`` rows.
+
+        Raises:
+            TypeError: not exactly one of horizon and factorization.  CurrencyError, ValueError: as
+            for `GaussianSum.calibrated`.
+        """
+        if (horizon is None) == (factorization is None):
+            raise TypeError("give either horizon or factorization")
+        if factorization is None:
+            assert horizon is not None
+            factorization = ColumnNormalizedBLT.fitted(horizon)
+        reach = domain.sensitivity(adjacency, "l2") * factorization.column_norm()
+        return cls(domain, factorization, gaussian_std(reach, budget.gaussian_mass()), adjacency)
+
+    def spend(self) -> Spend:
+        """The statement for the ledger."""
+        return Spend(
+            "prefix-sum",
+            self.domain,
+            GaussianNoise(self.noise_std),
+            gain=self.factorization.column_norm(),
+            parameters={
+                "factorization": self.factorization.kind,
+                **self.factorization.parameters(),
+            },
+        )
+
+    def loss(self) -> Loss:
+        """The price of the whole stream."""
+        return self.spend().loss(self.adjacency)
+
+    def error_std(self, t: int) -> float:
+        """Standard deviation per coordinate of the running sum after ``t`` >= 1 rows."""
+        return self.noise_std * self.factorization.error_std(t)
+
+    def open(self, token: Token[B]) -> PrefixSumStream[X]:
+        """Spends ``token`` for the whole stream.
+
+        Raises:
+            HorizonError: the token's users outnumber the horizon.  TokenError: see `Token.spend`.
+        """
+        horizon = self.factorization.horizon
+        if horizon is not None and len(token.users) > horizon:
+            raise HorizonError(f"users = {token.users!r} exceed horizon = {horizon}")
+        return PrefixSumStream(self, token)
+
+
+@final
+class PrefixSumStream(Generic[X]):
+    """An open stream; close it (or leave its ``with`` block) to retire the token."""
+
+    __slots__ = ("__total", "_mechanism", "_next", "_noise", "_receipt")
+
+    def __init__(self, mechanism: PrefixSum[X], token: Token[B]) -> None:
+        self._mechanism = mechanism
+        self._receipt: Receipt = token.spend(mechanism.spend())
+        size = mechanism.domain.size
+        self._noise = mechanism.factorization.stream(lambda n: self._receipt.draw((n, size)))
+        self._next = token.users.start
+        self.__total = np.zeros(size)
+
+    def append(self, rows: Rows[X]) -> Released[Array]:
+        """Adds the next rows and releases the running sum after each of them.
+
+        Returns:
+            shape (n, size), or (n, dim, dim) for `PSDTrace`.
+
+        Raises:
+            UsersError: not the next users of the stream.
+        """
+        if rows.users.start != self._next:
+            raise UsersError(f"the stream is at user {self._next}, the rows at {rows.users.start}")
+        values = self._receipt.open(rows)
+        self._next = rows.users.stop
+        values[0] += self.__total
+        sums = np.cumsum(values, axis=0)
+        self.__total = sums[-1]
+        return self._receipt.publish(
+            self._mechanism.domain.decode(sums + self._noise.next(len(sums)))
+        )
+
+    def close(self) -> None:
+        """Retires the token; nothing more can be appended."""
+        self._receipt.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if not self._receipt.closed and details[0] is None:
+            self.close()
+        else:
+            self._receipt.__exit__(None, None, None)
+
+    def __repr__(self) -> str:
+        return f"PrefixSumStream(next user {self._next}, sealed)"

@@ -1,0 +1,73 @@
+"""Records and blocks: arrays, or (nested) tuples of arrays, with users along the leading axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+
+def _rebuild(like: object, fields: list[Any]) -> Any:
+    return type(like)(*fields) if hasattr(like, "_fields") else tuple(fields)
+
+
+def leaves(block: object) -> Iterator[Any]:
+    """The arrays of a block, in field order."""
+    if isinstance(block, tuple):
+        for field in block:
+            yield from leaves(field)
+    else:
+        yield np.asarray(block)
+
+
+def record_at(block: T, index: int | slice | NDArray[np.int_]) -> T:
+    """One record of a block (int) or a sub-block (slice or indices)."""
+    if isinstance(block, tuple):
+        return cast(T, _rebuild(block, [record_at(field, index) for field in block]))
+    return cast(T, np.asarray(block)[index])
+
+
+def _combine(parts: Sequence[T], how: Callable[[Sequence[Any]], Any]) -> T:
+    first = parts[0]
+    if isinstance(first, tuple):
+        columns = [[cast(Any, part)[i] for part in parts] for i in range(len(first))]
+        return cast(T, _rebuild(first, [_combine(column, how) for column in columns]))
+    return cast(T, how([np.asarray(part) for part in parts]))
+
+
+def stack(records: Sequence[T]) -> T:
+    """A block from single records.
+
+    Raises:
+        ValueError: shapes differ.
+    """
+    return _combine(records, np.stack)
+
+
+def join(blocks: Sequence[T]) -> T:
+    """One block from several of the same signature."""
+    return blocks[0] if len(blocks) == 1 else _combine(blocks, np.concatenate)
+
+
+def length(block: object) -> int:
+    """The number of records in a block.
+
+    Raises:
+        ValueError: arrays without a common leading axis.
+    """
+    shapes = [array.shape for array in leaves(block)]
+    if not shapes or any(len(s) == 0 for s in shapes) or len({s[0] for s in shapes}) != 1:
+        raise ValueError(f"a block needs arrays with one common leading axis, got shapes {shapes}")
+    return int(shapes[0][0])
+
+
+def signature(block: object) -> object:
+    """Types and per-record shapes; blocks with equal signatures can be joined."""
+    if isinstance(block, tuple):
+        return (type(block), tuple(signature(field) for field in block))
+    array = np.asarray(block)
+    return (array.shape[1:], array.dtype.str)

@@ -1,0 +1,63 @@
+"""Checks of public parameters; the keyword is the name that the message shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def _single(named: Mapping[str, Any]) -> tuple[str, Any]:
+    ((name, value),) = named.items()
+    return name, value
+
+
+def positive(**named: float) -> float:
+    """Returns the value as a finite float > 0."""
+    name, value = _single(named)
+    number = finite(**{name: value})
+    if number <= 0:
+        raise ValueError(f"{name} = {value!r}: must be > 0")
+    return number
+
+
+def finite(**named: float) -> float:
+    """Returns the value as a finite float."""
+    name, value = _single(named)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} = {value!r}: must be a number") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{name} = {value!r}: must be finite")
+    return number
+
+
+def probability(**named: float) -> float:
+    """Returns the value as a float strictly between 0 and 1."""
+    name, value = _single(named)
+    number = finite(**{name: value})
+    if not 0 < number < 1:
+        raise ValueError(f"{name} = {value!r}: must lie strictly between 0 and 1")
+    return number
+
+
+def count(*, at_least: int = 1, **named: int) -> int:
+    """Returns the value as an int not below ``at_least``; booleans and floats are refused."""
+    name, value = _single(named)
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} = {value!r}: must be an integer")
+    number = value.__index__()
+    if number < at_least:
+        raise ValueError(f"{name} = {value!r}: must be an integer >= {at_least}")
+    return number
+
+
+def user_range(**named: range) -> range:
+    """Returns a non-empty, ascending, contiguous range of arrival indices >= 0."""
+    name, value = _single(named)
+    if not isinstance(value, range):
+        raise TypeError(f"{name} = {value!r}: must be a range of arrival indices")
+    if value.step != 1 or value.start < 0 or len(value) == 0:
+        raise ValueError(f"{name} = {value!r}: must be a non-empty range(start, stop), start >= 0")
+    return value

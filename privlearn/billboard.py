@@ -1,0 +1,148 @@
+"""What everybody may see, and how each user is served from it (the billboard lemma).
+
+A user receives a function of the billboard and of that user's own row.  If the billboard is
+differentially private in each user's row and response, then the outputs of all *other* users
+together are as well (Hsu et al. 2016, Lemma 1; errata item 5 for adaptive users), which is joint
+differential privacy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, final
+
+from privlearn._records import record_at
+from privlearn._validate import user_range
+from privlearn.errors import ForeignTokenError, UsersError
+from privlearn.rows import Rows, Sealed
+from privlearn.tokens import Issuer, Released
+
+T = TypeVar("T")
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@final
+class Shown(Sealed, Generic[T, A]):
+    """Users' own rows with what each of them was shown; sealed to those users."""
+
+    __slots__ = ("__board", "__both")
+
+    def __init__(self, both: Rows[tuple[T, A]], board: Billboard) -> None:
+        self.__both, self.__board = both, board
+
+    @property
+    def users(self) -> range:
+        """The public arrival indices."""
+        return self.__both.users
+
+    def __repr__(self) -> str:
+        return f"Shown(users={self.users.start}..{self.users.stop - 1}, sealed)"
+
+    def reveal(self) -> A | None:
+        """The action, to be shown to the one user it was made for; None for a null record.
+
+        Raises:
+            UsersError: more than one user.
+        """
+        if len(self.users) != 1:
+            raise UsersError(f"users {self.users!r}: an action is revealed to one user at a time")
+        (chunk,) = Rows._unseal(self.__both)
+        if chunk.block is None or not chunk.valid[0]:
+            return None
+        return record_at(chunk.block[1], 0)
+
+    def deliver(self, environment: Callable[[T, A], R]) -> Rows[R]:
+        """Lets the users answer: ``environment`` maps own rows and actions to the rows to learn from.
+
+        It acts row by row, as in `Rows.map_rows`, and is the users' side: what it sees is theirs.
+        """
+        answered = self.__both.map_rows(lambda both: environment(both[0], both[1]))
+        return Rows._served_by(answered, self.__board)
+
+
+@final
+class Billboard(Mapping[str, Any]):
+    """Released values by name, and the clock of who has been served.
+
+    Args:
+        issuer: the accountant whose tokens pay for what is posted.
+        users: the arrival indices that may be served, each once, in order.
+    """
+
+    __slots__ = ("_history", "_next", "_values", "issuer", "users")
+
+    def __init__(self, issuer: Issuer, users: range) -> None:
+        self.issuer, self.users = issuer, user_range(users=users)
+        self._next = users.start
+        self._values: dict[str, Any] = {}
+        self._history: list[dict[str, Any]] = []
+
+    @property
+    def clock(self) -> int:
+        """The next arrival index to be served."""
+        return self._next
+
+    def post(self, name: str, released: Released[R]) -> R:
+        """Puts a paid value up under ``name`` and returns it.
+
+        Raises:
+            TypeError: not a released value.  ForeignTokenError: another accountant paid.
+        """
+        if not isinstance(released, Released):
+            raise TypeError(f"{name}: only released values can be posted, got {type(released)}")
+        if not released.paid_by.startswith(self.issuer.id + "/"):
+            raise ForeignTokenError(f"{name}: paid by {released.paid_by!r}, another accountant")
+        self._values[name] = released.value
+        self._history.append(
+            {"name": name, "at": self._next, "paid_by": released.paid_by, "digest": released.digest}
+        )
+        return released.value
+
+    def serve(self, rows: Rows[T], policy: Callable[[T], A]) -> Shown[T, A]:
+        """Shows each user an action computed from public state and that user's own row.
+
+        ``policy`` sees blocks of rows and must be row-local; it may close over this billboard.
+
+        Raises:
+            UsersError: out of order, served before, or beyond ``users``.
+        """
+        self._advance(rows.users)
+        both = rows.map_rows(lambda own: (own, policy(own)))
+        return Shown(both, self)
+
+    def skip(self, users: range) -> Rows[Any]:
+        """Null records for the next users, whose data were lost before they could be used.
+
+        Raises:
+            UsersError: as for `serve`.
+        """
+        self._advance(users)
+        return Rows._served_by(Rows.null(users), self)
+
+    def _advance(self, users: range) -> None:
+        if users.start != self._next or users.stop > self.users.stop:
+            raise UsersError(
+                f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"
+            )
+        self._next = users.stop
+
+    def history(self) -> list[dict[str, Any]]:
+        """What was posted when and paid by which token, oldest first."""
+        return [dict(item) for item in self._history]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"Billboard({', '.join(self._values) or 'empty'}; next user {self._next})"
+

@@ -1,0 +1,1 @@
+"""Data sets that ship with privlearn; see README.md beside this file."""

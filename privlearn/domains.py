@@ -1,0 +1,245 @@
+"""Public sets that bound what one user can contribute; clipping lives here and nowhere else.
+
+A domain turns a block of records into vectors that provably lie in the set, whatever comes in: a
+record with NaN, infinity or a wrong shape becomes the null value ``clip(0)``.  `sensitivity` is
+then the largest distance, in ℓ2 or ℓ1, between two contributions (replace-one) or between a
+contribution and the null value (zero-out, add-remove).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._validate import count, finite, positive
+from privlearn.adjacency import Adjacency
+
+Array = NDArray[np.float64]
+Norm = Literal["l1", "l2", "linf"]
+X_contra = TypeVar("X_contra", contravariant=True)
+
+_SHRINK = 1 - 1e-12
+"""Clipped values stay inside by this factor, which covers the rounding of norm and product."""
+
+
+class Domain(Protocol[X_contra]):
+    """A public set of vectors of length ``size`` and how records get into it."""
+
+    @property
+    def size(self) -> int:
+        """Length of a contribution."""
+
+    def clip(self, block: X_contra) -> Array:
+        """Contributions, shape (n, size), every row inside the set."""
+
+    def null(self) -> Array:
+        """The null contribution, shape (size,)."""
+
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        """Largest change of a sum when one user changes."""
+
+    def decode(self, total: Array) -> Array:
+        """Gives a vector of shape (..., size) the shape of the quantity it stands for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+
+
+def _rows_of(block: object, shape: tuple[int | None, ...]) -> tuple[Array, NDArray[np.bool_]]:
+    """The block as floats with unusable rows set to 0, and which rows are usable.
+
+    Raises:
+        ValueError: the whole block has a shape other than (n, *shape).
+    """
+    values = np.asarray(block, dtype=np.float64)
+    fits = values.ndim == len(shape) + 1 and all(
+        want is None or have == want for want, have in zip(shape, values.shape[1:], strict=True)
+    )
+    if not fits:
+        raise ValueError(f"rows of shape {values.shape[1:]} where {shape} is required")
+    usable = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    return np.where(usable.reshape(-1, *(1,) * len(shape)), values, 0.0), usable
+
+
+def _to_radius(values: Array, norms: Array, radius: float) -> Array:
+    scale = np.where(norms > radius * _SHRINK, radius * _SHRINK / np.maximum(norms, 1e-300), 1.0)
+    return cast(Array, values * scale[:, None])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """Vectors of length ``size`` with norm at most ``radius``; records are scaled into it.
+
+    Diameter 2·radius in its own norm.  In ℓ2: 2·radius for an ℓ1 or ℓ2 ball, 2·radius·√size for
+    ℓ∞.  In ℓ1: 2·radius for ℓ1, 2·radius·√size for ℓ2, 2·radius·size for ℓ∞.
+    """
+
+    kind: ClassVar[str] = "ball"
+    radius: float
+    size: int
+    norm: Norm = "l2"
+
+    def __post_init__(self) -> None:
+        positive(radius=self.radius)
+        count(size=self.size)
+        if self.norm not in ("l1", "l2", "linf"):
+            raise ValueError(f"norm = {self.norm!r}: must be 'l1', 'l2' or 'linf'")
+
+    def clip(self, block: Array) -> Array:
+        """Scales each row, shape (size,), to norm <= radius."""
+        values, _ = _rows_of(block, (self.size,))
+        order = {"l1": 1, "l2": 2, "linf": np.inf}[self.norm]
+        with np.errstate(over="ignore"):  # a norm of inf scales its row to 0
+            norms = np.linalg.norm(values, ord=order, axis=1)
+        return _to_radius(values, norms, self.radius)
+
+    def null(self) -> Array:
+        return np.zeros(self.size)
+
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        stretch = {
+            ("l1", "l1"): 1.0,
+            ("l1", "l2"): 1.0,
+            ("l2", "l2"): 1.0,
+            ("l2", "l1"): math.sqrt(self.size),
+            ("linf", "l2"): math.sqrt(self.size),
+            ("linf", "l1"): float(self.size),
+        }.get((self.norm, norm), 1.0)
+        return (2 if adjacency is Adjacency.REPLACE_ONE else 1) * self.radius * stretch
+
+    def decode(self, total: Array) -> Array:
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "radius": self.radius, "size": self.size, "norm": self.norm}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Vectors of length ``size`` with every entry in [low, high]; entries are clamped."""
+
+    kind: ClassVar[str] = "box"
+    low: float
+    high: float
+    size: int
+
+    def __post_init__(self) -> None:
+        count(size=self.size)
+        if finite(low=self.low) >= finite(high=self.high):
+            raise ValueError(f"low = {self.low!r}, high = {self.high!r}: low must be below high")
+
+    def clip(self, block: Array) -> Array:
+        """Clamps each entry of each row, shape (size,)."""
+        values, _ = _rows_of(block, (self.size,))
+        return np.clip(values, self.low, self.high)
+
+    def null(self) -> Array:
+        return np.clip(np.zeros(self.size), self.low, self.high)
+
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        if adjacency is Adjacency.REPLACE_ONE:
+            width = self.high - self.low
+        elif adjacency is Adjacency.ADD_REMOVE:
+            width = max(abs(self.low), abs(self.high))
+        else:
+            null = min(max(0.0, self.low), self.high)
+            width = max(self.high - null, null - self.low)
+        stretch = {"l1": float(self.size), "l2": math.sqrt(self.size), "linf": 1.0}[norm]
+        return width * stretch * (1 + 1e-15)
+
+    def decode(self, total: Array) -> Array:
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "low": self.low, "high": self.high, "size": self.size}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PSDTrace:
+    """Symmetric positive semidefinite dim × dim matrices with trace at most ``trace``.
+
+    Takes factors X of shape (m, dim) with any m, scales them to ‖X‖_F² <= trace and forms XᵀX, so
+    that nothing but a matrix of the set can come out.  A contribution is the matrix in *svec* form
+    (upper triangle, off-diagonal entries times √2), whose ℓ2 norm is the Frobenius norm; equal
+    noise on svec entries is half the variance off the diagonal.
+
+    Replace-one diameter √2·trace: for A, B in the set ‖A−B‖_F² = ‖A‖²+‖B‖²−2⟨A,B⟩ and ⟨A,B⟩ >= 0,
+    so it is at most (tr A)² + (tr B)² <= 2·trace²; attained by trace·e₁e₁ᵀ and trace·e₂e₂ᵀ.
+    The published √(2·trace) for sums of unit vectors (Cho & Sun, Lemma S5) is wrong.
+    """
+
+    kind: ClassVar[str] = "psd-trace"
+    trace: float
+    dim: int
+
+    def __post_init__(self) -> None:
+        positive(trace=self.trace)
+        count(dim=self.dim)
+
+    @property
+    def size(self) -> int:
+        return self.dim * (self.dim + 1) // 2
+
+    def clip(self, block: Array) -> Array:
+        """Turns factors, shape (n, m, dim), into svec rows of trace <= ``trace``."""
+        factors, _ = _rows_of(block, (None, self.dim))
+        n = len(factors)
+        flat = factors.reshape(n, -1)
+        with np.errstate(over="ignore"):  # as in Ball
+            norms = np.sqrt(np.einsum("ij,ij->i", flat, flat))
+        scaled = _to_radius(flat, norms, math.sqrt(self.trace)).reshape(factors.shape)
+        rows, columns = np.triu_indices(self.dim)
+        matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
+        return cast(Array, matrices[:, rows, columns] * self._weights())
+
+    def _weights(self) -> Array:
+        rows, columns = np.triu_indices(self.dim)
+        return np.where(rows == columns, 1.0, math.sqrt(2))
+
+    def null(self) -> Array:
+        return np.zeros(self.size)
+
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        frobenius = self.trace * (math.sqrt(2) if adjacency is Adjacency.REPLACE_ONE else 1.0)
+        stretch = math.sqrt(self.size) if norm == "l1" else 1.0
+        return frobenius * stretch
+
+    def decode(self, total: Array) -> Array:
+        """Turns svec vectors, shape (..., size), into symmetric matrices (..., dim, dim)."""
+        rows, columns = np.triu_indices(self.dim)
+        matrix = np.zeros((*np.shape(total)[:-1], self.dim, self.dim))
+        values = np.asarray(total) / self._weights()
+        matrix[..., rows, columns] = values
+        matrix[..., columns, rows] = values
+        return matrix
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "trace": self.trace, "dim": self.dim}
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Domain[Any]]] = {
+    "ball": lambda data: Ball(data["radius"], data["size"], data["norm"]),
+    "box": lambda data: Box(data["low"], data["high"], data["size"]),
+    "psd-trace": lambda data: PSDTrace(data["trace"], data["dim"]),
+}
+
+
+def domain_from_dict(data: Mapping[str, Any]) -> Domain[Any] | None:
+    """Rebuilds a shipped domain from its JSON form; None for a domain that only its author knows.
+
+    Raises:
+        ValueError: a shipped kind with bad numbers.
+    """
+    read = _READERS.get(str(data.get("kind")))
+    try:
+        return None if read is None else read(data)
+    except KeyError as missing:
+        raise ValueError(f"{data.get('kind')} domain lacks {missing}") from None

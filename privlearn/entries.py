@@ -1,0 +1,117 @@
+"""The forms of ledger entries; everything an auditor knows stands in these fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from privlearn.adjacency import Adjacency, Calibration, Trust
+
+Users = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
+"""First arrival index and one past the last."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    accountant: str
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body that is hashed and stored."""
+        return self.model_dump(mode="json")
+
+
+class OpenEntry(_Entry):
+    """An accountant begins: its cap, whom it protects and what its noise is."""
+
+    entry: Literal["open"] = "open"
+    software: str
+    trust: Trust
+    adjacency: Adjacency
+    users: Users
+    cap: dict[str, Any]
+    promise: dict[str, Any] | None
+    noise: str
+    simulated: bool
+    side_information: tuple[str, ...]
+
+
+class PlanItem(BaseModel):
+    """``count`` runs of one loss on one range of users, known before any row is opened."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    label: str
+    users: Users
+    loss: dict[str, Any]
+    count: Annotated[int, Field(ge=1)] = 1
+
+
+class PlanEntry(_Entry):
+    """All losses and counts that will be spent, committed before the first token."""
+
+    entry: Literal["plan"] = "plan"
+    items: Annotated[tuple[PlanItem, ...], Field(min_length=1)]
+
+
+class IssueEntry(_Entry):
+    """A token was made; its budget is reserved."""
+
+    entry: Literal["issue"] = "issue"
+    token: str
+    label: str
+    users: Users
+    budget: dict[str, Any]
+    planned: int | None = None
+    """Position of the plan item this token belongs to; None for an ad-hoc token."""
+
+
+class SpendEntry(_Entry):
+    """A mechanism is about to open rows and draw noise; durable before it does."""
+
+    entry: Literal["spend"] = "spend"
+    token: str
+    mechanism: str
+    users: Users
+    trust: Trust
+    adjacency: Adjacency
+    domain: dict[str, Any]
+    noise: dict[str, Any]
+    simulated: bool
+    gain: float
+    loss: dict[str, Any]
+    trusted: bool
+    calibration: Calibration
+    parameters: dict[str, Any]
+
+
+class RetireEntry(_Entry):
+    """A token's end: a value left, nothing was done, or the outcome is not known."""
+
+    entry: Literal["retire"] = "retire"
+    token: str
+    outcome: Literal["released", "unused", "lost"]
+    digest: str | None = None
+
+
+class CloseEntry(_Entry):
+    """No further entry of this accountant follows."""
+
+    entry: Literal["close"] = "close"
+
+
+Entry = OpenEntry | PlanEntry | IssueEntry | SpendEntry | RetireEntry | CloseEntry
+_ADAPTER: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="entry")])
+
+
+def parse_entry(body: dict[str, Any]) -> Entry:
+    """Rebuilds an entry from its body.
+
+    Raises:
+        pydantic.ValidationError: a field is missing, unknown or of the wrong type.
+    """
+    return _ADAPTER.validate_python(body)
+
+
+def to_users(users: range) -> Users:
+    """A range as it is stored."""
+    return (users.start, users.stop)

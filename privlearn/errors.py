@@ -1,0 +1,128 @@
+"""Every error that privlearn raises on purpose, as one tree.
+
+::
+
+    PrivlearnError
+    ├── BudgetError (ValueError)
+    │   ├── InsufficientBudgetError   the cap cannot hold the request
+    │   ├── CurrencyError             a loss has no price in this currency
+    │   └── AdjacencyError            two adjacencies were mixed
+    ├── TokenError (RuntimeError)
+    │   ├── TokenSpentError           the token was used before
+    │   ├── ForeignTokenError         the token belongs to another accountant
+    │   ├── TokenCopyError            a token was copied, pickled or carried over a fork
+    │   └── LossExceedsTokenError     the spend costs more than the token holds
+    ├── SealedError (TypeError)       sealed data were looked at outside a mechanism
+    ├── UsersError (ValueError)       arrival indices outside the range, repeated or out of order
+    ├── ProvenanceError (ValueError)  logged rows where served rows are required
+    ├── HorizonError (ValueError)     more rounds than the declared horizon
+    ├── DataError (ValueError)        an input file cannot be read as described
+    ├── LedgerError (RuntimeError)
+    │   ├── LedgerUnreadableError     missing, truncated or not a ledger
+    │   ├── LedgerSchemaError         written by a newer version
+    │   ├── LedgerBusyError           another process has written to it
+    │   ├── LedgerClosedError         no entry may follow ``close``
+    │   └── UnknownKindError          a loss kind that this version does not know
+    └── InterferenceError (AssertionError)   a learner failed the non-interference check
+
+Wrong values of public parameters raise plain ``ValueError`` or ``TypeError`` with the parameter's
+name, its value and what would be accepted.  Messages about sealed data name the field and the
+bound, never the value.
+"""
+
+from __future__ import annotations
+
+
+class PrivlearnError(Exception):
+    """Base of all errors raised by privlearn."""
+
+
+class BudgetError(PrivlearnError, ValueError):
+    """A budget does not fit its use."""
+
+
+class InsufficientBudgetError(BudgetError):
+    """The cap cannot hold the request; nothing was charged."""
+
+    def __init__(self, *, spent: object, requested: object, remaining: object, users: range):
+        self.spent, self.requested, self.remaining, self.users = spent, requested, remaining, users
+        super().__init__(
+            f"budget exceeded for users {users.start}..{users.stop - 1}: spent or reserved "
+            f"{spent}, requested {requested}, remaining {remaining}; nothing was charged"
+        )
+
+
+class CurrencyError(BudgetError):
+    """A loss has no finite price in the accountant's currency."""
+
+
+class AdjacencyError(BudgetError):
+    """Two neighbour relations were mixed without a stated conversion."""
+
+
+class TokenError(PrivlearnError, RuntimeError):
+    """A token was misused."""
+
+
+class TokenSpentError(TokenError):
+    """The token was spent or retired before."""
+
+
+class ForeignTokenError(TokenError):
+    """The token was issued by another accountant."""
+
+
+class TokenCopyError(TokenError):
+    """Tokens are single-use: they cannot be copied, pickled or used in a forked process."""
+
+
+class LossExceedsTokenError(TokenError):
+    """The mechanism costs more than the token holds; the token is still unspent."""
+
+
+class SealedError(PrivlearnError, TypeError):
+    """Sealed data can only be opened by a mechanism that holds a receipt."""
+
+
+class UsersError(PrivlearnError, ValueError):
+    """Arrival indices lie outside the allowed range, repeat, or come out of order."""
+
+
+class ProvenanceError(PrivlearnError, ValueError):
+    """A joint guarantee needs rows that were served by the accountant's own billboard."""
+
+
+class HorizonError(PrivlearnError, ValueError):
+    """More rounds were asked for than the declared horizon allows."""
+
+
+class DataError(PrivlearnError, ValueError):
+    """An input file or table does not have the required form."""
+
+
+class LedgerError(PrivlearnError, RuntimeError):
+    """The ledger cannot be used."""
+
+
+class LedgerUnreadableError(LedgerError):
+    """The file is missing, truncated or not a ledger."""
+
+
+class LedgerSchemaError(LedgerError):
+    """The ledger was written by a newer version of privlearn."""
+
+
+class LedgerBusyError(LedgerError):
+    """Another process has written to this ledger since it was opened here."""
+
+
+class LedgerClosedError(LedgerError):
+    """The ledger or the accountant was closed."""
+
+
+class UnknownKindError(LedgerError):
+    """A recorded loss has a kind that this version cannot price."""
+
+
+class InterferenceError(PrivlearnError, AssertionError):
+    """Replaying a learner on a neighbouring data set changed what it must not change."""

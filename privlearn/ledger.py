@@ -1,0 +1,329 @@
+"""The append-only, hash-chained record of every plan, token, spend and release.
+
+Each entry is a JSON object.  Every field has its own SHA-256 digest, and the entry's hash covers
+the previous hash, the position and all digests; so a changed field is named, and a changed, cut or
+re-ordered entry breaks the chain.  Somebody who can rewrite the whole file can rebuild the chain:
+keep the head hash elsewhere to detect that.
+
+A file ledger is one SQLite database in WAL mode with ``synchronous=FULL``: `Ledger.append` returns
+when the entry is on disk.  It has one writer; a second process that writes makes the first one's
+next append fail instead of losing count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, final
+
+from privlearn.entries import Entry, parse_entry
+from privlearn.errors import (
+    LedgerBusyError,
+    LedgerClosedError,
+    LedgerError,
+    LedgerSchemaError,
+    LedgerUnreadableError,
+    TokenCopyError,
+)
+
+SCHEMA = 1
+_APPLICATION_ID = 0x70726C6E  # "prln"
+GENESIS = "0" * 64
+_TABLE = """
+CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digests TEXT NOT NULL, hash TEXT NOT NULL,
+    kind TEXT NOT NULL, token TEXT
+) STRICT;
+CREATE UNIQUE INDEX one_of_each_per_token ON entries (kind, token) WHERE token IS NOT NULL;
+"""
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces; what is hashed."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One stored entry: its body, one digest per field, and the hash that chains it."""
+
+    seq: int
+    body: dict[str, Any]
+    digests: dict[str, str]
+    hash: str
+
+    @classmethod
+    def make(cls, previous: str, seq: int, body: dict[str, Any]) -> Record:
+        """Seals ``body`` as entry number ``seq`` after the entry with hash ``previous``."""
+        digests = {name: _sha256(canonical(value)) for name, value in body.items()}
+        return cls(seq, body, digests, chain_hash(previous, seq, digests))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, one line of an export."""
+        return {"seq": self.seq, "body": self.body, "digests": self.digests, "hash": self.hash}
+
+
+def chain_hash(previous: str, seq: int, digests: dict[str, str]) -> str:
+    """SHA-256 over the previous hash, the position and the digests of all fields."""
+    return _sha256(canonical({"previous": previous, "seq": seq, "digests": digests}))
+
+
+def chain_problems(records: Sequence[Record], head: str | None = None) -> list[str]:
+    """What is wrong with the chain, in words; empty if it is whole and ends at ``head``."""
+    problems: list[str] = []
+    previous = GENESIS
+    for position, record in enumerate(records):
+        where = f"entry {record.seq}"
+        if record.seq != position:
+            problems.append(f"{where}: stands at position {position}; entries were cut or moved")
+        found = {name: _sha256(canonical(value)) for name, value in record.body.items()}
+        for name in sorted(found.keys() | record.digests.keys()):
+            if found.get(name) != record.digests.get(name):
+                problems.append(f"{where}: field {name!r} was changed")
+        if chain_hash(previous, record.seq, record.digests) != record.hash:
+            problems.append(f"{where}: its hash does not fit; it or the entry before was changed")
+        previous = record.hash
+    if head is not None and previous != head:
+        problems.append(f"head is {previous}, not {head}: the ledger was cut or rewritten")
+    return problems
+
+
+@final
+class Ledger:
+    """A ledger open for writing; `create`, `open` or `memory` make one."""
+
+    def __init__(self, connection: sqlite3.Connection | None, path: Path | None) -> None:
+        self._connection, self.path = connection, path
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._entries: list[Entry] = []
+        self._records: list[Record] = []
+        self._closed = False
+
+    @classmethod
+    def memory(cls) -> Ledger:
+        """A ledger that lives and dies with this process, for simulations."""
+        return cls(None, None)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> Ledger:
+        """Creates a new ledger file.
+
+        Raises:
+            LedgerError: the file exists, or the directory is missing or not writable.
+        """
+        where = Path(path)
+        try:
+            with open(where, "xb"):
+                pass
+        except FileExistsError:
+            raise LedgerError(
+                f"{where} exists: ledgers are never overwritten; resume it or choose another path"
+            ) from None
+        except OSError as error:
+            raise LedgerError(f"{where} cannot be created: {error.strerror}") from None
+        ledger = cls(_connect(where), where)
+        with ledger._sql() as connection:
+            connection.executescript(
+                f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
+                + _TABLE
+            )
+        _sync_directory(where.parent)
+        return ledger
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Ledger:
+        """Opens an existing ledger file for further entries.
+
+        Raises:
+            LedgerUnreadableError: missing, torn or broken.  LedgerSchemaError: newer version.
+        """
+        records = read_records(path)
+        problems = chain_problems(records)
+        if problems:
+            raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
+        ledger = cls(_connect(Path(path)), Path(path))
+        ledger._records = records
+        ledger._entries = [parse_entry(record.body) for record in records]
+        return ledger
+
+    def append(self, entry: Entry) -> None:
+        """Adds an entry; returns when it is durable (at once for a memory ledger).
+
+        Raises:
+            LedgerClosedError: closed.  LedgerBusyError: another process wrote to the file.
+            TokenCopyError: called in a forked process.  LedgerError: it could not be written.
+        """
+        with self._lock:
+            if os.getpid() != self._pid:
+                raise TokenCopyError("a ledger cannot be written from a forked process")
+            if self._closed:
+                raise LedgerClosedError("the ledger is closed")
+            if self._connection is not None:
+                self._write(entry)
+            self._entries.append(entry)
+
+    def _write(self, entry: Entry) -> None:
+        body = entry.body()
+        record = Record.make(self.head, len(self._records), body)
+        with self._sql() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
+            if (last is None and self._records) or (last is not None and last != record.seq - 1):
+                raise LedgerBusyError(
+                    f"{self.path} was written to by another process; resume it to go on"
+                )
+            connection.execute(
+                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    record.seq,
+                    canonical(body),
+                    canonical(record.digests),
+                    record.hash,
+                    body["entry"],
+                    body.get("token"),
+                ),
+            )
+            connection.execute("COMMIT")
+        self._records.append(record)
+
+    @contextmanager
+    def _sql(self) -> Iterator[sqlite3.Connection]:
+        assert self._connection is not None
+        try:
+            yield self._connection
+        except BaseException as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise LedgerError(f"{self.path} could not be written: {error}") from error
+            raise
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All entries, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def records(self) -> list[Record]:
+        """All entries with their digests and hashes, oldest first."""
+        with self._lock:
+            # A memory ledger is chained only when somebody looks.
+            for entry in self._entries[len(self._records) :]:
+                previous = self._records[-1].hash if self._records else GENESIS
+                self._records.append(Record.make(previous, len(self._records), entry.body()))
+            return list(self._records)
+
+    @property
+    def head(self) -> str:
+        """The last hash; keep it elsewhere to detect cuts and rewrites."""
+        records = self.records if self._connection is None else self._records
+        return records[-1].hash if records else GENESIS
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Writes all entries as JSON lines."""
+        write_export(path, self.records)
+
+    def close(self) -> None:
+        """Flushes everything into the one file and releases it; may be called twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._connection is not None:
+                # One self-contained file, without -wal and -shm beside it.
+                self._connection.execute("PRAGMA journal_mode = DELETE")
+                self._connection.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _sync_directory(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_export(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
+    """Writes records as JSON lines, the first line naming the schema."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(canonical({"privlearn_ledger": SCHEMA}) + "\n")
+        for record in records:
+            file.write(canonical(record.to_dict()) + "\n")
+
+
+def read_records(path: str | os.PathLike[str]) -> list[Record]:
+    """Reads a ledger file or a JSON-lines export without changing it.
+
+    Raises:
+        LedgerUnreadableError: missing, torn or not a ledger.  LedgerSchemaError: newer version.
+    """
+    where = Path(path)
+    if not where.is_file():
+        raise LedgerUnreadableError(f"{where}: no such file")
+    try:
+        with open(where, "rb") as file:
+            start = file.read(16)
+        return _read_lines(where) if start.startswith(b"{") else _read_database(where)
+    except (OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+        raise LedgerUnreadableError(f"{where} is not a readable ledger: {error}") from None
+
+
+def _check_schema(where: Path, schema: object) -> None:
+    if not isinstance(schema, int) or schema < 1:
+        raise LedgerUnreadableError(f"{where} is not a ledger")
+    if schema > SCHEMA:
+        raise LedgerSchemaError(
+            f"{where} has schema {schema}; this version reads up to {SCHEMA}: upgrade privlearn"
+        )
+
+
+def _read_lines(where: Path) -> list[Record]:
+    with open(where, encoding="utf-8") as file:
+        _check_schema(where, json.loads(file.readline()).get("privlearn_ledger"))
+        lines = [json.loads(line) for line in file]
+    return [Record(line["seq"], line["body"], line["digests"], line["hash"]) for line in lines]
+
+
+def _read_database(where: Path) -> list[Record]:
+    # Without a WAL beside it the file is complete, and may lie on a read-only medium.
+    mode = "mode=ro" if Path(f"{where}-wal").exists() else "immutable=1"
+    with closing(sqlite3.connect(f"{where.resolve().as_uri()}?{mode}", uri=True)) as connection:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application != _APPLICATION_ID:
+            raise LedgerUnreadableError(f"{where} is not a ledger")
+        _check_schema(where, connection.execute("PRAGMA user_version").fetchone()[0])
+        rows = connection.execute("SELECT seq, body, digests, hash FROM entries ORDER BY seq")
+        return [Record(seq, json.loads(b), json.loads(d), h) for seq, b, d, h in rows]
+

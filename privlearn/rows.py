@@ -1,0 +1,245 @@
+"""Sealed data: one row, one user, with a public arrival index.
+
+A record is an array or a NamedTuple of arrays; a *block* of records has the same type with one more
+leading axis.  `Rows.map` is row-local by construction; `Rows.map_rows` takes a function of a whole
+block for speed, which must act on each row by itself (`privlearn.checking.check_row_local` tests
+that law).  An exception on a record, in either, turns that record alone into the *null record*: it
+keeps its index, is passed to no further function, and enters every sum as its domain's null value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from itertools import groupby, pairwise
+from typing import Generic, Never, TypeVar, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._records import join, length, record_at, signature, stack
+from privlearn._validate import user_range
+from privlearn.errors import ProvenanceError, SealedError, UsersError
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Sealed:
+    """Mixin for values that only a mechanism with a receipt may look into."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> Never:
+        raise SealedError(
+            f"{type(self).__name__} is sealed: only a mechanism that spent a token can open it"
+        )
+
+    __float__ = __int__ = __index__ = __bool__ = __complex__ = _refuse
+    __iter__ = __getitem__ = __contains__ = __reversed__ = _refuse
+    __array__ = __array_ufunc__ = __array_function__ = __buffer__ = _refuse
+    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse  # type: ignore[assignment]
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
+    __hash__ = _refuse
+
+    def __format__(self, spec: str) -> str:
+        return self._refuse()
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class Source(Enum):
+    """How rows came in."""
+
+    LOGGED = "logged"
+    SERVED = "served"
+
+
+class _Chunk(Generic[T]):
+    """A block and which of its rows are real; null rows hold a copy of some real row, unused.
+
+    Keeping null rows in place keeps every later computation the same size, so that not even the
+    rounding of other users' results depends on whether a row is null.
+    """
+
+    __slots__ = ("block", "valid")
+
+    def __init__(self, block: T | None, valid: NDArray[np.bool_]) -> None:
+        self.block, self.valid = block, valid
+
+    @classmethod
+    def of_nulls(cls, count: int) -> _Chunk[T]:
+        return cls(None, np.zeros(count, dtype=bool))
+
+
+@final
+class Rows(Sealed, Generic[T]):
+    """Sealed records of the users ``users``, in order of arrival; made by `Rows.seal`."""
+
+    __slots__ = ("__board", "__chunks", "__users")
+
+    def __init__(self, users: range, chunks: Sequence[_Chunk[T]], board: object | None) -> None:
+        self.__users, self.__chunks, self.__board = users, tuple(chunks), board
+
+    @classmethod
+    def seal(cls, block: T, *, users: range) -> Rows[T]:
+        """Seals a block of records (leading axis: one row per index in ``users``).
+
+        The arrays are kept, not copied: do not write to them afterwards.
+
+        Raises:
+            UsersError: the block's length differs from the number of users.
+        """
+        index = user_range(users=users)
+        count = length(block)
+        if count != len(index):
+            raise UsersError(f"users = {users!r} names {len(index)} rows, the block has {count}")
+        return cls(index, [_Chunk(block, np.ones(count, dtype=bool))], None)
+
+    @classmethod
+    def null(cls, users: range) -> Rows[T]:
+        """Null records, for users whose data never arrived or cannot be used."""
+        return cls(user_range(users=users), [_Chunk.of_nulls(len(users))], None)
+
+    @property
+    def users(self) -> range:
+        """The public arrival indices."""
+        return self.__users
+
+    @property
+    def source(self) -> Source:
+        """Whether a billboard served these users, or the rows come from a log."""
+        return Source.LOGGED if self.__board is None else Source.SERVED
+
+    def __len__(self) -> int:
+        return len(self.__users)
+
+    def __repr__(self) -> str:
+        last = self.__users.stop - 1
+        return f"Rows(users={self.__users.start}..{last}, {self.source.value}, sealed)"
+
+    def map(self, function: Callable[[T], U]) -> Rows[U]:
+        """Applies ``function`` to each record by itself."""
+        singles: list[_Chunk[U]] = []
+        for chunk in self.__chunks:
+            for i in range(len(chunk.valid)):
+                result: U | None = None
+                if chunk.valid[i]:
+                    result = _attempt_one(function, record_at(cast(T, chunk.block), i))
+                singles.append(_Chunk(result, np.array([result is not None])))
+        return Rows(self.__users, _merge(singles), self.__board)
+
+    def map_rows(self, function: Callable[[T], U]) -> Rows[U]:
+        """Applies a row-local ``function`` to whole blocks.
+
+        If it raises on a block, or returns another number of rows, the rows on which it fails by
+        themselves become null and the block is done again without them.
+        """
+        chunks = [_map_chunk(function, chunk) for chunk in self.__chunks]
+        return Rows(self.__users, chunks, self.__board)
+
+    def slice(self, users: range) -> Rows[T]:
+        """The rows of a contiguous part of the users.
+
+        Raises:
+            UsersError: an index is not among these rows.
+        """
+        if users.start < self.__users.start or users.stop > self.__users.stop or not users:
+            raise UsersError(f"users {users!r} are not all within {self.__users!r}")
+        chunks: list[_Chunk[T]] = []
+        begin = self.__users.start
+        for chunk in self.__chunks:
+            low = max(users.start - begin, 0)
+            high = min(users.stop - begin, len(chunk.valid))
+            if low < high:
+                block = None if chunk.block is None else record_at(chunk.block, slice(low, high))
+                chunks.append(_Chunk(block, chunk.valid[low:high]))
+            begin += len(chunk.valid)
+        return Rows(users, chunks, self.__board)
+
+    @staticmethod
+    def concat(parts: Sequence[Rows[T]]) -> Rows[T]:
+        """Joins rows of consecutive users.
+
+        Raises:
+            UsersError: the ranges are not consecutive.  ProvenanceError: mixed sources.
+        """
+        if not parts:
+            raise ValueError("parts = []: needs at least one Rows")
+        for left, right in pairwise(parts):
+            if left.users.stop != right.users.start:
+                raise UsersError(f"users {left.users!r} and {right.users!r} are not consecutive")
+            if left.__board is not right.__board:
+                raise ProvenanceError("cannot join rows of different billboards or sources")
+        users = range(parts[0].users.start, parts[-1].users.stop)
+        chunks = [chunk for part in parts for chunk in part.__chunks]
+        return Rows(users, _merge(chunks), parts[0].__board)
+
+    @staticmethod
+    def _unseal(rows: Rows[T]) -> tuple[_Chunk[T], ...]:
+        """The chunks themselves; for `privlearn.tokens` and `privlearn.billboard` only."""
+        return rows.__chunks
+
+    @staticmethod
+    def _served_by(rows: Rows[T], board: object) -> Rows[T]:
+        """The same rows, marked as served by ``board``; for `privlearn.billboard` only."""
+        return Rows(rows.__users, rows.__chunks, board)
+
+    @staticmethod
+    def _board_of(rows: Rows[T]) -> object | None:
+        return rows.__board
+
+
+def _attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
+    """The result on a block, or None: a failure of user code is a null record, never a message."""
+    try:
+        result = function(block)
+        return result if length(result) == count else None
+    except Exception:
+        return None
+
+
+def _attempt_one(function: Callable[[T], U], record: T) -> U | None:
+    try:
+        return stack([function(record)])
+    except Exception:  # as in _attempt
+        return None
+
+
+def _map_chunk(function: Callable[[T], U], chunk: _Chunk[T]) -> _Chunk[U]:
+    count = len(chunk.valid)
+    if chunk.block is None:
+        return _Chunk.of_nulls(count)
+    result = _attempt(function, chunk.block, count)
+    if result is not None:
+        return _Chunk(result, chunk.valid)
+    block = chunk.block
+    good = np.array(
+        [
+            bool(real) and _attempt(function, record_at(block, slice(i, i + 1)), 1) is not None
+            for i, real in enumerate(chunk.valid)
+        ]
+    )
+    if not good.any():
+        return _Chunk.of_nulls(count)
+    stand_in = int(np.flatnonzero(good)[0])
+    rows = np.where(good, np.arange(count), stand_in)
+    repaired = _attempt(function, record_at(block, rows), count)
+    return _Chunk(repaired, good if repaired is not None else np.zeros(count, dtype=bool))
+
+
+def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
+    """Joins neighbouring chunks whose arrays fit together, to keep later block calls large."""
+    merged: list[_Chunk[T]] = []
+    for key, run in groupby(chunks, key=lambda c: None if c.block is None else signature(c.block)):
+        group = list(run)
+        valid = np.concatenate([chunk.valid for chunk in group])
+        block = None if key is None else join([cast(T, chunk.block) for chunk in group])
+        merged.append(_Chunk(block, valid))
+    return merged
+
+
+Vector = NDArray[np.float64]
+"""A record of plain numbers."""

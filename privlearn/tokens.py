@@ -1,0 +1,358 @@
+"""Tokens, receipts and released values: spend before release.
+
+A mechanism presents a `Token` together with a `Spend`, the statement of what it is about to do.
+Only when the spend stands durably in the ledger does it get a `Receipt`, and only the receipt opens
+rows (clipped by the stated domain) and draws noise (at the stated scale).  A `Released` value comes
+out of a receipt and nowhere else, so a billboard can tell it from anything unpaid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._records import record_at
+from privlearn._validate import positive
+from privlearn.adjacency import Adjacency, Calibration, Trust
+from privlearn.budgets import B, Currency
+from privlearn.domains import Array, Domain
+from privlearn.errors import (
+    LossExceedsTokenError,
+    ProvenanceError,
+    TokenCopyError,
+    TokenSpentError,
+    UsersError,
+)
+from privlearn.losses import Loss
+from privlearn.noise import Noise, NoiseSource
+from privlearn.rows import Rows, _attempt
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Outcome = Literal["released", "unused", "lost"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """What a mechanism is about to do, written to the ledger before it may do it.
+
+    The loss follows from domain, noise and ``gain``: noise that protects a vector into which one
+    user's clipped contribution enters with ℓ2 (ℓ1) operator norm at most ``gain``.  A mechanism
+    with a curve of its own states ``own_loss``; the audit then lists it as trusted code, as it does
+    when ``gain`` is not 1.
+    """
+
+    mechanism: str
+    domain: Domain[Any]
+    noise: Noise
+    gain: float = 1.0
+    own_loss: Loss | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Calibration = Calibration.PROVED
+
+    def __post_init__(self) -> None:
+        positive(gain=self.gain)
+        if not self.mechanism:
+            raise ValueError("mechanism = '': must name the mechanism")
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        """The loss of this spend under one neighbour relation."""
+        if self.own_loss is not None:
+            return self.own_loss
+        reach = self.domain.sensitivity(adjacency, self.noise.norm)
+        return self.noise.loss(reach * self.gain, adjacency)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the price rests on mechanism code and not on domain and noise alone."""
+        return self.own_loss is not None or self.gain != 1.0
+
+
+class Tape(Protocol):
+    """What a check sees at the receipts of a simulation; see `privlearn.checking`."""
+
+    def spent(self, token: Token[Any], spend: Spend) -> None:
+        """A spend was recorded."""
+
+    def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
+        """Clipped rows were opened."""
+
+    def released(self, token: Token[Any], value: Array) -> Array:
+        """A value is about to leave; what is returned leaves instead."""
+
+
+class Issuer(Protocol):
+    """The side of an accountant that tokens and receipts talk to."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def adjacency(self) -> Adjacency: ...
+    @property
+    def trust(self) -> Trust: ...
+    @property
+    def noise(self) -> NoiseSource: ...
+    @property
+    def tape(self) -> Tape | None: ...
+
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
+        """Returns only when the spend stands durably in the ledger."""
+
+    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
+        """Closes the token's account."""
+
+
+class _Mint:
+    """Key to the constructors below; accountants own the only instance."""
+
+    __slots__ = ()
+
+
+_MINT = _Mint()
+
+
+@final
+class Token(Generic[B]):
+    """The right to run one mechanism within ``budget`` on ``users``; made only by an accountant.
+
+    It can be spent once, by a loss that the budget covers.  It cannot be copied, pickled or used
+    in a forked process.
+    """
+
+    __slots__ = ("_issuer", "_lock", "_pid", "_used", "budget", "id", "label", "users")
+
+    def __init__(
+        self, mint: _Mint, issuer: Issuer, id: str, budget: B, users: range, label: str
+    ) -> None:
+        if mint is not _MINT:
+            raise TypeError("tokens are made by an accountant: use accountant.issue(...)")
+        self.id, self.budget, self.users, self.label = id, budget, users, label
+        self._issuer = issuer
+        self._used = False
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbour relation of the accountant."""
+        return self._issuer.adjacency
+
+    def spend(self, spend: Spend) -> Receipt:
+        """Records ``spend`` durably and returns the receipt that allows it.
+
+        Raises:
+            TokenSpentError: used before.  LossExceedsTokenError: the loss costs more than the token
+            holds (the token stays unspent).  TokenCopyError: in a forked process.
+            CurrencyError: the loss has no price in the token's currency.
+        """
+        loss = spend.loss(self.adjacency)
+        price = self.budget.price(loss)
+        if not self.budget.covers(price):
+            raise LossExceedsTokenError(
+                f"{spend.mechanism} costs {price}, the token {self.label!r} holds {self.budget}"
+            )
+        self._use("spent")
+        try:
+            self._issuer.record_spend(self, spend, loss)
+        except BaseException:
+            # Not durable: the token may be tried again; the ledger refuses a second spend anyway.
+            self._used = False
+            raise
+        return Receipt(_MINT, self._issuer, self, spend)
+
+    def retire(self) -> None:
+        """Hands the token back unused; its budget is free again.
+
+        Raises:
+            TokenSpentError: used before.
+        """
+        self._use("retired")
+        self._issuer.record_retire(self, "unused", None)
+
+    def _use(self, verb: str) -> None:
+        if os.getpid() != self._pid:
+            raise TokenCopyError(f"token {self.label!r} cannot be {verb} in a forked process")
+        with self._lock:
+            if self._used:
+                raise TokenSpentError(f"token {self.label!r} was spent or retired before")
+            self._used = True
+
+    def __repr__(self) -> str:
+        state = "used" if self._used else "unspent"
+        users = f"{self.users.start}..{self.users.stop - 1}"
+        return f"Token({self.label!r}, {self.budget}, users={users}, {state})"
+
+    def _refuse_copy(self, *_: object) -> Never:
+        raise TokenCopyError("a token cannot be copied or pickled: issue a second one")
+
+    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy  # type: ignore[assignment]
+
+
+@final
+class Receipt:
+    """Proof of a durable spend; a context manager that retires the token.
+
+    On leaving the ``with`` block without a release, or with an exception, the token is retired as
+    ``lost`` and stays charged.  Users are opened in ascending order, each at most once.
+    """
+
+    __slots__ = ("_digest", "_done", "_issuer", "_next", "_spend", "_token")
+
+    def __init__(self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend) -> None:
+        if mint is not _MINT:
+            raise TypeError("receipts are made by token.spend(...)")
+        self._issuer, self._token, self._spend = issuer, token, spend
+        self._next = token.users.start
+        self._digest = hashlib.sha256()
+        self._done = False
+
+    @property
+    def token_id(self) -> str:
+        """The id of the token that paid."""
+        return self._token.id
+
+    def open(self, rows: Rows[Any]) -> Array:
+        """Contributions of the rows, clipped by the stated domain; shape (n, domain.size).
+
+        Rows that cannot be clipped (wrong shape or type) and null records come out as the null
+        contribution.
+
+        Raises:
+            UsersError: an index outside the token's users, opened before, or out of order.
+            ProvenanceError: logged rows under a joint guarantee.  TokenSpentError: retired.
+        """
+        self._check_open()
+        users = rows.users
+        if users.start < self._next or users.stop > self._token.users.stop:
+            raise UsersError(
+                f"users {users.start}..{users.stop - 1} cannot be opened by token "
+                f"{self._token.label!r}: {self._next}..{self._token.users.stop - 1} are left, "
+                "in order, each once"
+            )
+        if self._issuer.trust is Trust.JOINT:
+            board = Rows._board_of(rows)
+            if getattr(board, "issuer", None) is not self._issuer:
+                raise ProvenanceError(
+                    "a joint guarantee needs rows served by this accountant's billboard; logged "
+                    "rows (and rows of another billboard) need a CentralAccountant"
+                )
+        self._next = users.stop
+        values = np.concatenate([self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)])
+        if self._issuer.tape is not None:
+            self._issuer.tape.opened(self._token, self._spend, users, values)
+        return values
+
+    def _clip(self, block: Any, valid: NDArray[np.bool_]) -> Array:
+        domain = self._spend.domain
+        null = np.broadcast_to(domain.null(), (len(valid), domain.size))
+        values = None if block is None else _attempt(domain.clip, block, len(valid))
+        if values is not None and np.shape(values) == null.shape:
+            return np.where(valid[:, None], np.asarray(values, dtype=np.float64), null)
+        if block is None or len(valid) == 1:
+            return null
+        # A third party's clip may fail on a whole block because of one row.
+        return np.concatenate(
+            [
+                self._clip(record_at(block, slice(i, i + 1)), valid[i : i + 1])
+                for i in range(len(valid))
+            ]
+        )
+
+    def draw(self, shape: tuple[int, ...]) -> Array:
+        """Fresh noise of the stated family and scale.
+
+        Raises:
+            TokenSpentError: the receipt is closed.
+        """
+        self._check_open()
+        return self._spend.noise.draw(self._issuer.noise, shape)
+
+    def publish(self, value: Array) -> Released[Array]:
+        """Lets one value of a stream leave; the receipt stays open for the next."""
+        self._check_open()
+        if self._issuer.tape is not None:
+            value = self._issuer.tape.released(self._token, value)
+        frozen = np.array(value)
+        frozen.setflags(write=False)
+        digest = _digest_of(frozen)
+        self._digest.update(digest.encode())
+        return Released(_MINT, frozen, self._token.id, digest)
+
+    def release(self, value: Array) -> Released[Array]:
+        """Lets the single value of the mechanism leave and retires the token."""
+        released = self.publish(value)
+        self.close()
+        return released
+
+    def close(self) -> None:
+        """Retires the token as released, with the digest of all that left."""
+        self._check_open()
+        self._done = True
+        self._issuer.record_retire(self._token, "released", self._digest.hexdigest())
+
+    @property
+    def closed(self) -> bool:
+        """Whether the token is retired."""
+        return self._done
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._token._pid:
+            raise TokenCopyError("a receipt cannot be used in a forked process")
+        if self._done:
+            raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._done:
+            self._done = True
+            self._issuer.record_retire(self._token, "lost", None)
+
+    def _refuse_copy(self, *_: object) -> Never:
+        raise TokenCopyError("a receipt cannot be copied or pickled")
+
+    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy  # type: ignore[assignment]
+
+
+def _digest_of(value: Array) -> str:
+    head = f"{value.dtype.str}{value.shape}".encode()
+    return hashlib.sha256(head + np.ascontiguousarray(value).tobytes()).hexdigest()
+
+
+@final
+class Released(Generic[T_co]):
+    """A value that was paid for; anybody may see it."""
+
+    __slots__ = ("digest", "paid_by", "value")
+    value: T_co
+    __match_args__: ClassVar[tuple[str, ...]] = ("value",)
+
+    def __init__(self, mint: _Mint, value: T_co, paid_by: str, digest: str) -> None:
+        if mint is not _MINT:
+            raise TypeError("released values come out of a receipt: use receipt.release(...)")
+        self.value, self.paid_by, self.digest = value, paid_by, digest
+
+    def __repr__(self) -> str:
+        return f"Released(shape={np.shape(self.value)}, paid_by={self.paid_by!r})"
+
+
+def mint_token(issuer: Issuer, id: str, budget: B, users: range, label: str) -> Token[B]:
+    """Makes a token; for accountants only (see the contributors' guide)."""
+    if not isinstance(budget, Currency):
+        raise TypeError(f"budget = {budget!r}: must be a currency such as ZCDP('0.1')")
+    return Token(_MINT, issuer, id, budget, users, label)
