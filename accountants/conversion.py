@@ -38,7 +38,7 @@ _ROOT_TWO_PI = Decimal(
     "2.5066282746310005024157652848110452530069867406099383166299235763422936546078419749465958"
     "38378057266116009972665203879644866"
 )
-_LARGEST_MASS = 1e20
+_LARGEST_MASS = 1e15
 _SMALLEST_MASS = 1e-40
 _TINY = math.ulp(0.0)
 _CEILING = Context(prec=60, rounding=ROUND_CEILING)
@@ -65,7 +65,7 @@ def gaussian_delta(mu_squared: float, epsilon: float) -> Bounded:
     phi(x)(M(x) - M(y)), which cancels only as mu -> 0, where the working precision grows.
 
     Args:
-        mu_squared: the Gaussian mass (sensitivity/std)^2, in [0, 1e20].
+        mu_squared: the Gaussian mass (sensitivity/std)^2, in [0, 1e15].
         epsilon: nats, >= 0.
 
     Returns:
@@ -96,11 +96,12 @@ def gaussian_epsilon(mu_squared: float, delta: float) -> Bounded:
     The root of delta(epsilon) = delta, with delta(.) as in `gaussian_delta`.  -delta' =
     phi(x) M(y) = e^epsilon Q(y) is log-concave in epsilon, hence so is its tail integral
     delta(.): Newton's iteration on log delta(.), started above the root, stays above it.  The
-    last iterate is checked, and because delta(.) is convex it exceeds the root by at most
-    (delta - delta(epsilon)) / -delta'(epsilon), which is the error bound.
+    last iterate is checked.  As an expectation of max(0, 1 - e^epsilon .) delta(.) is convex in
+    e^epsilon, so with g = (delta - delta(epsilon)) / -delta'(epsilon), e^root is at least
+    (1 - g) e^epsilon; the error bound is g/(1 - g) >= -log(1 - g).
 
     Args:
-        mu_squared: the Gaussian mass (sensitivity/std)^2, in [0, 1e20].
+        mu_squared: the Gaussian mass (sensitivity/std)^2, in [0, 1e15].
         delta: in (0, 1).
 
     Returns:
@@ -139,7 +140,7 @@ def gaussian_epsilon(mu_squared: float, delta: float) -> Bounded:
             nudge = max(2 * nudge, math.ulp(epsilon), 1e-20 * mu)
             epsilon += nudge
         gap = (target - point.delta + point.error) / (point.slope - point.error)
-        low = Decimal(epsilon) - gap if rounded == mass else Decimal(0)
+        low = Decimal(epsilon) - gap / (1 - gap) if rounded == mass and gap < 1 else Decimal(0)
         return _bounded(max(low, Decimal(0)), Decimal(epsilon))
 
 
@@ -159,7 +160,7 @@ def gaussian_mu_squared(epsilon: float, delta: float) -> float:
         mu^2 within a relative 1e-14 of the largest, with gaussian_epsilon(mu^2, delta) <= epsilon.
 
     Raises:
-        ValueError: an argument is not finite or out of range, or the mass is not in [1e-40, 1e17].
+        ValueError: an argument is not finite or out of range, or the mass is not in [1e-40, 1e12].
 
     >>> round(math.sqrt(1000 / gaussian_mu_squared(1.0, 1e-6)), 4)
     133.5961
@@ -170,7 +171,7 @@ def gaussian_mu_squared(epsilon: float, delta: float) -> float:
     mu = max(2 * epsilon / (depth + math.sqrt(depth**2 + 2 * epsilon)), 2.5 * delta)
     if not _SMALLEST_MASS < mu * mu < _LARGEST_MASS / 1e3:
         raise ValueError(
-            f"epsilon = {epsilon!r}, delta = {delta!r}: the mass must lie in [1e-40, 1e17]"
+            f"epsilon = {epsilon!r}, delta = {delta!r}: the mass must lie in [1e-40, 1e12]"
         )
     with _precision(mu, _ROUGH):
         log_target = target.ln()

@@ -327,9 +327,8 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
     """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
     if stated == actual:
         return True
-    match stated, actual:
-        case (Laplace(), Laplace()) | (BoundedRange(), BoundedRange()):
-            return actual.epsilon <= stated.epsilon
+    if isinstance(stated, Laplace | BoundedRange) and isinstance(actual, type(stated)):
+        return actual.epsilon <= stated.epsilon
     mass, actual_mass = stated.gaussian(), actual.gaussian()
     return mass is not None and actual_mass is not None and actual_mass <= mass
 

@@ -20,10 +20,16 @@ from pathlib import Path
 
 # The source calls the electric cars "methanol" and the methanol cars "electric".
 FUEL_CODE = {"gasoline": "g", "electric": "m", "cng": "c", "methanol": "e"}
-TYPE_CODE = {"regcar": "r", "sportuv": "u", "sportcar": "s", "stwagon": "w", "truck": "t", "van": "v"}
-SHARED = (
-    "fuel price range acc speed pollution size space cost station".split()
-)  # equal within a pair
+TYPE_CODE = {
+    "regcar": "r",
+    "sportuv": "u",
+    "sportcar": "s",
+    "stwagon": "w",
+    "truck": "t",
+    "van": "v",
+}
+# Equal within a pair of cars.
+SHARED = ("fuel", "price", "range", "acc", "speed", "pollution", "size", "space", "cost", "station")
 PERSON = ("college", "hsg2", "coml5")
 HEADER = ["choice", *PERSON, "types", *(f"{name}{pair}" for pair in "abc" for name in SHARED)]
 
@@ -35,7 +41,9 @@ def encode(row: dict[str, str]) -> list[str]:
     for first in (1, 3, 5):
         for name in SHARED:
             if row[f"{name}{first}"] != row[f"{name}{first + 1}"]:
-                raise ValueError(f"row {row['rownames']}: cars {first}, {first + 1} differ in {name}")
+                raise ValueError(
+                    f"row {row['rownames']}: cars {first}, {first + 1} differ in {name}"
+                )
         cells.append(FUEL_CODE[row[f"fuel{first}"]])
         cells.extend(row[f"{name}{first}"] for name in SHARED[1:])
     return cells

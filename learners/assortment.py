@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -68,7 +66,7 @@ def _largest(values: Array, k: int) -> Items:
     n_items = values.shape[1]
     if k == n_items:
         return np.broadcast_to(np.arange(n_items), values.shape).astype(np.int64)
-    return cast(Items, np.argpartition(values, n_items - k, axis=1)[:, n_items - k :])
+    return np.argpartition(values, n_items - k, axis=1)[:, n_items - k :]
 
 
 def _sorted_items(items: Items, n_items: int) -> Items:

@@ -66,7 +66,7 @@ def _denoised(matrix: Array, noise_std: float) -> Array:
     energy = float(np.sum(rest * rest))
     noise = noise_std**2 * (dim * (dim + 1) / 2 - 1)
     keep = max(0.0, 1.0 - noise / energy) if energy > 0 else 0.0
-    return cast(Array, mean + keep * rest)
+    return mean + keep * rest
 
 
 def batch_ends(horizon: int, first: int, growth: float) -> list[int]:

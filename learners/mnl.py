@@ -67,14 +67,15 @@ def _chosen(answer: Answer) -> Array:
 def gradients(answer: Answer, theta: Array, *, outside: bool) -> Array:
     """Gradient of each user's negative log-likelihood at ``theta``, shape (n, d)."""
     p = probabilities(answer, theta, outside=outside)
-    return np.einsum("...k,...kd->...d", p, answer.features) - _chosen(answer)
+    mean: Array = np.einsum("...k,...kd->...d", p, answer.features)
+    return mean - _chosen(answer)
 
 
 def hessian_factors(answer: Answer, theta: Array, *, outside: bool) -> Array:
     """Factors X of each user's Hessian XᵀX: rows √p_j (x_j − x̄), shape (n, K or K+1, d)."""
     p = probabilities(answer, theta, outside=outside)
-    mean = np.einsum("...k,...kd->...d", p, answer.features)[..., None, :]
-    inside = np.sqrt(p)[..., None] * (answer.features - mean)
+    mean: Array = np.einsum("...k,...kd->...d", p, answer.features)[..., None, :]
+    inside: Array = np.sqrt(p)[..., None] * (answer.features - mean)
     if not outside:
         return inside
     rest = np.sqrt(np.maximum(1.0 - p.sum(axis=-1), 0.0))[..., None, None]

@@ -25,7 +25,7 @@ import numpy as np
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Trust
 from privlearn.billboard import Billboard, Shown
-from privlearn.budgets import ZCDP, Currency
+from privlearn.budgets import Currency, exact
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import DataError, HorizonError, ProvenanceError, UsersError
 from privlearn.learners.assortment import NO_ITEM, Items, best_assortments, largest_utilities
@@ -53,6 +53,8 @@ class Arrival(NamedTuple):
     """shape (N,); all equal if only sales count."""
     ties: Array
     """Public random keys that break ties, shape (N,)."""
+    private: Array
+    """Whatever else is the user's own (tastes, luck), shape (m,); only ``respond`` reads it."""
 
 
 Respond = Callable[[Arrival, Items], Items]
@@ -164,16 +166,17 @@ class OnePassNewtonMNL:
         self._accountant = accountant
         budget: Currency = accountant.budget
         adjacency = accountant.adjacency
+        share = exact("hessian_share", self.hessian_share)
         self._gradient = GaussianSum.calibrated(
             Ball(self.gradient_clip, self.dim),
-            budget.share(1 - _exact(self.hessian_share)),
+            budget.share(1 - share),
             adjacency=adjacency,
         )
         self._hessian = GaussianSum.calibrated(
-            PSDTrace(1.0, self.dim), budget.share(_exact(self.hessian_share)), adjacency=adjacency
+            PSDTrace(1.0, self.dim), budget.share(share), adjacency=adjacency
         )
         users = accountant.users
-        rho = float(ZCDP(budget.gaussian_mass() / 2).rho)
+        rho = float(budget.gaussian_mass() / 2)
         first = self.first_batch or default_first_batch(len(users), rho)
         ends = [users.start + end for end in batch_ends(len(users), first, self.growth)]
         starts = [users.start, *ends[:-1]]
@@ -217,9 +220,7 @@ class OnePassNewtonMNL:
         Raises:
             HorizonError: all users were served.  UsersError: the last user's answer is missing.
         """
-        self._check_running()
-        if self._asked is not None:
-            raise UsersError(f"user {self.clock_ - 1} was shown items but has not answered")
+        self._check_idle()
         user = range(self.clock_, self.clock_ + 1)
         rows = self._seal_one(features, revenues, user)
         self._asked = self._board.serve(rows, self._policy)
@@ -247,20 +248,42 @@ class OnePassNewtonMNL:
         asked, self._asked = self._asked, None
         self._take(asked.deliver(lambda own, shown: self._answered(own, shown, respond)))
 
-    def play(self, features: Array, respond: Respond, revenues: Array | None = None) -> None:
+    def play(
+        self,
+        features: Array,
+        respond: Respond,
+        revenues: Array | None = None,
+        private: Array | None = None,
+    ) -> None:
         """Serves many users at once; the same as `select` and `observe` one after the other.
 
         Args:
             features: shape (n, N, d), the next n users.
             respond: the users' choice, row by row.
             revenues: shape (n, N); default: all sales count alike.
+            private: shape (n, m), handed through to ``respond`` and read by nobody else.
 
         Raises:
             HorizonError: more users than are left.  ValueError: wrong shapes of the whole block.
         """
-        self._check_running()
-        if self._asked is not None:
-            raise UsersError(f"user {self.clock_ - 1} was shown items but has not answered")
+        self._check_idle()
+        values = self._checked_block(features)
+        earned = np.ones(values.shape[:2]) if revenues is None else np.asarray(revenues, float)
+        if earned.shape != values.shape[:2]:
+            raise ValueError(f"revenues of shape {earned.shape}: must be {values.shape[:2]}")
+        own = np.zeros((len(values), 0)) if private is None else np.asarray(private)
+        at = 0
+        while at < len(values):
+            stop = min(self._batches[self._batch].stop - self.clock_, len(values) - at) + at
+            users = range(self.clock_, self.clock_ + stop - at)
+            ties = self._ties(stop - at)
+            block = Arrival(values[at:stop], earned[at:stop], ties, own[at:stop])
+            shown = self._board.serve(Rows.seal(block, users=users), self._policy)
+            self.clock_ = users.stop
+            self._take(shown.deliver(lambda own, items: self._answered(own, items, respond)))
+            at = stop
+
+    def _checked_block(self, features: Array) -> Array:
         values = np.asarray(features, dtype=np.float64)
         if values.ndim != 3 or values.shape[1:] != (self.n_items, self.dim):
             raise ValueError(
@@ -270,16 +293,7 @@ class OnePassNewtonMNL:
             raise HorizonError(
                 f"{len(values)} users after {self.clock_}: the horizon is {self._accountant.users}"
             )
-        earned = np.ones(values.shape[:2]) if revenues is None else np.asarray(revenues, float)
-        at = 0
-        while at < len(values):
-            stop = min(self._batches[self._batch].stop - self.clock_, len(values) - at) + at
-            users = range(self.clock_, self.clock_ + stop - at)
-            block = Arrival(values[at:stop], earned[at:stop], self._ties(stop - at))
-            shown = self._board.serve(Rows.seal(block, users=users), self._policy)
-            self.clock_ = users.stop
-            self._take(shown.deliver(lambda own, items: self._answered(own, items, respond)))
-            at = stop
+        return values
 
     def _seal_one(self, features: Any, revenues: Any, user: range) -> Rows[Arrival]:
         ties = self._ties(1)
@@ -289,7 +303,7 @@ class OnePassNewtonMNL:
                 np.ones((1, self.n_items)) if revenues is None else np.asarray(revenues, float)[None]
             )
             if values.shape == (1, self.n_items, self.dim) and earned.shape == (1, self.n_items):
-                return Rows.seal(Arrival(values, earned, ties), users=user)
+                return Rows.seal(Arrival(values, earned, ties, np.zeros((1, 0))), users=user)
         except (TypeError, ValueError):
             pass
         self._tell(user.start, f"features and revenues must be ({self.n_items}, {self.dim}) and "
@@ -375,17 +389,9 @@ class OnePassNewtonMNL:
                 "logged choices depend on offers made outside the billboard: a joint guarantee "
                 "does not cover them; use a CentralAccountant"
             )
-        values, places = np.asarray(features, dtype=np.float64), np.asarray(choices)
-        if values.ndim != 3 or values.shape[1:] != (self.n_items, self.dim):
-            raise ValueError(
-                f"features of shape {values.shape}: must be (n, {self.n_items}, {self.dim})"
-            )
+        values, places = self._checked_block(features), np.asarray(choices)
         if places.shape != (len(values),):
             raise ValueError(f"choices of shape {places.shape}: must be ({len(values)},)")
-        if self.clock_ + len(values) > self._accountant.users.stop:
-            raise HorizonError(
-                f"{len(values)} users after {self.clock_}: the horizon is {self._accountant.users}"
-            )
         rows = Rows.seal((values, places), users=range(self.clock_, self.clock_ + len(values)))
         while self.clock_ < rows.users.stop:
             stop = min(self._batches[self._batch].stop, rows.users.stop)
@@ -397,7 +403,8 @@ class OnePassNewtonMNL:
     def _logged(self, block: tuple[Array, Items]) -> Answer:
         features, choice = block
         shown = np.broadcast_to(np.arange(self.n_items), features.shape[:2])
-        own = Arrival(features, np.ones(shown.shape), np.zeros(shown.shape))
+        blank = np.zeros(shown.shape)
+        own = Arrival(features, blank, blank, blank)
         return self._answered(own, shown, lambda own, shown: choice)
 
     def _take(self, rows: Rows[Answer]) -> None:
@@ -425,6 +432,11 @@ class OnePassNewtonMNL:
         )
         self._batch += 1
 
+    def _check_idle(self) -> None:
+        self._check_running()
+        if self._asked is not None:
+            raise UsersError(f"user {self.clock_ - 1} was shown items but has not answered")
+
     def _check_running(self) -> None:
         if not hasattr(self, "_accountant"):
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
@@ -433,9 +445,9 @@ class OnePassNewtonMNL:
 
     # Public state ----------------------------------------------------------------------------------
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the public state as JSON; sealed rows of an open batch are not in it."""
-        state = {
+    def public_state(self) -> dict[str, Any]:
+        """Everything the learner goes on from, as JSON; it depends on releases and the clock only."""
+        return {
             "privlearn_learner": _STATE_VERSION,
             "params": self.get_params(),
             "clock": self.clock_,
@@ -444,7 +456,10 @@ class OnePassNewtonMNL:
             "mean": self.belief_.mean.tolist(),
             "precision": self.belief_.precision.tolist(),
         }
-        Path(path).write_text(json.dumps(state, indent=1), encoding="utf-8")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the public state as JSON; sealed rows of an open batch are not in it."""
+        Path(path).write_text(json.dumps(self.public_state(), indent=1), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], accountant: Accountant[Any]) -> OnePassNewtonMNL:
@@ -479,12 +494,6 @@ class OnePassNewtonMNL:
             lost = Rows.null(begun)
         if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
             self._pending = [lost.slice(range(self._batches[self._batch].start, self.clock_))]
-
-
-def _exact(share: float) -> Any:
-    from privlearn.budgets import exact
-
-    return exact("hessian_share", share)
 
 
 def _usable(own: Arrival) -> Any:

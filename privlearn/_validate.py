@@ -47,7 +47,7 @@ def count(*, at_least: int = 1, **named: int) -> int:
     name, value = _single(named)
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name} = {value!r}: must be an integer")
-    number = value.__index__()
+    number = int(value.__index__())
     if number < at_least:
         raise ValueError(f"{name} = {value!r}: must be an integer >= {at_least}")
     return number

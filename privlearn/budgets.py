@@ -130,7 +130,7 @@ class Budget(ABC):
         object.__setattr__(self, name, value)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.to_dict() == other.to_dict()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
         return hash((self.kind, self._amounts))
@@ -295,7 +295,7 @@ class GaussianDP(Currency):
         return math.sqrt(self._amounts[0])
 
     def _with(self, amounts: tuple[Fraction, ...]) -> Self:
-        return type(self).from_mu_squared(amounts[0])  # type: ignore[return-value]
+        return type(self).from_mu_squared(amounts[0])
 
     def price(self, loss: Loss) -> Self:
         """The loss's Gaussian mass."""

@@ -50,8 +50,8 @@ class Domain(Protocol[X_contra]):
         """JSON form."""
 
 
-def _rows_of(block: object, shape: tuple[int | None, ...]) -> tuple[Array, NDArray[np.bool_]]:
-    """The block as floats with unusable rows set to 0, and which rows are usable.
+def _rows_of(block: object, shape: tuple[int | None, ...]) -> Array:
+    """The block as floats, with unusable rows set to 0.
 
     Raises:
         ValueError: the whole block has a shape other than (n, *shape).
@@ -62,13 +62,13 @@ def _rows_of(block: object, shape: tuple[int | None, ...]) -> tuple[Array, NDArr
     )
     if not fits:
         raise ValueError(f"rows of shape {values.shape[1:]} where {shape} is required")
-    usable = np.isfinite(values).reshape(len(values), -1).all(axis=1)
-    return np.where(usable.reshape(-1, *(1,) * len(shape)), values, 0.0), usable
+    usable = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+    return np.where(usable.reshape(-1, *(1,) * len(shape)), values, 0.0)
 
 
 def _to_radius(values: Array, norms: Array, radius: float) -> Array:
     scale = np.where(norms > radius * _SHRINK, radius * _SHRINK / np.maximum(norms, 1e-300), 1.0)
-    return cast(Array, values * scale[:, None])
+    return values * scale[:, None]
 
 
 @final
@@ -93,7 +93,7 @@ class Ball:
 
     def clip(self, block: Array) -> Array:
         """Scales each row, shape (size,), to norm <= radius."""
-        values, _ = _rows_of(block, (self.size,))
+        values = _rows_of(block, (self.size,))
         order = {"l1": 1, "l2": 2, "linf": np.inf}[self.norm]
         with np.errstate(over="ignore"):  # a norm of inf scales its row to 0
             norms = np.linalg.norm(values, ord=order, axis=1)
@@ -137,7 +137,7 @@ class Box:
 
     def clip(self, block: Array) -> Array:
         """Clamps each entry of each row, shape (size,)."""
-        values, _ = _rows_of(block, (self.size,))
+        values = _rows_of(block, (self.size,))
         return np.clip(values, self.low, self.high)
 
     def null(self) -> Array:
@@ -190,7 +190,7 @@ class PSDTrace:
 
     def clip(self, block: Array) -> Array:
         """Turns factors, shape (n, m, dim), into svec rows of trace <= ``trace``."""
-        factors, _ = _rows_of(block, (None, self.dim))
+        factors = _rows_of(block, (None, self.dim))
         n = len(factors)
         flat = factors.reshape(n, -1)
         with np.errstate(over="ignore"):  # as in Ball

@@ -13,7 +13,7 @@ from privlearn.losses import Loss
 from privlearn.rows import Rows
 from privlearn.tokens import Issuer, Released, Token
 
-X_contra = TypeVar("X_contra", contravariant=True)
+X = TypeVar("X")
 B_inv = TypeVar("B_inv", bound=Currency)
 
 
@@ -27,13 +27,13 @@ class Plan:
     count: int = 1
 
 
-class Mechanism(Protocol[X_contra]):
+class Mechanism(Protocol[X]):
     """A frozen specification that prices itself and spends a token before it releases."""
 
     def loss(self) -> Loss:
         """The price of one release."""
 
-    def release(self, rows: Rows[X_contra], token: Token[B], /) -> Released[Array]:
+    def release(self, rows: Rows[X], token: Token[B], /) -> Released[Array]:
         """Spends the token, then opens the rows, then draws noise."""
 
 

@@ -38,7 +38,7 @@ class Sealed:
     __float__ = __int__ = __index__ = __bool__ = __complex__ = _refuse
     __iter__ = __getitem__ = __contains__ = __reversed__ = _refuse
     __array__ = __array_ufunc__ = __array_function__ = __buffer__ = _refuse
-    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse  # type: ignore[assignment]
+    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
     __hash__ = _refuse

@@ -194,7 +194,7 @@ class Token(Generic[B]):
     def _refuse_copy(self, *_: object) -> Never:
         raise TokenCopyError("a token cannot be copied or pickled: issue a second one")
 
-    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy  # type: ignore[assignment]
+    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
 
 
 @final
@@ -326,7 +326,7 @@ class Receipt:
     def _refuse_copy(self, *_: object) -> Never:
         raise TokenCopyError("a receipt cannot be copied or pickled")
 
-    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy  # type: ignore[assignment]
+    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
 
 
 def _digest_of(value: Array) -> str:
@@ -348,7 +348,7 @@ class Released(Generic[T_co]):
         self.value, self.paid_by, self.digest = value, paid_by, digest
 
     def __repr__(self) -> str:
-        return f"Released(shape={np.shape(self.value)}, paid_by={self.paid_by!r})"
+        return f"Released({self.value!r}, paid_by={self.paid_by!r})"
 
 
 def mint_token(issuer: Issuer, id: str, budget: B, users: range, label: str) -> Token[B]:
