@@ -2,7 +2,7 @@
 
 Users come in public batches of growing size.  Within a batch everybody is served from the same
 public belief about θ; at its end the gradient sum and the Hessian sum over that batch alone are
-released, and the belief is updated (`privlearn.learners.kalman`).  As every user is in one batch,
+released, and the belief is updated (`privlearn.learners.newton`).  As every user is in one batch,
 each batch may spend the whole budget: parallel composition over public batches.  Plain Gaussian
 sums, no exact minimiser, no order condition (compare objective perturbation).
 
@@ -16,9 +16,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast, final
+from typing import Any, Self, cast, final
 
 import numpy as np
 
@@ -28,37 +27,21 @@ from privlearn.billboard import Billboard, Shown
 from privlearn.budgets import Currency, exact
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import DataError, HorizonError, ProvenanceError, UsersError
-from privlearn.learners.assortment import NO_ITEM, Items, best_assortments, largest_utilities
-from privlearn.learners.kalman import Belief, batch_ends, default_first_batch
-from privlearn.learners.mnl import (
-    Answer,
-    clip_items,
-    gradients,
-    hessian_factors,
-    utilities,
+from privlearn.learners.assortment import NO_ITEM, Items
+from privlearn.learners.newton import Evidence, batch_ends, default_first_batch
+from privlearn.learners.mnl import Answer, gradients, hessian_factors
+from privlearn.learners.serving import (
+    Arrival,
+    Respond,
+    answered,
+    default_items,
+    optimistic_items,
 )
 from privlearn.mechanisms import GaussianSum
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
 _STATE_VERSION = 1
-
-
-class Arrival(NamedTuple):
-    """A user's own data on arrival; arrays of one user, or of a block with a leading axis."""
-
-    features: Array
-    """shape (N, d)."""
-    revenues: Array
-    """shape (N,); all equal if only sales count."""
-    ties: Array
-    """Public random keys that break ties, shape (N,)."""
-    private: Array
-    """Whatever else is the user's own (tastes, luck), shape (m,); only ``respond`` reads it."""
-
-
-Respond = Callable[[Arrival, Items], Items]
-"""The users' side: block of own data and shown items (n, K) to chosen items (n,) or `NO_ITEM`."""
 
 
 @final
@@ -94,9 +77,9 @@ class OnePassNewtonMNL:
         first_batch: int | None = None,
         growth: float = 1.5,
         gradient_clip: float = 1.0,
-        hessian_share: float = 0.2,
+        hessian_share: float = 0.3,
         prior_precision: float = 3.0,
-        exploration: float = 2.0,
+        exploration: float = 3.0,
         feature_scale: float = 1.0,
         random_state: int = 0,
     ) -> None:
@@ -177,7 +160,7 @@ class OnePassNewtonMNL:
         )
         users = accountant.users
         rho = float(budget.gaussian_mass() / 2)
-        first = self.first_batch or default_first_batch(len(users), rho)
+        first = self.first_batch or default_first_batch(len(users), self.dim, rho)
         ends = [users.start + end for end in batch_ends(len(users), first, self.growth)]
         starts = [users.start, *ends[:-1]]
         self._batches = [range(a, b) for a, b in zip(starts, ends, strict=True)]
@@ -186,7 +169,13 @@ class OnePassNewtonMNL:
         self._asked: Shown[Arrival, Items] | None = None
         self._board = Billboard(accountant, users)
         self._coins = np.random.default_rng(self.random_state)
-        self.belief_ = Belief.prior(self.dim, self.prior_precision)
+        self._evidence = Evidence(
+            self.dim,
+            self.prior_precision,
+            gradient_std=self._gradient.noise_std,
+            hessian_std=self._hessian.noise_std,
+        )
+        self.belief_ = self._evidence.belief()
         self.clock_ = users.start
         self.private_messages_: list[tuple[int, str]] = []
 
@@ -227,7 +216,7 @@ class OnePassNewtonMNL:
         self.clock_ = user.stop
         shown = self._asked.reveal()
         if shown is None:
-            shown = self._default_items(1)[0]
+            shown = default_items(1, self.max_items)[0]
         return cast(Items, shown[shown != NO_ITEM])
 
     def observe(self, choice: int | None) -> None:
@@ -319,54 +308,24 @@ class OnePassNewtonMNL:
             return self._coins.random((n, self.n_items))
         return np.zeros((n, self.n_items))
 
-    def _default_items(self, n: int) -> Items:
-        return np.broadcast_to(np.arange(self.max_items), (n, self.max_items))
-
     def _policy(self, own: Arrival) -> Items:
-        """The optimistic assortment for each user, from the public belief and the own row."""
-        usable = _usable(own)
-        features = clip_items(np.where(usable[:, None, None], own.features, 0.0), self.feature_scale)
-        values = utilities(features, self.belief_.mean)
-        if self._batch == 0:
-            order = np.argsort(own.ties, axis=1)
-        else:
-            order = None
-            if self.exploration > 0:
-                bonus = self.exploration * self.belief_.spread(features)
-                values = values + bonus - bonus.mean(axis=1, keepdims=True)
-        revenues = np.where(usable[:, None], own.revenues, 1.0)
-        items = self._assortments(values, revenues, order)
-        return np.where(usable[:, None], items, self._default_items(len(items)))
-
-    def _assortments(self, values: Array, revenues: Array, order: Items | None) -> Items:
-        """The best sets, with ties broken by ``order`` (a permutation per row) if there is one."""
-        if order is not None:
-            values = np.take_along_axis(values, order, 1)
-            revenues = np.take_along_axis(revenues, order, 1)
-        alike = (revenues == revenues[:, :1]).all() and (revenues[:, 0] > 0).all()
-        items = (
-            largest_utilities(values, self.max_items)
-            if alike
-            else best_assortments(values, revenues, self.max_items)
+        return optimistic_items(
+            own,
+            self.belief_,
+            max_items=self.max_items,
+            exploration=self.exploration if self._batch > 0 else 0.0,
+            scale=self.feature_scale,
+            shuffled=self._batch == 0,
         )
-        if order is None:
-            return items
-        found = np.take_along_axis(order, np.maximum(items, 0), 1)
-        return np.where(items == NO_ITEM, NO_ITEM, found)
 
     def _answered(self, own: Arrival, shown: Items, respond: Respond) -> Answer:
-        """The rows to learn from; a choice that was not shown makes its row NaN, hence null."""
-        choice = np.asarray(respond(own, shown))
-        offered = shown != NO_ITEM
-        features = clip_items(own.features, self.feature_scale)
-        features = np.take_along_axis(features, np.maximum(shown, 0)[..., None], axis=1)
-        features = np.where(offered[..., None], features, 0.0)
-        hits = (shown == choice[:, None]) & offered
-        bought = hits.any(axis=1)
-        valid = _usable(own) & (bought | ((choice == NO_ITEM) & self.outside_option))
-        features = np.where(valid[:, None, None], features, np.nan)
-        place = np.where(bought, hits.argmax(axis=1), NO_ITEM)
-        return Answer(features, offered.astype(np.float64), place)
+        return answered(
+            own,
+            shown,
+            np.asarray(respond(own, shown)),
+            outside=self.outside_option,
+            scale=self.feature_scale,
+        )
 
     # Learning ----------------------------------------------------------------------------------------
 
@@ -424,12 +383,13 @@ class OnePassNewtonMNL:
             answered.map_rows(lambda a: hessian_factors(a, theta, outside=outside)),
             self._accountant.issue(self._hessian.loss(), users=batch, label="hessian"),
         )
-        self.belief_ = self.belief_.updated(
+        self._evidence.add(
+            len(batch),
+            theta,
             self._board.post(f"gradient/{self._batch}", gradient),
             self._board.post(f"hessian/{self._batch}", hessian),
-            gradient_std=self._gradient.noise_std,
-            hessian_std=self._hessian.noise_std,
         )
+        self.belief_ = self._evidence.belief()
         self._batch += 1
 
     def _check_idle(self) -> None:
@@ -453,8 +413,7 @@ class OnePassNewtonMNL:
             "clock": self.clock_,
             "batch": self._batch,
             "coins": self._coins.bit_generator.state,
-            "mean": self.belief_.mean.tolist(),
-            "precision": self.belief_.precision.tolist(),
+            "evidence": self._evidence.to_dict(),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -476,7 +435,7 @@ class OnePassNewtonMNL:
                 raise DataError(f"{path}: state version {state['privlearn_learner']} is not known")
             learner = cls(**state["params"])
             learner._prepare(accountant)
-            learner.belief_ = Belief(np.array(state["mean"]), np.array(state["precision"]))
+            learner.belief_ = learner._evidence.restored(state["evidence"]).belief()
             learner._coins.bit_generator.state = state["coins"]
             learner._batch, learner.clock_ = state["batch"], state["clock"]
         except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
@@ -495,7 +454,3 @@ class OnePassNewtonMNL:
         if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
             self._pending = [lost.slice(range(self._batches[self._batch].start, self.clock_))]
 
-
-def _usable(own: Arrival) -> Any:
-    """Which rows have only finite numbers, shape (n,)."""
-    return np.isfinite(own.features).all(axis=(1, 2)) & np.isfinite(own.revenues).all(axis=1)

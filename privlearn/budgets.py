@@ -358,7 +358,10 @@ class Renyi(Currency):
         return type(self)(dict(zip(self._orders, amounts, strict=True)))
 
     def price(self, loss: Loss) -> Self:
-        """The loss's Rényi curve at this budget's orders."""
+        """The loss's Rényi curve at this budget's orders; exact where a Gaussian dominates it."""
+        mass = loss.gaussian()
+        if mass is not None:
+            return type(self)({a: a * mass / 2 for a in self._orders})
         prices = {a: loss.renyi(float(a)) for a in self._orders}
         for order, epsilon in prices.items():
             if not math.isfinite(epsilon):

@@ -283,7 +283,8 @@ class RenyiCurve(Loss):
     """Any mechanism for which Rényi bounds at finitely many orders are known.
 
     Between two orders the bound is the chord of the convex function (α−1)D_α, which is 0 at α = 1
-    (van Erven & Harremoës 2014, Corollary 2); beyond the largest order there is none.
+    (van Erven & Harremoës 2014, Corollary 2); beyond the largest order there is none.  An order
+    that is not a float is asked for by its nearest float.
     """
 
     kind = "renyi-curve"
@@ -306,6 +307,8 @@ class RenyiCurve(Loss):
         left, left_value = Fraction(1), Fraction(0)
         for right, epsilon in self.points:
             right_value = (right - 1) * epsilon
+            if order == float(right):
+                return float_up(epsilon)
             if alpha <= right:
                 share = (alpha - left) / (right - left)
                 chord = left_value + share * (right_value - left_value)
@@ -366,6 +369,8 @@ class Composed(Loss):
 def compose(parts: Sequence[tuple[Loss, int]]) -> Loss:
     """Composes losses with multiplicities; equal losses are merged, nested ones flattened.
 
+    Prices do not depend on the order, so the parts are sorted: equal compositions are equal.
+
     Raises:
         ValueError: no parts, or a count below 1.  AdjacencyError: adjacencies differ.
     """
@@ -383,7 +388,11 @@ def compose(parts: Sequence[tuple[Loss, int]]) -> Loss:
         raise AdjacencyError(f"cannot compose losses for {names}: convert one explicitly first")
     if list(merged.values()) == [1]:
         return next(iter(merged))
-    return Composed(tuple(merged.items()))
+    return Composed(tuple(sorted(merged.items(), key=lambda part: _name(part[0]))))
+
+
+def _name(loss: Loss) -> tuple[str, str]:
+    return loss.kind, str(loss.numbers())
 
 
 def gaussian_loss(sensitivity: float, noise_std: float, adjacency: Adjacency) -> Gaussian:

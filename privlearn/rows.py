@@ -146,7 +146,8 @@ class Rows(Sealed, Generic[T]):
         Raises:
             UsersError: an index is not among these rows.
         """
-        if users.start < self.__users.start or users.stop > self.__users.stop or not users:
+        user_range(users=users)
+        if users.start < self.__users.start or users.stop > self.__users.stop:
             raise UsersError(f"users {users!r} are not all within {self.__users!r}")
         chunks: list[_Chunk[T]] = []
         begin = self.__users.start

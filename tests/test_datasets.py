@@ -27,7 +27,8 @@ from privlearn.datasets import (
     split,
 )
 
-# Conditional logit of Brownstone and Train (1999), in the order of FEATURE_NAMES.
+# Conditional logit of Brownstone and Train (1999), in the order of FEATURE_NAMES; written down from
+# memory before the first fit, not re-read from the paper.
 PUBLISHED = (
     *(-0.185, 0.350, -0.716, 0.261, -0.444, 0.0934, 0.143, 0.501, -0.768, 0.413),
     *(0.820, 0.637, -1.437, -1.017, -0.799, -0.179, 0.198, 0.443, 0.345, 0.313, 0.228),

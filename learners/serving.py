@@ -1,0 +1,120 @@
+"""What an MNL learner does for one user: choose items from a public belief, and read the answer.
+
+Everything here is row-local: it acts on blocks of users, each row by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.domains import Array
+from privlearn.learners.assortment import NO_ITEM, Items, best_assortments, largest_utilities
+from privlearn.learners.newton import Belief
+from privlearn.learners.mnl import Answer, clip_items, utilities
+
+
+class Arrival(NamedTuple):
+    """A user's own data on arrival; arrays of one user, or of a block with a leading axis."""
+
+    features: Array
+    """shape (N, d)."""
+    revenues: Array
+    """shape (N,); all equal if only sales count."""
+    ties: Array
+    """Public random keys that break ties, shape (N,)."""
+    private: Array
+    """Whatever else is the user's own (tastes, luck), shape (m,); only ``respond`` reads it."""
+
+
+Respond = Callable[[Arrival, Items], Items]
+"""The users' side: block of own data and shown items (n, K) to chosen items (n,) or `NO_ITEM`."""
+
+
+def usable(own: Arrival) -> NDArray[np.bool_]:
+    """Which rows have only finite numbers, shape (n,)."""
+    finite = np.isfinite(own.features).all(axis=(1, 2)) & np.isfinite(own.revenues).all(axis=1)
+    return np.asarray(finite)
+
+
+def default_items(n: int, max_items: int) -> Items:
+    """What users with unusable data are shown: the first items, shape (n, K)."""
+    return np.broadcast_to(np.arange(max_items), (n, max_items))
+
+
+def optimistic_items(
+    own: Arrival,
+    belief: Belief,
+    *,
+    max_items: int,
+    exploration: float,
+    scale: float,
+    shuffled: bool,
+) -> Items:
+    """The best assortment for each user if utilities are as high as the belief allows.
+
+    The bonus ``exploration``·‖x‖_{P⁻¹} is centred over the user's items, so that it moves items
+    against each other and not against the outside option.
+
+    Args:
+        own: block of n users.
+        belief: the public belief about θ.
+        max_items: K.
+        exploration: α >= 0.
+        scale: public divisor of the features.
+        shuffled: break ties by ``own.ties``, for as long as items may look alike.
+
+    Returns:
+        shape (n, K), ascending, filled up with `NO_ITEM`.
+    """
+    good = usable(own)
+    features = clip_items(np.where(good[:, None, None], own.features, 0.0), scale)
+    values = utilities(features, belief.mean)
+    if exploration > 0:
+        bonus = exploration * belief.spread(features)
+        values = values + bonus - bonus.mean(axis=1, keepdims=True)
+    revenues = np.where(good[:, None], own.revenues, 1.0)
+    if shuffled:
+        order = np.argsort(own.ties, axis=1)
+        places = _best(
+            np.take_along_axis(values, order, 1), np.take_along_axis(revenues, order, 1), max_items
+        )
+        found = np.take_along_axis(order, np.maximum(places, 0), 1)
+        items = np.where(places == NO_ITEM, NO_ITEM, found)
+    else:
+        items = _best(values, revenues, max_items)
+    return np.where(good[:, None], items, default_items(len(items), max_items))
+
+
+def _best(values: Array, revenues: Array, max_items: int) -> Items:
+    if (revenues == revenues[:, :1]).all() and (revenues[:, 0] > 0).all():
+        return largest_utilities(values, max_items)
+    return best_assortments(values, revenues, max_items)
+
+
+def answered(
+    own: Arrival, shown: Items, choice: Items, *, outside: bool, scale: float
+) -> Answer:
+    """The rows to learn from; a choice that was not on offer makes its row NaN, hence null.
+
+    Args:
+        own: block of n users.
+        shown: what they were shown, shape (n, K).
+        choice: item chosen, or `NO_ITEM`; shape (n,).
+        outside: whether choosing nothing is an answer.
+        scale: public divisor of the features.
+    """
+    offered = shown != NO_ITEM
+    features = np.take_along_axis(own.features, np.maximum(shown, 0)[..., None], axis=1)
+    features = np.where(offered[..., None], clip_items(features, scale), 0.0)
+    hits = (shown == choice[:, None]) & offered
+    bought = hits.any(axis=1)
+    valid = usable(own) & (bought | ((choice == NO_ITEM) & outside))
+    return Answer(
+        features=np.where(valid[:, None, None], features, np.nan),
+        offered=offered.astype(np.float64),
+        choice=np.where(bought, hits.argmax(axis=1), NO_ITEM),
+    )

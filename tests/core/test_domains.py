@@ -1,0 +1,223 @@
+"""Domains: whatever comes in, what comes out lies inside, and sensitivities are true and reached."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from privlearn.adjacency import Adjacency
+from privlearn.domains import Ball, Box, Domain, Norm, PSDTrace, domain_from_dict
+
+Array = NDArray[np.float64]
+NORMS: tuple[Norm, ...] = ("l1", "l2", "linf")
+ORDER: dict[str, float] = {"l1": 1, "l2": 2, "linf": np.inf}
+WILD = st.one_of(
+    st.floats(),  # NaN, infinities, subnormals, up to 1.8e308
+    st.sampled_from([1e308, -1.7e308, 5e-324, 1e-310, 0.0, -0.0, np.nan, np.inf, -np.inf, 1.0]),
+)
+RADII = st.one_of(st.floats(1e-100, 1e100), st.sampled_from([1.0, 1e-4, 1e-12, 1e-30, 3.0]))
+
+
+def blocks(*tail: int | st.SearchStrategy[int]) -> st.SearchStrategy[Array]:
+    shape = st.tuples(st.integers(1, 5), *(t if not isinstance(t, int) else st.just(t) for t in tail))
+    return shape.flatmap(lambda s: hnp.arrays(np.float64, s, elements=WILD))
+
+
+def exact_norm(row: Array, norm: Norm) -> float:
+    """The norm without overflow or underflow."""
+    top = float(np.abs(row).max())
+    if top == 0:
+        return 0.0
+    scaled = row / top
+    return top * {
+        "l1": math.fsum(np.abs(scaled)),
+        "l2": math.sqrt(math.fsum(scaled**2)),
+        "linf": 1.0,
+    }[norm]
+
+
+@given(blocks(3), RADII, st.sampled_from(NORMS))
+def test_a_ball_holds_everything_that_was_clipped_into_it(
+    block: Array, radius: float, norm: Norm
+) -> None:
+    ball = Ball(radius, 3, norm)
+    clipped = ball.clip(block)
+    assert clipped.shape == block.shape
+    assert np.isfinite(clipped).all()
+    for row, raw in zip(clipped, block, strict=True):
+        assert exact_norm(row, norm) <= radius
+        if not np.isfinite(raw).all():
+            assert np.array_equal(row, ball.null())
+        elif exact_norm(raw, norm) <= radius * 0.999:
+            assert np.array_equal(row, raw)
+        elif np.abs(raw).max() < 1e150:
+            assert exact_norm(row, norm) >= radius * (1 - 1e-11)
+    again = ball.clip(clipped)
+    np.testing.assert_allclose(again, clipped, rtol=1e-11, atol=0)
+
+
+@given(blocks(3), st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+def test_a_box_holds_everything_that_was_clipped_into_it(
+    block: Array, low: float, width: float
+) -> None:
+    box = Box(low, low + width, 3)
+    clipped = box.clip(block)
+    assert ((clipped >= box.low) & (clipped <= box.high)).all()
+    assert np.array_equal(box.clip(clipped), clipped)
+    bad = ~np.isfinite(block).all(axis=1)
+    assert np.array_equal(clipped[bad], np.broadcast_to(box.null(), clipped[bad].shape))
+    inside = ((block >= low) & (block <= box.high)).all(axis=1)
+    assert np.array_equal(clipped[inside], block[inside])
+
+
+@given(blocks(st.integers(1, 5), 3), st.one_of(st.floats(1e-50, 1e50), st.just(1.0)))
+def test_psd_trace_lets_out_only_psd_matrices_of_that_trace(block: Array, trace: float) -> None:
+    domain = PSDTrace(trace, 3)
+    matrices = domain.decode(domain.clip(block))
+    assert np.isfinite(matrices).all()
+    for matrix in matrices:
+        assert np.array_equal(matrix, matrix.T)
+        assert math.fsum(np.diag(matrix)) <= trace
+        assert np.linalg.eigvalsh(matrix / trace).min() >= -1e-15
+
+
+@pytest.mark.parametrize("domain", [Ball(1.0, 3), Box(-1, 1, 3), PSDTrace(1.0, 3)])
+@pytest.mark.parametrize(
+    "block",
+    [np.zeros((4, 2)), np.zeros(3), np.zeros((4, 3, 3, 3)), np.array([["a"] * 3] * 4), 5.0],
+)
+def test_blocks_of_a_wrong_shape_or_type_are_refused(domain: Domain[Any], block: Any) -> None:
+    with pytest.raises(ValueError, match=r"is required|could not convert"):
+        domain.clip(block)
+
+
+def _signs(n: int) -> list[Array]:
+    return [np.array(s) for s in itertools.product((-1.0, 1.0), repeat=n)]
+
+
+def extreme_points(domain: Domain[Any]) -> list[Array]:
+    """Points whose convex hull is (about) the domain."""
+    rng = np.random.default_rng(0)
+    match domain:
+        case Ball(norm="l1"):
+            return [s * domain.radius * e for e in np.eye(domain.size) for s in (1.0, -1.0)]
+        case Ball(norm="linf"):
+            return [domain.radius * s for s in _signs(domain.size)]
+        case Ball():
+            random = [v / np.linalg.norm(v) for v in rng.normal(size=(60, domain.size))]
+            flat = [s / math.sqrt(domain.size) for s in _signs(domain.size)]
+            return [domain.radius * v for v in [*random, *flat, *np.eye(domain.size)]]
+        case Box():
+            middle, half = (domain.low + domain.high) / 2, (domain.high - domain.low) / 2
+            return [middle + half * s for s in _signs(domain.size)]
+        case PSDTrace():
+            vectors = [*np.eye(domain.dim), *(s / math.sqrt(domain.dim) for s in _signs(domain.dim))]
+            vectors += [v / np.linalg.norm(v) for v in rng.normal(size=(60, domain.dim))]
+            vectors += [np.eye(domain.dim)[0] * a + np.eye(domain.dim)[-1] * b
+                        for a, b in ((0.6, 0.8), (0.5**0.5, 0.5**0.5), (0.5**0.5, -(0.5**0.5)))]
+            rows, columns = np.triu_indices(domain.dim)
+            weight = np.where(rows == columns, 1.0, math.sqrt(2))
+            return [domain.trace * np.outer(v, v)[rows, columns] * weight for v in vectors]
+    raise AssertionError(domain)
+
+
+DOMAINS: list[Domain[Any]] = [
+    *(Ball(r, n, norm) for norm in NORMS for r, n in ((1.0, 1), (2.5, 3), (0.1, 4))),
+    Box(-1, 1, 3), Box(0.5, 2, 3), Box(-3, -1, 2), Box(-0.2, 5, 1),
+    PSDTrace(1.0, 2), PSDTrace(4.0, 3), PSDTrace(0.3, 1),
+]
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("domain", DOMAINS, ids=repr)
+def test_sensitivity_bounds_every_change_and_is_reached(
+    domain: Domain[Any], norm: Norm, adjacency: Adjacency
+) -> None:
+    points = extreme_points(domain)
+    start = [domain.null()]
+    if adjacency is Adjacency.REPLACE_ONE:
+        start = points
+    elif adjacency is Adjacency.ADD_REMOVE:
+        start = [np.zeros(domain.size)]  # the record was not there at all
+    largest = max(float(np.linalg.norm(a - b, ord=ORDER[norm])) for a in start for b in points)
+    stated = domain.sensitivity(adjacency, norm)
+    assert largest <= stated * (1 + 1e-12)
+    one_dim = domain.size == 1
+    loose = isinstance(domain, PSDTrace) and (norm == "l1" or one_dim)
+    if not loose:
+        assert largest >= stated * (1 - 1e-9)
+
+
+def test_gram_sensitivity_is_sqrt_two_k_and_the_published_sqrt_of_two_k_is_refuted() -> None:
+    for k in (1.0, 3.0, 10.0):
+        domain = PSDTrace(k, 2)
+        first, second = domain.clip(np.array([[[math.sqrt(k), 0.0]], [[0.0, math.sqrt(k)]]]))
+        distance = float(np.linalg.norm(first - second))
+        stated = domain.sensitivity(Adjacency.REPLACE_ONE)
+        assert stated == pytest.approx(math.sqrt(2) * k, rel=1e-15)
+        assert stated * (1 - 1e-11) <= distance <= stated
+        if k > 1:
+            assert distance > 1.2 * math.sqrt(2 * k)
+
+
+@given(hnp.arrays(np.float64, (2, 4, 3), elements=st.floats(-10, 10)), st.floats(0.1, 10))
+def test_no_two_factors_are_further_apart_than_the_diameter(pair: Array, trace: float) -> None:
+    domain = PSDTrace(trace, 3)
+    first, second = domain.clip(pair)
+    assert np.linalg.norm(first - second) <= domain.sensitivity(Adjacency.REPLACE_ONE)
+
+
+def test_clipping_the_gradient_of_a_clipped_point_is_not_what_domains_do() -> None:
+    """Each row is clipped by itself: permuting rows permutes results, bitwise."""
+    block = np.random.default_rng(0).normal(size=(50, 3)) * 3
+    order = np.random.default_rng(1).permutation(50)
+    clips: list[Callable[[Array], Array]] = [Ball(1.0, 3, n).clip for n in NORMS]
+    for clip in [*clips, Box(-1, 1, 3).clip]:
+        assert np.array_equal(clip(block[order]), clip(block)[order])
+    factors = np.random.default_rng(0).normal(size=(50, 4, 3))
+    psd = PSDTrace(1.0, 3).clip
+    assert np.array_equal(psd(factors[order]), psd(factors)[order])
+    assert np.array_equal(psd(factors[7:8])[0], psd(factors)[7])
+
+
+def test_svec_keeps_the_frobenius_norm_and_halves_the_variance_off_the_diagonal() -> None:
+    domain = PSDTrace(9.0, 4)
+    vector = np.random.default_rng(0).normal(size=domain.size)
+    matrix = domain.decode(vector)
+    assert np.linalg.norm(matrix) == pytest.approx(float(np.linalg.norm(vector)), rel=1e-14)
+    noise = domain.decode(np.random.default_rng(1).normal(size=(40_000, domain.size)))
+    assert noise[:, 0, 0].var() == pytest.approx(1.0, rel=0.05)
+    assert noise[:, 0, 1].var() == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=repr)
+def test_domains_are_rebuilt_from_json(domain: Domain[Any]) -> None:
+    assert domain_from_dict(json.loads(json.dumps(domain.to_dict()))) == domain
+    assert domain_from_dict({"kind": "my own"}) is None
+    with pytest.raises(ValueError, match="ball domain lacks 'size'"):
+        domain_from_dict({"kind": "ball", "radius": 1.0})
+
+
+@pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf])
+def test_radii_and_traces_are_positive_and_finite(bad: float) -> None:
+    with pytest.raises(ValueError, match="radius = .*must be"):
+        Ball(bad, 3)
+    with pytest.raises(ValueError, match="trace = .*must be"):
+        PSDTrace(bad, 3)
+    with pytest.raises(ValueError, match=r"low must be below high|must be finite"):
+        Box(1.0, min(bad, 1.0), 3)
+    with pytest.raises(ValueError, match="size = 0"):
+        Ball(1.0, 0)
+    with pytest.raises(ValueError, match="norm = 'l3'"):
+        Ball(1.0, 2, "l3")  # type: ignore[arg-type]
