@@ -98,7 +98,8 @@ class _Accountant(Generic[B]):
             side_information=tuple(side_information),
         )
         self._start(AccountState(opened), book, source, tape)
-        book.append(opened)
+        book.append(opened, after=0)
+        self._seen = 1
 
     def _start(
         self, state: AccountState, ledger: Ledger, noise: NoiseSource, tape: Tape | None
@@ -107,7 +108,7 @@ class _Accountant(Generic[B]):
             raise ValueError("tape: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.tape = state, ledger, noise, tape
         self._lock = threading.RLock()
-        self._counter = len(state.accounts)
+        self._seen = len(ledger.entries)
 
     @classmethod
     def resume(
@@ -233,8 +234,7 @@ class _Accountant(Generic[B]):
                 if not isinstance(price, Loss):
                     raise BudgetError("under a committed plan, issue tokens for its losses")
                 planned = self._state.planned_for(label, index, price)
-            self._counter += 1
-            token = f"{self.id}/{self._counter}"
+            token = f"{self.id}/{len(self._state.accounts) + 1}"
             self._append(
                 IssueEntry(
                     accountant=self.id,
@@ -276,10 +276,15 @@ class _Accountant(Generic[B]):
             RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
         )
 
+    def outstanding(self, token: Token[Any]) -> bool:
+        """For receipts: whether the token has no recorded end yet."""
+        return self._state.accounts[token.id].outcome is None
+
     def _append(self, entry: Entry) -> None:
         with self._lock:
             self._state.check(entry)
-            self.ledger.append(entry)
+            self.ledger.append(entry, after=self._seen)
+            self._seen += 1
             self._state.record(entry)
 
     def close(self) -> None:

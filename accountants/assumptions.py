@@ -11,11 +11,11 @@ _EVERY = (
     "spent is stated beside it, ex post, and is not a guarantee.",
     "The index of a user is fixed on arrival, and batches are closed by public counts.",
     "Constants (clipping bounds, batch sizes, priors, steps) are public and were not tuned on "
-    "these data.",
+    "these data, except where declared below.",
 )
 _CENTRAL = ("The curator who runs the mechanisms sees the rows and is trusted.",)
 _JOINT = (
-    "One user is one round; a person with k rounds has group privacy (k·ε, k·μ, k²·ρ).",
+    "One user is one round; a person with k rounds has group privacy (k·μ, k²·ρ, k·ε for pure ε).",
     "A user's record is the pair of own data and response function: how this user would answer "
     "every offer.",
     "Protected is what all other users receive, together with everything released (billboard "

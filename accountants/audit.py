@@ -67,7 +67,7 @@ class Certificate(BaseModel):
     lost: int
     closed: bool
     simulation: bool
-    noise: list[str]
+    noise: str
     trusted_code: list[str]
     problems: list[str]
     head: str
@@ -118,7 +118,7 @@ def certify(
         ),
         closed=bool(states) and all(state.closed for state in states),
         simulation=any(state.opened.simulated for state in states),
-        noise=sorted({state.opened.noise for state in states}),
+        noise="; ".join(sorted({state.opened.noise for state in states})),
         trusted_code=sorted({_trust_note(entry) for entry in spends if entry.trusted}),
         problems=problems,
         head=records[-1].hash if records else GENESIS,

@@ -75,6 +75,7 @@ class GaussianSum(Generic[X]):
         Raises:
             TokenError, UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
+        token.check(rows)
         with token.spend(self.spend()) as receipt:
             total: Any = receipt.open(rows).sum(axis=0)
             return receipt.release(self.domain.decode(total + receipt.draw(total.shape)))

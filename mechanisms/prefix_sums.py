@@ -98,8 +98,13 @@ class PrefixSum(Generic[X]):
         """Spends ``token`` for the whole stream.
 
         Raises:
-            HorizonError: the token's users outnumber the horizon.  TokenError: see `Token.spend`.
+            HorizonError: the token's users outnumber the horizon.  AdjacencyError: the token is for
+            another neighbour relation.  TokenError: see `Token.spend`.
         """
+        if token.adjacency is not self.adjacency:
+            raise AdjacencyError(
+                f"a stream for {self.adjacency.value}, a token for {token.adjacency.value}"
+            )
         horizon = self.factorization.horizon
         if horizon is not None and len(token.users) > horizon:
             raise HorizonError(f"users = {token.users!r} exceed horizon = {horizon}")

@@ -1,0 +1,57 @@
+"""Private online learning that can be checked.
+
+The core is re-exported here; the layers are `privlearn.accountants`, `privlearn.mechanisms` and
+`privlearn.learners`, and `privlearn.checking` tests what they claim.
+"""
+
+from privlearn.adjacency import Adjacency, Calibration, Trust
+from privlearn.billboard import Billboard, Shown
+from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency, GaussianDP, PureDP, Renyi
+from privlearn.domains import Ball, Box, Domain, PSDTrace
+from privlearn.errors import PrivlearnError
+from privlearn.ledger import Ledger
+from privlearn.losses import BoundedRange, Composed, Gaussian, Laplace, Loss, RenyiCurve
+from privlearn.noise import GaussianNoise, LaplaceNoise, Noise, NoiseSource
+from privlearn.protocols import Accountant, Mechanism, Plan
+from privlearn.rows import Rows, Source
+from privlearn.tokens import Receipt, Released, Spend, Token
+
+__all__ = [
+    "ZCDP",
+    "Accountant",
+    "Adjacency",
+    "ApproxDP",
+    "Ball",
+    "Billboard",
+    "BoundedRange",
+    "Box",
+    "Budget",
+    "Calibration",
+    "Composed",
+    "Currency",
+    "Domain",
+    "Gaussian",
+    "GaussianDP",
+    "GaussianNoise",
+    "Laplace",
+    "LaplaceNoise",
+    "Ledger",
+    "Loss",
+    "Mechanism",
+    "Noise",
+    "NoiseSource",
+    "PSDTrace",
+    "Plan",
+    "PrivlearnError",
+    "PureDP",
+    "Receipt",
+    "Released",
+    "Renyi",
+    "RenyiCurve",
+    "Rows",
+    "Shown",
+    "Source",
+    "Spend",
+    "Token",
+    "Trust",
+]

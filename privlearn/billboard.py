@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, final
 
+import numpy as np
+
 from privlearn._records import record_at
 from privlearn._validate import user_range
 from privlearn.errors import ForeignTokenError, UsersError
@@ -95,7 +97,13 @@ class Billboard(Mapping[str, Any]):
             raise ForeignTokenError(f"{name}: paid by {released.paid_by!r}, another accountant")
         self._values[name] = released.value
         self._history.append(
-            {"name": name, "at": self._next, "paid_by": released.paid_by, "digest": released.digest}
+            {
+                "name": name,
+                "at": self._next,
+                "paid_by": released.paid_by,
+                "digest": released.digest,
+                "value": np.asarray(released.value).tolist(),
+            }
         )
         return released.value
 
@@ -117,8 +125,9 @@ class Billboard(Mapping[str, Any]):
         Raises:
             UsersError: as for `serve`.
         """
+        lost: Rows[Any] = Rows.null(users)
         self._advance(users)
-        return Rows._served_by(Rows.null(users), self)
+        return Rows._served_by(lost, self)
 
     def _advance(self, users: range) -> None:
         if users.start != self._next or users.stop > self.users.stop:
@@ -128,7 +137,7 @@ class Billboard(Mapping[str, Any]):
         self._next = users.stop
 
     def history(self) -> list[dict[str, Any]]:
-        """What was posted when and paid by which token, oldest first."""
+        """What was posted when (clock) and paid by which token, oldest first; plain JSON."""
         return [dict(item) for item in self._history]
 
     def __getitem__(self, name: str) -> Any:

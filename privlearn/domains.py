@@ -67,8 +67,18 @@ def _rows_of(block: object, shape: tuple[int | None, ...]) -> Array:
 
 
 def _to_radius(values: Array, norms: Array, radius: float) -> Array:
-    scale = np.where(norms > radius * _SHRINK, radius * _SHRINK / np.maximum(norms, 1e-300), 1.0)
-    return values * scale[:, None]
+    limit = radius * _SHRINK
+    outside = norms > limit
+    scale = np.where(outside, limit / np.where(outside, norms, limit), 1.0)
+    # Subnormal factors have few digits, so rows that are far too long become 0.
+    return np.asarray(values * np.where(scale < 1e-290, 0.0, scale)[:, None])
+
+
+def _bound(**named: float) -> None:
+    """Checks a radius: squares of the numbers beside it must neither overflow nor vanish."""
+    if not 1e-100 <= positive(**named) <= 1e100:
+        ((name, value),) = named.items()
+        raise ValueError(f"{name} = {value!r}: must lie in [1e-100, 1e100]")
 
 
 @final
@@ -86,7 +96,7 @@ class Ball:
     norm: Norm = "l2"
 
     def __post_init__(self) -> None:
-        positive(radius=self.radius)
+        _bound(radius=self.radius)
         count(size=self.size)
         if self.norm not in ("l1", "l2", "linf"):
             raise ValueError(f"norm = {self.norm!r}: must be 'l1', 'l2' or 'linf'")
@@ -181,7 +191,7 @@ class PSDTrace:
     dim: int
 
     def __post_init__(self) -> None:
-        positive(trace=self.trace)
+        _bound(trace=self.trace)
         count(dim=self.dim)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -13,7 +14,7 @@ Users = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     accountant: str
 
     def body(self) -> dict[str, Any]:
@@ -39,7 +40,7 @@ class OpenEntry(_Entry):
 class PlanItem(BaseModel):
     """``count`` runs of one loss on one range of users, known before any row is opened."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     label: str
     users: Users
     loss: dict[str, Any]
@@ -100,7 +101,11 @@ class CloseEntry(_Entry):
 
 
 Entry = OpenEntry | PlanEntry | IssueEntry | SpendEntry | RetireEntry | CloseEntry
-_ADAPTER: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="entry")])
+
+
+@cache
+def _adapter() -> TypeAdapter[Entry]:
+    return TypeAdapter(Annotated[Entry, Field(discriminator="entry")])
 
 
 def parse_entry(body: dict[str, Any]) -> Entry:
@@ -109,7 +114,7 @@ def parse_entry(body: dict[str, Any]) -> Entry:
     Raises:
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
     """
-    return _ADAPTER.validate_python(body)
+    return _adapter().validate_python(body)
 
 
 def to_users(users: range) -> Users:

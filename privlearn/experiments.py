@@ -62,6 +62,7 @@ class Market:
     features_of: Callable[[range], Array]
     revenues: Array | None = None
     shown: dict[int, Items] = field(default_factory=dict)
+    sold: dict[int, int] = field(default_factory=dict)
 
     @property
     def horizon(self) -> int:
@@ -74,11 +75,13 @@ class Market:
         weights = np.exp(values)
         edges = np.cumsum(weights, axis=1) / (1.0 + weights.sum(axis=1, keepdims=True))
         place = (edges < own.private[:, :1]).sum(axis=1)
-        for index, items in zip(own.private[:, 1].astype(int), shown, strict=True):
-            self.shown[int(index)] = items
         bought = place < shown.shape[1]
         choice = np.take_along_axis(shown, np.minimum(place, shown.shape[1] - 1)[:, None], 1)[:, 0]
-        return np.where(bought, choice, NO_ITEM)
+        choice = np.where(bought, choice, NO_ITEM)
+        users = own.private[:, 1].astype(int).tolist()
+        self.shown.update(zip(users, shown, strict=True))
+        self.sold.update(zip(users, choice.tolist(), strict=True))
+        return choice
 
     def _offered_utilities(self, features: Array, shown: Items) -> Array:
         chosen = np.take_along_axis(features, np.maximum(shown, 0)[..., None], axis=1)
@@ -100,6 +103,7 @@ class Market:
         ``progress`` is called with the number of users of each block.
         """
         self.shown.clear()
+        self.sold.clear()
         for users, features, earned, private in self.blocks():
             player.play(features, self.respond, earned, private)
             progress(len(users))
@@ -200,7 +204,7 @@ def held_out_gain(theta: Array, answers: Answer, reference: float) -> float:
         answers: held-out users without an outside option.
         reference: mean log-likelihood of the reference fit on the same users, nats.
     """
-    null = -np.log(answers.features.shape[1])
+    null = -float(np.log(answers.features.shape[1]))
     mean = float(log_likelihoods(answers, theta, outside=False).mean())
     return (mean - null) / (reference - null)
 

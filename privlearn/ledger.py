@@ -160,11 +160,13 @@ class Ledger:
         ledger._entries = [parse_entry(record.body) for record in records]
         return ledger
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: Entry, *, after: int | None = None) -> None:
         """Adds an entry; returns when it is durable (at once for a memory ledger).
 
+        ``after`` is the number of entries that the writer knows of, if it relies on them.
+
         Raises:
-            LedgerClosedError: closed.  LedgerBusyError: another process wrote to the file.
+            LedgerClosedError: closed.  LedgerBusyError: somebody else has written since then.
             TokenCopyError: called in a forked process.  LedgerError: it could not be written.
         """
         with self._lock:
@@ -172,6 +174,10 @@ class Ledger:
                 raise TokenCopyError("a ledger cannot be written from a forked process")
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
+            if after is not None and after != len(self._entries):
+                raise LedgerBusyError(
+                    "another accountant has resumed this ledger: only the last one may write"
+                )
             if self._connection is not None:
                 self._write(entry)
             self._entries.append(entry)

@@ -234,12 +234,28 @@ def _map_chunk(function: Callable[[T], U], chunk: _Chunk[T]) -> _Chunk[U]:
 def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
     """Joins neighbouring chunks whose arrays fit together, to keep later block calls large."""
     merged: list[_Chunk[T]] = []
-    for key, run in groupby(chunks, key=lambda c: None if c.block is None else signature(c.block)):
+    placed = _stand_ins(chunks)
+    for key, run in groupby(placed, key=lambda c: None if c.block is None else signature(c.block)):
         group = list(run)
         valid = np.concatenate([chunk.valid for chunk in group])
         block = None if key is None else join([cast(T, chunk.block) for chunk in group])
         merged.append(_Chunk(block, valid))
     return merged
+
+
+def _stand_ins(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
+    """Fills chunks of nulls with copies of a row before (or after) them, so that runs join."""
+    near = next((chunk for chunk in chunks if chunk.block is not None), None)
+    filled: list[_Chunk[T]] = []
+    for chunk in chunks:
+        if chunk.block is not None:
+            near = chunk
+        elif near is not None:
+            row = int(np.argmax(near.valid))
+            block = record_at(cast(T, near.block), np.full(len(chunk.valid), row))
+            chunk = _Chunk(block, chunk.valid)
+        filled.append(chunk)
+    return filled
 
 
 Vector = NDArray[np.float64]

@@ -110,6 +110,9 @@ class Issuer(Protocol):
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """Closes the token's account."""
 
+    def outstanding(self, token: Token[Any]) -> bool:
+        """Whether the token has no recorded end yet."""
+
 
 class _Mint:
     """Key to the constructors below; accountants own the only instance."""
@@ -128,23 +131,47 @@ class Token(Generic[B]):
     in a forked process.
     """
 
-    __slots__ = ("_issuer", "_lock", "_pid", "_used", "budget", "id", "label", "users")
+    __slots__ = ("_budget", "_id", "_issuer", "_label", "_lock", "_pid", "_used", "_users")
 
     def __init__(
         self, mint: _Mint, issuer: Issuer, id: str, budget: B, users: range, label: str
     ) -> None:
         if mint is not _MINT:
             raise TypeError("tokens are made by an accountant: use accountant.issue(...)")
-        self.id, self.budget, self.users, self.label = id, budget, users, label
+        self._id, self._budget, self._users, self._label = id, budget, users, label
         self._issuer = issuer
         self._used = False
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
     @property
+    def id(self) -> str:
+        """The token's name in the ledger."""
+        return self._id
+
+    @property
+    def budget(self) -> B:
+        """What the token holds."""
+        return self._budget
+
+    @property
+    def users(self) -> range:
+        """The arrival indices whose rows it can open."""
+        return self._users
+
+    @property
+    def label(self) -> str:
+        """What it was issued for."""
+        return self._label
+
+    @property
     def adjacency(self) -> Adjacency:
         """The neighbour relation of the accountant."""
         return self._issuer.adjacency
+
+    def check(self, rows: Rows[Any]) -> None:
+        """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
+        _check_rows(self, rows, self._users.start)
 
     def spend(self, spend: Spend) -> Receipt:
         """Records ``spend`` durably and returns the receipt that allows it.
@@ -231,20 +258,8 @@ class Receipt:
             ProvenanceError: logged rows under a joint guarantee.  TokenSpentError: retired.
         """
         self._check_open()
+        _check_rows(self._token, rows, self._next)
         users = rows.users
-        if users.start < self._next or users.stop > self._token.users.stop:
-            raise UsersError(
-                f"users {users.start}..{users.stop - 1} cannot be opened by token "
-                f"{self._token.label!r}: {self._next}..{self._token.users.stop - 1} are left, "
-                "in order, each once"
-            )
-        if self._issuer.trust is Trust.JOINT:
-            board = Rows._board_of(rows)
-            if getattr(board, "issuer", None) is not self._issuer:
-                raise ProvenanceError(
-                    "a joint guarantee needs rows served by this accountant's billboard; logged "
-                    "rows (and rows of another billboard) need a CentralAccountant"
-                )
         self._next = users.stop
         values = np.concatenate([self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)])
         if self._issuer.tape is not None:
@@ -307,7 +322,7 @@ class Receipt:
     def _check_open(self) -> None:
         if os.getpid() != self._token._pid:
             raise TokenCopyError("a receipt cannot be used in a forked process")
-        if self._done:
+        if self._done or not self._issuer.outstanding(self._token):
             raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
 
     def __enter__(self) -> Self:
@@ -321,12 +336,30 @@ class Receipt:
     ) -> None:
         if not self._done:
             self._done = True
-            self._issuer.record_retire(self._token, "lost", None)
+            if self._issuer.outstanding(self._token):
+                self._issuer.record_retire(self._token, "lost", None)
 
     def _refuse_copy(self, *_: object) -> Never:
         raise TokenCopyError("a receipt cannot be copied or pickled")
 
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
+
+
+def _check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
+    if not isinstance(rows, Rows):
+        raise TypeError(f"rows: must be Rows (see Rows.seal), not {type(rows).__name__}")
+    users, last = rows.users, token.users.stop
+    if users.start < first or users.stop > last:
+        raise UsersError(
+            f"users {users.start}..{users.stop - 1} cannot be opened by token {token.label!r}: "
+            f"{first}..{last - 1} are left, in order, each once"
+        )
+    issuer = token._issuer
+    if issuer.trust is Trust.JOINT and getattr(Rows._board_of(rows), "issuer", None) is not issuer:
+        raise ProvenanceError(
+            "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
+            "rows of another billboard) need a CentralAccountant"
+        )
 
 
 def _digest_of(value: Array) -> str:
@@ -338,14 +371,28 @@ def _digest_of(value: Array) -> str:
 class Released(Generic[T_co]):
     """A value that was paid for; anybody may see it."""
 
-    __slots__ = ("digest", "paid_by", "value")
-    value: T_co
+    __slots__ = ("_digest", "_paid_by", "_value")
     __match_args__: ClassVar[tuple[str, ...]] = ("value",)
 
     def __init__(self, mint: _Mint, value: T_co, paid_by: str, digest: str) -> None:
         if mint is not _MINT:
             raise TypeError("released values come out of a receipt: use receipt.release(...)")
-        self.value, self.paid_by, self.digest = value, paid_by, digest
+        self._value, self._paid_by, self._digest = value, paid_by, digest
+
+    @property
+    def value(self) -> T_co:
+        """What left."""
+        return self._value
+
+    @property
+    def paid_by(self) -> str:
+        """The id of the token that paid."""
+        return self._paid_by
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the value."""
+        return self._digest
 
     def __repr__(self) -> str:
         return f"Released({self.value!r}, paid_by={self.paid_by!r})"

@@ -116,15 +116,18 @@ def extreme_points(domain: Domain[Any]) -> list[Array]:
         case Ball():
             random = [v / np.linalg.norm(v) for v in rng.normal(size=(60, domain.size))]
             flat = [s / math.sqrt(domain.size) for s in _signs(domain.size)]
-            return [domain.radius * v for v in [*random, *flat, *np.eye(domain.size)]]
+            axes = [*np.eye(domain.size), *-np.eye(domain.size)]
+            return [domain.radius * v for v in [*random, *flat, *axes]]
         case Box():
             middle, half = (domain.low + domain.high) / 2, (domain.high - domain.low) / 2
             return [middle + half * s for s in _signs(domain.size)]
         case PSDTrace():
             vectors = [*np.eye(domain.dim), *(s / math.sqrt(domain.dim) for s in _signs(domain.dim))]
             vectors += [v / np.linalg.norm(v) for v in rng.normal(size=(60, domain.dim))]
-            vectors += [np.eye(domain.dim)[0] * a + np.eye(domain.dim)[-1] * b
-                        for a, b in ((0.6, 0.8), (0.5**0.5, 0.5**0.5), (0.5**0.5, -(0.5**0.5)))]
+            if domain.dim > 1:
+                half = math.sqrt(0.5)
+                pairs = ((0.6, 0.8), (half, half), (half, -half))
+                vectors += [np.array([a, b] + [0.0] * (domain.dim - 2)) for a, b in pairs]
             rows, columns = np.triu_indices(domain.dim)
             weight = np.where(rows == columns, 1.0, math.sqrt(2))
             return [domain.trace * np.outer(v, v)[rows, columns] * weight for v in vectors]

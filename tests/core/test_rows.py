@@ -47,7 +47,7 @@ def sealed(request: pytest.FixtureRequest) -> Iterator[Sealed]:
 
 LOOKS: list[Callable[[Any], object]] = [
     float, int, complex, bool, iter, list, hash, math.floor, np.asarray, np.sum, pickle.dumps,
-    copy.copy, copy.deepcopy, reversed, operator.index, bytes,
+    copy.copy, copy.deepcopy, reversed, operator.index,
     lambda sealed: np.add(sealed, 1.0),
     lambda sealed: np.concatenate([sealed, sealed]),
     lambda sealed: sealed == sealed,
@@ -72,7 +72,7 @@ def test_sealed_values_refuse_every_look(sealed: Sealed, look: Callable[[Any], o
         look(sealed)
 
 
-@pytest.mark.parametrize("look", [round, abs, operator.neg, operator.invert, memoryview, len])
+@pytest.mark.parametrize("look", [round, abs, operator.neg, operator.invert, memoryview, bytes, len])
 def test_what_is_not_defined_on_sealed_values_shows_nothing(sealed: Sealed, look: Any) -> None:
     try:
         result = look(sealed)

@@ -1,0 +1,200 @@
+"""The command line: ``privlearn quickstart``, ``run``, ``audit``.
+
+Exit codes: 0 all is well; 1 an audit found problems; 2 wrong use or bad input; 3 the ledger is of a
+simulation; 4 the ledger cannot be read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, Optional
+
+import typer
+
+from privlearn.errors import LedgerError, PrivlearnError
+
+app = typer.Typer(
+    help="Private online learning that can be checked.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
+app.add_typer(run_app, name="run")
+
+PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE = 1, 2, 3, 4
+
+
+@app.callback()
+def _root() -> None:
+    pass
+
+
+@app.command()
+def quickstart(
+    out: Annotated[Path, typer.Option(help="New folder for the run.")] = Path("quickstart"),
+    budget: Annotated[str, typer.Option(help="rho=…, mu=… or epsilon=…,delta=…")] = "rho=1",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated people.")] = 2026,
+) -> None:
+    """Serve 10,000 simulated people real cars, privately, and leave an auditable ledger."""
+    from privlearn.runs import RunConfig
+
+    console = _console()
+    console.print(
+        "A private learner shows each of 10,000 simulated people 10 of 100 real cars and learns "
+        f"what people like,\nwithin joint {budget}. Noise is from a cryptographic source.\n"
+    )
+    _run(RunConfig(data="cars", task="market", budget=budget, seed=seed), out)
+
+
+@run_app.command("mnl")
+def run_mnl(
+    data: Annotated[Optional[str], typer.Option(help="'cars' or a CSV file in long form.")] = None,
+    task: Annotated[Optional[str], typer.Option(help="'logged' or 'market' (cars only).")] = None,
+    budget: Annotated[Optional[str], typer.Option(help="rho=…, mu=… or epsilon=…,delta=…")] = None,
+    horizon: Annotated[Optional[int], typer.Option(help="Number of users, public.")] = None,
+    items: Annotated[Optional[int], typer.Option(help="Items per user (CSV).")] = None,
+    scale: Annotated[Optional[float], typer.Option(help="Public feature divisor (CSV).")] = None,
+    outside: Annotated[
+        Optional[bool], typer.Option("--outside/--no-outside", help="May users choose nothing?")
+    ] = None,
+    seed: Annotated[Optional[int], typer.Option(help="Seed of simulated people.")] = None,
+    simulate_noise: Annotated[
+        Optional[int], typer.Option(help="Seed of reproducible noise; protects nobody.")
+    ] = None,
+    config: Annotated[Optional[Path], typer.Option(help="TOML file with the same names.")] = None,
+    out: Annotated[Path, typer.Option(help="New folder for the run.")] = Path("out"),
+) -> None:
+    """Learn a multinomial logit from choices, privately."""
+    flags = {
+        "data": data,
+        "task": task,
+        "budget": budget,
+        "horizon": horizon,
+        "items": items,
+        "scale": scale,
+        "outside": outside,
+        "seed": seed,
+        "simulate_noise": simulate_noise,
+    }
+    settings = _settings(config) | {k: v for k, v in flags.items() if v is not None}
+    _run(_config(settings), out)
+
+
+@app.command()
+def audit(
+    ledger: Annotated[Path, typer.Argument(help="Ledger file, or its JSON-lines export.")],
+    delta: Annotated[Optional[float], typer.Option(help="Where to state ε.")] = None,
+    head: Annotated[Optional[str], typer.Option(help="Expected last hash.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Recompute the guarantee from a ledger alone."""
+    from privlearn.accountants import audit as recompute
+    from privlearn.report import print_certificate
+
+    try:
+        certificate = recompute(ledger, delta=delta, head=head)
+    except LedgerError as error:
+        _fail(str(error), UNREADABLE)
+    if json:
+        sys.stdout.write(certificate.model_dump_json(indent=2) + "\n")
+    else:
+        print_certificate(certificate, _console())
+    if certificate.problems:
+        raise typer.Exit(PROBLEMS)
+    if certificate.simulation:
+        raise typer.Exit(SIMULATION)
+
+
+def _settings(path: Path | None) -> dict[str, Any]:
+    import tomllib
+
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        _fail(f"{path} cannot be read: {error.strerror}", BAD_INPUT)
+    except tomllib.TOMLDecodeError as error:
+        _fail(f"{path} is not TOML: {error}", BAD_INPUT)
+
+
+def _config(settings: dict[str, Any]) -> Any:
+    from pydantic import ValidationError
+
+    from privlearn.runs import RunConfig
+
+    try:
+        return RunConfig(**settings)
+    except ValidationError as error:
+        details = [
+            f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']}"
+            for item in error.errors()
+        ]
+        _fail("; ".join(details), BAD_INPUT)
+
+
+def _run(config: Any, out: Path) -> None:
+    from privlearn import runs
+    from privlearn.report import print_certificate
+
+    console = _console()
+    folders = runs.Folders.create(out)
+    work = runs.run_market if config.task == "market" else runs.run_logged
+    with _bars() as progress:
+        outcome = work(config, folders, progress)
+    shown = ", ".join(f"{name} {value}" for name, value in outcome.tastes[:5])
+    console.print(f"strongest tastes learned: {shown}\n", highlight=False)
+    console.print("for the operator only:", style="dim")
+    for line in outcome.lines:
+        console.print(f"  {line}", markup=False, highlight=False)
+    console.print()
+    print_certificate(outcome.certificate, console)
+    console.print(f"\npublic   {folders.public}   (ledger, billboard, certificate, learner)")
+    console.print(f"private  {folders.private}   (what only the operator may see)")
+    console.print(f"audit it: privlearn audit {outcome.ledger}", style="bold", soft_wrap=True)
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+    from tqdm import tqdm
+
+    bars: list[Any] = []
+
+    def start(name: str, length: int) -> Callable[[int], None]:
+        bar = tqdm(total=length, desc=f"{name:22}", unit=" users", disable=None)
+        bars.append(bar)
+
+        def advance(users: int) -> None:
+            bar.update(users)
+
+        return advance
+
+    try:
+        yield start
+    finally:
+        for bar in bars:
+            bar.close()
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 110)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def main() -> None:
+    """Entry point: errors made on purpose become one clear line and an exit code."""
+    try:
+        app()
+    except (PrivlearnError, ValueError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(UNREADABLE if isinstance(error, LedgerError) else BAD_INPUT)

@@ -1,0 +1,365 @@
+"""Whole runs: from data and a budget to a folder with a public and a private half."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from privlearn import experiments, report
+from privlearn.accountants import Certificate, CentralAccountant, JointAccountant
+from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP
+from privlearn.datasets import FEATURE_NAMES, SCALE, car_features, load_car_choices, split
+from privlearn.domains import Array
+from privlearn.errors import DataError
+from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners.assortment import Items
+from privlearn.learners.mnl import clip_items, fit_mle, log_likelihoods
+from privlearn.learners.references import NonPrivateMNL, RandomAssortments
+from privlearn.ledger import Ledger
+from privlearn.noise import NoiseSource
+
+SHELF = 10
+"""K, the cars shown to each simulated person."""
+
+
+def parse_budget(text: str) -> Currency | ApproxDP:
+    """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``.
+
+    Raises:
+        ValueError: anything else.
+    """
+    try:
+        parts = dict(part.split("=", 1) for part in text.replace(" ", "").split(","))
+    except ValueError:
+        parts = {}
+    match sorted(parts):
+        case ["rho"]:
+            return ZCDP(parts["rho"])
+        case ["mu"]:
+            return GaussianDP(parts["mu"])
+        case ["delta", "epsilon"]:
+            return ApproxDP(parts["epsilon"], parts["delta"])
+    raise ValueError(f"budget = {text!r}: must be rho=…, mu=… or epsilon=…,delta=…")
+
+
+class RunConfig(BaseModel):
+    """Settings of one run; everything here is public."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    data: str = "cars"
+    """``cars`` (the shipped survey) or a CSV file in long form."""
+    task: Literal["market", "logged"] = "logged"
+    """Serve simulated people (cars only), or learn from logged choices."""
+    budget: str = "rho=1"
+    horizon: Annotated[int, Field(ge=1)] | None = None
+    """Number of users, a public count."""
+    items: Annotated[int, Field(ge=1)] | None = None
+    """Items per user (CSV data)."""
+    scale: Annotated[float, Field(gt=0)] = 1.0
+    """Public divisor of the features (CSV data)."""
+    outside: bool = False
+    """Whether a user may have chosen nothing (CSV data)."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the simulated people and of public coins, never of secure noise."""
+    simulate_noise: Annotated[int, Field(ge=0)] | None = None
+    """Seed of reproducible noise; the ledger is then a simulation and is never certified."""
+    side_information: tuple[str, ...] = ()
+    """What was computed from these data and is declared public."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.data != "cars":
+            if self.task == "market":
+                raise ValueError("task = 'market' simulates people for the shipped cars only")
+            if self.items is None or self.horizon is None:
+                raise ValueError("items and horizon are public counts: state both for your own data")
+        parse_budget(self.budget)
+        return self
+
+    def noise(self) -> NoiseSource:
+        """The noise source that the accountant will own."""
+        if self.simulate_noise is None:
+            return NoiseSource.secure()
+        return NoiseSource.simulation(self.simulate_noise)
+
+    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
+        """The budget, and the currency to count an (ε, δ) promise in (all losses are Gaussian)."""
+        budget = parse_budget(self.budget)
+        return budget, GaussianDP if isinstance(budget, ApproxDP) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where a run writes: what everybody may see, and what stays with the operator."""
+
+    public: Path
+    private: Path
+
+    @classmethod
+    def create(cls, out: Path) -> Folders:
+        """Makes both folders.
+
+        Raises:
+            DataError: the folder has contents, or cannot be written.
+        """
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            if any(out.iterdir()):
+                raise DataError(f"{out} is not empty: runs are never overwritten, choose another")
+            folders = cls(out / "public", out / "private")
+            folders.public.mkdir()
+            folders.private.mkdir(mode=0o700)
+        except OSError as error:
+            raise DataError(f"{out} cannot be written: {error.strerror}") from None
+        return folders
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run is proud of, in words and in proof."""
+
+    certificate: Certificate
+    lines: list[str]
+    tastes: list[tuple[str, str]]
+    ledger: Path
+
+
+Progress = Callable[[str, int], Callable[[int], None]]
+"""Starts a progress bar with a name and a length; the result advances it."""
+
+
+def run_market(config: RunConfig, folders: Folders, progress: Progress) -> Outcome:
+    """Serves simulated people real car profiles, privately, and compares with both references."""
+    horizon = config.horizon or 10_000
+    market = experiments.car_market(config.seed, horizon=horizon)
+    dim = len(market.theta)
+    budget, currency = config.cap()
+    path = folders.public / "ledger.db"
+    accountant: JointAccountant[Any] = JointAccountant(
+        budget,
+        users=range(horizon),
+        ledger=Ledger.create(path),
+        noise=config.noise(),
+        currency=currency,
+        side_information=(*experiments.CAR_MARKET_SIDE_INFORMATION, *config.side_information),
+    )
+    learner = OnePassNewtonMNL(
+        n_items=100, dim=dim, max_items=SHELF, random_state=config.seed
+    ).start(accountant)
+    regrets = {f"private ({config.budget})": market.serve(learner, progress("private", horizon))}
+    shown, sold = dict(market.shown), dict(market.sold)
+    accountant.close()
+    certificate = _write_public(folders, accountant, learner)
+    nonprivate = NonPrivateMNL(
+        horizon=horizon, dim=dim, max_items=SHELF, random_state=config.seed
+    )
+    random = RandomAssortments(max_items=SHELF, random_state=config.seed)
+    regrets["non-private"] = market.serve(nonprivate, progress("non-private reference", horizon))
+    regrets["random"] = market.serve(random, progress("random reference", horizon))
+    _write_regret(folders.private, regrets)
+    _write_choices(folders.private / "choices.csv", shown, sold)
+    report.plot_regret(folders.private / "regret.png", regrets, "10 of 100 real cars shown to each person")
+    _write_messages(folders.private, learner)
+    first = {name: float(regret[: horizon // 10].mean()) for name, regret in regrets.items()}
+    last = {name: float(regret[-(horizon // 10 or 1) :].mean()) for name, regret in regrets.items()}
+    lines = [
+        f"{name}: total regret {regret.sum():.0f}; per user {first[name]:.4f} in the first tenth, "
+        f"{last[name]:.4f} in the last"
+        for name, regret in regrets.items()
+    ]
+    tastes = report.tastes_table([*FEATURE_NAMES, "constant"], learner.theta_, learner.precision_)
+    return Outcome(certificate, lines, tastes, path)
+
+
+def run_logged(config: RunConfig, folders: Folders, progress: Progress) -> Outcome:
+    """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
+    survey = _car_log() if config.data == "cars" else _csv_log(config)
+    budget, currency = config.cap()
+    path = folders.public / "ledger.db"
+    accountant: CentralAccountant[Any] = CentralAccountant(
+        budget,
+        users=range(len(survey.features)),
+        ledger=Ledger.create(path),
+        noise=config.noise(),
+        currency=currency,
+        side_information=(*survey.side_information, *config.side_information),
+    )
+    learner = OnePassNewtonMNL(
+        n_items=survey.features.shape[1],
+        dim=survey.features.shape[2],
+        outside_option=config.outside,
+        feature_scale=survey.scale,
+        random_state=config.seed,
+    ).start(accountant)
+    advance = progress("private", len(survey.features))
+    learner.partial_fit(survey.features, survey.choices)
+    advance(len(survey.features))
+    accountant.close()
+    certificate = _write_public(folders, accountant, learner)
+    _write_messages(folders.private, learner, survey.messages)
+    tastes = report.tastes_table(survey.names, learner.theta_, learner.precision_)
+    lines = [f"learned from {len(survey.features)} people, each used once"]
+    if survey.held_out is not None:
+        lines += _score(survey, learner.theta_, folders.private)
+    return Outcome(certificate, lines, tastes, path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """Logged choices; features unscaled and unclipped, NaN for records that cannot be used."""
+
+    names: Sequence[str]
+    features: Array
+    choices: Items
+    scale: float
+    side_information: tuple[str, ...]
+    messages: list[tuple[int, str]]
+    held_out: tuple[Array, Items] | None = None
+
+
+def _car_log() -> _Log:
+    survey = load_car_choices()
+    features = car_features(survey, scale=1.0)
+    train, test = split(len(features))
+    return _Log(
+        FEATURE_NAMES,
+        features[train],
+        survey.choices[train],
+        SCALE,
+        ("the feature scale 2 of the shipped survey was chosen with these data in view",),
+        [],
+        (features[test], survey.choices[test]),
+    )
+
+
+def _score(log: _Log, theta: Array, private: Path) -> list[str]:
+    """Held-out log-likelihood against the non-private MLE and the uniform choice; private."""
+    assert log.held_out is not None
+    features, choices = log.held_out
+    mle = fit_mle(experiments.logged_answers(log.features, log.choices), outside=False)
+    truth = experiments.logged_answers(features, choices)
+    reference = float(log_likelihoods(truth, mle, outside=False).mean())
+    seen = experiments.logged_answers(clip_items(features, log.scale), choices)
+    score = float(log_likelihoods(seen, theta, outside=False).mean())
+    null = -float(np.log(features.shape[1]))
+    gain = (score - null) / (reference - null)
+    table = {"null": null, "private": score, "non-private MLE": reference, "gain": gain}
+    (private / "held_out.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
+    return [
+        f"held-out log-likelihood of {len(choices)} other people, per person: uniform {null:.4f}, "
+        f"private {score:.4f}, non-private {reference:.4f}",
+        f"the private fit keeps {gain:.1%} of the non-private gain",
+    ]
+
+
+def _csv_log(config: RunConfig) -> _Log:
+    """Reads a CSV in long form: ``user``, ``chosen`` (0 or 1) and one column per feature.
+
+    One line per user and item, users in order of arrival, lines of one user together.  A user whose
+    lines cannot be used (wrong number of items, text, NaN, not exactly one choice) becomes the null
+    record; users beyond the horizon are not read, missing ones are null.
+
+    Raises:
+        DataError: the file cannot be opened or lacks columns.
+    """
+    assert config.items is not None and config.horizon is not None
+    try:
+        with open(config.data, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            header = list(reader.fieldnames or [])
+            missing = [name for name in ("user", "chosen") if name not in header]
+            names = [name for name in header if name not in ("user", "chosen")]
+            if missing or not names:
+                raise DataError(
+                    f"{config.data}: lacks {', '.join(missing) or 'feature columns'}; needs 'user', "
+                    f"'chosen' and one numeric column per feature, has {header}"
+                )
+            groups = _grouped(reader)
+    except OSError as error:
+        raise DataError(f"{config.data} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{config.data} is not UTF-8 text") from None
+    features = np.full((config.horizon, config.items, len(names)), np.nan)
+    choices = np.full(config.horizon, NO_ITEM)
+    messages: list[tuple[int, str]] = []
+    for user in range(config.horizon):
+        try:
+            lines = groups[user]
+            features[user], choices[user] = _one_user(lines, names, config)
+        except (ValueError, TypeError, IndexError) as error:
+            features[user] = np.nan
+            messages.append((user, f"record not usable, counts as null: {error}"))
+    return _Log(names, features, choices, config.scale, (), messages)
+
+
+def _grouped(rows: Iterable[dict[str, str]]) -> list[list[dict[str, str]]]:
+    groups: list[list[dict[str, str]]] = []
+    last: str | None = None
+    for row in rows:
+        if row["user"] != last or not groups:
+            groups.append([])
+            last = row["user"]
+        groups[-1].append(row)
+    return groups
+
+
+def _one_user(
+    lines: list[dict[str, str]], names: Sequence[str], config: RunConfig
+) -> tuple[Array, int]:
+    if len(lines) != config.items:
+        raise ValueError(f"{len(lines)} lines instead of {config.items}")
+    values = np.array([[float(line[name]) for name in names] for line in lines])
+    chosen = [i for i, line in enumerate(lines) if line["chosen"].strip() == "1"]
+    if len(chosen) == 1:
+        return values, chosen[0]
+    if not chosen and config.outside:
+        return values, NO_ITEM
+    raise ValueError(f"{len(chosen)} items chosen")
+
+
+def _write_public(
+    folders: Folders, accountant: Any, learner: OnePassNewtonMNL
+) -> Certificate:
+    certificate: Certificate = accountant.certificate()
+    public = folders.public
+    accountant.ledger.export(public / "ledger.jsonl")
+    (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")
+    (public / "certificate.md").write_text(report.certificate_markdown(certificate), "utf-8")
+    posts = json.dumps(learner.billboard_.history(), indent=1)
+    (public / "billboard.json").write_text(posts, "utf-8")
+    learner.save(public / "learner.json")
+    return certificate
+
+
+def _write_regret(private: Path, regrets: dict[str, Array]) -> None:
+    totals = {name: np.cumsum(regret) for name, regret in regrets.items()}
+    with open(private / "regret.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["users", *totals])
+        horizon = len(next(iter(totals.values())))
+        for users in np.unique(np.linspace(1, horizon, min(horizon, 200)).astype(int)):
+            writer.writerow([users, *(f"{total[users - 1]:.4f}" for total in totals.values())])
+
+
+def _write_choices(path: Path, shown: dict[int, Items], sold: dict[int, int]) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["user", "shown", "choice"])
+        for user, items in shown.items():
+            writer.writerow([user, " ".join(map(str, items)), sold[user]])
+
+
+def _write_messages(
+    private: Path, learner: OnePassNewtonMNL, extra: Sequence[tuple[int, str]] = ()
+) -> None:
+    messages = sorted([*learner.private_messages_, *extra])
+    if messages:
+        lines = [f"user {user}: {text}" for user, text in messages]
+        (private / "messages.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,139 @@
+"""The billboard: paid values up, each user served once, in order, from public state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from privlearn.accountants import JointAccountant
+from privlearn.billboard import Billboard
+from privlearn.budgets import ZCDP
+from privlearn.domains import Ball
+from privlearn.errors import ForeignTokenError, UsersError
+from privlearn.mechanisms import GaussianSum
+from privlearn.noise import NoiseSource
+from privlearn.rows import Rows, Source
+
+Array = NDArray[np.float64]
+USERS = range(6)
+
+
+@pytest.fixture
+def accountant() -> JointAccountant[ZCDP]:
+    return JointAccountant(ZCDP(1), users=USERS, noise=NoiseSource.simulation(0))
+
+
+@pytest.fixture
+def board(accountant: JointAccountant[ZCDP]) -> Billboard:
+    return Billboard(accountant, USERS)
+
+
+def own(users: range) -> Rows[Array]:
+    return Rows.seal(np.arange(6.0)[users.start : users.stop, None], users=users)
+
+
+def answers(board: Billboard, users: range) -> Rows[Array]:
+    return board.serve(own(users), lambda block: block).deliver(lambda block, _: block)
+
+
+def test_only_released_values_of_this_accountant_can_be_posted(
+    accountant: JointAccountant[ZCDP], board: Billboard
+) -> None:
+    for unpaid in (np.zeros(1), 3.0, own(USERS)):
+        with pytest.raises(TypeError, match="only released values can be posted"):
+            board.post("sum", unpaid)  # type: ignore[arg-type]
+    other = JointAccountant(ZCDP(1), users=USERS, noise=NoiseSource.simulation(0))
+    mechanism = GaussianSum(Ball(1.0, 1), 10.0)
+
+    def paid(payer: JointAccountant[ZCDP], where: Billboard) -> Any:
+        token = payer.issue(mechanism.loss(), users=USERS, label="sum")
+        return mechanism.release(answers(where, USERS), token)
+
+    with pytest.raises(ForeignTokenError, match="another accountant"):
+        board.post("sum", paid(other, Billboard(other, USERS)))
+    assert len(board) == 0
+    released = paid(accountant, board)
+    value = board.post("sum", released)
+    assert board["sum"] is value is released.value
+    assert list(board) == ["sum"]
+    (entry,) = board.history()
+    assert (entry["name"], entry["at"]) == ("sum", 6)
+    assert (entry["paid_by"], entry["digest"]) == (released.paid_by, released.digest)
+
+
+def test_users_are_served_once_and_in_order(board: Billboard) -> None:
+    board.serve(own(range(0, 2)), lambda block: block)
+    for wrong in (range(0, 2), range(1, 3), range(3, 5)):
+        with pytest.raises(UsersError, match="the next is 2"):
+            board.serve(own(wrong), lambda block: block)
+    assert board.clock == 2
+    board.skip(range(2, 4))
+    with pytest.raises(UsersError, match="the next is 4"):
+        board.skip(range(4, 9))
+    board.serve(own(range(4, 6)), lambda block: block)
+    assert board.clock == 6
+
+
+@pytest.mark.parametrize("bad", [range(0, 4, 2), range(0), range(-1, 2)])
+def test_a_skip_of_something_else_than_the_next_users_stops_no_clock(
+    board: Billboard, bad: range
+) -> None:
+    with pytest.raises(ValueError, match=r"must be a non-empty range|cannot be served"):
+        board.skip(bad)
+    assert board.clock == 0
+
+
+def test_skipped_users_enter_as_null_rows(
+    accountant: JointAccountant[ZCDP], board: Billboard
+) -> None:
+    parts = [answers(board, range(0, 2)), board.skip(range(2, 3)), answers(board, range(3, 6))]
+    together = Rows.concat(parts)
+    assert together.source is Source.SERVED
+    mechanism = GaussianSum(Ball(9.0, 1), 1e-9)
+    big = JointAccountant(ZCDP("1e30"), users=USERS, noise=NoiseSource.simulation(0))
+    board = Billboard(big, USERS)
+    parts = [answers(board, range(0, 2)), board.skip(range(2, 3)), answers(board, range(3, 6))]
+    token = big.issue(mechanism.loss(), users=USERS, label="sum")
+    total = mechanism.release(Rows.concat(parts), token).value
+    np.testing.assert_allclose(total, [0 + 1 + 3 + 4 + 5], atol=1e-6)
+
+
+def test_an_action_is_revealed_to_one_user_at_a_time(board: Billboard) -> None:
+    shown = board.serve(own(range(0, 1)), lambda block: 10 * block + 1)
+    assert shown.reveal() == 1.0
+    two = board.serve(own(range(1, 3)), lambda block: block)
+    with pytest.raises(UsersError, match="an action is revealed to one user at a time"):
+        two.reveal()
+
+
+def test_a_policy_that_fails_on_a_user_serves_the_others_and_the_clock_goes_on(
+    board: Billboard,
+) -> None:
+    def picky(block: Array) -> Array:
+        if (block == 1).any():
+            raise ValueError("one")
+        return block
+
+    alone = board.serve(own(range(0, 1)), picky)
+    assert alone.reveal() == 0.0
+    assert board.serve(own(range(1, 2)), picky).reveal() is None
+    assert board.clock == 2
+
+
+def test_the_policy_sees_public_state_and_each_row_by_itself(board: Billboard) -> None:
+    """What user 2 gets does not depend on the other rows of the block."""
+    first = Billboard(board.issuer, USERS)
+    changed = np.arange(6.0)[:, None]
+    changed[0] = 99.0
+
+    def act(which: Billboard, data: Array) -> Any:
+        shown = which.serve(Rows.seal(data, users=USERS), lambda block: block**2)
+        answered = shown.deliver(lambda block, action: action)
+        return answered.slice(range(2, 3))
+
+    a, b = act(board, np.arange(6.0)[:, None]), act(first, changed)
+    chunk_a, chunk_b = (Rows._unseal(rows)[0].block for rows in (a, b))
+    assert np.array_equal(chunk_a, chunk_b)
