@@ -14,14 +14,15 @@ NO_ITEM = -1
 """Fills unused places of an assortment, and stands for "no purchase" as a choice."""
 
 _MOST_PASSES = 200
+_BARELY_ABOVE = 1 + 1e-14
 
 
 def best_assortments(utilities: Array, revenues: Array, max_items: int) -> Items:
     """Maximises Σ_{i∈S} r_i e^{z_i} / (1 + Σ_{i∈S} e^{z_i}) over |S| <= max_items, row by row.
 
     Dinkelbach's method (1967): S(λ) takes the up to K largest positive e^{z_i}(r_i − λ), one
-    `argpartition` per pass; λ ← revenue of S(λ) increases to the optimum and stops there, exactly,
-    after finitely many passes, because there are finitely many sets.
+    `argpartition` per pass; λ ← revenue of S(λ) increases to the optimum and stops there (up to a
+    relative 1e-14, for rounding) after finitely many passes, because there are finitely many sets.
 
     Args:
         utilities: z, shape (n, N), finite.
@@ -44,7 +45,9 @@ def best_assortments(utilities: Array, revenues: Array, max_items: int) -> Items
     active = np.arange(n_rows)
     rate = np.zeros(n_rows)
     for _ in range(_MOST_PASSES):
-        gains = weights * (revenues - rate[:, None])
+        # Items that earn λ up to rounding are left out: no better set contains them, and a huge
+        # weight would turn their rounding error into the largest gain.
+        gains = weights * (revenues - rate[:, None] * _BARELY_ABOVE)
         top = _largest(gains, max_items)
         kept = np.take_along_axis(gains, top, 1) > 0
         chosen = np.take_along_axis(weights, top, 1) * kept
@@ -55,7 +58,7 @@ def best_assortments(utilities: Array, revenues: Array, max_items: int) -> Items
         best[active[better]] = np.where(kept, top, NO_ITEM)[better]
         going = value > rate
         if not going.any():
-            return _sorted_items(best, n_items)
+            return ascending(best)
         if not going.all():
             active, weights, revenues = active[going], weights[going], revenues[going]
         rate = value[going]
@@ -69,9 +72,11 @@ def _largest(values: Array, k: int) -> Items:
     return np.argpartition(values, n_items - k, axis=1)[:, n_items - k :]
 
 
-def _sorted_items(items: Items, n_items: int) -> Items:
-    ordered = np.sort(np.where(items == NO_ITEM, n_items, items), axis=1)
-    return np.where(ordered == n_items, NO_ITEM, ordered)
+def ascending(items: Items) -> Items:
+    """Sorts each row, shape (n, K), with `NO_ITEM` at the end."""
+    last = np.iinfo(np.int64).max
+    ordered = np.sort(np.where(items == NO_ITEM, last, items), axis=1)
+    return np.where(ordered == last, NO_ITEM, ordered)
 
 
 def largest_utilities(utilities: Array, max_items: int) -> Items:

@@ -135,13 +135,16 @@ def batch_ends(horizon: int, first: int, growth: float) -> list[int]:
     if not 1 <= first <= horizon:
         raise ValueError(f"first_batch = {first}: must lie in 1..{horizon}, the number of users")
     batches = max(round(math.log1p(horizon * (growth - 1) / first) / math.log(growth)), 1)
-    if batches == 1 or batches * first >= horizon:
+    batches = min(batches, horizon // first)  # a smaller growth would need shrinking batches
+    if batches == 1:
         return [horizon]
+    if batches * first == horizon:
+        return list(range(first, horizon + 1, first))
 
     def end(ratio: float, k: int) -> float:
         return first * k if ratio == 1 else first * (ratio**k - 1) / (ratio - 1)
 
-    low, high = 1.0, float(horizon)
+    low, high = 1.0, (horizon / first) ** (1 / (batches - 1))  # the last batch alone is shorter
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if end(middle, batches) < horizon else (low, middle)

@@ -36,6 +36,7 @@ from privlearn.learners.serving import (
     answered,
     default_items,
     optimistic_items,
+    usable,
 )
 from privlearn.mechanisms import GaussianSum
 from privlearn.protocols import Accountant, Plan
@@ -135,18 +136,21 @@ class OnePassNewtonMNL:
 
         Raises:
             ValueError: a parameter is out of range.  BudgetError: the accountant has begun.
+            RuntimeError: started before.
         """
+        if hasattr(self, "_accountant"):
+            raise RuntimeError("the learner has started: make a new one for another accountant")
         self._prepare(accountant)
         accountant.commit(
             Plan(label, mechanism.loss(), users)
             for users in self._batches
             for label, mechanism in (("gradient", self._gradient), ("hessian", self._hessian))
         )
+        self._accountant = accountant
         return self
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
-        self._accountant = accountant
         budget: Currency = accountant.budget
         adjacency = accountant.adjacency
         share = exact("hessian_share", self.hessian_share)
@@ -232,7 +236,7 @@ class OnePassNewtonMNL:
         answer = NO_ITEM if choice is None else choice
 
         def respond(own: Arrival, shown: Items) -> Items:
-            return np.array([answer], dtype=np.int64)
+            return np.array([answer])
 
         asked, self._asked = self._asked, None
         self._take(asked.deliver(lambda own, shown: self._answered(own, shown, respond)))
@@ -261,12 +265,15 @@ class OnePassNewtonMNL:
         if earned.shape != values.shape[:2]:
             raise ValueError(f"revenues of shape {earned.shape}: must be {values.shape[:2]}")
         own = np.zeros((len(values), 0)) if private is None else np.asarray(private)
+        if len(own) != len(values):
+            raise ValueError(f"private of {len(own)} rows: must have {len(values)}")
         at = 0
         while at < len(values):
             stop = min(self._batches[self._batch].stop - self.clock_, len(values) - at) + at
             users = range(self.clock_, self.clock_ + stop - at)
             ties = self._ties(stop - at)
             block = Arrival(values[at:stop], earned[at:stop], ties, own[at:stop])
+            self._tell_unusable(block, users)
             shown = self._board.serve(Rows.seal(block, users=users), self._policy)
             self.clock_ = users.stop
             self._take(shown.deliver(lambda own, items: self._answered(own, items, respond)))
@@ -292,14 +299,23 @@ class OnePassNewtonMNL:
                 np.ones((1, self.n_items)) if revenues is None else np.asarray(revenues, float)[None]
             )
             if values.shape == (1, self.n_items, self.dim) and earned.shape == (1, self.n_items):
-                return Rows.seal(Arrival(values, earned, ties, np.zeros((1, 0))), users=user)
-        except (TypeError, ValueError):
-            pass
-        self._tell(user.start, f"features and revenues must be ({self.n_items}, {self.dim}) and "
-                               f"({self.n_items},) numbers; your record does not count")
+                own = Arrival(values, earned, ties, np.zeros((1, 0)))
+                self._tell_unusable(own, user)
+                return Rows.seal(own, users=user)
+        except Exception:
+            pass  # whatever is wrong with this row, it concerns this row alone
+        self._tell(user.start)
         return Rows.null(user)
 
-    def _tell(self, user: int, message: str) -> None:
+    def _tell_unusable(self, own: Arrival, users: range) -> None:
+        for i in np.flatnonzero(~usable(own)):
+            self._tell(users[int(i)])
+
+    def _tell(self, user: int) -> None:
+        message = (
+            f"features and revenues must be ({self.n_items}, {self.dim}) and ({self.n_items},) "
+            "finite numbers; your record does not count"
+        )
         self.private_messages_.append((user, message))
 
     def _ties(self, n: int) -> Array:
@@ -342,7 +358,7 @@ class OnePassNewtonMNL:
             ProvenanceError: the accountant is joint.  HorizonError: more users than are left.
             ValueError: wrong shapes of the whole block.
         """
-        self._check_running()
+        self._check_idle()
         if self._accountant.trust is Trust.JOINT:
             raise ProvenanceError(
                 "logged choices depend on offers made outside the billboard: a joint guarantee "
@@ -438,7 +454,8 @@ class OnePassNewtonMNL:
             learner.belief_ = learner._evidence.restored(state["evidence"]).belief()
             learner._coins.bit_generator.state = state["coins"]
             learner._batch, learner.clock_ = state["batch"], state["clock"]
-        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+            learner._accountant = accountant
+        except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is not a saved learner: {error}") from None
         learner._rejoin()
         return learner
@@ -452,5 +469,6 @@ class OnePassNewtonMNL:
         if self._accountant.trust is not Trust.JOINT:
             lost = Rows.null(begun)
         if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
-            self._pending = [lost.slice(range(self._batches[self._batch].start, self.clock_))]
+            # Releases at once if the batch was full and only its last answer was missing.
+            self._take(lost.slice(range(self._batches[self._batch].start, self.clock_)))
 

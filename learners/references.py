@@ -11,7 +11,7 @@ from privlearn._validate import count
 from privlearn.domains import Array
 from privlearn.learners.assortment import Items
 from privlearn.learners.newton import Belief, batch_ends
-from privlearn.learners.mnl import Answer, fit_mle, hessian_factors
+from privlearn.learners.mnl import Answer, fit_mle, hessian_sum
 from privlearn.learners.serving import Arrival, Respond, answered, optimistic_items
 
 
@@ -55,6 +55,7 @@ class NonPrivateMNL:
         first_batch: users in the first batch, shown random items.
         growth: ratio of consecutive batch sizes.
         prior_precision: ridge weight.
+        exploration: weight of the bonus, as for `OnePassNewtonMNL`.
         feature_scale: public divisor of the features.
         random_state: seed of the coins of the first batch.
     """
@@ -68,11 +69,12 @@ class NonPrivateMNL:
         first_batch: int = 30,
         growth: float = 1.5,
         prior_precision: float = 3.0,
+        exploration: float = 3.0,
         feature_scale: float = 1.0,
         random_state: int = 0,
     ) -> None:
         self.max_items, self.feature_scale = count(max_items=max_items), feature_scale
-        self.prior_precision = prior_precision
+        self.prior_precision, self.exploration = prior_precision, exploration
         self.belief_ = Belief(np.zeros(count(dim=dim)), prior_precision * np.eye(dim))
         self._ends = batch_ends(horizon, min(first_batch, horizon), growth)
         self._answers: list[Answer] = []
@@ -97,7 +99,7 @@ class NonPrivateMNL:
                 own,
                 self.belief_,
                 max_items=self.max_items,
-                exploration=0.0,
+                exploration=self.exploration if self._batch > 0 else 0.0,
                 scale=self.feature_scale,
                 shuffled=self._batch == 0,
             )
@@ -119,7 +121,6 @@ class NonPrivateMNL:
             prior_precision=self.prior_precision,
             start=self.belief_.mean,
         )
-        factors = hessian_factors(everything, theta, outside=True).reshape(-1, len(theta))
         prior = self.prior_precision * np.eye(len(theta))
-        self.belief_ = Belief(theta, prior + factors.T @ factors)
+        self.belief_ = Belief(theta, prior + hessian_sum(everything, theta, outside=True))
         self._batch += 1

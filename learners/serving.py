@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.domains import Array
-from privlearn.learners.assortment import NO_ITEM, Items, best_assortments, largest_utilities
+from privlearn.learners.assortment import (
+    NO_ITEM,
+    Items,
+    ascending,
+    best_assortments,
+    largest_utilities,
+)
 from privlearn.learners.newton import Belief
 from privlearn.learners.mnl import Answer, clip_items, utilities
 
@@ -45,6 +51,7 @@ def default_items(n: int, max_items: int) -> Items:
     return np.broadcast_to(np.arange(max_items), (n, max_items))
 
 
+@np.errstate(all="ignore")  # a warning would tell of sealed data
 def optimistic_items(
     own: Arrival,
     belief: Belief,
@@ -83,18 +90,24 @@ def optimistic_items(
             np.take_along_axis(values, order, 1), np.take_along_axis(revenues, order, 1), max_items
         )
         found = np.take_along_axis(order, np.maximum(places, 0), 1)
-        items = np.where(places == NO_ITEM, NO_ITEM, found)
+        items = ascending(np.where(places == NO_ITEM, NO_ITEM, found))
     else:
         items = _best(values, revenues, max_items)
     return np.where(good[:, None], items, default_items(len(items), max_items))
 
 
 def _best(values: Array, revenues: Array, max_items: int) -> Items:
-    if (revenues == revenues[:, :1]).all() and (revenues[:, 0] > 0).all():
+    # Decided row by row: nobody's revenues may change how another user's ties are broken.
+    alike = (revenues == revenues[:, :1]).all(axis=1) & (revenues[:, 0] > 0)
+    if alike.all():
         return largest_utilities(values, max_items)
-    return best_assortments(values, revenues, max_items)
+    items = np.empty((len(values), max_items), dtype=np.int64)
+    items[alike] = largest_utilities(values[alike], max_items)
+    items[~alike] = best_assortments(values[~alike], revenues[~alike], max_items)
+    return items
 
 
+@np.errstate(all="ignore")  # as in optimistic_items
 def answered(
     own: Arrival, shown: Items, choice: Items, *, outside: bool, scale: float
 ) -> Answer:

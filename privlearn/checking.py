@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -133,7 +134,9 @@ def _fingerprint(value: Any) -> str:
             return [item.dtype.str, item.shape, hashlib.sha256(item.tobytes()).hexdigest()]
         return repr(item)
 
-    text = json.dumps(value, sort_keys=True, default=plain)
+    # Arrays inside other objects are printed in full as well.
+    with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
+        text = json.dumps(value, sort_keys=True, default=plain)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -189,7 +192,7 @@ def _drive(
             run.outputs.append(np.array(items))
             learner.observe(user.respond(items))
         state = getattr(learner, "public_state", None)
-        run.state = json.dumps(state(), sort_keys=True, default=repr) if state else ""
+        run.state = _fingerprint(state()) if state else ""
     except InterferenceError:
         raise
     except Exception as error:  # an exception is an output like any other

@@ -74,11 +74,13 @@ def _to_radius(values: Array, norms: Array, radius: float) -> Array:
     return np.asarray(values * np.where(scale < 1e-290, 0.0, scale)[:, None])
 
 
-def _bound(**named: float) -> None:
+def _bound(**named: float) -> float:
     """Checks a radius: squares of the numbers beside it must neither overflow nor vanish."""
-    if not 1e-100 <= positive(**named) <= 1e100:
+    number = positive(**named)
+    if not 1e-100 <= number <= 1e100:
         ((name, value),) = named.items()
         raise ValueError(f"{name} = {value!r}: must lie in [1e-100, 1e100]")
+    return number
 
 
 @final
@@ -96,8 +98,8 @@ class Ball:
     norm: Norm = "l2"
 
     def __post_init__(self) -> None:
-        _bound(radius=self.radius)
-        count(size=self.size)
+        object.__setattr__(self, "radius", _bound(radius=self.radius))
+        object.__setattr__(self, "size", count(size=self.size))
         if self.norm not in ("l1", "l2", "linf"):
             raise ValueError(f"norm = {self.norm!r}: must be 'l1', 'l2' or 'linf'")
 
@@ -141,8 +143,10 @@ class Box:
     size: int
 
     def __post_init__(self) -> None:
-        count(size=self.size)
-        if finite(low=self.low) >= finite(high=self.high):
+        object.__setattr__(self, "size", count(size=self.size))
+        object.__setattr__(self, "low", finite(low=self.low))
+        object.__setattr__(self, "high", finite(high=self.high))
+        if self.low >= self.high:
             raise ValueError(f"low = {self.low!r}, high = {self.high!r}: low must be below high")
 
     def clip(self, block: Array) -> Array:
@@ -191,8 +195,8 @@ class PSDTrace:
     dim: int
 
     def __post_init__(self) -> None:
-        _bound(trace=self.trace)
-        count(dim=self.dim)
+        object.__setattr__(self, "trace", _bound(trace=self.trace))
+        object.__setattr__(self, "dim", count(dim=self.dim))
 
     @property
     def size(self) -> int:

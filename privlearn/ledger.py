@@ -18,7 +18,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, final
@@ -155,9 +155,12 @@ class Ledger:
         problems = chain_problems(records)
         if problems:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
-        ledger = cls(_connect(Path(path)), Path(path))
-        ledger._records = records
-        ledger._entries = [parse_entry(record.body) for record in records]
+        try:
+            entries = [parse_entry(record.body) for record in records]
+            ledger = cls(_connect(Path(path)), Path(path))
+        except (ValueError, sqlite3.Error) as error:
+            raise LedgerUnreadableError(f"{path} cannot be resumed: {error}") from None
+        ledger._records, ledger._entries = records, entries
         return ledger
 
     def append(self, entry: Entry, *, after: int | None = None) -> None:
@@ -180,6 +183,8 @@ class Ledger:
                 )
             if self._connection is not None:
                 self._write(entry)
+            else:
+                canonical(entry.body())  # raises for what a file could not hold
             self._entries.append(entry)
 
     def _write(self, entry: Entry) -> None:
@@ -244,14 +249,18 @@ class Ledger:
         write_export(path, self.records)
 
     def close(self) -> None:
-        """Flushes everything into the one file and releases it; may be called twice."""
+        """Flushes everything into the one file and releases it; may be called twice.
+
+        While somebody else reads the file, the last entries stay in the ``-wal`` file beside it.
+        """
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             if self._connection is not None:
                 # One self-contained file, without -wal and -shm beside it.
-                self._connection.execute("PRAGMA journal_mode = DELETE")
+                with suppress(sqlite3.OperationalError):
+                    self._connection.execute("PRAGMA journal_mode = DELETE")
                 self._connection.close()
 
     @property

@@ -45,7 +45,7 @@ class GaussianNoise:
     std: float
 
     def __post_init__(self) -> None:
-        positive(std=self.std)
+        object.__setattr__(self, "std", positive(std=self.std))
 
     @property
     def norm(self) -> Norm:
@@ -70,7 +70,7 @@ class LaplaceNoise:
     scale: float
 
     def __post_init__(self) -> None:
-        positive(scale=self.scale)
+        object.__setattr__(self, "scale", positive(scale=self.scale))
 
     @property
     def norm(self) -> Norm:

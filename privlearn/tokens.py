@@ -317,7 +317,7 @@ class Receipt:
     @property
     def closed(self) -> bool:
         """Whether the token is retired."""
-        return self._done
+        return self._done or not self._issuer.outstanding(self._token)
 
     def _check_open(self) -> None:
         if os.getpid() != self._token._pid:

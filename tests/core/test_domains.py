@@ -224,3 +224,23 @@ def test_radii_and_traces_are_positive_and_finite(bad: float) -> None:
         Ball(1.0, 0)
     with pytest.raises(ValueError, match="norm = 'l3'"):
         Ball(1.0, 2, "l3")  # type: ignore[arg-type]
+
+
+def test_numpy_numbers_make_the_same_domains() -> None:
+    """Third parties take sizes from arrays; the ledger holds plain JSON numbers."""
+    pairs: list[tuple[Domain[Any], Domain[Any]]] = [
+        (Ball(np.float32(1.5), np.int64(3)), Ball(1.5, 3)),  # type: ignore[arg-type]
+        (Box(np.int64(-1), np.float64(1), np.int32(2)), Box(-1.0, 1.0, 2)),  # type: ignore[arg-type]
+        (PSDTrace(np.float64(2), np.int64(2)), PSDTrace(2.0, 2)),  # type: ignore[arg-type]
+    ]
+    for made, plain in pairs:
+        assert made == plain
+        assert json.dumps(made.to_dict()) == json.dumps(plain.to_dict())
+
+
+@pytest.mark.parametrize("radius", [1e-101, 1e101])
+def test_radii_whose_squares_are_lost_are_refused(radius: float) -> None:
+    with pytest.raises(ValueError, match=r"must lie in \[1e-100, 1e100\]"):
+        Ball(radius, 3)
+    with pytest.raises(ValueError, match=r"must lie in \[1e-100, 1e100\]"):
+        PSDTrace(radius, 3)

@@ -1,0 +1,448 @@
+"""The ledger: durable before anything leaves, chained, and never guessed at."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privlearn.accountants import CentralAccountant, audit
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.budgets import ZCDP
+from privlearn.domains import Ball
+from privlearn.entries import CloseEntry, Entry, IssueEntry, OpenEntry, RetireEntry, SpendEntry
+from privlearn.errors import (
+    LedgerBusyError,
+    LedgerClosedError,
+    LedgerError,
+    LedgerSchemaError,
+    LedgerUnreadableError,
+    TokenError,
+    TokenSpentError,
+)
+from privlearn.ledger import (
+    GENESIS,
+    SCHEMA,
+    Ledger,
+    Record,
+    canonical,
+    chain_problems,
+    read_records,
+)
+from privlearn.losses import Gaussian
+from privlearn.mechanisms import GaussianSum
+from privlearn.noise import NoiseSource
+from privlearn.rows import Rows
+
+USERS = range(4)
+MECHANISM = GaussianSum(Ball(1.0, 2), 20.0)
+
+OPEN = OpenEntry(
+    accountant="a", software="privlearn 0", trust=Trust.CENTRAL, adjacency=Adjacency.REPLACE_ONE,
+    users=(0, 4), cap={"kind": "zcdp", "rho": "1"}, promise=None, noise="simulation, seed 0",
+    simulated=True, side_information=("prices", "Größe"),
+)
+ISSUE = IssueEntry(
+    accountant="a", token="a/1", label="sum", users=(0, 4), budget={"kind": "zcdp", "rho": "0.1"}
+)
+ENTRIES: tuple[Entry, ...] = (
+    OPEN, ISSUE, RetireEntry(accountant="a", token="a/1", outcome="unused"),
+    CloseEntry(accountant="a"),
+)
+
+
+def rows() -> Rows[Any]:
+    return Rows.seal(np.ones((4, 2)), users=USERS)
+
+
+def file_accountant(path: Path, cap: str = "1") -> CentralAccountant[ZCDP]:
+    return CentralAccountant(
+        ZCDP(cap), users=USERS, ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
+    )
+
+
+def resumed(path: Path) -> CentralAccountant[ZCDP]:
+    return CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
+
+
+def by_hand(entries: tuple[Entry, ...]) -> list[str]:
+    """The hashes, from the definition alone."""
+    previous, hashes = "0" * 64, []
+
+    def sha(value: object) -> str:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    for seq, entry in enumerate(entries):
+        digests = {name: sha(value) for name, value in entry.model_dump(mode="json").items()}
+        previous = sha({"previous": previous, "seq": seq, "digests": digests})
+        hashes.append(previous)
+    return hashes
+
+
+def test_memory_and_file_ledgers_have_the_hashes_of_the_definition(tmp_path: Path) -> None:
+    memory, file = Ledger.memory(), Ledger.create(tmp_path / "ledger.db")
+    assert memory.head == file.head == GENESIS
+    for entry in ENTRIES:
+        memory.append(entry)
+        file.append(entry)
+        assert memory.head == file.head
+    file.export(tmp_path / "export.jsonl")
+    file.close()
+    expected = by_hand(ENTRIES)
+    for records in (
+        memory.records, file.records, read_records(tmp_path / "ledger.db"),
+        read_records(tmp_path / "export.jsonl"),
+    ):
+        assert [record.hash for record in records] == expected
+        assert chain_problems(records, expected[-1]) == []
+    assert Ledger.open(tmp_path / "ledger.db").entries == ENTRIES
+
+
+def test_an_appended_entry_can_be_read_by_others_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = Ledger.create(path)
+    for count, entry in enumerate(ENTRIES, 1):
+        ledger.append(entry)
+        script = "import sys; from privlearn.ledger import read_records as r; print(len(r(sys.argv[1])))"
+        if count == 2:
+            done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True)
+            assert done.stdout.split() == [b"2"]
+        assert len(read_records(path)) == count
+    assert ledger._connection is not None
+    assert ledger._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert ledger._connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+    ledger.close()
+    ledger.close()
+    assert [p.name for p in tmp_path.iterdir()] == ["ledger.db"]
+
+
+KILLED = """
+    import os, signal, sys
+    import numpy as np
+    from pathlib import Path
+    from privlearn.accountants import CentralAccountant
+    from privlearn.accountants.state import AccountState
+    from privlearn.budgets import ZCDP
+    from privlearn.domains import Ball
+    from privlearn.ledger import Ledger
+    from privlearn.mechanisms import GaussianSum
+    from privlearn.rows import Rows
+    from privlearn.tokens import Receipt
+
+    path, out, when, how = sys.argv[1:]
+
+    def die(*_, **__):
+        os.kill(os.getpid(), signal.SIGKILL) if how == "kill" else os._exit(9)
+
+    def dies_at_spend(self, entry):
+        die() if entry.entry == "spend" else check(self, entry)
+
+    check = AccountState.check
+    if when == "before the spend":
+        AccountState.check = dies_at_spend
+    elif when == "before opening":
+        Receipt.open = die
+    elif when == "before noise":
+        Receipt.draw = die
+    elif when == "before release":
+        Receipt.publish = die
+
+    accountant = CentralAccountant(ZCDP("0.1"), users=range(4), ledger=Ledger.create(path))
+    mechanism = GaussianSum(Ball(1.0, 2), 20.0)
+    token = accountant.issue(ZCDP("0.1"), users=range(4), label="sum")
+    rows = Rows.seal(np.ones((4, 2)), users=range(4))
+    if when == "planted: noise before the spend":
+        noisy = 4 + accountant.noise.normal((2,))
+        Path(out).write_text(str(noisy))
+        die()
+    released = mechanism.release(rows, token)
+    Path(out).write_text(str(released.value))
+    die()
+"""
+MOMENTS = ["before the spend", "before opening", "before noise", "before release", "after release"]
+
+
+def run_and_kill(tmp_path: Path, when: str, how: str = "kill") -> tuple[Path, bool]:
+    """Runs the script until it dies; the ledger it leaves, and whether a value got out."""
+    path, out = tmp_path / "ledger.db", tmp_path / "released.txt"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(path), str(out), when, how],
+        capture_output=True, text=True,
+    )
+    assert done.returncode == (-signal.SIGKILL if how == "kill" else 9), done.stderr
+    return path, out.exists()
+
+
+def spends_in(path: Path) -> int:
+    return sum(record.body["entry"] == "spend" for record in read_records(path))
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_process_killed_after_its_spend_leaves_the_spend_and_never_a_second_draw(
+    when: str, tmp_path: Path
+) -> None:
+    path, got_out = run_and_kill(tmp_path, when)
+    spent = spends_in(path)
+    assert spent >= got_out  # never a release without its spend
+    assert spent == (when != "before the spend")
+    before = audit(path)
+    assert before.problems == []
+    assert not before.closed
+    assert before.lost == (1 if when in MOMENTS[1:4] else 0)
+    accountant: CentralAccountant[ZCDP] = CentralAccountant.resume(path)
+    end = accountant.ledger.entries[-1]
+    assert isinstance(end, RetireEntry)
+    assert end.outcome == {"before the spend": "unused", "after release": "released"}.get(when, "lost")
+    if when == "before the spend":
+        assert accountant.spent().is_zero
+        return
+    # The outcome is lost and stays charged; the token cannot be drawn again, nor its budget.
+    assert accountant.spent() == ZCDP("0.005")  # (2/20)²/2
+    assert audit(path).lost == (when != "after release")
+    issue = next(e for e in accountant.ledger.entries if isinstance(e, IssueEntry))
+    spend = next(e for e in accountant.ledger.entries if isinstance(e, SpendEntry))
+    with pytest.raises(TokenSpentError, match="was spent or retired before"):
+        accountant._append(spend)
+    with pytest.raises(TokenError, match="was issued before"):
+        accountant._append(issue)
+    with pytest.raises(ValueError, match="budget exceeded"):
+        accountant.issue(ZCDP("0.0951"), users=USERS, label="again")
+    assert audit(path).problems == []
+
+
+def test_a_process_that_exits_without_cleaning_up_is_no_different(tmp_path: Path) -> None:
+    path, got_out = run_and_kill(tmp_path, "before release", "exit")
+    assert (spends_in(path), got_out) == (1, False)
+    assert audit(path).lost == 1
+
+
+def test_noise_that_leaves_before_the_spend_would_be_seen(tmp_path: Path) -> None:
+    """The planted defect of peers: the check of the test above does not hold for it."""
+    path, got_out = run_and_kill(tmp_path, "planted: noise before the spend")
+    assert not spends_in(path) >= got_out
+
+
+def test_the_second_process_on_one_ledger_stops_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    first = file_accountant(path)
+    token = first.issue(ZCDP("0.1"), users=USERS, label="sum")
+    script = (
+        "import sys; from privlearn.accountants import CentralAccountant as C; "
+        "from privlearn.noise import NoiseSource as N; "
+        "C.resume(sys.argv[1], noise=N.simulation(1))"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+    entries = len(read_records(path))
+    with pytest.raises(LedgerBusyError, match="was written to by another process"):
+        MECHANISM.release(rows(), token)
+    with pytest.raises(LedgerBusyError, match="was written to by another process"):
+        first.issue(ZCDP("0.1"), users=USERS, label="sum")
+    assert len(read_records(path)) == entries
+    assert audit(path).problems == []
+
+
+def test_two_ledger_objects_on_one_file_do_not_both_write(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with Ledger.create(path) as writer:
+        writer.append(OPEN)
+    first, second = Ledger.open(path), Ledger.open(path)
+    first.append(ISSUE)
+    with pytest.raises(LedgerBusyError, match="another process"):
+        second.append(ISSUE)
+    assert len(second.entries) == 1
+    assert len(read_records(path)) == 2
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_an_accountant_whose_ledger_was_resumed_writes_no_more(kind: str, tmp_path: Path) -> None:
+    """Otherwise two accountants would each spend the whole cap in one process."""
+    book = Ledger.memory() if kind == "memory" else Ledger.create(tmp_path / "ledger.db")
+    noise = NoiseSource.simulation(0)
+    first = CentralAccountant(ZCDP("0.005"), users=USERS, ledger=book, noise=noise)
+    token = first.issue(ZCDP("0.005"), users=USERS, label="sum")
+    second: CentralAccountant[ZCDP] = CentralAccountant.resume(book, noise=noise)
+    MECHANISM.release(rows(), second.issue(ZCDP("0.005"), users=USERS, label="sum"))
+    with pytest.raises(LedgerBusyError, match="only the last one may write"):
+        MECHANISM.release(rows(), token)
+    assert second.certificate().problems == []
+
+
+def test_ledgers_are_never_overwritten_and_need_a_place(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    Ledger.create(path).close()
+    with pytest.raises(LedgerError, match=r"ledger.db exists: ledgers are never overwritten"):
+        Ledger.create(path)
+    with pytest.raises(LedgerError, match="cannot be created: No such file or directory"):
+        Ledger.create(tmp_path / "missing" / "ledger.db")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(LedgerError, match="cannot be created: Not a directory"):
+        Ledger.create(tmp_path / "file" / "ledger.db")
+    if os.getuid() != 0:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        with pytest.raises(LedgerError, match="cannot be created: Permission denied"):
+            Ledger.create(tmp_path / "locked" / "ledger.db")
+
+
+def test_nothing_follows_a_close(tmp_path: Path) -> None:
+    accountant = file_accountant(tmp_path / "ledger.db")
+    accountant.close()
+    accountant.close()
+    with pytest.raises(LedgerClosedError, match="closed"):
+        accountant.issue(ZCDP("0.1"), users=USERS, label="late")
+    with pytest.raises(LedgerClosedError, match="closed"):
+        accountant.ledger.append(ISSUE)
+    with pytest.raises(LedgerError, match="was closed"):
+        resumed(tmp_path / "ledger.db")
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.db"
+    with file_accountant(path) as accountant:
+        for _ in range(10):
+            MECHANISM.release(rows(), accountant.issue(ZCDP("0.01"), users=USERS, label="sum"))
+    return path
+
+
+def test_missing_files_and_other_files_are_named_as_such(tmp_path: Path) -> None:
+    for name, content, message in (
+        ("nothing.db", None, "no such file"),
+        ("empty.db", b"", "is not a ledger"),
+        ("text.db", b"dear diary, " * 100, "is not a readable ledger"),
+        ("json.db", b'{"weather": "fine"}\n', "is not a ledger"),
+        ("list.db", b"{]\n", "is not a readable ledger"),
+        ("header.db", b"SQLite format 3\x00" + b"\xff" * 4000, "is not a readable ledger"),
+    ):
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
+        for read in (read_records, Ledger.open, audit, resumed):
+            with pytest.raises(LedgerUnreadableError, match=message):
+                read(path)
+    with pytest.raises(LedgerUnreadableError, match="no such file"):
+        read_records(tmp_path)
+
+
+def test_another_programs_database_is_not_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE entries (seq, body, digests, hash)")
+    with pytest.raises(LedgerUnreadableError, match="is not a ledger"):
+        read_records(path)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9, 0.999])
+def test_a_torn_file_is_unreadable(closed: Path, part: float) -> None:
+    content = closed.read_bytes()
+    closed.write_bytes(content[: int(len(content) * part)])
+    with pytest.raises(LedgerUnreadableError, match="not a readable ledger|cannot be resumed"):
+        Ledger.open(closed)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 200])
+def test_a_torn_export_is_unreadable(closed: Path, tmp_path: Path, cut: int) -> None:
+    export = tmp_path / "export.jsonl"
+    Ledger.open(closed).export(export)
+    export.write_bytes(export.read_bytes()[: -1 - cut])
+    with pytest.raises(LedgerUnreadableError, match="not a readable ledger"):
+        audit(export)
+
+
+def test_a_newer_schema_is_its_own_error(closed: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.jsonl"
+    Ledger.open(closed).export(export)
+    lines = export.read_text(encoding="utf-8").splitlines()
+    export.write_text("\n".join([json.dumps({"privlearn_ledger": SCHEMA + 1}), *lines[1:]]))
+    with sqlite3.connect(closed) as connection:
+        connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    connection.close()
+    for path in (closed, export):
+        for read in (read_records, Ledger.open, audit):
+            with pytest.raises(LedgerSchemaError, match=f"has schema {SCHEMA + 1}.*upgrade privlearn"):
+                read(path)
+
+
+def test_a_tampered_ledger_is_not_resumed(closed: Path) -> None:
+    with sqlite3.connect(closed) as connection:
+        connection.execute("UPDATE entries SET body = replace(body, '\"sum\"', '\"gram\"') WHERE seq = 1")
+    connection.close()
+    with pytest.raises(LedgerUnreadableError, match="cannot be resumed: entry 1: field 'label' was changed"):
+        Ledger.open(closed)
+
+
+def test_a_rewritten_ledger_with_entries_of_a_wrong_form_is_not_resumed(closed: Path) -> None:
+    first = read_records(closed)[0]
+    record = Record.make(first.hash, 1, {**ISSUE.body(), "users": [-3, "x"]})
+    with sqlite3.connect(closed) as connection:
+        connection.execute("DELETE FROM entries WHERE seq > 0")
+        values = (1, canonical(record.body), canonical(record.digests), record.hash, "issue", "a/1")
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", values)
+    connection.close()
+    assert chain_problems(read_records(closed)) == []
+    with pytest.raises(LedgerUnreadableError, match=r"(?s)cannot be resumed: .*users"):
+        Ledger.open(closed)
+
+
+def test_an_export_can_be_audited_but_not_resumed(closed: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.jsonl"
+    Ledger.open(closed).export(export)
+    before = export.read_bytes()
+    assert audit(export).problems == []
+    for read in (Ledger.open, resumed):
+        with pytest.raises(LedgerUnreadableError, match="cannot be resumed"):
+            read(export)
+    assert export.read_bytes() == before
+
+
+def test_closing_while_somebody_reads_still_leaves_a_whole_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    accountant = file_accountant(path)
+    reader = sqlite3.connect(path)
+    reader.execute("SELECT count(*) FROM entries").fetchone()
+    accountant.close()
+    assert audit(path).closed
+    reader.close()
+    assert audit(path).closed
+    assert audit(path).problems == []
+
+
+def test_auditing_does_not_change_the_file(closed: Path) -> None:
+    before = closed.read_bytes()
+    audit(closed)
+    assert closed.read_bytes() == before
+    assert [p.name for p in closed.parent.iterdir()] == ["ledger.db"]
+
+
+def test_token_numbers_go_on_after_refusals_and_restarts(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    accountant = file_accountant(path)
+    accountant.issue(ZCDP("0.1"), users=USERS, label="a")
+    for _ in range(3):
+        with pytest.raises(ValueError, match="budget exceeded"):
+            accountant.issue(ZCDP(5), users=USERS, label="too much")
+    accountant.issue(ZCDP("0.1"), users=USERS, label="b")
+    again = resumed(path)
+    ids = {again.issue(Gaussian("0.1"), users=USERS, label="c").id for _ in range(3)}
+    assert len(ids) == 3
+    assert audit(path).problems == []
+
+
+def test_an_entry_that_is_no_json_is_refused_by_both_kinds_of_ledger(tmp_path: Path) -> None:
+    """Not only when somebody looks at a memory ledger later."""
+    bad = ISSUE.model_copy(update={"budget": {"rho": object()}})
+    for ledger in (Ledger.create(tmp_path / "ledger.db"), Ledger.memory()):
+        ledger.append(OPEN)
+        with pytest.raises(ValueError, match="Unable to serialize"):
+            ledger.append(bad)
+        assert len(ledger.entries) == len(ledger.records) == 1
