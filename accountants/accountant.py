@@ -219,6 +219,12 @@ class _Accountant(Generic[B]):
         )
         self._append(PlanEntry(accountant=self.id, items=items))
 
+    def left(self, label: str, users: range) -> int:
+        """How many tokens of a committed plan item are still to be issued; 0 without such an item."""
+        with self._lock:
+            items = self._state.plan or []
+            return sum(item.left for item in items if (item.label, item.users) == (label, users))
+
     def issue(self, price: Loss | B, *, users: range, label: str) -> Token[B]:
         """Issues a token for one loss, or for any loss that a budget covers, on ``users``.
 
@@ -262,7 +268,7 @@ class _Accountant(Generic[B]):
                 simulated=self.noise.simulated,
                 gain=spend.gain,
                 loss=loss.to_dict(),
-                trusted=spend.trusted,
+                derived=spend.derived,
                 calibration=spend.calibration,
                 parameters=dict(spend.parameters),
             )

@@ -105,10 +105,20 @@ def certify(
     if not states:
         problems.append("no accountant was opened: there is nothing to guarantee")
     spends = [entry for entry in entries if isinstance(entry, SpendEntry)]
+    guarantees: list[Guarantee] = []
+    expended: list[Guarantee] = []
+    shares: list[Share] = []
+    for state in states:
+        try:
+            guarantees.append(_guarantee(state, promised(state), delta))
+            expended.append(_guarantee(state, spent(state), delta))
+            shares += _shares(state)
+        except Exception as error:  # whatever a file holds, an audit ends
+            problems.append(f"accountant {state.opened.accountant}: no total: {error}")
     return Certificate(
-        guarantees=[_guarantee(s, promised(s), delta) for s in states],
-        spent=[_guarantee(s, spent(s), delta) for s in states],
-        mechanisms=[share for state in states for share in _shares(state)],
+        guarantees=guarantees,
+        spent=expended,
+        mechanisms=shares,
         entries=len(records),
         spends=len(spends),
         lost=sum(
@@ -119,7 +129,7 @@ def certify(
         closed=bool(states) and all(state.closed for state in states),
         simulation=any(state.opened.simulated for state in states),
         noise="; ".join(sorted({state.opened.noise for state in states})),
-        trusted_code=sorted({_trust_note(entry) for entry in spends if entry.trusted}),
+        trusted_code=sorted({note for entry in spends for note in _trust_notes(entry)}),
         problems=problems,
         head=records[-1].hash if records else GENESIS,
     )
@@ -151,7 +161,7 @@ def _fold(
             for detail in error.errors():
                 field = ".".join(str(part) for part in detail["loc"])
                 problems.append(f"entry {record.seq}: field {field!r}: {detail['msg']}")
-        except (PrivlearnError, ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # whatever a file holds, an audit ends
             problems.append(f"entry {record.seq}: {error}")
     return list(states.values()), entries
 
@@ -201,7 +211,9 @@ def _shares(state: AccountState) -> list[Share]:
     ]
 
 
-def _trust_note(entry: SpendEntry) -> str:
+def _trust_notes(entry: SpendEntry) -> list[str]:
+    if not entry.derived:
+        return [f"{entry.mechanism}: its loss, or its domain's or noise's, is its code's word"]
     if entry.gain != 1:
-        return f"{entry.mechanism}: the gain of its linear map, {entry.gain!r}, is its code's word"
-    return f"{entry.mechanism}: the loss is its code's word"
+        return [f"{entry.mechanism}: the gain of its linear map, {entry.gain!r}, is its code's word"]
+    return []

@@ -7,6 +7,7 @@ a claim.  What was spent is a fact about one run (ex post), not a guarantee.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from privlearn.accountants.conversion import (
@@ -21,7 +22,7 @@ from privlearn.accountants.conversion import (
     zcdp_rho,
 )
 from privlearn.accountants.state import AccountState, total
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi, float_up
+from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi, float_down, float_up
 from privlearn.losses import Loss
 
 Composite = Loss | Currency | None
@@ -30,13 +31,13 @@ Composite = Loss | Currency | None
 
 def in_zcdp(promise: ApproxDP) -> ZCDP:
     """The largest ρ whose every mechanism satisfies ``promise`` (Canonne, Kamath & Steinke 2020)."""
-    return ZCDP(zcdp_rho(float(promise.epsilon), float(promise.delta)))
+    return ZCDP(zcdp_rho(float_down(promise.epsilon), float_down(promise.delta)))
 
 
 def in_gaussian(promise: ApproxDP) -> GaussianDP:
     """The largest Gaussian budget that satisfies ``promise`` (Balle & Wang 2018)."""
     return GaussianDP.from_mu_squared(
-        gaussian_mu_squared(float(promise.epsilon), float(promise.delta))
+        gaussian_mu_squared(float_down(promise.epsilon), float_down(promise.delta))
     )
 
 
@@ -133,7 +134,7 @@ def _curve(
             return float_up(what.mu_squared), no_curve, None, None
         case PureDP():
             epsilon = float_up(what.epsilon)
-            return None, lambda order: min(epsilon, order * epsilon**2 / 2), epsilon, None
+            return None, lambda order: min(epsilon, order * _pure_rho(epsilon)), epsilon, None
         case Renyi():
             points = {float(a): float_up(e) for a, e in what.curve.items()}
             return None, lambda order: points[order], None, list(points)
@@ -153,8 +154,13 @@ def rho_of(what: Composite) -> float | None:
         case GaussianDP():
             return float_up(what.mu_squared / 2)
         case PureDP():
-            return float_up(what.epsilon**2 / 2)
+            return _pure_rho(float_up(what.epsilon))
     return None
+
+
+def _pure_rho(epsilon: float) -> float:
+    """ρ of a pure ε-DP mechanism: ε·tanh(ε/2), with a few ulps; docs/proofs.md#pure."""
+    return epsilon * math.tanh(epsilon / 2) * (1 + 1e-14)
 
 
 def mu_of(what: Composite) -> float | None:

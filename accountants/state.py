@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast, final
 
+from privlearn._validate import user_range
 from privlearn.accountants.ceiling import ByUser
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP, Currency, budget_from_dict
@@ -79,7 +80,7 @@ class AccountState:
         self.promise = cast(
             "ApproxDP | None", budget_from_dict(opened.promise) if opened.promise else None
         )
-        self.users = _range(opened.users)
+        self.users = user_range(users=_range(opened.users))
         self.charged: ByUser[Currency] = ByUser(self.users, cap.zero(), lambda value: value)
         self.spent: ByUser[Tally] = ByUser(self.users, {}, dict)
         self.committed: ByUser[Tally] = ByUser(self.users, {}, dict)
@@ -204,12 +205,12 @@ class AccountState:
 
     def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:
         """The noise in the entry must earn the loss in the entry, unless code is trusted for it."""
-        if entry.trusted:
+        if not entry.derived:
             return
         domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)
-        if domain is None or noise is None or entry.gain != 1:
+        if domain is None or noise is None:
             raise BudgetError(f"{entry.mechanism}: its price needs trusted code but does not say so")
-        reach = domain.sensitivity(entry.adjacency, noise.norm)
+        reach = domain.sensitivity(entry.adjacency, noise.norm) * entry.gain
         earned = noise.loss(reach, entry.adjacency)
         if not _dominates(loss, earned):
             raise BudgetError(

@@ -40,9 +40,15 @@ def play(replicate: int) -> dict[str, list[float]]:
                 n_items=N_ITEMS, dim=dim, max_items=MAX_ITEMS, random_state=replicate
             ).start(accountant)
             regret[f"private, rho = {rho}"] = market.serve(learner)
-    regret["non-private"] = market.serve(
-        NonPrivateMNL(horizon=HORIZON, dim=dim, max_items=MAX_ITEMS, random_state=replicate)
-    )
+    for exploration, player in ((0.0, "non-private"), (3.0, "non-private, bonus")):
+        reference = NonPrivateMNL(
+            horizon=HORIZON,
+            dim=dim,
+            max_items=MAX_ITEMS,
+            exploration=exploration,
+            random_state=replicate,
+        )
+        regret[player] = market.serve(reference)
     regret["random"] = market.serve(RandomAssortments(max_items=MAX_ITEMS, random_state=replicate))
     return {p: [float(r[:mark].sum()) for mark in MARKS] for p, r in regret.items()}
 

@@ -15,6 +15,7 @@ NO_ITEM = -1
 
 _MOST_PASSES = 200
 _BARELY_ABOVE = 1 + 1e-14
+_WIDE = 1_000  # items from which on rows are solved one by one
 
 
 def best_assortments(utilities: Array, revenues: Array, max_items: int) -> Items:
@@ -42,6 +43,11 @@ def best_assortments(utilities: Array, revenues: Array, max_items: int) -> Items
         raise ValueError(f"revenues of shape {revenues.shape} for utilities {utilities.shape}")
     weights = np.exp(np.clip(utilities, -500.0, 500.0))
     best = np.full((n_rows, max_items), NO_ITEM, dtype=np.int64)
+    if n_items >= _WIDE:
+        for row in range(n_rows):
+            items = _best_of_row(weights[row], revenues[row], max_items)
+            best[row, : len(items)] = items
+        return best
     active = np.arange(n_rows)
     rate = np.zeros(n_rows)
     for _ in range(_MOST_PASSES):
@@ -49,20 +55,36 @@ def best_assortments(utilities: Array, revenues: Array, max_items: int) -> Items
         # weight would turn their rounding error into the largest gain.
         gains = weights * (revenues - rate[:, None] * _BARELY_ABOVE)
         top = _largest(gains, max_items)
-        kept = np.take_along_axis(gains, top, 1) > 0
-        chosen = np.take_along_axis(weights, top, 1) * kept
-        earned = (chosen * np.take_along_axis(revenues, top, 1)).sum(1)
-        value = earned / (1.0 + chosen.sum(1))
-        # At λ = 0 the value is >= 0 and the set is the first candidate; later, only gains count.
-        better = (value > rate) | (best[active] == NO_ITEM).all(1)
-        best[active[better]] = np.where(kept, top, NO_ITEM)[better]
+        at = np.arange(len(top))[:, None], top
+        kept = gains[at] > 0
+        chosen = weights[at] * kept
+        value = (chosen * revenues[at]).sum(1) / (1.0 + chosen.sum(1))
         going = value > rate
+        best[active[going]] = np.where(kept, top, NO_ITEM)[going]
         if not going.any():
             return ascending(best)
         if not going.all():
             active, weights, revenues = active[going], weights[going], revenues[going]
         rate = value[going]
     raise AssertionError("Dinkelbach's method must stop: every pass has a strictly better set")
+
+
+def _best_of_row(weights: Array, revenues: Array, max_items: int) -> Items:
+    """The same for one row; as λ only grows, items that earn no more than it are dropped."""
+    items = np.arange(len(weights))
+    best, rate = items[:0], 0.0
+    for _ in range(_MOST_PASSES):
+        gains = weights * (revenues - rate * _BARELY_ABOVE)
+        top = _largest(gains[None], min(max_items, len(items)))[0]
+        top = top[gains[top] > 0]
+        chosen = weights[top]
+        value = float((chosen * revenues[top]).sum() / (1.0 + chosen.sum()))
+        if not value > rate:
+            return np.sort(best)
+        best, rate = items[top], value
+        left = np.flatnonzero(revenues > rate * _BARELY_ABOVE)
+        items, weights, revenues = items[left], weights[left], revenues[left]
+    raise AssertionError("as in best_assortments")
 
 
 def _largest(values: Array, k: int) -> Items:

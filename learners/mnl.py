@@ -137,7 +137,7 @@ def fit_mle(
         step = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
         decrement = float(gradient @ step)
         if decrement <= tolerance:
-            return theta
+            return cast(Array, theta - step)  # squares the remaining error once more
         size = 1.0
         while (trial := objective(theta - size * step)) > current - 0.25 * size * decrement:
             size /= 2

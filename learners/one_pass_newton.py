@@ -388,15 +388,21 @@ class OnePassNewtonMNL:
         batch = self._batches[self._batch]
         if self.clock_ < batch.stop:
             return
-        answered = Rows.concat(self._pending)
-        self._pending = []
+        rows, self._pending = Rows.concat(self._pending), []
+        # After a crash in the middle of a release, this batch's tokens are gone and its outcome is
+        # lost: nothing is drawn twice, the belief stays, the next batch goes on.
+        if all(self._accountant.left(label, batch) for label in ("gradient", "hessian")):
+            self._learn(rows, batch)
+        self._batch += 1
+
+    def _learn(self, rows: Rows[Answer], batch: range) -> None:
         theta, outside = self.belief_.mean, self.outside_option
         gradient = self._gradient.release(
-            answered.map_rows(lambda a: gradients(a, theta, outside=outside)),
+            rows.map_rows(lambda a: gradients(a, theta, outside=outside)),
             self._accountant.issue(self._gradient.loss(), users=batch, label="gradient"),
         )
         hessian = self._hessian.release(
-            answered.map_rows(lambda a: hessian_factors(a, theta, outside=outside)),
+            rows.map_rows(lambda a: hessian_factors(a, theta, outside=outside)),
             self._accountant.issue(self._hessian.loss(), users=batch, label="hessian"),
         )
         self._evidence.add(
@@ -406,7 +412,6 @@ class OnePassNewtonMNL:
             self._board.post(f"hessian/{self._batch}", hessian),
         )
         self.belief_ = self._evidence.belief()
-        self._batch += 1
 
     def _check_idle(self) -> None:
         self._check_running()

@@ -13,7 +13,7 @@ from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import AdjacencyError, HorizonError, UsersError
 from privlearn.losses import Loss, gaussian_std
-from privlearn.mechanisms.factorization import ColumnNormalizedBLT, Factorization
+from privlearn.mechanisms.factorization import BufferedToeplitz, Factorization
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
@@ -34,7 +34,7 @@ class PrefixSum(Generic[X]):
 
     Args:
         domain: what one user can contribute (use `PSDTrace` for sums of outer products).
-        factorization: B and C; default in `calibrated` is the column-normalised BLT.
+        factorization: B and C; default in `calibrated` is the buffered Toeplitz one (BLT).
         noise_std: standard deviation of z per coordinate, unit of the sum.
         adjacency: replace-one or zero-out; under add-remove all later rows would shift.
     """
@@ -69,7 +69,7 @@ class PrefixSum(Generic[X]):
             raise TypeError("give either horizon or factorization")
         if factorization is None:
             assert horizon is not None
-            factorization = ColumnNormalizedBLT.fitted(horizon)
+            factorization = BufferedToeplitz.fitted(horizon)
         reach = domain.sensitivity(adjacency, "l2") * factorization.column_norm()
         return cls(domain, factorization, gaussian_std(reach, budget.gaussian_mass()), adjacency)
 

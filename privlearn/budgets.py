@@ -68,6 +68,11 @@ def float_up(value: Fraction) -> float:
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
+def float_down(value: Fraction) -> float:
+    """Returns the largest float that is not above ``value``."""
+    return -float_up(-value)
+
+
 def round_up(value: Fraction, digits: int = 12) -> Fraction:
     """Returns the smallest number of ``digits`` significant decimals that is not below ``value``.
 

@@ -9,6 +9,7 @@ contribution and the null value (zero-out, add-remove).
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, final
@@ -83,9 +84,23 @@ def _bound(**named: float) -> float:
     return number
 
 
+class _Diameter(ABC):
+    """The usual name of the replace-one sensitivity."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        """Largest change of a sum when one user changes."""
+
+    def diameter(self, norm: Norm = "l2") -> float:
+        """Largest distance between two members."""
+        return self.sensitivity(Adjacency.REPLACE_ONE, norm)
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class Ball:
+class Ball(_Diameter):
     """Vectors of length ``size`` with norm at most ``radius``; records are scaled into it.
 
     Diameter 2·radius in its own norm.  In ℓ2: 2·radius for an ℓ1 or ℓ2 ball, 2·radius·√size for
@@ -134,7 +149,7 @@ class Ball:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Box:
+class Box(_Diameter):
     """Vectors of length ``size`` with every entry in [low, high]; entries are clamped."""
 
     kind: ClassVar[str] = "box"
@@ -177,7 +192,7 @@ class Box:
 
 @final
 @dataclass(frozen=True, slots=True)
-class PSDTrace:
+class PSDTrace(_Diameter):
     """Symmetric positive semidefinite dim × dim matrices with trace at most ``trace``.
 
     Takes factors X of shape (m, dim) with any m, scales them to ‖X‖_F² <= trace and forms XᵀX, so

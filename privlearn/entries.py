@@ -80,7 +80,8 @@ class SpendEntry(_Entry):
     simulated: bool
     gain: float
     loss: dict[str, Any]
-    trusted: bool
+    derived: bool
+    """Whether the loss follows from domain, noise and gain; else it is the mechanism's word."""
     calibration: Calibration
     parameters: dict[str, Any]
 

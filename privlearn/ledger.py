@@ -311,7 +311,7 @@ def read_records(path: str | os.PathLike[str]) -> list[Record]:
         with open(where, "rb") as file:
             start = file.read(16)
         return _read_lines(where) if start.startswith(b"{") else _read_database(where)
-    except (OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, sqlite3.Error) as error:
         raise LedgerUnreadableError(f"{where} is not a readable ledger: {error}") from None
 
 
@@ -328,7 +328,7 @@ def _read_lines(where: Path) -> list[Record]:
     with open(where, encoding="utf-8") as file:
         _check_schema(where, json.loads(file.readline()).get("privlearn_ledger"))
         lines = [json.loads(line) for line in file]
-    return [Record(line["seq"], line["body"], line["digests"], line["hash"]) for line in lines]
+    return [_record(line["seq"], line["body"], line["digests"], line["hash"]) for line in lines]
 
 
 def _read_database(where: Path) -> list[Record]:
@@ -340,5 +340,14 @@ def _read_database(where: Path) -> list[Record]:
             raise LedgerUnreadableError(f"{where} is not a ledger")
         _check_schema(where, connection.execute("PRAGMA user_version").fetchone()[0])
         rows = connection.execute("SELECT seq, body, digests, hash FROM entries ORDER BY seq")
-        return [Record(seq, json.loads(b), json.loads(d), h) for seq, b, d, h in rows]
+        return [_record(seq, json.loads(b), json.loads(d), h) for seq, b, d, h in rows]
+
+
+def _record(seq: int, body: dict[str, Any], digests: dict[str, str], hash: str) -> Record:
+    """A record as it was read; what cannot be hashed is not an entry."""
+    forms = ((seq, int), (body, dict), (digests, dict), (hash, str))
+    if not all(isinstance(value, form) for value, form in forms):
+        raise ValueError(f"entry {seq} has no body, digests or hash")
+    canonical([body, digests, hash]).encode()
+    return Record(seq, body, digests, hash)
 

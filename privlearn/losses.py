@@ -9,7 +9,7 @@ raises `UnknownKindError`, which an audit reports as a problem.
 Symbols: D_α(P‖Q) is the Rényi divergence of order α; K(s) = log E_Q[(dP/dQ)^s], so that
 D_α = K(α)/(α−1), K(0) = K(1) = 0.
 
-Lemma (used for both pure-type kinds below).  Let c ↦ K_c be a family with K_c''(s) = g(s + c),
+Lemma (used for `BoundedRange`).  Let c ↦ K_c be a family with K_c''(s) = g(s + c),
 where g is even, positive and non-increasing on [0, ∞).  Then the supremum over c of K_c(α)/(α(α−1))
 is non-increasing in α > 1; its limit at α → 1 is the supremum of the KL divergence.
 Proof.  K(α)/(α(α−1)) is the divided difference K[0,1,α] = ½∫M K'' with M the B-spline with knots
@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from typing import Any, ClassVar, Self, TypeVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import finite

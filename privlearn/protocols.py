@@ -57,5 +57,8 @@ class Accountant(Issuer, Protocol[B_inv]):
     def commit(self, plan: Iterable[Plan], /) -> None:
         """Commits all losses and counts in advance."""
 
+    def left(self, label: str, users: range, /) -> int:
+        """How many tokens of a committed plan item are still to be issued."""
+
     def issue(self, price: Loss | B_inv, /, *, users: range, label: str) -> Token[B_inv]:
         """Issues a token for ``users``."""

@@ -23,7 +23,7 @@ from privlearn._records import record_at
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration, Trust
 from privlearn.budgets import B, Currency
-from privlearn.domains import Array, Domain
+from privlearn.domains import Array, Domain, domain_from_dict
 from privlearn.errors import (
     LossExceedsTokenError,
     ProvenanceError,
@@ -32,7 +32,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.losses import Loss
-from privlearn.noise import Noise, NoiseSource
+from privlearn.noise import Noise, NoiseSource, noise_from_dict
 from privlearn.rows import Rows, _attempt
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Spend:
     The loss follows from domain, noise and ``gain``: noise that protects a vector into which one
     user's clipped contribution enters with ℓ2 (ℓ1) operator norm at most ``gain``.  A mechanism
     with a curve of its own states ``own_loss``; the audit then lists it as trusted code, as it does
-    when ``gain`` is not 1.
+    when ``gain`` is not 1 and for domains and noise that did not come with this package.
     """
 
     mechanism: str
@@ -72,9 +72,13 @@ class Spend:
         return self.noise.loss(reach * self.gain, adjacency)
 
     @property
-    def trusted(self) -> bool:
-        """Whether the price rests on mechanism code and not on domain and noise alone."""
-        return self.own_loss is not None or self.gain != 1.0
+    def derived(self) -> bool:
+        """Whether anybody can recompute the loss from the recorded domain, noise and gain."""
+        return (
+            self.own_loss is None
+            and domain_from_dict(self.domain.to_dict()) == self.domain
+            and noise_from_dict(self.noise.to_dict()) == self.noise
+        )
 
 
 class Tape(Protocol):
@@ -257,10 +261,11 @@ class Receipt:
             UsersError: an index outside the token's users, opened before, or out of order.
             ProvenanceError: logged rows under a joint guarantee.  TokenSpentError: retired.
         """
-        self._check_open()
-        _check_rows(self._token, rows, self._next)
-        users = rows.users
-        self._next = users.stop
+        with self._token._lock:
+            self._check_open()
+            _check_rows(self._token, rows, self._next)
+            users = rows.users
+            self._next = users.stop
         values = np.concatenate([self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)])
         if self._issuer.tape is not None:
             self._issuer.tape.opened(self._token, self._spend, users, values)

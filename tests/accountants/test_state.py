@@ -26,7 +26,7 @@ from privlearn.mechanisms import GaussianSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.tokens import Spend, Token
 
 N = 12
 USERS = range(5, 5 + N)
@@ -37,6 +37,8 @@ CHARGES = st.lists(
     st.tuples(RANGES, st.fractions(Fraction(1, 100), Fraction(3, 10), max_denominator=100)),
     max_size=12,
 )
+
+GIVE_BACK: st.SearchStrategy[bool] = st.booleans()
 
 
 def accountant(cap: str = "1", users: range = USERS, **more: Any) -> CentralAccountant[ZCDP]:
@@ -64,7 +66,8 @@ def test_disjoint_ranges_cost_the_maximum_and_overlapping_ones_the_sum(
     charges: list[tuple[range, Fraction]], data: st.DataObject
 ) -> None:
     """Issue, refuse and give back in random order; an array per index is the oracle."""
-    book, array, live = accountant(), [Fraction(0)] * N, []
+    book, array = accountant(), [Fraction(0)] * N
+    live: list[tuple[Token[ZCDP], range, Fraction]] = []
     for users, amount in charges:
         fits = all(array[user - 5] + amount <= 1 for user in users)
         try:
@@ -76,7 +79,7 @@ def test_disjoint_ranges_cost_the_maximum_and_overlapping_ones_the_sum(
             live.append((token, users, amount))
             for user in users:
                 array[user - 5] += amount
-        if live and data.draw(st.booleans()):
+        if data.draw(GIVE_BACK) and live:
             token, users, amount = live.pop(data.draw(st.integers(0, len(live) - 1)))
             token.retire()
             for user in users:
@@ -113,7 +116,7 @@ def test_a_refusal_names_the_users_that_are_full() -> None:
 )
 def test_users_outside_the_account_are_refused(users: range) -> None:
     book = accountant()
-    with pytest.raises(ValueError, match="users = .*must be"):
+    with pytest.raises(ValueError, match=r"users = .*must be"):
         book.issue(ZCDP("0.1"), users=users, label="x")
     with pytest.raises(UsersError, match="must be a non-empty part"):
         book.spent(4)
@@ -149,7 +152,7 @@ def test_a_plan_is_exhaustive() -> None:
         (Gaussian("0.2"), range(5, 10), "batch"),  # the loss of the other batches
     ]
     for price, users, label in refused:
-        with pytest.raises(BudgetError, match="is not .*in the committed plan"):
+        with pytest.raises(BudgetError, match=r"is not .*in the committed plan"):
             book.issue(price, users=users, label=label)
     with pytest.raises(BudgetError, match="issue tokens for its losses"):
         book.issue(ZCDP("0.001"), users=USERS, label="gram")

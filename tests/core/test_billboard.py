@@ -135,5 +135,5 @@ def test_the_policy_sees_public_state_and_each_row_by_itself(board: Billboard) -
         return answered.slice(range(2, 3))
 
     a, b = act(board, np.arange(6.0)[:, None]), act(first, changed)
-    chunk_a, chunk_b = (Rows._unseal(rows)[0].block for rows in (a, b))
+    chunk_a, chunk_b = (np.asarray(Rows._unseal(rows)[0].block) for rows in (a, b))
     assert np.array_equal(chunk_a, chunk_b)

@@ -67,7 +67,7 @@ def test_negative_budgets_are_refused(make: Any, bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", [True, None, 1j, [1], b"1"])
 def test_things_that_are_not_numbers_are_refused(bad: Any) -> None:
-    with pytest.raises(TypeError, match="rho = .*must be a number"):
+    with pytest.raises(TypeError, match=r"rho = .*must be a number"):
         ZCDP(bad)
 
 
@@ -125,7 +125,7 @@ def test_a_share_is_exact_and_never_more_than_the_whole(budget: Currency) -> Non
     assert budget.share(1) == budget
     assert budget.share(0).is_zero
     for bad in (-0.1, 1.1, "4/3"):
-        with pytest.raises(ValueError, match="part = .*must lie between 0 and 1"):
+        with pytest.raises(ValueError, match=r"part = .*must lie between 0 and 1"):
             budget.share(bad)
 
 
@@ -140,12 +140,23 @@ def test_nothing_can_be_taken_that_is_not_there(budget: Currency) -> None:
 
 
 def test_exact_text_is_read_back_exactly() -> None:
-    for value in (Fraction(1, 3), Fraction(5, 2**70), Fraction(-7, 8), Fraction(10**30), Fraction(0)):
+    for value in (
+        Fraction(1, 3),
+        Fraction(5, 2**70),
+        Fraction(-7, 8),
+        Fraction(10**30),
+        Fraction(0),
+    ):
         assert exact("value", exact_text(value)) == value
 
 
 def test_rounding_up_never_falls_below_and_stays_close() -> None:
-    for value in (Fraction(1, 3), Fraction(10**12), Fraction(999999999999999, 10**15), Fraction(1, 7**99)):
+    for value in (
+        Fraction(1, 3),
+        Fraction(10**12),
+        Fraction(999999999999999, 10**15),
+        Fraction(1, 7**99),
+    ):
         rounded = round_up(value)
         assert value <= rounded <= value * (1 + Fraction(1, 10**11))
         assert Fraction(float_up(value)) >= value
@@ -181,7 +192,8 @@ def test_a_curve_has_its_own_price_at_its_own_orders(order: str | int) -> None:
 
 
 @pytest.mark.parametrize(
-    "budget", [ZCDP("1/3"), GaussianDP("0.7"), Renyi({2: "0.1", "1.1": "0.06"}), Renyi({"5/3": "1/7"})]
+    "budget",
+    [ZCDP("1/3"), GaussianDP("0.7"), Renyi({2: "0.1", "1.1": "0.06"}), Renyi({"5/3": "1/7"})],
 )
 def test_a_gaussian_of_the_largest_mass_fits_its_budget(budget: Currency) -> None:
     mass = budget.gaussian_mass()

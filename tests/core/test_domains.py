@@ -1,4 +1,4 @@
-"""Domains: whatever comes in, what comes out lies inside, and sensitivities are true and reached."""
+"""Domains: what comes out lies inside whatever comes in; sensitivities are true and reached."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ RADII = st.one_of(st.floats(1e-100, 1e100), st.sampled_from([1.0, 1e-4, 1e-12, 1
 
 
 def blocks(*tail: int | st.SearchStrategy[int]) -> st.SearchStrategy[Array]:
-    shape = st.tuples(st.integers(1, 5), *(t if not isinstance(t, int) else st.just(t) for t in tail))
+    shape = st.tuples(
+        st.integers(1, 5), *(t if not isinstance(t, int) else st.just(t) for t in tail)
+    )
     return shape.flatmap(lambda s: hnp.arrays(np.float64, s, elements=WILD))
 
 
@@ -39,11 +41,14 @@ def exact_norm(row: Array, norm: Norm) -> float:
     if top == 0:
         return 0.0
     scaled = row / top
-    return top * {
-        "l1": math.fsum(np.abs(scaled)),
-        "l2": math.sqrt(math.fsum(scaled**2)),
-        "linf": 1.0,
-    }[norm]
+    return (
+        top
+        * {
+            "l1": math.fsum(np.abs(scaled)),
+            "l2": math.sqrt(math.fsum(scaled**2)),
+            "linf": 1.0,
+        }[norm]
+    )
 
 
 @given(blocks(3), RADII, st.sampled_from(NORMS))
@@ -122,7 +127,10 @@ def extreme_points(domain: Domain[Any]) -> list[Array]:
             middle, half = (domain.low + domain.high) / 2, (domain.high - domain.low) / 2
             return [middle + half * s for s in _signs(domain.size)]
         case PSDTrace():
-            vectors = [*np.eye(domain.dim), *(s / math.sqrt(domain.dim) for s in _signs(domain.dim))]
+            vectors = [
+                *np.eye(domain.dim),
+                *(s / math.sqrt(domain.dim) for s in _signs(domain.dim)),
+            ]
             vectors += [v / np.linalg.norm(v) for v in rng.normal(size=(60, domain.dim))]
             if domain.dim > 1:
                 half = math.sqrt(0.5)
@@ -136,8 +144,13 @@ def extreme_points(domain: Domain[Any]) -> list[Array]:
 
 DOMAINS: list[Domain[Any]] = [
     *(Ball(r, n, norm) for norm in NORMS for r, n in ((1.0, 1), (2.5, 3), (0.1, 4))),
-    Box(-1, 1, 3), Box(0.5, 2, 3), Box(-3, -1, 2), Box(-0.2, 5, 1),
-    PSDTrace(1.0, 2), PSDTrace(4.0, 3), PSDTrace(0.3, 1),
+    Box(-1, 1, 3),
+    Box(0.5, 2, 3),
+    Box(-3, -1, 2),
+    Box(-0.2, 5, 1),
+    PSDTrace(1.0, 2),
+    PSDTrace(4.0, 3),
+    PSDTrace(0.3, 1),
 ]
 
 
@@ -214,9 +227,9 @@ def test_domains_are_rebuilt_from_json(domain: Domain[Any]) -> None:
 
 @pytest.mark.parametrize("bad", [0, -1.0, math.nan, math.inf])
 def test_radii_and_traces_are_positive_and_finite(bad: float) -> None:
-    with pytest.raises(ValueError, match="radius = .*must be"):
+    with pytest.raises(ValueError, match=r"radius = .*must be"):
         Ball(bad, 3)
-    with pytest.raises(ValueError, match="trace = .*must be"):
+    with pytest.raises(ValueError, match=r"trace = .*must be"):
         PSDTrace(bad, 3)
     with pytest.raises(ValueError, match=r"low must be below high|must be finite"):
         Box(1.0, min(bad, 1.0), 3)

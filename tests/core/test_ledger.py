@@ -48,15 +48,24 @@ USERS = range(4)
 MECHANISM = GaussianSum(Ball(1.0, 2), 20.0)
 
 OPEN = OpenEntry(
-    accountant="a", software="privlearn 0", trust=Trust.CENTRAL, adjacency=Adjacency.REPLACE_ONE,
-    users=(0, 4), cap={"kind": "zcdp", "rho": "1"}, promise=None, noise="simulation, seed 0",
-    simulated=True, side_information=("prices", "Größe"),
+    accountant="a",
+    software="privlearn 0",
+    trust=Trust.CENTRAL,
+    adjacency=Adjacency.REPLACE_ONE,
+    users=(0, 4),
+    cap={"kind": "zcdp", "rho": "1"},
+    promise=None,
+    noise="simulation, seed 0",
+    simulated=True,
+    side_information=("prices", "Größe"),
 )
 ISSUE = IssueEntry(
     accountant="a", token="a/1", label="sum", users=(0, 4), budget={"kind": "zcdp", "rho": "0.1"}
 )
 ENTRIES: tuple[Entry, ...] = (
-    OPEN, ISSUE, RetireEntry(accountant="a", token="a/1", outcome="unused"),
+    OPEN,
+    ISSUE,
+    RetireEntry(accountant="a", token="a/1", outcome="unused"),
     CloseEntry(accountant="a"),
 )
 
@@ -101,7 +110,9 @@ def test_memory_and_file_ledgers_have_the_hashes_of_the_definition(tmp_path: Pat
     file.close()
     expected = by_hand(ENTRIES)
     for records in (
-        memory.records, file.records, read_records(tmp_path / "ledger.db"),
+        memory.records,
+        file.records,
+        read_records(tmp_path / "ledger.db"),
         read_records(tmp_path / "export.jsonl"),
     ):
         assert [record.hash for record in records] == expected
@@ -114,7 +125,9 @@ def test_an_appended_entry_can_be_read_by_others_at_once(tmp_path: Path) -> None
     ledger = Ledger.create(path)
     for count, entry in enumerate(ENTRIES, 1):
         ledger.append(entry)
-        script = "import sys; from privlearn.ledger import read_records as r; print(len(r(sys.argv[1])))"
+        script = (
+            "import sys; from privlearn.ledger import read_records as r; print(len(r(sys.argv[1])))"
+        )
         if count == 2:
             done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True)
             assert done.stdout.split() == [b"2"]
@@ -178,7 +191,8 @@ def run_and_kill(tmp_path: Path, when: str, how: str = "kill") -> tuple[Path, bo
     path, out = tmp_path / "ledger.db", tmp_path / "released.txt"
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(KILLED), str(path), str(out), when, how],
-        capture_output=True, text=True,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == (-signal.SIGKILL if how == "kill" else 9), done.stderr
     return path, out.exists()
@@ -203,7 +217,9 @@ def test_a_process_killed_after_its_spend_leaves_the_spend_and_never_a_second_dr
     accountant: CentralAccountant[ZCDP] = CentralAccountant.resume(path)
     end = accountant.ledger.entries[-1]
     assert isinstance(end, RetireEntry)
-    assert end.outcome == {"before the spend": "unused", "after release": "released"}.get(when, "lost")
+    assert end.outcome == {"before the spend": "unused", "after release": "released"}.get(
+        when, "lost"
+    )
     if when == "before the spend":
         assert accountant.spent().is_zero
         return
@@ -346,7 +362,7 @@ def test_another_programs_database_is_not_a_ledger(tmp_path: Path) -> None:
 def test_a_torn_file_is_unreadable(closed: Path, part: float) -> None:
     content = closed.read_bytes()
     closed.write_bytes(content[: int(len(content) * part)])
-    with pytest.raises(LedgerUnreadableError, match="not a readable ledger|cannot be resumed"):
+    with pytest.raises(LedgerUnreadableError, match=r"not a readable ledger|cannot be resumed"):
         Ledger.open(closed)
 
 
@@ -369,15 +385,21 @@ def test_a_newer_schema_is_its_own_error(closed: Path, tmp_path: Path) -> None:
     connection.close()
     for path in (closed, export):
         for read in (read_records, Ledger.open, audit):
-            with pytest.raises(LedgerSchemaError, match=f"has schema {SCHEMA + 1}.*upgrade privlearn"):
+            with pytest.raises(
+                LedgerSchemaError, match=f"has schema {SCHEMA + 1}.*upgrade privlearn"
+            ):
                 read(path)
 
 
 def test_a_tampered_ledger_is_not_resumed(closed: Path) -> None:
     with sqlite3.connect(closed) as connection:
-        connection.execute("UPDATE entries SET body = replace(body, '\"sum\"', '\"gram\"') WHERE seq = 1")
+        connection.execute(
+            "UPDATE entries SET body = replace(body, '\"sum\"', '\"gram\"') WHERE seq = 1"
+        )
     connection.close()
-    with pytest.raises(LedgerUnreadableError, match="cannot be resumed: entry 1: field 'label' was changed"):
+    with pytest.raises(
+        LedgerUnreadableError, match="cannot be resumed: entry 1: field 'label' was changed"
+    ):
         Ledger.open(closed)
 
 

@@ -93,7 +93,7 @@ def _maximum(value: Callable[[Any], Any], width: Any) -> Any:
     return value((low + high) / 2)
 
 
-@pytest.mark.parametrize("order", (1.01, 2.0, 8.0, 64.0))
+@pytest.mark.parametrize("order", [1.01, 2.0, 8.0, 64.0])
 @pytest.mark.parametrize("mass", ["0.01", "1", "4"])
 def test_gaussian_curve_is_the_quadrature(mass: str, order: float) -> None:
     truth = true_gaussian(Fraction(mass), order)
@@ -114,12 +114,17 @@ def test_bounded_range_curve_is_the_worst_two_point_law(epsilon: str, order: flo
     truth = true_bounded_range(epsilon, order)
     stated = BoundedRange(epsilon).renyi(order)
     assert truth * (1 - mpf(10) ** -15) <= stated
-    assert stated <= truth * (1 + mpf("1e-6")) + mpf("3e-14") * (1 + mpf(epsilon)) / (1 - 1 / mpf(order))
+    assert stated <= truth * (1 + mpf("1e-6")) + mpf("3e-14") * (1 + mpf(epsilon)) / (
+        1 - 1 / mpf(order)
+    )
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_zcdp_constants_bound_every_order_and_are_reached_near_one(epsilon: str) -> None:
-    for loss, truth in ((Laplace(epsilon), true_laplace), (BoundedRange(epsilon), true_bounded_range)):
+    for loss, truth in (
+        (Laplace(epsilon), true_laplace),
+        (BoundedRange(epsilon), true_bounded_range),
+    ):
         rho = loss.zcdp()
         assert rho is not None
         value = mpf(rho.numerator) / rho.denominator
@@ -131,7 +136,10 @@ def test_zcdp_constants_bound_every_order_and_are_reached_near_one(epsilon: str)
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_zcdp_constant_too_small_by_a_millionth_is_refuted(epsilon: str) -> None:
-    for loss, truth in ((Laplace(epsilon), true_laplace), (BoundedRange(epsilon), true_bounded_range)):
+    for loss, truth in (
+        (Laplace(epsilon), true_laplace),
+        (BoundedRange(epsilon), true_bounded_range),
+    ):
         rho = loss.zcdp()
         assert rho is not None
         planted = mpf(rho.numerator) / rho.denominator * (1 - mpf(10) ** -6)
@@ -203,7 +211,7 @@ def test_losses_survive_json(loss: Loss) -> None:
 @pytest.mark.parametrize("loss", EVERY, ids=lambda loss: loss.kind)
 @pytest.mark.parametrize("order", [1, 0.5, -1, math.nan, math.inf])
 def test_orders_not_above_one_are_refused(loss: Loss, order: float) -> None:
-    with pytest.raises(ValueError, match="order = .*must be"):
+    with pytest.raises(ValueError, match=r"order = .*must be"):
         loss.renyi(order)
 
 
@@ -244,7 +252,7 @@ def test_losses_of_nothing_or_without_bound_are_refused(bad: Any) -> None:
 @pytest.mark.parametrize("count", [0, -5])
 def test_a_count_below_one_is_refused(count: int) -> None:
     """The defect of a peer: -5 steps gave epsilon = -134."""
-    with pytest.raises(ValueError, match="count = .*must be an integer >= 1"):
+    with pytest.raises(ValueError, match=r"count = .*must be an integer >= 1"):
         Gaussian(1) * count
     with pytest.raises(TypeError, match="must be an integer"):
         Gaussian(1) * 1.5  # type: ignore[operator]
@@ -260,7 +268,7 @@ def test_adjacencies_do_not_mix() -> None:
 
 
 def test_unknown_kinds_and_missing_numbers_are_named() -> None:
-    with pytest.raises(UnknownKindError, match="'magic' is unknown; known: .*gaussian"):
+    with pytest.raises(UnknownKindError, match=r"'magic' is unknown; known: .*gaussian"):
         loss_from_dict({"kind": "magic", "adjacency": "replace-one"})
     with pytest.raises(ValueError, match="gaussian loss lacks 'mu_squared'"):
         loss_from_dict({"kind": "gaussian", "adjacency": "replace-one"})

@@ -124,9 +124,9 @@ def test_a_source_is_useless_in_a_forked_child() -> None:
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
 def test_noise_of_no_or_unknown_size_is_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="std = .*must be"):
+    with pytest.raises(ValueError, match=r"std = .*must be"):
         GaussianNoise(bad)
-    with pytest.raises(ValueError, match="scale = .*must be"):
+    with pytest.raises(ValueError, match=r"scale = .*must be"):
         LaplaceNoise(bad)
 
 

@@ -46,8 +46,21 @@ def sealed(request: pytest.FixtureRequest) -> Iterator[Sealed]:
 
 
 LOOKS: list[Callable[[Any], object]] = [
-    float, int, complex, bool, iter, list, hash, math.floor, np.asarray, np.sum, pickle.dumps,
-    copy.copy, copy.deepcopy, reversed, operator.index,
+    float,
+    int,
+    complex,
+    bool,
+    iter,
+    list,
+    hash,
+    math.floor,
+    np.asarray,
+    np.sum,
+    pickle.dumps,
+    copy.copy,
+    copy.deepcopy,
+    reversed,
+    operator.index,
     lambda sealed: np.add(sealed, 1.0),
     lambda sealed: np.concatenate([sealed, sealed]),
     lambda sealed: sealed == sealed,
@@ -72,18 +85,19 @@ def test_sealed_values_refuse_every_look(sealed: Sealed, look: Callable[[Any], o
         look(sealed)
 
 
-@pytest.mark.parametrize("look", [round, abs, operator.neg, operator.invert, memoryview, bytes, len])
+@pytest.mark.parametrize(
+    "look", [round, abs, operator.neg, operator.invert, memoryview, bytes, len]
+)
 def test_what_is_not_defined_on_sealed_values_shows_nothing(sealed: Sealed, look: Any) -> None:
-    try:
-        result = look(sealed)
-    except TypeError as error:
-        assert "123456" not in str(error)
-    else:
-        assert result == 1  # the public number of rows
+    if look is len:
+        assert len(sealed) == 1 if isinstance(sealed, Rows) else not hasattr(sealed, "__len__")
+        return
+    with pytest.raises(TypeError, match=r"^[^0-9]*$"):
+        look(sealed)
 
 
 def test_the_repr_shows_users_and_no_data(sealed: Sealed) -> None:
-    for text in (repr(sealed), str(sealed), "%s %r" % (sealed, sealed), repr([sealed])):
+    for text in (repr(sealed), str(sealed), repr((sealed,)), repr([sealed])):
         assert "sealed" in text
         assert "7..7" in text
         assert "123456" not in text
@@ -259,7 +273,9 @@ def test_null_rows_are_null_in_every_domain_and_are_passed_to_no_function() -> N
     assert contributions(lost.map_rows(lambda b: b + 1), Ball(1.0, 3)).tolist() == [[0] * 3] * 2
 
 
-def test_an_error_in_user_code_says_nothing_about_the_record(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_in_user_code_says_nothing_about_the_record(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     def fails(record: Array) -> Array:
         raise ValueError(f"the secret is {record}")
 

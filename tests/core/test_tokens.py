@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,9 +67,7 @@ def last_outcome(accountant: CentralAccountant[Any]) -> str:
     return entry.outcome
 
 
-def test_a_token_is_spent_once(
-    accountant: CentralAccountant[ZCDP], token: Token[ZCDP]
-) -> None:
+def test_a_token_is_spent_once(accountant: CentralAccountant[ZCDP], token: Token[ZCDP]) -> None:
     receipt = token.spend(SPEND)
     for again in (lambda: token.spend(SPEND), token.retire):
         with pytest.raises(TokenSpentError, match="'probe' was spent or retired before"):
@@ -234,11 +234,35 @@ def race(spend: Callable[[], object], threads: int = 16) -> list[str]:
 
 
 def test_of_many_threads_exactly_one_spends_a_token(accountant: CentralAccountant[ZCDP]) -> None:
+    small = Spend("probe", BALL, GaussianNoise(20.0))
     for trial in range(10):
         token = accountant.issue(ZCDP("0.05"), users=USERS, label=f"trial {trial}")
-        small = Spend("probe", BALL, GaussianNoise(20.0))
-        assert race(lambda token=token: token.spend(small)) == ["refused"] * 15 + ["spent"]  # type: ignore[misc]
+        assert race(partial(token.spend, small)) == ["refused"] * 15 + ["spent"]
     assert spends(accountant) == 10
+
+
+def test_of_many_threads_exactly_one_opens_the_same_users(
+    accountant: CentralAccountant[ZCDP],
+) -> None:
+    interval, results = sys.getswitchinterval(), list[list[str]]()
+    sys.setswitchinterval(1e-6)
+    try:
+        for trial in range(40):
+            token = accountant.issue(
+                SPEND.loss(accountant.adjacency), users=USERS, label=str(trial)
+            )
+            receipt, shared = token.spend(SPEND), rows()
+
+            def opens(receipt: Receipt = receipt, shared: Rows[Any] = shared) -> None:
+                try:
+                    receipt.open(shared)
+                except UsersError:
+                    raise TokenSpentError from None
+
+            results.append(race(opens))
+    finally:
+        sys.setswitchinterval(interval)
+    assert results == [["refused"] * 15 + ["spent"]] * 40
 
 
 def test_the_race_is_real_for_a_flag_without_a_lock() -> None:
@@ -353,8 +377,9 @@ def test_nothing_leaves_after_the_accountant_has_closed_the_account(
 def test_an_exception_inside_a_mechanism_ends_the_token_as_lost_and_charged(
     accountant: CentralAccountant[ZCDP], token: Token[ZCDP]
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), token.spend(SPEND) as receipt:
-        receipt.open(rows())
+    receipt = token.spend(SPEND)
+    receipt.open(rows())
+    with pytest.raises(KeyboardInterrupt), receipt:
         raise KeyboardInterrupt
     assert last_outcome(accountant) == "lost"
     assert accountant.spent() == ZCDP("0.02")
@@ -410,7 +435,8 @@ def test_rows_come_out_clipped_whatever_went_in(token: Token[ZCDP]) -> None:
     data = np.array([[3.0, 4.0], [np.nan, 0], [np.inf, 0], [1e308, 1e308], [0.3, 0.4]])
     opened = token.spend(SPEND).open(Rows.seal(data, users=range(5)))
     assert np.linalg.norm(opened, axis=1).max() <= 1.0
-    np.testing.assert_allclose(opened, [[0.6, 0.8], [0, 0], [0, 0], [0, 0], [0.3, 0.4]], rtol=1e-9)
+    expected = np.array([[0.6, 0.8], [0, 0], [0, 0], [0, 0], [0.3, 0.4]])
+    np.testing.assert_allclose(opened, expected, rtol=1e-9)
 
 
 def test_a_failing_clip_of_a_third_party_makes_null_rows_one_by_one() -> None:
@@ -445,7 +471,7 @@ def test_a_failing_clip_of_a_third_party_makes_null_rows_one_by_one() -> None:
 
 @pytest.mark.parametrize("gain", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_spend_states_a_positive_finite_gain(gain: float) -> None:
-    with pytest.raises(ValueError, match="gain = .*must be"):
+    with pytest.raises(ValueError, match=r"gain = .*must be"):
         Spend("probe", BALL, GaussianNoise(1.0), gain=gain)
     with pytest.raises(ValueError, match="must name the mechanism"):
         Spend("", BALL, GaussianNoise(1.0))
@@ -455,4 +481,4 @@ def test_a_larger_gain_costs_its_square() -> None:
     one = Spend("probe", BALL, GaussianNoise(10.0)).loss(Adjacency.REPLACE_ONE)
     two = Spend("probe", BALL, GaussianNoise(10.0), gain=2.0)
     assert two.loss(Adjacency.REPLACE_ONE).zcdp() == 4 * (one.zcdp() or 0)
-    assert two.trusted
+    assert two.derived

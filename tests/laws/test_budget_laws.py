@@ -79,8 +79,12 @@ def test_shares_add_up_and_grow(
     assert a.share(first) + a.share(1 - first) == a
 
 
-@given(st.one_of(_same_currency(1).map(lambda one: one[0]), st.builds(
-    ApproxDP, AMOUNTS, st.fractions("1e-9", "0.999"))))
+@given(
+    st.one_of(
+        _same_currency(1).map(lambda one: one[0]),
+        st.builds(ApproxDP, AMOUNTS, st.fractions("1e-9", "0.999")),
+    )
+)
 def test_json_keeps_every_digit(budget: Budget) -> None:
     assert budget_from_dict(budget.to_dict()) == budget
 

@@ -40,8 +40,12 @@ def test_composition_is_the_sum_in_any_order(parts: list[tuple[Loss, int]], orde
     forward, backward = compose(parts), compose(parts[::-1])
     one_by_one = reduce(add, [loss for loss, count in parts for _ in range(count)])
     nested = reduce(add, [loss * count for loss, count in parts])
-    expected = [sum(column) for column in zip(
-        *[[v * n for v in _values(loss, order)] for loss, n in parts], strict=True)]
+    expected = [
+        sum(column)
+        for column in zip(
+            *[[v * n for v in _values(loss, order)] for loss, n in parts], strict=True
+        )
+    ]
     for found in (forward, backward, one_by_one, nested):
         for value, want in zip(_values(found, order), expected, strict=True):
             assert value == want or math.isclose(value, want, rel_tol=1e-12)
@@ -49,7 +53,7 @@ def test_composition_is_the_sum_in_any_order(parts: list[tuple[Loss, int]], orde
 
 @given(PARTS)
 def test_equal_compositions_are_equal_values(parts: list[tuple[Loss, int]]) -> None:
-    """A plan names a loss, a spend another that was composed in another order: they are the same."""
+    """A plan names a loss, a spend the same parts in another order: one loss."""
     assert compose(parts) == compose(parts[::-1])
     assert hash(compose(parts)) == hash(compose(parts[::-1]))
 

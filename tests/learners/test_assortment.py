@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.domains import Array
+from privlearn.learners import assortment
 from privlearn.learners.assortment import (
     NO_ITEM,
     Items,
@@ -133,6 +134,35 @@ def test_a_batch_is_its_rows_one_by_one(seed: int, n_items: int, data: st.DataOb
         best_assortments(utilities[i : i + 1], revenues[i : i + 1], max_items)[0] for i in range(9)
     ]
     assert np.array_equal(batch, np.array(single))
+
+
+@given(seed=st.integers(0, 10_000), n_items=st.integers(1, 8), data=st.data())
+def test_wide_catalogues_are_solved_as_narrow_ones(
+    seed: int, n_items: int, data: st.DataObject
+) -> None:
+    """Rows with many items are solved one by one; here that path runs on few."""
+    max_items = data.draw(st.integers(1, n_items))
+    rng = np.random.default_rng(seed)
+    utilities = rng.choice([1e3, -1e3, 0.0, *rng.normal(size=4)], size=(4, n_items))
+    revenues = rng.choice([0.5, -0.5, 0.0, *rng.normal(size=4)], size=(4, n_items))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assortment, "_WIDE", 0)
+        items = best_assortments(utilities, revenues, max_items)
+    assert_legal(items, n_items, max_items)
+    for z, r, row in zip(utilities, revenues, items, strict=True):
+        assert value(z, r, row) == pytest.approx(brute_force(z, r, max_items), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("max_items", [1, 10, 1_200])
+def test_a_catalogue_of_1200_items_has_the_optimum_of_both_paths(max_items: int) -> None:
+    rng = np.random.default_rng(1)
+    utilities, revenues = rng.normal(size=(2, 5, 1_200))
+    revenues[0] = -1.0
+    wide = best_assortments(utilities, revenues, max_items)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(assortment, "_WIDE", 10**9)
+        assert np.array_equal(best_assortments(utilities, revenues, max_items), wide)
+    assert (wide[0] == NO_ITEM).all()
 
 
 def test_k_must_lie_between_one_and_the_number_of_items() -> None:

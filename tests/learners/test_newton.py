@@ -126,7 +126,7 @@ def test_shrinking_stays_between_target_and_matrix(seed: int, d: int, noise: flo
     rng = np.random.default_rng(seed)
     matrix, target = rng.normal(size=(2, d, d))
     found = shrunk(matrix, target, noise)
-    whole, kept = np.linalg.norm(matrix - target), np.linalg.norm(found - target)
+    whole, kept = (float(np.linalg.norm(m - target)) for m in (matrix, found))
     assert kept <= whole * (1 + 1e-12)
     assert found - target == pytest.approx(kept / whole * (matrix - target), abs=1e-9)
     assert kept == pytest.approx(whole * max(0.0, 1 - noise / whole**2), abs=1e-9)

@@ -1,0 +1,340 @@
+"""Time: serving, assortments, accounting, noise, ledgers, import.
+
+    OMP_NUM_THREADS=1 python benchmarks/speed.py [--jobs 2]
+
+Wall times on a shared machine: minima (and medians) of several tries, and ratios taken within one
+run.  Nothing here is asserted.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from reporting import Table, in_parallel, parser, write
+
+from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.budgets import ZCDP
+from privlearn.domains import Array, Ball
+from privlearn.experiments import Market, gaussian_market
+from privlearn.learners import OnePassNewtonMNL, assortment
+from privlearn.learners.serving import Arrival, Respond
+from privlearn.ledger import Ledger
+from privlearn.losses import Gaussian
+from privlearn.mechanisms import GaussianSum
+from privlearn.noise import NoiseSource
+from privlearn.protocols import Plan
+from privlearn.rows import Rows
+
+SEED = 7001
+HORIZON, N_ITEMS, DIM, MAX_ITEMS = 10_000, 100, 5, 10
+TRIES = 7
+Row = list[str]
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def best_and_median(times: list[float], unit: float, digits: int = 3) -> str:
+    """'min (median)' in the given unit."""
+    return f"{min(times) / unit:.{digits}f} ({statistics.median(times) / unit:.{digits}f})"
+
+
+# Serving ------------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """Wall times of one run, seconds."""
+
+    generate: float
+    learner: float
+    users: float
+    oracle: float
+
+
+def new_learner(accountant: JointAccountant[ZCDP]) -> OnePassNewtonMNL:
+    """The default learner."""
+    return OnePassNewtonMNL(n_items=N_ITEMS, dim=DIM, max_items=MAX_ITEMS).start(accountant)
+
+
+def timed_respond(respond: Respond, times: list[float]) -> Respond:
+    """``respond``, adding the time it takes to ``times``."""
+
+    def timed(own: Arrival, shown: assortment.Items) -> assortment.Items:
+        start = time.perf_counter()
+        choice = respond(own, shown)
+        times.append(time.perf_counter() - start)
+        return choice
+
+    return timed
+
+
+def one_run(general: bool, ledger: Ledger, noise: NoiseSource, replicate: int = 0) -> Run:
+    """A market from nothing, everybody served by the block path, the regret."""
+    start = time.perf_counter()
+    market = gaussian_market(SEED, replicate, general_revenue=general)
+    generated = time.perf_counter()
+    answering: list[float] = []
+    respond = timed_respond(market.respond, answering)
+    accountant = JointAccountant(ZCDP("1"), users=range(HORIZON), ledger=ledger, noise=noise)
+    learner = new_learner(accountant)
+    for _, features, earned, private in market.blocks():
+        learner.play(features, respond, earned, private)
+    accountant.close()
+    served = time.perf_counter()
+    market.regrets()
+    end = time.perf_counter()
+    users = sum(answering)
+    return Run(generated - start, served - generated - users, users, end - served)
+
+
+def run_rows() -> tuple[list[Row], dict[str, Any]]:
+    """One run of 10,000 rounds in four variants."""
+    rows, numbers = [], {}
+    for title, general, secure in (
+        ("uniform revenue, simulated noise, memory ledger", False, False),
+        ("general revenue, simulated noise, memory ledger", True, False),
+        ("uniform revenue, secure noise, ledger file", False, True),
+        ("general revenue, secure noise, ledger file", True, True),
+    ):
+        runs = []
+        for i in range(TRIES):
+            with tempfile.TemporaryDirectory() as folder:
+                book = Ledger.create(Path(folder) / "ledger") if secure else Ledger.memory()
+                noise = NoiseSource.secure() if secure else NoiseSource.simulation(i)
+                runs.append(one_run(general, book, noise))
+        served = [run.learner + run.users for run in runs]
+        numbers[title] = [run._asdict() for run in runs]
+        rows.append(
+            [
+                title,
+                best_and_median(served, 1),
+                *(best_and_median([run[i] for run in runs], 1) for i in (1, 2, 0, 3)),
+            ]
+        )
+    return rows, numbers
+
+
+def replicate_run(replicate: int) -> float:
+    """One replicate of `replicates`, everything included."""
+    noise = NoiseSource.simulation(SEED + replicate)
+    return sum(one_run(False, Ledger.memory(), noise, replicate))
+
+
+def replicates(jobs: int) -> tuple[float, float]:
+    """Wall time of 30 replicates: with the start of the processes and their imports, and warm."""
+    tasks = [(r,) for r in range(30)]
+    return (
+        seconds(lambda: in_parallel(replicate_run, tasks, jobs)),
+        seconds(lambda: in_parallel(replicate_run, tasks, jobs)),
+    )
+
+
+def one_by_one() -> float:
+    """Microseconds per round of `select` and `observe`, users' answer included."""
+    market: Market = gaussian_market(SEED)
+    accountant = JointAccountant(
+        ZCDP("1"), users=range(HORIZON), noise=NoiseSource.simulation(SEED)
+    )
+    learner = new_learner(accountant)
+    theta, luck = market.theta, market.luck
+
+    def play() -> None:
+        for start in range(0, HORIZON, 1000):
+            block = market.features_of(range(start, start + 1000))
+            for features, draw in zip(block, luck[start : start + 1000], strict=True):
+                shown = learner.select(features)
+                edges = np.exp(features[shown] @ theta).cumsum()
+                place = int((edges < draw * (1 + edges[-1])).sum())
+                learner.observe(int(shown[place]) if place < len(shown) else None)
+
+    return seconds(play) / HORIZON * 1e6
+
+
+# Assortments --------------------------------------------------------------------------------------
+
+
+class Passes(NamedTuple):
+    """Time of the optimiser per pass and row against one argpartition of a row, microseconds."""
+
+    per_pass: float
+    partition: float
+    passes: float
+
+
+def counted(utilities: Array, revenues: Array, max_items: int) -> int:
+    """Row-passes of `best_assortments`, counted at the one argpartition of each."""
+    count = 0
+    original = assortment._largest
+
+    def counting(values: Array, k: int) -> assortment.Items:
+        nonlocal count
+        count += len(values)
+        return original(values, k)
+
+    assortment._largest = counting
+    try:
+        assortment.best_assortments(utilities, revenues, max_items)
+    finally:
+        assortment._largest = original
+    return count
+
+
+def assortments(n_rows: int, n_items: int, max_items: int = MAX_ITEMS) -> Passes:
+    """Times both in turn on the same numbers."""
+    rng = np.random.default_rng(SEED)
+    utilities = rng.standard_normal((n_rows, n_items))
+    revenues = rng.random((n_rows, n_items))
+    total = counted(utilities, revenues, max_items)
+    gains = np.exp(utilities) * revenues
+    kth = n_items - max_items
+    times = [
+        (
+            seconds(lambda: assortment.best_assortments(utilities, revenues, max_items)),
+            seconds(lambda: np.argpartition(gains, kth, axis=1)),
+        )
+        for _ in range(max(400_000 // (n_rows * n_items), 15))
+    ]
+    optimiser, partition = (min(column) for column in zip(*times, strict=True))
+    return Passes(optimiser / total * 1e6, partition / n_rows * 1e6, total / n_rows)
+
+
+# Accountant, noise, ledger, import ----------------------------------------------------------------
+
+
+def thousand_gaussians() -> tuple[float, float, float]:
+    """ε(1e-6) of 1000 Gaussians of multiplier 20, and the first and best time of asking."""
+    accountant = CentralAccountant(ZCDP("2"), users=range(1), noise=NoiseSource.simulation(0))
+    accountant.commit([Plan("gaussian", Gaussian("1/400"), range(1), count=1000)])
+    times = [seconds(lambda: accountant.epsilon(1e-6)) for _ in range(50)]
+    return accountant.epsilon(1e-6), times[0], min(times)
+
+
+def noise_rate(source: NoiseSource) -> float:
+    """Normal samples per second, in calls of 100,000."""
+    return 100_000 / min(seconds(lambda: source.normal((100_000,))) for _ in range(20))
+
+
+def spend_rate(ledger: Ledger, count: int) -> float:
+    """Tokens issued, spent and retired per second: three entries and one small release each."""
+    users = range(count)
+    accountant = CentralAccountant(ZCDP("1"), users=users, ledger=ledger)
+    mechanism = GaussianSum.calibrated(Ball(1.0, 5), ZCDP("1"))
+    loss = mechanism.loss()
+
+    def spend() -> None:
+        for user in users:
+            one = range(user, user + 1)
+            token = accountant.issue(loss, users=one, label="speed")
+            mechanism.release(Rows.seal(np.zeros((1, 5)), users=one), token)
+
+    rate = count / seconds(spend)
+    accountant.close()
+    return rate
+
+
+def import_cost(module: str) -> tuple[float, float]:
+    """CPU seconds: of the import statement, and of the whole interpreter."""
+    code = (
+        "import time; a = time.process_time()\n"
+        f"import {module}; b = time.process_time(); print(b - a, b)"
+    )
+    outputs = [
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        for _ in range(TRIES)
+    ]
+    pairs = [tuple(float(word) for word in done.stdout.split()) for done in outputs]
+    return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
+
+
+def main() -> None:
+    """Measures everything, one thing after the other."""
+    options = parser(__doc__).parse_args()
+    rows, numbers = run_rows()
+    serving = Table(
+        "One run of 10,000 rounds by the block path, seconds, min (median)",
+        ["", "served", "of that learner", "of that users", "apart: contexts", "apart: oracle"],
+        rows,
+    )
+    cold, warm = replicates(options.jobs)
+    single = one_by_one()
+    epsilon, first, again = thousand_gaussians()
+    with tempfile.TemporaryDirectory() as folder:
+        durable = spend_rate(Ledger.create(Path(folder) / "ledger"), 300)
+    memory = spend_rate(Ledger.memory(), 3000)
+    secure, simulated = noise_rate(NoiseSource.secure()), noise_rate(NoiseSource.simulation(0))
+    imports = {
+        module: import_cost(module)
+        for module in ("numpy", "privlearn", "privlearn.accountants", "privlearn.learners")
+    }
+    shapes = [(1, 10_000), (50, 10_000), (2_000, 100)]
+    passes = [assortments(*shape) for shape in shapes]
+    optimiser = Table(
+        f"Exact assortments, K = {MAX_ITEMS}, microseconds per row",
+        ["rows x N", "per pass", "one argpartition", "ratio", "passes", "in all"],
+        [
+            [
+                f"{n_rows:,} x {n_items:,}",
+                f"{p.per_pass:.1f}",
+                f"{p.partition:.1f}",
+                f"{p.per_pass / p.partition:.2f}",
+                f"{p.passes:.2f}",
+                f"{p.per_pass * p.passes:.1f}",
+            ]
+            for (n_rows, n_items), p in zip(shapes, passes, strict=True)
+        ],
+    )
+    rest = Table(
+        "Everything else",
+        ["", "measured", "target"],
+        [
+            ["30 replicates, processes started afresh, s", f"{cold:.1f}", "<= 12"],
+            ["30 replicates, processes warm, s", f"{warm:.1f}", "<= 12"],
+            ["select and observe, us per round", f"{single:.0f}", ""],
+            ["1000 Gaussians of multiplier 20: epsilon(1e-6)", f"{epsilon:.4f}", "8.3062"],
+            ["the same, ms, first call / best", f"{first * 1e3:.2f} / {again * 1e3:.2f}", "< 1"],
+            ["secure normal samples, millions per s", f"{secure / 1e6:.1f}", ""],
+            ["simulated normal samples, millions per s", f"{simulated / 1e6:.1f}", ""],
+            ["durable issue + spend + retire, per s", f"{durable:.0f}", ""],
+            ["in-memory issue + spend + retire, per s", f"{memory:.0f}", ""],
+            *(
+                [
+                    f"import {module}, CPU s (whole interpreter)",
+                    f"{cost:.3f} ({whole:.3f})",
+                    "<= 0.35" if module == "privlearn" else "",
+                ]
+                for module, (cost, whole) in imports.items()
+            ),
+        ],
+    )
+    write(
+        "speed",
+        [serving, optimiser, rest],
+        {
+            "runs": numbers,
+            "replicates": {"cold": cold, "warm": warm},
+            "one_by_one_us": single,
+            "assortments": {str(s): p._asdict() for s, p in zip(shapes, passes, strict=True)},
+            "thousand_gaussians": {"epsilon": epsilon, "first": first, "best": again},
+            "normal_per_s": {"secure": secure, "simulated": simulated},
+            "spends_per_s": {"durable": durable, "memory": memory},
+            "import_cpu_s": imports,
+        },
+        "Target for one run: at most 0.5 s; for the optimiser at N = 10,000: a ratio of at most "
+        f"1.5. Minima of {TRIES} or more tries.",
+    )
+
+
+if __name__ == "__main__":
+    main()

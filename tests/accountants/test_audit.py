@@ -1,0 +1,448 @@
+"""Audits: every changed field is named, nothing in a file can crash one or lower a claim."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privlearn.accountants import Certificate, JointAccountant, audit
+from privlearn.accountants.audit import certify
+from privlearn.billboard import Billboard
+from privlearn.budgets import ZCDP
+from privlearn.domains import Ball, PSDTrace
+from privlearn.errors import LedgerUnreadableError
+from privlearn.ledger import GENESIS, Ledger, Record, canonical, read_records, write_export
+from privlearn.losses import Gaussian, Laplace
+from privlearn.mechanisms import GaussianSum, PrefixSum
+from privlearn.noise import NoiseSource
+from privlearn.protocols import Plan
+from privlearn.rows import Rows
+
+USERS = range(8)
+SUM = GaussianSum(Ball(1.0, 2), 20.0)  # rho = 0.005
+
+
+def _use(accountant: JointAccountant[ZCDP]) -> None:
+    """Two sums, a stream, one token lost and one unused: every kind of entry."""
+    board = Billboard(accountant, USERS)
+    rows = board.serve(Rows.seal(np.ones((8, 2)), users=USERS), lambda own: own)
+    served = rows.deliver(lambda own, _: own)
+    for part in (range(0, 4), range(4, 8)):
+        token = accountant.issue(SUM.loss(), users=part, label="sum")
+        board.post("sum", SUM.release(served.slice(part), token))
+    gram = PrefixSum.calibrated(PSDTrace(1.0, 2), ZCDP("0.3"), horizon=8)
+    with gram.open(accountant.issue(gram.loss(), users=USERS, label="gram")) as stream:
+        stream.append(served.map_rows(lambda own: own[:, None, :]))
+    accountant.issue(SUM.loss(), users=USERS, label="spare").retire()
+    with accountant.issue(SUM.loss(), users=USERS, label="spare").spend(SUM.spend()):
+        pass
+
+
+def make_ledger(path: Path, planned: bool) -> None:
+    with JointAccountant(
+        ZCDP(1),
+        users=USERS,
+        ledger=Ledger.create(path),
+        noise=NoiseSource.secure(),
+        side_information=["item prices"],
+    ) as accountant:
+        if planned:
+            gram = PrefixSum.calibrated(PSDTrace(1.0, 2), ZCDP("0.3"), horizon=8)
+            accountant.commit(
+                [
+                    Plan("sum", SUM.loss(), range(0, 4)),
+                    Plan("sum", SUM.loss(), range(4, 8)),
+                    Plan("gram", gram.loss(), USERS),
+                    Plan("spare", SUM.loss(), USERS, count=2),
+                ]
+            )
+        _use(accountant)
+
+
+@pytest.fixture(scope="module", params=["planned", "ad hoc"])
+def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ledger") / "ledger.db"
+    make_ledger(path, request.param == "planned")
+    return path
+
+
+@pytest.fixture
+def ledger(original: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(original.read_bytes())
+    return path
+
+
+def rechained(bodies: list[dict[str, Any]]) -> list[Record]:
+    """What somebody leaves who rewrites a whole ledger and its chain."""
+    records: list[Record] = []
+    for body in bodies:
+        previous = records[-1].hash if records else GENESIS
+        records.append(Record.make(previous, len(records), body))
+    return records
+
+
+def other_value(value: object) -> object:
+    """Something else of the same form, where possible."""
+    match value:
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return value + "0"
+        case None:
+            return "x"
+        case list():
+            return [*value, "x"] if value else ["x"]
+        case dict():
+            return {**value, "x": 1}
+    raise AssertionError(value)
+
+
+def sql(path: Path, command: str, *values: object) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA synchronous = OFF")
+    with connection:
+        connection.execute(command, values)
+    connection.close()
+
+
+def test_an_untouched_ledger_is_whole(ledger: Path, tmp_path: Path) -> None:
+    found = audit(ledger)
+    assert found.problems == []
+    assert found.holds
+    assert found.closed
+    assert (found.spends, found.lost) == (4, 1)
+    assert not found.simulation
+    Ledger.open(ledger).export(tmp_path / "export.jsonl")
+    assert audit(tmp_path / "export.jsonl", head=found.head) == found
+    assert json.loads(found.model_dump_json())["entries"] == found.entries
+
+
+def test_a_change_of_any_field_of_any_entry_names_the_entry_and_the_field(ledger: Path) -> None:
+    records = read_records(ledger)
+    kinds = {record.body["entry"] for record in records}
+    assert kinds >= {"open", "issue", "spend", "retire", "close"}
+    changes = 0
+    for record in records:
+        for name, value in record.body.items():
+            body = {**record.body, name: other_value(value)}
+            sql(ledger, "UPDATE entries SET body = ? WHERE seq = ?", canonical(body), record.seq)
+            found = audit(ledger)
+            assert f"entry {record.seq}: field {name!r} was changed" in found.problems
+            assert not found.holds
+            changes += 1
+        sql(ledger, "UPDATE entries SET body = ? WHERE seq = ?", canonical(record.body), record.seq)
+    assert changes > 100
+    assert audit(ledger).problems == []
+
+
+def test_so_does_a_change_in_an_export(ledger: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.jsonl"
+    records = read_records(ledger)
+    for position, record in enumerate(records):
+        for name in record.body:
+            for body in (
+                {**record.body, name: other_value(record.body[name])},
+                {key: value for key, value in record.body.items() if key != name},
+            ):
+                changed = Record(record.seq, body, record.digests, record.hash)
+                write_export(export, [*records[:position], changed, *records[position + 1 :]])
+                problems = audit(export).problems
+                assert f"entry {record.seq}: field {name!r} was changed" in problems
+        added = Record(record.seq, {**record.body, "extra": 1}, record.digests, record.hash)
+        write_export(export, [*records[:position], added, *records[position + 1 :]])
+        assert f"entry {record.seq}: field 'extra' was changed" in audit(export).problems
+
+
+def test_changes_of_digests_and_hashes_break_the_chain(ledger: Path) -> None:
+    for record in read_records(ledger):
+        body = {**record.body, "accountant": "mallory"}
+        digests = Record.make(GENESIS, 0, body).digests
+        for column, new, old in (
+            ("digests", canonical(digests), canonical(record.digests)),
+            ("hash", "f" * 64, record.hash),
+        ):
+            sql(ledger, f"UPDATE entries SET {column} = ? WHERE seq = ?", new, record.seq)
+            assert any(p.startswith(f"entry {record.seq}: ") for p in audit(ledger).problems)
+            sql(ledger, f"UPDATE entries SET {column} = ? WHERE seq = ?", old, record.seq)
+
+
+def test_a_cut_in_the_middle_and_moved_entries_are_found(ledger: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.jsonl"
+    records = read_records(ledger)
+    for k in range(len(records) - 1):
+        write_export(export, records[:k] + records[k + 1 :])
+        assert any("entries were cut or moved" in p for p in audit(export).problems)
+        write_export(export, [*records[:k], records[k + 1], records[k], *records[k + 2 :]])
+        assert any("entries were cut or moved" in p for p in audit(export).problems)
+    sql(ledger, "DELETE FROM entries WHERE seq = 3")
+    assert any("entries were cut or moved" in p for p in audit(ledger).problems)
+
+
+def test_cutting_the_tail_lowers_no_claim_and_the_head_finds_it(ledger: Path) -> None:
+    whole = audit(ledger)
+    records = read_records(ledger)
+    opened = 2 if records[1].body["entry"] == "plan" else 1
+    for kept in range(len(records) - 1, opened - 1, -1):
+        sql(ledger, "DELETE FROM entries WHERE seq >= ?", kept)
+        cut = audit(ledger)
+        assert cut.problems == []
+        assert not cut.closed
+        assert cut.guarantees == whole.guarantees
+        assert cut.spent[0].epsilon <= whole.spent[0].epsilon
+        assert any(
+            "the ledger was cut or rewritten" in p for p in audit(ledger, head=whole.head).problems
+        )
+    if opened == 2:  # without the plan the cap stands, which is larger
+        sql(ledger, "DELETE FROM entries WHERE seq >= 1")
+        assert audit(ledger).guarantees[0].epsilon > whole.guarantees[0].epsilon
+
+
+def test_rewriting_the_whole_chain_is_found_by_the_head(ledger: Path) -> None:
+    whole = audit(ledger)
+    bodies = [copy.deepcopy(record.body) for record in read_records(ledger)]
+    bodies[0]["side_information"] = []
+    forged = rechained(bodies)
+    assert certify(forged).problems == []
+    (problem,) = certify(forged, head=whole.head).problems
+    assert "cut or rewritten" in problem
+
+
+def _position(bodies: list[dict[str, Any]], kind: str) -> int:
+    return next(i for i, body in enumerate(bodies) if body["entry"] == kind)
+
+
+def _spend(change: Callable[[dict[str, Any]], None]) -> Callable[[list[dict[str, Any]]], None]:
+    return lambda bodies: change(bodies[_position(bodies, "spend")])
+
+
+def _twice(kind: str) -> Callable[[list[dict[str, Any]]], None]:
+    def repeat(bodies: list[dict[str, Any]]) -> None:
+        position = _position(bodies, kind)
+        bodies.insert(position + 1, copy.deepcopy(bodies[position]))
+
+    return repeat
+
+
+def _drop(kind: str) -> Callable[[list[dict[str, Any]]], None]:
+    def remove(bodies: list[dict[str, Any]]) -> None:
+        del bodies[_position(bodies, kind)]
+
+    return remove
+
+
+LIES: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str]] = {
+    "unknown loss kind": (_spend(lambda b: b["loss"].update(kind="magic")), "'magic' is unknown"),
+    "a larger loss": (_spend(lambda b: b["loss"].update(mu_squared="3")), "costs"),
+    "a smaller loss": (_spend(lambda b: b["loss"].update(mu_squared="0.0001")), "noise and domain"),
+    "less noise": (_spend(lambda b: b["noise"].update(std=1.0)), "noise and domain"),
+    "a larger domain": (_spend(lambda b: b["domain"].update(radius=9.0)), "noise and domain"),
+    "a gain": (_spend(lambda b: b.update(gain=2.0)), "noise and domain"),
+    "other users": (_spend(lambda b: b.update(users=[0, 8])), "was issued for users"),
+    "another trust": (_spend(lambda b: b.update(trust="central")), "under central trust"),
+    "another adjacency": (_spend(lambda b: b.update(adjacency="zero-out")), "zero-out"),
+    "a loss for another adjacency": (
+        _spend(lambda b: b["loss"].update(adjacency="zero-out")),
+        "convert it explicitly",
+    ),
+    "simulated noise": (_spend(lambda b: b.update(simulated=True)), "noise source"),
+    "no loss at all": (_spend(lambda b: b.update(loss={})), "unknown"),
+    "a curve without a price": (
+        _spend(
+            lambda b: b.update(
+                loss={"kind": "renyi-curve", "adjacency": "replace-one", "curve": [["2", "0.001"]]}
+            )
+        ),
+        "no zCDP constant",
+    ),
+    "a token spent twice": (_twice("spend"), "was spent or retired before"),
+    "a token issued twice": (_twice("issue"), "was issued before"),
+    "a token retired twice": (_twice("retire"), "was retired before"),
+    "opened twice": (_twice("open"), "was opened before"),
+    "entries after the close": (_twice("close"), "no entry may follow"),
+    "a spend without a token": (_drop("issue"), "was never issued here"),
+    "no open": (_drop("open"), "is not open"),
+    "a close with open tokens": (_drop("retire"), "retire them before closing"),
+    "a release without a spend": (_drop("spend"), "is unspent: it cannot end as released"),
+    "a token for strangers": (
+        lambda bodies: bodies[_position(bodies, "issue")].update(users=[0, 99]),
+        "must be a non-empty part",
+    ),
+    "a cap of nothing": (lambda bodies: bodies[0]["cap"].update(rho="0"), "above zero"),
+    "an account of nobody": (lambda bodies: bodies[0].update(users=[5, 3]), "users"),
+    "a missing field": (lambda bodies: bodies[0].pop("noise") and None, "'open.noise'"),
+    "an unknown field": (lambda bodies: bodies[0].update(extra=1), "'open.extra'"),
+    "an unknown entry": (lambda bodies: bodies[1].update(entry="wish"), "wish"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_rewritten_ledger_that_does_not_add_up_has_a_problem(original: Path, lie: str) -> None:
+    bodies = [copy.deepcopy(record.body) for record in read_records(original)]
+    rewrite, message = LIES[lie]
+    rewrite(bodies)
+    found = certify(rechained(bodies))
+    assert any(message in problem for problem in found.problems), found.problems
+    assert all(
+        problem.startswith(("entry", "accountant", "no accountant")) for problem in found.problems
+    )
+    assert not found.holds
+
+
+@pytest.mark.parametrize("cap", ["0.309", "0.005", "1e-9"])
+def test_a_rewritten_cap_that_the_spends_exceed_is_a_problem(original: Path, cap: str) -> None:
+    bodies = [copy.deepcopy(record.body) for record in read_records(original)]
+    bodies[0]["cap"]["rho"] = cap
+    found = certify(rechained(bodies))
+    assert any("budget exceeded" in problem for problem in found.problems)
+
+
+HOSTILE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    10**400,
+    1e308,
+    -0.5,
+    "",
+    "x",
+    "1/0",
+    "nan",
+    "1e400",
+    "-1",
+    [],
+    [[]],
+    ["x"],
+    [3, 1],
+    [[1, 1], [1, 1]],
+    {},
+    {"kind": "composed"},
+    {"kind": "gaussian"},
+    {"kind": "composed", "adjacency": "replace-one", "parts": []},
+    {"kind": "composed", "adjacency": "replace-one", "parts": ["x"]},
+    {"kind": "composed", "adjacency": "replace-one", "parts": [{"loss": "x", "count": 1}]},
+    {
+        "kind": "composed",
+        "adjacency": "replace-one",
+        "parts": [
+            {
+                "loss": {"kind": "laplace", "adjacency": "replace-one", "epsilon": "1"},
+                "count": 10**400,
+            }
+        ],
+    },
+    {"kind": "gaussian", "adjacency": "replace-one", "mu_squared": "1e400"},
+    {"kind": "renyi", "curve": [["2", "1"]]},
+    {"kind": "zcdp", "rho": "1e400"},
+    {"kind": "pure", "epsilon": []},
+    {"kind": []},
+]
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of everything inside a JSON value."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inside in items:
+        if isinstance(inside, dict | list):
+            yield from leaves(inside, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def replaced(body: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    changed: Any = copy.deepcopy(body)
+    inside = changed
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    result: dict[str, Any] = changed
+    return result
+
+
+def test_nothing_that_stands_in_an_entry_can_crash_an_audit(original: Path) -> None:
+    bodies = [record.body for record in read_records(original)][:5]
+    first_of_kind = {body["entry"]: i for i, body in reversed(list(enumerate(bodies)))}
+    for position in first_of_kind.values():
+        for path in leaves(bodies[position]):
+            for number, value in enumerate(HOSTILE):
+                if (number + len(str(path))) % 3:  # a third of the pairs, every value somewhere
+                    continue
+                changed = [*bodies]
+                changed[position] = replaced(bodies[position], path, value)
+                where = f"{bodies[position]['entry']}.{'.'.join(map(str, path))} = {value!r:.80}"
+                try:
+                    found = certify(rechained(changed))
+                except Exception as error:
+                    raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+                assert isinstance(found, Certificate)
+
+
+@pytest.mark.parametrize("column", ["body", "digests"])
+@pytest.mark.parametrize(
+    "text", ["null", "[]", "5", '"x"', "{}", '{"entry": NaN}', '{"entry": "\\ud800"}']
+)
+def test_records_of_a_wrong_form_are_problems_or_unreadable(
+    ledger: Path, column: str, text: str
+) -> None:
+    sql(ledger, f"UPDATE entries SET {column} = ? WHERE seq = 2", text)
+    try:
+        found = audit(ledger)
+    except LedgerUnreadableError:
+        return
+    assert found.problems
+    assert not found.holds
+
+
+def test_shares_say_who_spent_the_budget(original: Path) -> None:
+    shares = {share.label: share for share in audit(original).mechanisms}
+    assert set(shares) == {"sum", "gram", "spare"}
+    assert shares["sum"].spends == 2
+    assert sum(share.share for share in shares.values()) == pytest.approx(1.0)
+    assert shares["gram"].share == pytest.approx(0.3 / 0.31, rel=1e-6)
+    assert all("prefix-sum" in note for note in audit(original).trusted_code)
+
+
+def test_ex_post_is_never_above_the_guarantee(original: Path) -> None:
+    found = audit(original, delta=1e-9)
+    (promised,), (spent,) = found.guarantees, found.spent
+    assert spent.epsilon <= promised.epsilon
+    assert spent.rho is not None
+    assert promised.rho is not None
+    assert spent.rho <= promised.rho
+    assert promised.delta == 1e-9
+
+
+def test_a_simulation_is_said_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with JointAccountant(
+        ZCDP(1), users=USERS, ledger=Ledger.create(path), noise=NoiseSource.simulation(3)
+    ) as accountant:
+        _use(accountant)
+    found = audit(path)
+    assert found.problems == []
+    assert found.simulation
+    assert not found.holds
+
+
+def test_mixed_kinds_of_losses_are_counted_in_one_guarantee(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with JointAccountant(ZCDP(2), users=USERS, ledger=Ledger.create(path)) as accountant:
+        accountant.commit(
+            [Plan("a", Gaussian("0.1"), USERS, 3), Plan("b", Laplace("0.5"), range(4), 2)]
+        )
+    (guarantee,) = audit(path).guarantees
+    assert guarantee.mu is None  # the Laplace has none
+    expected = 3 * Gaussian("0.1").zcdp() + 2 * Laplace("0.5").zcdp()
+    assert guarantee.rho == pytest.approx(float(expected))

@@ -1,0 +1,9 @@
+# expect: arg-type
+"""A receipt without a spend."""
+
+from privlearn.budgets import ZCDP
+from privlearn.tokens import Issuer, Receipt, Spend, Token
+
+
+def forge(issuer: Issuer, token: Token[ZCDP], spend: Spend) -> Receipt:
+    return Receipt(None, issuer, token, spend)

@@ -1,0 +1,12 @@
+# expect: arg-type
+"""Rows of another type than the mechanism's domain takes."""
+
+from privlearn.budgets import ZCDP
+from privlearn.domains import Ball
+from privlearn.mechanisms import GaussianSum
+from privlearn.rows import Rows
+from privlearn.tokens import Token
+
+
+def use(rows: Rows[str], token: Token[ZCDP]) -> None:
+    GaussianSum(Ball(1.0, 2), 1.0).release(rows, token)

@@ -1,0 +1,6 @@
+# expect: arg-type
+"""Balls have one of three norms."""
+
+from privlearn.domains import Ball
+
+Ball(1.0, 2, "l3")
