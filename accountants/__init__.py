@@ -8,8 +8,8 @@ from privlearn.accountants.audit import Certificate, Guarantee, audit
 from privlearn.accountants.guarantee import in_gaussian, in_zcdp
 
 __all__ = [
-    "Certificate",
     "CentralAccountant",
+    "Certificate",
     "Guarantee",
     "JointAccountant",
     "audit",

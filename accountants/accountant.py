@@ -220,7 +220,7 @@ class _Accountant(Generic[B]):
         self._append(PlanEntry(accountant=self.id, items=items))
 
     def left(self, label: str, users: range) -> int:
-        """How many tokens of a committed plan item are still to be issued; 0 without such an item."""
+        """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
         with self._lock:
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
@@ -294,7 +294,7 @@ class _Accountant(Generic[B]):
             self._state.record(entry)
 
     def close(self) -> None:
-        """Ends the account: unspent tokens go back, open streams end as lost, the file is sealed."""
+        """Ends the account: unspent tokens go back, open streams are lost, the file is sealed."""
         with self._lock:
             if self._state.closed:
                 return

@@ -6,7 +6,7 @@ from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Trust
 
 _EVERY = (
-    "This verifies the record; that the deployed code is the code that wrote it is not proved here.",
+    "This verifies the record; that the deployed code is the code that wrote it is not proved.",
     "The guarantee is the committed plan's total, or the cap where spends are ad hoc; what was "
     "spent is stated beside it, ex post, and is not a guarantee.",
     "The index of a user is fixed on arrival, and batches are closed by public counts.",

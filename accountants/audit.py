@@ -135,9 +135,7 @@ def certify(
     )
 
 
-def _fold(
-    records: Sequence[Record], problems: list[str]
-) -> tuple[list[AccountState], list[Entry]]:
+def _fold(records: Sequence[Record], problems: list[str]) -> tuple[list[AccountState], list[Entry]]:
     states: dict[str, AccountState] = {}
     entries: list[Entry] = []
     for record in records:
@@ -215,5 +213,7 @@ def _trust_notes(entry: SpendEntry) -> list[str]:
     if not entry.derived:
         return [f"{entry.mechanism}: its loss, or its domain's or noise's, is its code's word"]
     if entry.gain != 1:
-        return [f"{entry.mechanism}: the gain of its linear map, {entry.gain!r}, is its code's word"]
+        return [
+            f"{entry.mechanism}: the gain of its linear map, {entry.gain!r}, is its code's word"
+        ]
     return []

@@ -55,8 +55,10 @@ class ByUser(Generic[V]):
 
     def check(self, users: range) -> range:
         """Returns ``users`` if they are all known."""
-        if users.step != 1 or not users or not (
-            self.users.start <= users.start and users.stop <= self.users.stop
+        if (
+            users.step != 1
+            or not users
+            or not (self.users.start <= users.start and users.stop <= self.users.stop)
         ):
             raise UsersError(
                 f"users = {users!r}: must be a non-empty part of "

@@ -22,7 +22,16 @@ from privlearn.accountants.conversion import (
     zcdp_rho,
 )
 from privlearn.accountants.state import AccountState, total
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi, float_down, float_up
+from privlearn.budgets import (
+    ZCDP,
+    ApproxDP,
+    Currency,
+    GaussianDP,
+    PureDP,
+    Renyi,
+    float_down,
+    float_up,
+)
 from privlearn.losses import Loss
 
 Composite = Loss | Currency | None
@@ -30,7 +39,7 @@ Composite = Loss | Currency | None
 
 
 def in_zcdp(promise: ApproxDP) -> ZCDP:
-    """The largest ρ whose every mechanism satisfies ``promise`` (Canonne, Kamath & Steinke 2020)."""
+    """The largest ρ that implies ``promise`` (Canonne, Kamath & Steinke 2020)."""
     return ZCDP(zcdp_rho(float_down(promise.epsilon), float_down(promise.delta)))
 
 

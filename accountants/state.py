@@ -184,11 +184,15 @@ class AccountState:
         if entry.users != account.entry.users:
             raise TokenError(f"token {entry.token} was issued for users {account.entry.users}")
         if entry.trust is not self.opened.trust:
-            raise BudgetError(f"spend under {entry.trust.value} trust: the accountant is "
-                              f"{self.opened.trust.value}")
+            raise BudgetError(
+                f"spend under {entry.trust.value} trust: the accountant is "
+                f"{self.opened.trust.value}"
+            )
         if entry.adjacency is not self.opened.adjacency:
-            raise AdjacencyError(f"spend for {entry.adjacency.value}: the accountant counts "
-                                 f"{self.opened.adjacency.value}")
+            raise AdjacencyError(
+                f"spend for {entry.adjacency.value}: the accountant counts "
+                f"{self.opened.adjacency.value}"
+            )
         if entry.simulated is not self.opened.simulated:
             raise BudgetError("the spend's noise source is not the accountant's")
         loss = self._own_loss(entry.loss)
@@ -209,7 +213,9 @@ class AccountState:
             return
         domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)
         if domain is None or noise is None:
-            raise BudgetError(f"{entry.mechanism}: its price needs trusted code but does not say so")
+            raise BudgetError(
+                f"{entry.mechanism}: its price needs trusted code but does not say so"
+            )
         reach = domain.sensitivity(entry.adjacency, noise.norm) * entry.gain
         earned = noise.loss(reach, entry.adjacency)
         if not _dominates(loss, earned):

@@ -72,7 +72,9 @@ class Evidence:
             gain = values / np.maximum(values + self.gradient_std**2, 1e-300)
             information = (vectors * (values * gain)) @ vectors.T
             precision = precision + information
-            moment = moment + information @ batch.at - vectors @ (gain * (vectors.T @ batch.gradient))
+            moment = (
+                moment + information @ batch.at - vectors @ (gain * (vectors.T @ batch.gradient))
+            )
         mean = cast(Array, np.linalg.solve(precision, moment))
         return Belief(mean, precision)
 

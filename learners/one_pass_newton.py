@@ -28,8 +28,8 @@ from privlearn.budgets import Currency, exact
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import DataError, HorizonError, ProvenanceError, UsersError
 from privlearn.learners.assortment import NO_ITEM, Items
-from privlearn.learners.newton import Evidence, batch_ends, default_first_batch
 from privlearn.learners.mnl import Answer, gradients, hessian_factors
+from privlearn.learners.newton import Evidence, batch_ends, default_first_batch
 from privlearn.learners.serving import (
     Arrival,
     Respond,
@@ -171,6 +171,7 @@ class OnePassNewtonMNL:
         self._batch = 0
         self._pending: list[Rows[Answer]] = []
         self._asked: Shown[Arrival, Items] | None = None
+        self._failed = False
         self._board = Billboard(accountant, users)
         self._coins = np.random.default_rng(self.random_state)
         self._evidence = Evidence(
@@ -198,7 +199,7 @@ class OnePassNewtonMNL:
         """Everything that was released, with the tokens that paid for it."""
         return self._board
 
-    # Serving ---------------------------------------------------------------------------------------
+    # Serving -------------------------------------------------------------------------------------
 
     def select(self, features: Array, revenues: Array | None = None) -> Items:
         """Returns the items to show the next user; at most K indices, ascending.
@@ -212,8 +213,9 @@ class OnePassNewtonMNL:
 
         Raises:
             HorizonError: all users were served.  UsersError: the last user's answer is missing.
+            ProvenanceError: the accountant is not joint.  RuntimeError: a release failed before.
         """
-        self._check_idle()
+        self._check_serving()
         user = range(self.clock_, self.clock_ + 1)
         rows = self._seal_one(features, revenues, user)
         self._asked = self._board.serve(rows, self._policy)
@@ -259,7 +261,7 @@ class OnePassNewtonMNL:
         Raises:
             HorizonError: more users than are left.  ValueError: wrong shapes of the whole block.
         """
-        self._check_idle()
+        self._check_serving()
         values = self._checked_block(features)
         earned = np.ones(values.shape[:2]) if revenues is None else np.asarray(revenues, float)
         if earned.shape != values.shape[:2]:
@@ -296,7 +298,9 @@ class OnePassNewtonMNL:
         try:
             values = np.asarray(features, dtype=np.float64)[None]
             earned = (
-                np.ones((1, self.n_items)) if revenues is None else np.asarray(revenues, float)[None]
+                np.ones((1, self.n_items))
+                if revenues is None
+                else np.asarray(revenues, float)[None]
             )
             if values.shape == (1, self.n_items, self.dim) and earned.shape == (1, self.n_items):
                 own = Arrival(values, earned, ties, np.zeros((1, 0)))
@@ -343,7 +347,7 @@ class OnePassNewtonMNL:
             scale=self.feature_scale,
         )
 
-    # Learning ----------------------------------------------------------------------------------------
+    # Learning ------------------------------------------------------------------------------------
 
     def partial_fit(self, features: Array, choices: Items) -> Self:
         """Learns from logged choices, under a central accountant.
@@ -392,7 +396,9 @@ class OnePassNewtonMNL:
         # After a crash in the middle of a release, this batch's tokens are gone and its outcome is
         # lost: nothing is drawn twice, the belief stays, the next batch goes on.
         if all(self._accountant.left(label, batch) for label in ("gradient", "hessian")):
+            self._failed = True  # until the release is whole
             self._learn(rows, batch)
+            self._failed = False
         self._batch += 1
 
     def _learn(self, rows: Rows[Answer], batch: range) -> None:
@@ -413,6 +419,13 @@ class OnePassNewtonMNL:
         )
         self.belief_ = self._evidence.belief()
 
+    def _check_serving(self) -> None:
+        self._check_idle()
+        if self._accountant.trust is not Trust.JOINT:
+            raise ProvenanceError(
+                "serving users needs a JointAccountant; this one takes logged rows"
+            )
+
     def _check_idle(self) -> None:
         self._check_running()
         if self._asked is not None:
@@ -421,13 +434,17 @@ class OnePassNewtonMNL:
     def _check_running(self) -> None:
         if not hasattr(self, "_accountant"):
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
+        if self._failed:
+            raise RuntimeError(
+                "a release failed half-way: resume the ledger and load the last saved state"
+            )
         if self.clock_ >= self._accountant.users.stop:
             raise HorizonError(f"all users of {self._accountant.users} were served")
 
-    # Public state ----------------------------------------------------------------------------------
+    # Public state --------------------------------------------------------------------------------
 
     def public_state(self) -> dict[str, Any]:
-        """Everything the learner goes on from, as JSON; it depends on releases and the clock only."""
+        """Everything the learner goes on from, as JSON: a function of releases and the clock."""
         return {
             "privlearn_learner": _STATE_VERSION,
             "params": self.get_params(),
@@ -448,7 +465,7 @@ class OnePassNewtonMNL:
         Users of the open batch whose rows were lost with the process count as null records.
 
         Raises:
-            DataError: the file is not a saved state.
+            DataError: the file is not a saved state, or the accountant holds none of its plan.
         """
         try:
             state = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -462,6 +479,12 @@ class OnePassNewtonMNL:
             learner._accountant = accountant
         except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is not a saved learner: {error}") from None
+        going = learner.clock_ < accountant.users.stop
+        if going and not any(accountant.left("gradient", batch) for batch in learner._batches):
+            raise DataError(
+                f"{path}: nothing of this learner's plan is left with the accountant; "
+                "resume the ledger that the state belongs to"
+            )
         learner._rejoin()
         return learner
 
@@ -476,4 +499,3 @@ class OnePassNewtonMNL:
         if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
             # Releases at once if the batch was full and only its last answer was missing.
             self._take(lost.slice(range(self._batches[self._batch].start, self.clock_)))
-

@@ -10,8 +10,8 @@ from privlearn._records import join
 from privlearn._validate import count
 from privlearn.domains import Array
 from privlearn.learners.assortment import Items
-from privlearn.learners.newton import Belief, batch_ends
 from privlearn.learners.mnl import Answer, fit_mle, hessian_sum
+from privlearn.learners.newton import Belief, batch_ends
 from privlearn.learners.serving import Arrival, Respond, answered, optimistic_items
 
 

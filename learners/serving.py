@@ -19,8 +19,8 @@ from privlearn.learners.assortment import (
     best_assortments,
     largest_utilities,
 )
-from privlearn.learners.newton import Belief
 from privlearn.learners.mnl import Answer, clip_items, utilities
+from privlearn.learners.newton import Belief
 
 
 class Arrival(NamedTuple):
@@ -108,9 +108,7 @@ def _best(values: Array, revenues: Array, max_items: int) -> Items:
 
 
 @np.errstate(all="ignore")  # as in optimistic_items
-def answered(
-    own: Arrival, shown: Items, choice: Items, *, outside: bool, scale: float
-) -> Answer:
+def answered(own: Arrival, shown: Items, choice: Items, *, outside: bool, scale: float) -> Answer:
     """The rows to learn from; a choice that was not on offer makes its row NaN, hence null.
 
     Args:

@@ -27,7 +27,7 @@ class GaussianSum(Generic[X]):
 
     Args:
         domain: what one user can contribute; records are clipped into it.
-        noise_std: standard deviation per coordinate (svec coordinate for matrices), unit of the sum.
+        noise_std: standard deviation per coordinate (svec coordinate for matrices).
         adjacency: must be the accountant's.
     """
 

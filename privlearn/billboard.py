@@ -55,7 +55,7 @@ class Shown(Sealed, Generic[T, A]):
         return record_at(chunk.block[1], 0)
 
     def deliver(self, environment: Callable[[T, A], R]) -> Rows[R]:
-        """Lets the users answer: ``environment`` maps own rows and actions to the rows to learn from.
+        """Lets the users answer: ``environment`` maps own rows and actions to rows to learn from.
 
         It acts row by row, as in `Rows.map_rows`, and is the users' side: what it sees is theirs.
         """
@@ -154,4 +154,3 @@ class Billboard(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Billboard({', '.join(self._values) or 'empty'}; next user {self._next})"
-

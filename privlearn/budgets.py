@@ -183,16 +183,12 @@ class Currency(Budget):
 
     def __add__(self, other: Self) -> Self:
         self._same_kind(other)
-        return self._with(
-            tuple(a + b for a, b in zip(self._amounts, other._amounts, strict=True))
-        )
+        return self._with(tuple(a + b for a, b in zip(self._amounts, other._amounts, strict=True)))
 
     def __sub__(self, other: Self) -> Self:
         if not self.covers(other):
             raise ValueError(f"cannot take {other} from {self}")
-        return self._with(
-            tuple(a - b for a, b in zip(self._amounts, other._amounts, strict=True))
-        )
+        return self._with(tuple(a - b for a, b in zip(self._amounts, other._amounts, strict=True)))
 
     def __mul__(self, count: int) -> Self:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:

@@ -231,7 +231,9 @@ def _compare(first: _Run, second: _Run, changed: int) -> None:
 
 
 def _compare_opened(a: _Event, b: _Event, changed: int, where: str) -> None:
-    assert a.rows is not None and b.rows is not None and a.users is not None
+    assert a.rows is not None
+    assert b.rows is not None
+    assert a.users is not None
     difference = b.rows - a.rows
     moved = np.flatnonzero((difference != 0).any(axis=1))
     others = [a.users.start + int(i) for i in moved if a.users.start + int(i) != changed]
@@ -243,7 +245,8 @@ def _compare_opened(a: _Event, b: _Event, changed: int, where: str) -> None:
         size = float(np.abs(row).sum() if norm == "l1" else np.linalg.norm(row))
         if size > reach * (1 + 1e-9):
             raise InterferenceError(
-                f"{where}: user {changed} moves the sum by {size:.6g} in {norm}, paid for {reach:.6g}"
+                f"{where}: user {changed} moves the sum by {size:.6g} in {norm}, "
+                f"paid for {reach:.6g}"
             )
 
 

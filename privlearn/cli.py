@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Optional
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -52,20 +52,20 @@ def quickstart(
 
 @run_app.command("mnl")
 def run_mnl(
-    data: Annotated[Optional[str], typer.Option(help="'cars' or a CSV file in long form.")] = None,
-    task: Annotated[Optional[str], typer.Option(help="'logged' or 'market' (cars only).")] = None,
-    budget: Annotated[Optional[str], typer.Option(help="rho=…, mu=… or epsilon=…,delta=…")] = None,
-    horizon: Annotated[Optional[int], typer.Option(help="Number of users, public.")] = None,
-    items: Annotated[Optional[int], typer.Option(help="Items per user (CSV).")] = None,
-    scale: Annotated[Optional[float], typer.Option(help="Public feature divisor (CSV).")] = None,
+    data: Annotated[str | None, typer.Option(help="'cars' or a CSV file in long form.")] = None,
+    task: Annotated[str | None, typer.Option(help="'logged' or 'market' (cars only).")] = None,
+    budget: Annotated[str | None, typer.Option(help="rho=…, mu=… or epsilon=…,delta=…")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Number of users, public.")] = None,
+    items: Annotated[int | None, typer.Option(help="Items per user (CSV).")] = None,
+    scale: Annotated[float | None, typer.Option(help="Public feature divisor (CSV).")] = None,
     outside: Annotated[
-        Optional[bool], typer.Option("--outside/--no-outside", help="May users choose nothing?")
+        bool | None, typer.Option("--outside/--no-outside", help="May users choose nothing?")
     ] = None,
-    seed: Annotated[Optional[int], typer.Option(help="Seed of simulated people.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of simulated people.")] = None,
     simulate_noise: Annotated[
-        Optional[int], typer.Option(help="Seed of reproducible noise; protects nobody.")
+        int | None, typer.Option(help="Seed of reproducible noise; protects nobody.")
     ] = None,
-    config: Annotated[Optional[Path], typer.Option(help="TOML file with the same names.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
     out: Annotated[Path, typer.Option(help="New folder for the run.")] = Path("out"),
 ) -> None:
     """Learn a multinomial logit from choices, privately."""
@@ -87,8 +87,8 @@ def run_mnl(
 @app.command()
 def audit(
     ledger: Annotated[Path, typer.Argument(help="Ledger file, or its JSON-lines export.")],
-    delta: Annotated[Optional[float], typer.Option(help="Where to state ε.")] = None,
-    head: Annotated[Optional[str], typer.Option(help="Expected last hash.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Where to state ε.")] = None,
+    head: Annotated[str | None, typer.Option(help="Expected last hash.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Recompute the guarantee from a ledger alone."""

@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, final
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Adjacency
+from privlearn.budgets import float_up
 
 Array = NDArray[np.float64]
 Norm = Literal["l1", "l2", "linf"]
@@ -173,15 +175,19 @@ class Box(_Diameter):
         return np.clip(np.zeros(self.size), self.low, self.high)
 
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        low, high = Fraction(self.low), Fraction(self.high)
         if adjacency is Adjacency.REPLACE_ONE:
-            width = self.high - self.low
+            width = high - low
         elif adjacency is Adjacency.ADD_REMOVE:
-            width = max(abs(self.low), abs(self.high))
+            width = max(abs(low), abs(high))
         else:
-            null = min(max(0.0, self.low), self.high)
-            width = max(self.high - null, null - self.low)
-        stretch = {"l1": float(self.size), "l2": math.sqrt(self.size), "linf": 1.0}[norm]
-        return width * stretch * (1 + 1e-15)
+            null = min(max(Fraction(0), low), high)
+            width = max(high - null, null - low)
+        # Exact where it can be, so that a count in [0, 1] costs exactly what it should.
+        root = math.isqrt(self.size)
+        if norm == "l2" and root * root != self.size:
+            return float_up(width) * math.sqrt(self.size) * (1 + 1e-15)
+        return float_up(width * {"l1": self.size, "l2": root, "linf": 1}[norm])
 
     def decode(self, total: Array) -> Array:
         return total

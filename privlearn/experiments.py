@@ -148,7 +148,9 @@ def gaussian_market(
 
     Revenues are 1, or U(0, 1) per user and item.
     """
-    rng = np.random.default_rng([count(seed=seed, at_least=0), count(replicate=replicate, at_least=0)])
+    rng = np.random.default_rng(
+        [count(seed=seed, at_least=0), count(replicate=replicate, at_least=0)]
+    )
     theta, luck = rng.random(dim), rng.random(horizon)
     features = clip_items(rng.standard_normal((horizon, n_items, dim)))
     revenues = rng.random((horizon, n_items)) if general_revenue else None
@@ -163,13 +165,13 @@ def product_lines_market(
     Item i belongs to line i mod d: x_i = 0.9·e_line + 0.1·N(0, I), clipped.  A greedy shelf is
     filled by variants of one line and so informs about one direction only.
     """
-    rng = np.random.default_rng([count(seed=seed, at_least=0), count(replicate=replicate, at_least=0)])
+    rng = np.random.default_rng(
+        [count(seed=seed, at_least=0), count(replicate=replicate, at_least=0)]
+    )
     theta, luck = rng.random(dim), rng.random(horizon)
     lines = 0.9 * np.eye(dim)[np.arange(n_items) % dim]
     stock = clip_items(lines + 0.1 * rng.standard_normal((n_items, dim)))
-    return Market(
-        theta, luck, lambda users: np.broadcast_to(stock, (len(users), n_items, dim))
-    )
+    return Market(theta, luck, lambda users: np.broadcast_to(stock, (len(users), n_items, dim)))
 
 
 def car_market(seed: int, *, horizon: int = 10_000, n_items: int = 100) -> Market:
@@ -197,7 +199,7 @@ def logged_answers(features: Array, choices: Items) -> Answer:
 
 
 def held_out_gain(theta: Array, answers: Answer, reference: float) -> float:
-    """(LL(θ) − LL_null)/(LL_ref − LL_null) on held-out choices; 0 is uniform choice, 1 the reference.
+    """(LL(θ) − LL_null)/(LL_ref − LL_null) on held-out choices: 0 uniform choice, 1 reference.
 
     Args:
         theta: fitted parameter, shape (d,).

@@ -350,4 +350,3 @@ def _record(seq: int, body: dict[str, Any], digests: dict[str, str], hash: str) 
         raise ValueError(f"entry {seq} has no body, digests or hash")
     canonical([body, digests, hash]).encode()
     return Record(seq, body, digests, hash)
-

@@ -210,17 +210,17 @@ class Laplace(Loss):
         weight = alpha / (2 * alpha - 1)
         rest = (alpha - 1) / (2 * alpha - 1) * math.exp(-alpha * eps)
         top = (alpha - 1) * eps
-        log_moment = math.log(weight * math.exp(top) + rest) if top < 300 else (
-            top + math.log(weight + rest * math.exp(-top))
+        log_moment = (
+            math.log(weight * math.exp(top) + rest)
+            if top < 300
+            else (top + math.log(weight + rest * math.exp(-top)))
         )
         evaluated = (log_moment + _ROUNDING * (1 + top)) / (alpha - 1)
         return min(evaluated, eps, _up(alpha * float_up(self.zcdp())))
 
     def zcdp(self) -> Fraction:
         eps = _decimal(self.epsilon)
-        return _fraction_up(
-            _PRECISE.subtract(_PRECISE.add(eps, _PRECISE.exp(-eps)), Decimal(1))
-        )
+        return _fraction_up(_PRECISE.subtract(_PRECISE.add(eps, _PRECISE.exp(-eps)), Decimal(1)))
 
     def pure(self) -> Fraction:
         return self.epsilon

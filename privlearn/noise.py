@@ -100,7 +100,7 @@ def noise_from_dict(data: dict[str, Any]) -> Noise | None:
 
 
 class _Keystream:
-    """Uniform 64-bit words from AES-256 in counter mode under a fresh key of the system's CSPRNG."""
+    """Uniform 64-bit words from AES-256 in counter mode under a fresh key of the system."""
 
     def __init__(self) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -144,7 +144,9 @@ class NoiseSource:
     @classmethod
     def simulation(cls, seed: int) -> NoiseSource:
         """Reproducible noise for experiments and tests; protects nobody."""
-        return cls(_Seeded(count(seed=seed, at_least=0)), f"simulation, seed {seed}", simulated=True)
+        return cls(
+            _Seeded(count(seed=seed, at_least=0)), f"simulation, seed {seed}", simulated=True
+        )
 
     def uniform(self, shape: tuple[int, ...]) -> Array:
         """Uniform numbers in (0, 1), never 0 or 1."""

@@ -46,15 +46,19 @@ def print_certificate(certificate: Certificate, console: Console) -> None:
         console.print(f"  • {problem}", style="red", markup=False)
     for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
         console.print(f"guarantee  {guarantee_line(guarantee)}")
-        console.print(f"spent      {guarantee_line(spent)}  (ex post, not a guarantee)", style="dim")
+        console.print(
+            f"spent      {guarantee_line(spent)}  (ex post, not a guarantee)", style="dim"
+        )
     if certificate.mechanisms:
         table = Table("mechanism", "label", "spends", "share of the most charged user", box=None)
         for share in certificate.mechanisms:
             table.add_row(share.mechanism, share.label, str(share.spends), f"{share.share:.1%}")
         console.print(table)
     lost = f", {certificate.lost} lost" if certificate.lost else ""
-    console.print(f"{certificate.entries} entries, {certificate.spends} spends{lost}; noise: "
-                  f"{certificate.noise}")
+    console.print(
+        f"{certificate.entries} entries, {certificate.spends} spends{lost}; noise: "
+        f"{certificate.noise}"
+    )
     trusted = "; ".join(certificate.trusted_code) or "none beyond the library's clipping and sums"
     console.print(f"trusted code: {trusted}", markup=False)
     console.print(f"head {certificate.head}", style="dim")
@@ -71,9 +75,13 @@ def certificate_markdown(certificate: Certificate) -> str:
         lines += ["Trusted code:", "", *(f"- {text}" for text in certificate.trusted_code), ""]
     if certificate.problems:
         lines += ["Problems:", "", *(f"- {text}" for text in certificate.problems), ""]
-    lines += ["| mechanism | label | spends | share of the most charged user |", "|---|---|---|---|"]
     lines += [
-        f"| {s.mechanism} | {s.label} | {s.spends} | {s.share:.1%} |" for s in certificate.mechanisms
+        "| mechanism | label | spends | share of the most charged user |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| {s.mechanism} | {s.label} | {s.spends} | {s.share:.1%} |"
+        for s in certificate.mechanisms
     ]
     lines += ["", f"{certificate.entries} entries; head `{certificate.head}`", ""]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privlearn import experiments, report
-from privlearn.accountants import Certificate, CentralAccountant, JointAccountant
+from privlearn.accountants import CentralAccountant, Certificate, JointAccountant
 from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP
 from privlearn.datasets import FEATURE_NAMES, SCALE, car_features, load_car_choices, split
 from privlearn.domains import Array
@@ -79,7 +79,9 @@ class RunConfig(BaseModel):
             if self.task == "market":
                 raise ValueError("task = 'market' simulates people for the shipped cars only")
             if self.items is None or self.horizon is None:
-                raise ValueError("items and horizon are public counts: state both for your own data")
+                raise ValueError(
+                    "items and horizon are public counts: state both for your own data"
+                )
         parse_budget(self.budget)
         return self
 
@@ -157,15 +159,15 @@ def run_market(config: RunConfig, folders: Folders, progress: Progress) -> Outco
     shown, sold = dict(market.shown), dict(market.sold)
     accountant.close()
     certificate = _write_public(folders, accountant, learner)
-    nonprivate = NonPrivateMNL(
-        horizon=horizon, dim=dim, max_items=SHELF, random_state=config.seed
-    )
+    nonprivate = NonPrivateMNL(horizon=horizon, dim=dim, max_items=SHELF, random_state=config.seed)
     random = RandomAssortments(max_items=SHELF, random_state=config.seed)
     regrets["non-private"] = market.serve(nonprivate, progress("non-private reference", horizon))
     regrets["random"] = market.serve(random, progress("random reference", horizon))
     _write_regret(folders.private, regrets)
     _write_choices(folders.private / "choices.csv", shown, sold)
-    report.plot_regret(folders.private / "regret.png", regrets, "10 of 100 real cars shown to each person")
+    report.plot_regret(
+        folders.private / "regret.png", regrets, "10 of 100 real cars shown to each person"
+    )
     _write_messages(folders.private, learner)
     first = {name: float(regret[: horizon // 10].mean()) for name, regret in regrets.items()}
     last = {name: float(regret[-(horizon // 10 or 1) :].mean()) for name, regret in regrets.items()}
@@ -269,7 +271,8 @@ def _csv_log(config: RunConfig) -> _Log:
     Raises:
         DataError: the file cannot be opened or lacks columns.
     """
-    assert config.items is not None and config.horizon is not None
+    assert config.items is not None
+    assert config.horizon is not None
     try:
         with open(config.data, newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
@@ -278,7 +281,7 @@ def _csv_log(config: RunConfig) -> _Log:
             names = [name for name in header if name not in ("user", "chosen")]
             if missing or not names:
                 raise DataError(
-                    f"{config.data}: lacks {', '.join(missing) or 'feature columns'}; needs 'user', "
+                    f"{config.data}: lacks {', '.join(missing) or 'features'}; needs 'user', "
                     f"'chosen' and one numeric column per feature, has {header}"
                 )
             groups = _grouped(reader)
@@ -324,9 +327,7 @@ def _one_user(
     raise ValueError(f"{len(chosen)} items chosen")
 
 
-def _write_public(
-    folders: Folders, accountant: Any, learner: OnePassNewtonMNL
-) -> Certificate:
+def _write_public(folders: Folders, accountant: Any, learner: OnePassNewtonMNL) -> Certificate:
     certificate: Certificate = accountant.certificate()
     public = folders.public
     accountant.ledger.export(public / "ledger.jsonl")

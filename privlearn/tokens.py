@@ -266,7 +266,9 @@ class Receipt:
             _check_rows(self._token, rows, self._next)
             users = rows.users
             self._next = users.stop
-        values = np.concatenate([self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)])
+        values = np.concatenate(
+            [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
+        )
         if self._issuer.tape is not None:
             self._issuer.tape.opened(self._token, self._spend, users, values)
         return values

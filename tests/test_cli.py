@@ -152,7 +152,9 @@ def _long_form(path: Path, users: int, *, spoil: int | None = None) -> Path:
 def test_a_file_in_long_form_is_learned_from(tmp_path: Path) -> None:
     data = _long_form(tmp_path / "choices.csv", 400)
     config = tmp_path / "run.toml"
-    config.write_text(f'data = "{data}"\nitems = 3\nhorizon = 400\nbudget = "rho=0.5"\nscale = 1.5\n')
+    config.write_text(
+        f'data = "{data}"\nitems = 3\nhorizon = 400\nbudget = "rho=0.5"\nscale = 1.5\n'
+    )
     out = tmp_path / "run"
     # Flags win over the file.
     result = run("run", "mnl", "--config", config, "--budget", "epsilon=8,delta=1e-5", "--out", out)
@@ -183,7 +185,9 @@ def test_a_bad_record_changes_nothing_public_but_the_noise(tmp_path: Path) -> No
 def test_missing_columns_are_named(tmp_path: Path) -> None:
     data = tmp_path / "choices.csv"
     data.write_text("user,price\n1,2\n")
-    result = run("run", "mnl", "--data", data, "--items", "1", "--horizon", "1", "--out", tmp_path / "r")
+    result = run(
+        "run", "mnl", "--data", data, "--items", "1", "--horizon", "1", "--out", tmp_path / "r"
+    )
     assert isinstance(result.exception, PrivlearnError)
     assert "lacks chosen" in str(result.exception)
 

@@ -106,9 +106,7 @@ def test_the_gradient_vanishes_at_the_fit(survey: CarChoices, theta: Array) -> N
     np.testing.assert_allclose(found, score, atol=1e-9)
 
 
-def test_the_constant_scale_only_rescales_the_fit(
-    survey: CarChoices, theta: Array
-) -> None:
+def test_the_constant_scale_only_rescales_the_fit(survey: CarChoices, theta: Array) -> None:
     answers = logged_answers(car_features(survey, scale=1.0), survey.choices)
     other = fit_mle(answers, outside=False)
     np.testing.assert_allclose(other * SCALE, theta, rtol=1e-8)

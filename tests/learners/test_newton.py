@@ -186,9 +186,7 @@ def test_batches_fill_the_horizon_exactly_and_begin_as_asked(
     assert (np.diff(sizes) >= -1).all(), "no batch is smaller than the one before, but for rounding"
 
 
-@given(
-    first=st.integers(20, 100), horizon=st.integers(2_000, 50_000), growth=st.floats(1.2, 3.0)
-)
+@given(first=st.integers(20, 100), horizon=st.integers(2_000, 50_000), growth=st.floats(1.2, 3.0))
 def test_batches_grow_by_about_the_asked_ratio(first: int, horizon: int, growth: float) -> None:
     sizes = np.diff([0, *batch_ends(horizon, first, growth)])
     n = len(sizes)

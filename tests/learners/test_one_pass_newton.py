@@ -25,6 +25,7 @@ from privlearn.errors import (
     CurrencyError,
     DataError,
     HorizonError,
+    LedgerClosedError,
     ProvenanceError,
     UsersError,
 )
@@ -529,9 +530,7 @@ def ledger_of(learner: OnePassNewtonMNL) -> Ledger:
 def test_logged_choices_are_learned_in_any_split() -> None:
     features, _, luck = users(10)
     everything = np.arange(N_ITEMS)
-    answers = [
-        choose(x, everything, float(u[0])) for x, u in zip(features, luck, strict=True)
-    ]
+    answers = [choose(x, everything, float(u[0])) for x, u in zip(features, luck, strict=True)]
     choices = np.array([NO_ITEM if answer is None else answer for answer in answers])
     whole = unstarted().start(central()).partial_fit(features, choices)
     parts = unstarted().start(central())
@@ -540,7 +539,7 @@ def test_logged_choices_are_learned_in_any_split() -> None:
     assert whole.public_state() == parts.public_state()
     served = OnePassNewtonMNL(
         n_items=N_ITEMS, dim=DIM, max_items=N_ITEMS, first_batch=8, random_state=3
-    ).start(central())
+    ).start(joint())
     crowd = Crowd()
     served.play(features, crowd.respond, None, luck)
     assert np.array_equal(served.theta_, whole.theta_), "showing everything is logging everything"
@@ -560,13 +559,6 @@ def test_a_bad_logged_row_is_null_alone() -> None:
     fractional[30] = 0.5
     c = unstarted().start(central()).partial_fit(features, fractional)
     assert c.public_state() == a.public_state()
-
-
-def test_a_served_user_must_answer_before_logged_choices_are_taken() -> None:
-    learner = unstarted().start(central())
-    learner.select(np.ones((N_ITEMS, DIM)))
-    with pytest.raises(UsersError, match="has not answered"):
-        learner.partial_fit(users()[0][:3], np.zeros(3, dtype=np.int64))
 
 
 # Parameters as scikit-learn expects them ------------------------------------------------
@@ -944,6 +936,29 @@ def test_a_crash_between_the_two_releases_of_a_batch_costs_that_batch_only(
     assert again.certificate().problems == []
 
 
+def test_a_state_is_refused_under_an_accountant_without_its_plan(tmp_path: Path) -> None:
+    learner = fresh()
+    learner.save(tmp_path / "state.json")
+    for other in (joint(), joint(HORIZON + 1)):
+        with pytest.raises(DataError, match="nothing of this learner's plan is left"):
+            OnePassNewtonMNL.load(tmp_path / "state.json", other)
+        assert len(other.ledger.entries) == 1
+
+
+def test_a_finished_learner_is_loaded_as_finished(tmp_path: Path) -> None:
+    features, _, luck = users(18)
+    learner = fresh()
+    learner.play(features, Crowd().respond, None, luck)
+    learner.save(tmp_path / "state.json")
+    again: JointAccountant[ZCDP] = JointAccountant.resume(
+        ledger_of(learner), noise=NoiseSource.simulation(1)
+    )
+    loaded = OnePassNewtonMNL.load(tmp_path / "state.json", again)
+    assert np.array_equal(loaded.theta_, learner.theta_)
+    with pytest.raises(HorizonError, match="were served"):
+        loaded.select(features[0])
+
+
 def test_a_saved_state_holds_public_values_only(tmp_path: Path) -> None:
     features, revenues, luck = users(16)
     learner = fresh()
@@ -993,3 +1008,28 @@ def test_a_learner_needs_only_the_public_side_of_a_plan() -> None:
     (plan,) = (entry for entry in accountant.ledger.entries if isinstance(entry, PlanEntry))
     found = [(item.label, range(*item.users), item.loss, item.count) for item in plan.items]
     assert found == [(p.label, p.users, p.loss.to_dict(), 1) for p in expected]
+
+
+def test_a_central_accountant_takes_logged_rows_only() -> None:
+    features, _, _ = users(18)
+    learner = unstarted().start(central())
+    with pytest.raises(ProvenanceError, match="needs a JointAccountant"):
+        learner.select(features[0])
+    with pytest.raises(ProvenanceError, match="needs a JointAccountant"):
+        learner.play(features, lambda own, shown: shown[:, 0])
+    assert learner.clock_ == 0
+
+
+def test_after_a_failed_release_the_learner_refuses_to_go_on() -> None:
+    features, _, luck = users(19)
+    learner = fresh()
+    end = learner._batches[0].stop
+    one_by_one(learner, features[: end - 1], luck[: end - 1])
+    accountant: Any = learner._accountant
+    accountant.issue(learner._gradient.loss(), users=range(0, end), label="gradient").retire()
+    accountant.ledger.close()
+    items = learner.select(features[end - 1])
+    with pytest.raises(LedgerClosedError):
+        learner.observe(int(items[0]))
+    with pytest.raises(RuntimeError, match="failed half-way"):
+        learner.select(features[end])

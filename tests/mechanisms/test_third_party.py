@@ -177,9 +177,7 @@ def test_it_stands_in_the_ledger_and_needs_no_trust() -> None:
 def test_an_understated_loss_of_its_own_is_listed_as_trusted_code() -> None:
     book = accountant("1")
     count = total_of(4.0)
-    own = Spend(
-        "laplace-sum", count.domain, LaplaceNoise(4.0), own_loss=Laplace("0.001")
-    )
+    own = Spend("laplace-sum", count.domain, LaplaceNoise(4.0), own_loss=Laplace("0.001"))
     token = book.issue(own.loss(Adjacency.REPLACE_ONE), users=USERS, label="count")
     with token.spend(own) as receipt:
         receipt.release(receipt.open(rows(np.ones(100))).sum(axis=0))
