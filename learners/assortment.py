@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,13 +43,13 @@ def best_assortments(utilities: Array, revenues: Array, max_items: int) -> Items
         raise ValueError(f"max_items = {max_items}: must be at most the {n_items} items")
     if revenues.shape != utilities.shape:
         raise ValueError(f"revenues of shape {revenues.shape} for utilities {utilities.shape}")
-    weights = np.exp(np.clip(utilities, -500.0, 500.0))
     best = np.full((n_rows, max_items), NO_ITEM, dtype=np.int64)
-    if n_items >= _WIDE:
+    if n_items > _WIDE:
         for row in range(n_rows):
-            items = _best_of_row(weights[row], revenues[row], max_items)
+            items = _best_of_many(utilities[row], revenues[row], max_items)
             best[row, : len(items)] = items
         return best
+    weights = _weights(utilities)
     active = np.arange(n_rows)
     rate = np.zeros(n_rows)
     for _ in range(_MOST_PASSES):
@@ -69,22 +71,32 @@ def best_assortments(utilities: Array, revenues: Array, max_items: int) -> Items
     raise AssertionError("Dinkelbach's method must stop: every pass has a strictly better set")
 
 
-def _best_of_row(weights: Array, revenues: Array, max_items: int) -> Items:
-    """The same for one row; as λ only grows, items that earn no more than it are dropped."""
-    items = np.arange(len(weights))
-    best, rate = items[:0], 0.0
-    for _ in range(_MOST_PASSES):
-        gains = weights * (revenues - rate * _BARELY_ABOVE)
-        top = _largest(gains[None], min(max_items, len(items)))[0]
-        top = top[gains[top] > 0]
-        chosen = weights[top]
-        value = float((chosen * revenues[top]).sum() / (1.0 + chosen.sum()))
-        if not value > rate:
-            return np.sort(best)
-        best, rate = items[top], value
-        left = np.flatnonzero(revenues > rate * _BARELY_ABOVE)
-        items, weights, revenues = items[left], weights[left], revenues[left]
-    raise AssertionError("as in best_assortments")
+def _weights(utilities: Array) -> Array:
+    return cast(Array, np.exp(np.clip(utilities, -500.0, 500.0)))
+
+
+def _best_of_many(utilities: Array, revenues: Array, max_items: int) -> Items:
+    """The same for one row of many items; most of them are dropped before their exponential.
+
+    The best revenue from the first `_WIDE` items bounds the optimum λ* from below, and an item with
+    revenue at most λ* is in no best set.
+    """
+    best, rate = np.arange(0), 0.0
+    for items in (np.arange(_WIDE), np.arange(len(utilities))):
+        items = items[revenues[items] > rate * _BARELY_ABOVE]
+        weights, prices = _weights(utilities[items]), revenues[items]
+        for _ in range(_MOST_PASSES):
+            gains = weights * (prices - rate * _BARELY_ABOVE)
+            top = _largest(gains[None], min(max_items, len(items)))[0]
+            top = top[gains[top] > 0]
+            chosen = weights[top]
+            value = float((chosen * prices[top]).sum() / (1.0 + chosen.sum()))
+            if not value > rate:
+                break
+            best, rate = items[top], value
+        else:
+            raise AssertionError("as in best_assortments")
+    return np.sort(best)
 
 
 def _largest(values: Array, k: int) -> Items:

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, final
 
 import numpy as np
@@ -196,6 +197,13 @@ class Box(_Diameter):
         return {"kind": self.kind, "low": self.low, "high": self.high, "size": self.size}
 
 
+@lru_cache(maxsize=32)
+def _svec(dim: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
+    """Row and column of each svec coordinate, and its weight (√2 off the diagonal)."""
+    rows, columns = np.triu_indices(dim)
+    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2))
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class PSDTrace(_Diameter):
@@ -231,13 +239,9 @@ class PSDTrace(_Diameter):
         with np.errstate(over="ignore"):  # as in Ball
             norms = np.sqrt(np.einsum("ij,ij->i", flat, flat))
         scaled = _to_radius(flat, norms, math.sqrt(self.trace)).reshape(factors.shape)
-        rows, columns = np.triu_indices(self.dim)
+        rows, columns, weights = _svec(self.dim)
         matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
-        return cast(Array, matrices[:, rows, columns] * self._weights())
-
-    def _weights(self) -> Array:
-        rows, columns = np.triu_indices(self.dim)
-        return np.where(rows == columns, 1.0, math.sqrt(2))
+        return cast(Array, matrices[:, rows, columns] * weights)
 
     def null(self) -> Array:
         return np.zeros(self.size)
@@ -249,9 +253,9 @@ class PSDTrace(_Diameter):
 
     def decode(self, total: Array) -> Array:
         """Turns svec vectors, shape (..., size), into symmetric matrices (..., dim, dim)."""
-        rows, columns = np.triu_indices(self.dim)
+        rows, columns, weights = _svec(self.dim)
         matrix = np.zeros((*np.shape(total)[:-1], self.dim, self.dim))
-        values = np.asarray(total) / self._weights()
+        values = np.asarray(total) / weights
         matrix[..., rows, columns] = values
         matrix[..., columns, rows] = values
         return matrix
