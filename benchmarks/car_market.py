@@ -17,8 +17,8 @@ from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.references import NonPrivateMNL, RandomAssortments
 from privlearn.noise import NoiseSource
 
-SEED = 7001
-NOISE = 7_001_000
+SEED = 9001
+NOISE = 9_001_000
 HORIZON, N_ITEMS, MAX_ITEMS = 10_000, 100, 10
 RHOS = ("0.1", "1")
 MARKS = (1_000, 3_000, 10_000)
@@ -40,7 +40,7 @@ def play(replicate: int) -> dict[str, list[float]]:
                 n_items=N_ITEMS, dim=dim, max_items=MAX_ITEMS, random_state=replicate
             ).start(accountant)
             regret[f"private, rho = {rho}"] = market.serve(learner)
-    for exploration, player in ((0.0, "non-private"), (3.0, "non-private, bonus")):
+    for exploration, player in ((0.0, "non-private"), (2.0, "non-private, bonus")):
         reference = NonPrivateMNL(
             horizon=HORIZON,
             dim=dim,

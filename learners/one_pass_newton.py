@@ -80,7 +80,7 @@ class OnePassNewtonMNL:
         gradient_clip: float = 1.0,
         hessian_share: float = 0.3,
         prior_precision: float = 3.0,
-        exploration: float = 1.5,
+        exploration: float = 2.0,
         feature_scale: float = 1.0,
         random_state: int = 0,
     ) -> None:

@@ -69,7 +69,7 @@ class NonPrivateMNL:
         first_batch: int = 30,
         growth: float = 1.5,
         prior_precision: float = 3.0,
-        exploration: float = 1.5,
+        exploration: float = 2.0,
         feature_scale: float = 1.0,
         random_state: int = 0,
     ) -> None:
