@@ -38,7 +38,7 @@ from privlearn.entries import (
     SpendEntry,
     to_users,
 )
-from privlearn.errors import BudgetError, LedgerError, TokenCopyError
+from privlearn.errors import AdjacencyError, BudgetError, LedgerError, TokenCopyError
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
@@ -54,7 +54,7 @@ class _Accountant(Generic[B]):
     Args:
         budget: the cap for every user: a currency, or an (ε, δ) promise that is turned into one.
         users: the arrival indices this accountant protects.
-        ledger: where entries go; default a memory ledger.  It must be new.
+        ledger: where entries go; it must be new.  Only a simulation may leave it out.
         noise: default `NoiseSource.secure()`.  The accountant becomes its owner.
         currency: for an (ε, δ) budget, what to count in: ZCDP (default; takes every loss with a
             zCDP constant) or GaussianDP (a larger budget, for Gaussian losses only).
@@ -82,7 +82,17 @@ class _Accountant(Generic[B]):
             raise BudgetError(f"budget = {budget}: must be above zero")
         index = user_range(users=users)
         source = noise if noise is not None else NoiseSource.secure()
+        if ledger is None and not source.simulated:
+            raise ValueError(
+                "ledger: secure noise needs one that outlives the process, Ledger.create(path); "
+                "Ledger.memory(), which forgets what was spent, has to be asked for"
+            )
         book = ledger if ledger is not None else Ledger.memory()
+        if adjacency is Adjacency.ADD_REMOVE and self.trust is Trust.JOINT:
+            raise AdjacencyError(
+                "adjacency = add-remove: removing a user shifts what everybody behind is served, "
+                "so a joint guarantee is for replace-one or zero-out"
+            )
         if book.entries:
             raise LedgerError("the ledger has entries: use resume(...) to go on with it")
         opened = OpenEntry(
@@ -96,6 +106,7 @@ class _Accountant(Generic[B]):
             noise=source.name,
             simulated=source.simulated,
             side_information=tuple(side_information),
+            durable=book.path is not None,
         )
         self._start(AccountState(opened), book, source, tape)
         book.append(opened, after=0)
@@ -109,12 +120,19 @@ class _Accountant(Generic[B]):
         self._state, self.ledger, self.noise, self.tape = state, ledger, noise, tape
         self._lock = threading.RLock()
         self._seen = len(ledger.entries)
+        self._interrupted = False
 
     @classmethod
     def resume(
-        cls, ledger: Ledger | str | os.PathLike[str], *, noise: NoiseSource | None = None
+        cls,
+        ledger: Ledger | str | os.PathLike[str],
+        *,
+        noise: NoiseSource | None = None,
+        head: str | None = None,
     ) -> Self:
         """Goes on with an existing ledger after a restart.
+
+        ``head`` is the last hash as kept elsewhere; it tells an old copy, which forgets spends.
 
         Tokens that were never spent are handed back; spends whose end is unknown are retired as
         ``lost`` and stay charged: their outcome cannot be drawn again.
@@ -122,7 +140,9 @@ class _Accountant(Generic[B]):
         Raises:
             LedgerError: unreadable, closed, of another trust, or with entries that do not check.
         """
-        book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+        book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, head=head)
+        if head is not None and book.head != head:
+            raise LedgerError(f"head is {book.head}, not {head}: the ledger was cut or rewritten")
         first = book.entries[0] if book.entries else None
         if not isinstance(first, OpenEntry) or first.trust is not cls.trust:
             raise LedgerError(f"the ledger does not begin with a {cls.trust.value} accountant")
@@ -268,6 +288,7 @@ class _Accountant(Generic[B]):
                 simulated=self.noise.simulated,
                 gain=spend.gain,
                 loss=loss.to_dict(),
+                arithmetic=spend.arithmetic,
                 derived=spend.derived,
                 calibration=spend.calibration,
                 parameters=dict(spend.parameters),
@@ -288,10 +309,18 @@ class _Accountant(Generic[B]):
 
     def _append(self, entry: Entry) -> None:
         with self._lock:
+            if self._interrupted:
+                raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
             self._state.check(entry)
-            self.ledger.append(entry, after=self._seen)
+            self._interrupted = True
+            try:
+                self.ledger.append(entry, after=self._seen)
+            except Exception:  # it is not in the ledger
+                self._interrupted = False
+                raise
             self._seen += 1
             self._state.record(entry)
+            self._interrupted = False
 
     def close(self) -> None:
         """Ends the account: unspent tokens go back, open streams are lost, the file is sealed."""

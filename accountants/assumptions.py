@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Trust
+from privlearn.adjacency import Adjacency, Trust
 
 _EVERY = (
     "This verifies the record; that the deployed code is the code that wrote it is not proved.",
     "The guarantee is the committed plan's total, or the cap where spends are ad hoc; what was "
     "spent is stated beside it, ex post, and is not a guarantee.",
     "The index of a user is fixed on arrival, and batches are closed by public counts.",
+    "Functions given to map_rows and to serve act on each row by itself (check_row_local tests "
+    "it).",
+    "Clipping, sums and noise are computed in double precision; their rounding is not priced.",
+    "Other ledgers about the same people add up with this one.",
     "Constants (clipping bounds, batch sizes, priors, steps) are public and were not tuned on "
     "these data, except where declared below.",
 )
-_CENTRAL = ("The curator who runs the mechanisms sees the rows and is trusted.",)
+_CENTRAL = (
+    "The curator who runs the mechanisms sees the rows and is trusted.",
+    "One user is one row; a person with k rows has group privacy (k·μ, k²·ρ, k·ε for pure ε).",
+)
 _JOINT = (
     "One user is one round; a person with k rounds has group privacy (k·μ, k²·ρ, k·ε for pure ε).",
     "A user's record is the pair of own data and response function: how this user would answer "
     "every offer.",
     "Protected is what all other users receive, together with everything released (billboard "
     "lemma); the user's own action is not protected from whoever sees it.",
-    "All rows were served from the billboard; logged rows are refused.",
+    "Only rows that the accountant's own billboard served are opened; logged rows are refused.",
 )
 
 
@@ -35,7 +42,13 @@ def assumptions(state: AccountState) -> list[str]:
     else:
         lines.append("No quantity computed from data was declared public.")
     lines.append(f"Noise: {opened.noise}.")
-    lines.append("No iterative solver's output was released; there is no solver tolerance to pay.")
+    if opened.adjacency is Adjacency.ADD_REMOVE:
+        lines.append("The range of users is a public bound on their number, not their number.")
+    spends = [account.spend for account in state.accounts.values() if account.spend is not None]
+    if all(spend.derived for spend in spends):
+        lines.append("No solver's output was released; there is no solver tolerance to pay.")
+    if not opened.durable:
+        lines.append("The ledger lived in memory: after a restart nothing knows what was spent.")
     if opened.simulated:
         lines.append("SIMULATION: the noise is reproducible and protects nobody.")
     return lines

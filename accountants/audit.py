@@ -28,9 +28,9 @@ from privlearn.ledger import GENESIS, Record, chain_problems, read_records
 class Guarantee(BaseModel):
     """One statement of privacy, the maximum over users.
 
-    ``rho`` (zCDP) and ``mu`` (Gaussian DP) are None where the losses have none.  The exact ε at
-    ``delta`` is at most ``epsilon``; where all mass is Gaussian it is at least
-    ``epsilon - error_bound``.
+    ``rho`` (zCDP) and ``mu`` (Gaussian DP) are None where the losses have none.  ``epsilon`` is
+    never below the ε that they imply at ``delta``; where ``mu`` is given it is above that by at
+    most ``error_bound``.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -104,6 +104,9 @@ def certify(
     states, entries = _fold(records, problems)
     if not states:
         problems.append("no accountant was opened: there is nothing to guarantee")
+    problems += [text for state in states for text in _broken_promise(state)]
+    if len(states) > 1:
+        problems.append("several accountants in one ledger: their guarantees add up, by hand")
     spends = [entry for entry in entries if isinstance(entry, SpendEntry)]
     guarantees: list[Guarantee] = []
     expended: list[Guarantee] = []
@@ -180,6 +183,16 @@ def _guarantee(state: AccountState, parts: list[Composite], delta: float | None)
     )
 
 
+def _broken_promise(state: AccountState) -> list[str]:
+    """A cap that does not keep the (ε, δ) it was made from."""
+    if state.promise is None:
+        return []
+    found = epsilon_of(state.cap, float(state.promise.delta)).value
+    if found <= float(state.promise.epsilon) * (1 + 1e-12):
+        return []
+    return [f"the cap {state.cap} gives ε = {found:.6g}, not the promised {state.promise}"]
+
+
 def _largest(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return max(known) if len(known) == len(values) else None
@@ -203,7 +216,7 @@ def _shares(state: AccountState) -> list[Share]:
             mechanism=mechanism,
             label=label,
             spends=len(items),
-            share=float(sum((p for r, p in items if most in r), Fraction()) / totals[most]),
+            share=float(sum((p for r, p in items if most in r), Fraction()) / (totals[most] or 1)),
         )
         for (mechanism, label), items in groups.items()
     ]
@@ -212,8 +225,7 @@ def _shares(state: AccountState) -> list[Share]:
 def _trust_notes(entry: SpendEntry) -> list[str]:
     if not entry.derived:
         return [f"{entry.mechanism}: its loss, or its domain's or noise's, is its code's word"]
-    if entry.gain != 1:
-        return [
-            f"{entry.mechanism}: the gain of its linear map, {entry.gain!r}, is its code's word"
-        ]
-    return []
+    if entry.arithmetic == "sum" and entry.gain == 1:
+        return []
+    gain = "" if entry.gain == 1 else f" and its gain of {entry.gain!r}"
+    return [f"{entry.mechanism}: what it computes from opened rows{gain} is its code's word"]

@@ -5,7 +5,7 @@
 N = 100 items, K = 10 shown, d = 5 features, T = 10,000 users unless a row says otherwise.
 Replicate r draws its market from seed [SEED, r] and its noise from seed NOISE + r, the same for all
 rows; the learner has its default parameters.  Noise is simulated, with the law of the real one.
-"non-private" is the greedy ridge MLE after 30 random users; "bonus" gives it the default exploration.
+"non-private" is the greedy ridge MLE after 30 random users; "bonus" adds the default exploration.
 """
 
 from __future__ import annotations

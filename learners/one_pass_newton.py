@@ -16,10 +16,13 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, cast, final
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Trust
@@ -43,6 +46,9 @@ from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
 _STATE_VERSION = 1
+
+_Visit = tuple[Arrival, Items]
+"""Arrivals, and their places in the block counted from 1: for messages to users, nothing else."""
 
 
 @final
@@ -170,7 +176,8 @@ class OnePassNewtonMNL:
         self._batches = [range(a, b) for a, b in zip(starts, ends, strict=True)]
         self._batch = 0
         self._pending: list[Rows[Answer]] = []
-        self._asked: Shown[Arrival, Items] | None = None
+        self._asked: Shown[_Visit, Items] | None = None
+        self._void: NDArray[np.bool_] = np.zeros(1, dtype=bool)
         self._failed = False
         self._board = Billboard(accountant, users)
         self._coins = np.random.default_rng(self.random_state)
@@ -201,7 +208,7 @@ class OnePassNewtonMNL:
 
     # Serving -------------------------------------------------------------------------------------
 
-    def select(self, features: Array, revenues: Array | None = None) -> Items:
+    def select(self, features: ArrayLike, revenues: ArrayLike | None = None) -> Items:
         """Returns the items to show the next user; at most K indices, ascending.
 
         Unusable data (NaN, wrong shape) make this user's record null: the user is shown the first
@@ -217,7 +224,12 @@ class OnePassNewtonMNL:
         """
         self._check_serving()
         user = range(self.clock_, self.clock_ + 1)
-        rows = self._seal_one(features, revenues, user)
+        values = _row(features, (self.n_items, self.dim))[None]
+        earned = np.ones(self.n_items) if revenues is None else _row(revenues, (self.n_items,))
+        own = Arrival(values, earned[None], self._ties(1), np.zeros((1, 0)))
+        self._void = self._unusable(own.features, own.revenues)
+        self._tell(user, self._void, np.zeros(1, dtype=bool))
+        rows = Rows.seal((own, np.ones(1, dtype=np.int64)), users=user)
         self._asked = self._board.serve(rows, self._policy)
         self.clock_ = user.stop
         shown = self._asked.reveal()
@@ -237,90 +249,99 @@ class OnePassNewtonMNL:
             raise UsersError("no user is waiting to answer: call select first")
         answer = NO_ITEM if choice is None else choice
 
-        def respond(own: Arrival, shown: Items) -> Items:
-            return np.array([answer])
-
         asked, self._asked = self._asked, None
-        self._take(asked.deliver(lambda own, shown: self._answered(own, shown, respond)))
+        rows, unheard = self._deliver(asked, lambda own, shown: cast(Items, [answer]))
+        self._tell(asked.users, np.zeros(1, dtype=bool), unheard & ~self._void)
+        self._take(rows)
 
     def play(
         self,
-        features: Array,
+        features: ArrayLike,
         respond: Respond,
-        revenues: Array | None = None,
+        revenues: ArrayLike | None = None,
         private: Array | None = None,
     ) -> None:
         """Serves many users at once; the same as `select` and `observe` one after the other.
 
         Args:
-            features: shape (n, N, d), the next n users.
+            features: shape (n, N, d), the next n users; an array, or a list of rows.
             respond: the users' choice, row by row.
             revenues: shape (n, N); default: all sales count alike.
-            private: shape (n, m), handed through to ``respond`` and read by nobody else.
+            private: array of shape (n, m), handed through to ``respond`` and read by nobody else.
+
+        Rows that are no numbers of the right shape count as null, each by itself, as in `select`.
 
         Raises:
-            HorizonError: more users than are left.  ValueError: wrong shapes of the whole block.
+            HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
+            shape, blocks of different lengths.  TypeError: ``private`` is no plain array.
         """
         self._check_serving()
         values = self._checked_block(features)
-        earned = np.ones(values.shape[:2]) if revenues is None else np.asarray(revenues, float)
-        if earned.shape != values.shape[:2]:
-            raise ValueError(f"revenues of shape {earned.shape}: must be {values.shape[:2]}")
-        own = np.zeros((len(values), 0)) if private is None else np.asarray(private)
-        if len(own) != len(values):
-            raise ValueError(f"private of {len(own)} rows: must have {len(values)}")
+        if revenues is None:
+            earned = np.ones(values.shape[:2])
+        else:
+            earned = _block("revenues", revenues, (self.n_items,), len(values))
+        own = np.zeros((len(values), 0)) if private is None else private
+        if not isinstance(own, np.ndarray) or own.dtype == object:
+            raise TypeError("private: must be a plain array of shape (n, m), not of objects")
+        if own.shape[:1] != (len(values),):
+            raise ValueError(f"private of shape {own.shape}: must have {len(values)} rows")
+        void = self._unusable(values, earned)
         at = 0
         while at < len(values):
             stop = min(self._batches[self._batch].stop - self.clock_, len(values) - at) + at
             users = range(self.clock_, self.clock_ + stop - at)
             ties = self._ties(stop - at)
             block = Arrival(values[at:stop], earned[at:stop], ties, own[at:stop])
-            self._tell_unusable(block, users)
-            shown = self._board.serve(Rows.seal(block, users=users), self._policy)
+            numbers = np.arange(1, len(users) + 1)
+            shown = self._board.serve(Rows.seal((block, numbers), users=users), self._policy)
             self.clock_ = users.stop
-            self._take(shown.deliver(lambda own, items: self._answered(own, items, respond)))
+            rows, unheard = self._deliver(shown, respond)
+            self._tell(users, void[at:stop], unheard)
+            self._take(rows)
             at = stop
 
-    def _checked_block(self, features: Array) -> Array:
-        values = np.asarray(features, dtype=np.float64)
-        if values.ndim != 3 or values.shape[1:] != (self.n_items, self.dim):
-            raise ValueError(
-                f"features of shape {values.shape}: must be (n, {self.n_items}, {self.dim})"
-            )
+    def _checked_block(self, features: Any) -> Array:
+        values = _block("features", features, (self.n_items, self.dim))
         if self.clock_ + len(values) > self._accountant.users.stop:
             raise HorizonError(
                 f"{len(values)} users after {self.clock_}: the horizon is {self._accountant.users}"
             )
         return values
 
-    def _seal_one(self, features: Any, revenues: Any, user: range) -> Rows[Arrival]:
-        ties = self._ties(1)
-        try:
-            values = np.asarray(features, dtype=np.float64)[None]
-            earned = (
-                np.ones((1, self.n_items))
-                if revenues is None
-                else np.asarray(revenues, float)[None]
-            )
-            if values.shape == (1, self.n_items, self.dim) and earned.shape == (1, self.n_items):
-                own = Arrival(values, earned, ties, np.zeros((1, 0)))
-                self._tell_unusable(own, user)
-                return Rows.seal(own, users=user)
-        except Exception:
-            pass  # whatever is wrong with this row, it concerns this row alone
-        self._tell(user.start)
-        return Rows.null(user)
+    @np.errstate(all="ignore")  # a warning would tell of sealed data
+    def _unusable(self, features: Array, revenues: Array) -> NDArray[np.bool_]:
+        """Rows that will count as null whatever the answer, shape (n,)."""
+        blank = np.zeros((len(features), 0))
+        return ~usable(Arrival(features / self.feature_scale, revenues, blank, blank))
 
-    def _tell_unusable(self, own: Arrival, users: range) -> None:
-        for i in np.flatnonzero(~usable(own)):
-            self._tell(users[int(i)])
+    def _deliver(
+        self, shown: Shown[_Visit, Items], respond: Respond
+    ) -> tuple[Rows[Answer], NDArray[np.bool_]]:
+        """The rows to learn from, and of whom no answer could be used, shape (n,)."""
+        heard = np.zeros(len(shown.users) + 1, dtype=bool)
 
-    def _tell(self, user: int) -> None:
-        message = (
-            f"features and revenues must be ({self.n_items}, {self.dim}) and ({self.n_items},) "
-            "finite numbers; your record does not count"
-        )
-        self.private_messages_.append((user, message))
+        def environment(visit: _Visit, items: Items) -> Answer:
+            own, numbers = visit
+            answer = self._answered(own, items, respond)
+            heard[numbers[np.isfinite(answer.features).all(axis=(1, 2))]] = True
+            return answer
+
+        return shown.deliver(environment), ~heard[1:]
+
+    def _tell(self, users: range, unusable: NDArray[np.bool_], unheard: NDArray[np.bool_]) -> None:
+        """Messages to single users, for the operator's private records only."""
+        for i in np.flatnonzero(unusable | unheard):
+            if unusable[i]:
+                what = (
+                    f"features and revenues must be ({self.n_items}, {self.dim}) and "
+                    f"({self.n_items},) finite numbers"
+                )
+            else:
+                what = "the answer must be an item that was on offer" + (
+                    " or nothing" if self.outside_option else ""
+                )
+            self.private_messages_.append((users[int(i)], f"{what}; your record does not count"))
 
     def _ties(self, n: int) -> Array:
         """Public coins, needed while the belief has not moved and all items look alike."""
@@ -328,9 +349,9 @@ class OnePassNewtonMNL:
             return self._coins.random((n, self.n_items))
         return np.zeros((n, self.n_items))
 
-    def _policy(self, own: Arrival) -> Items:
+    def _policy(self, visit: _Visit) -> Items:
         return optimistic_items(
-            own,
+            visit[0],
             self.belief_,
             max_items=self.max_items,
             exploration=self.exploration if self._batch > 0 else 0.0,
@@ -342,25 +363,28 @@ class OnePassNewtonMNL:
         return answered(
             own,
             shown,
-            np.asarray(respond(own, shown)),
+            _places(respond(own, shown), self.n_items, len(shown)),
             outside=self.outside_option,
             scale=self.feature_scale,
         )
 
     # Learning ------------------------------------------------------------------------------------
 
-    def partial_fit(self, features: Array, choices: Items) -> Self:
+    def partial_fit(self, features: ArrayLike, choices: ArrayLike) -> Self:
         """Learns from logged choices, under a central accountant.
 
         Each logged user saw all N items (``max_items`` is not used).
 
         Args:
-            features: shape (n, N, d), the next n users.
+            features: shape (n, N, d), the next n users; an array, or a list of rows.
             choices: chosen item per user, shape (n,); `NO_ITEM` for no purchase.
+
+        Rows that are no numbers of the right shape, and choices that name no item, count as null,
+        each by itself; only ``private_messages_`` says so.
 
         Raises:
             ProvenanceError: the accountant is joint.  HorizonError: more users than are left.
-            ValueError: wrong shapes of the whole block.
+            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
         """
         self._check_idle()
         if self._accountant.trust is Trust.JOINT:
@@ -368,10 +392,13 @@ class OnePassNewtonMNL:
                 "logged choices depend on offers made outside the billboard: a joint guarantee "
                 "does not cover them; use a CentralAccountant"
             )
-        values, places = self._checked_block(features), np.asarray(choices)
-        if places.shape != (len(values),):
-            raise ValueError(f"choices of shape {places.shape}: must be ({len(values)},)")
-        rows = Rows.seal((values, places), users=range(self.clock_, self.clock_ + len(values)))
+        values = self._checked_block(features)
+        places = _places(choices, self.n_items, len(values))
+        users = range(self.clock_, self.clock_ + len(values))
+        named = (places >= 0) & (places < self.n_items)
+        unheard = ~(named | (self.outside_option & (places == NO_ITEM)))
+        self._tell(users, self._unusable(values, np.ones((len(values), 1))), unheard)
+        rows = Rows.seal((values, places), users=users)
         while self.clock_ < rows.users.stop:
             stop = min(self._batches[self._batch].stop, rows.users.stop)
             part = rows.slice(range(self.clock_, stop))
@@ -499,3 +526,92 @@ class OnePassNewtonMNL:
         if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
             # Releases at once if the batch was full and only its last answer was missing.
             self._take(lost.slice(range(self._batches[self._batch].start, self.clock_)))
+
+
+def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:
+    """An array, list or tuple; what it holds is not looked at.
+
+    Raises:
+        ValueError: something else.
+    """
+    if isinstance(values, list | tuple):
+        return values
+    try:
+        array = np.asarray(values)
+    except Exception:
+        array = np.zeros(())
+    if array.ndim == 0:
+        raise ValueError(f"{name}: must be an array, or a list with one entry per user") from None
+    return array
+
+
+def _is_numeric(values: object) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+
+
+def _converted(values: Any) -> Array | None:
+    """As numbers, or None; an error or a warning would tell of sealed data."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return np.asarray(values, dtype=np.float64)
+    except Exception:
+        return None
+
+
+def _row(values: Any, shape: tuple[int, ...]) -> Array:
+    """One user's numbers; NaN if they are none, or of another shape."""
+    row = _converted(values)
+    return row if row is not None and row.shape == shape else np.full(shape, np.nan)
+
+
+def _block(name: str, values: Any, shape: tuple[int, ...], n: int | None = None) -> Array:
+    """Numbers of shape (n, *shape); rows that are none, or of another shape, become NaN.
+
+    Raises:
+        ValueError: an array of numbers has another shape; there are not ``n`` rows.
+    """
+    rows = _sequence(name, values)
+    count = len(rows) if n is None else n
+    wanted = (count, *shape)
+    if isinstance(rows, np.ndarray) and _is_numeric(rows) and rows.shape != wanted:
+        first = "n" if n is None else str(n)
+        text = ", ".join([first, *map(str, shape)])
+        raise ValueError(f"{name} of shape {rows.shape}: must be ({text})")
+    if len(rows) != count:
+        raise ValueError(f"{name} of {len(rows)} rows: must have {count}")
+    whole = _converted(rows)
+    if whole is not None and whole.shape == wanted:
+        return whole
+    block = np.empty(wanted)
+    for i, row in enumerate(rows):
+        block[i] = _row(row, shape)
+    return block
+
+
+def _places(choices: Any, n_items: int, n: int) -> Items:
+    """Choices as item numbers, shape (n,); what is no whole number becomes N, which is no item.
+
+    Raises:
+        ValueError: an array of numbers has another shape; there are not ``n`` rows.
+    """
+    rows = _sequence("choices", choices)
+    if isinstance(rows, np.ndarray) and _is_numeric(rows) and rows.shape != (n,):
+        raise ValueError(f"choices of shape {rows.shape}: must be ({n},)")
+    if len(rows) != n:
+        raise ValueError(f"choices of {len(rows)} rows: must have {n}")
+    if isinstance(rows, np.ndarray) and _is_numeric(rows):
+        numbers = _row(rows, (n,))
+    else:
+        numbers = np.array([_place(row) for row in rows], dtype=np.float64)
+    whole = (np.abs(numbers) <= n_items) & (numbers == np.floor(numbers))
+    return np.where(whole, numbers, n_items).astype(np.int64)
+
+
+def _place(choice: Any) -> float:
+    """One user's choice as a number; text is none."""
+    try:
+        cell = np.asarray(choice)
+    except Exception:
+        return np.nan
+    return float(_row(cell, ())) if _is_numeric(cell) else np.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, final
+from typing import Generic, TypeVar, final
 
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency
@@ -56,7 +56,7 @@ class GaussianSum(Generic[X]):
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
-        return Spend("gaussian-sum", self.domain, GaussianNoise(self.noise_std))
+        return Spend("gaussian-sum", self.domain, GaussianNoise(self.noise_std), arithmetic="sum")
 
     def loss(self) -> Loss:
         """The price of one release."""
@@ -77,5 +77,4 @@ class GaussianSum(Generic[X]):
         """
         token.check(rows)
         with token.spend(self.spend()) as receipt:
-            total: Any = receipt.open(rows).sum(axis=0)
-            return receipt.release(self.domain.decode(total + receipt.draw(total.shape)))
+            return receipt.release_sum(rows)

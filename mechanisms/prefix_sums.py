@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar, final
 
@@ -115,7 +116,7 @@ class PrefixSum(Generic[X]):
 class PrefixSumStream(Generic[X]):
     """An open stream; close it (or leave its ``with`` block) to retire the token."""
 
-    __slots__ = ("__total", "_mechanism", "_next", "_noise", "_receipt")
+    __slots__ = ("__total", "_lock", "_mechanism", "_next", "_noise", "_receipt")
 
     def __init__(self, mechanism: PrefixSum[X], token: Token[B]) -> None:
         self._mechanism = mechanism
@@ -124,6 +125,7 @@ class PrefixSumStream(Generic[X]):
         self._noise = mechanism.factorization.stream(lambda n: self._receipt.draw((n, size)))
         self._next = token.users.start
         self.__total = np.zeros(size)
+        self._lock = threading.Lock()
 
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Adds the next rows and releases the running sum after each of them.
@@ -134,20 +136,23 @@ class PrefixSumStream(Generic[X]):
         Raises:
             UsersError: not the next users of the stream.
         """
-        if rows.users.start != self._next:
-            raise UsersError(f"the stream is at user {self._next}, the rows at {rows.users.start}")
-        values = self._receipt.open(rows)
-        self._next = rows.users.stop
-        values[0] += self.__total
-        sums = np.cumsum(values, axis=0)
-        self.__total = sums[-1]
-        return self._receipt.publish(
-            self._mechanism.domain.decode(sums + self._noise.next(len(sums)))
-        )
+        with self._lock:  # one noise row is for one sum
+            if rows.users.start != self._next:
+                raise UsersError(
+                    f"the stream is at user {self._next}, the rows at {rows.users.start}"
+                )
+            values = self._receipt.open(rows)
+            self._next = rows.users.stop
+            values[0] += self.__total
+            sums = np.cumsum(values, axis=0)
+            self.__total = sums[-1]
+            noisy = sums + self._noise.next(len(sums))
+            return self._receipt.publish(self._mechanism.domain.decode(noisy))
 
     def close(self) -> None:
         """Retires the token; nothing more can be appended."""
-        self._receipt.close()
+        with self._lock:
+            self._receipt.close()
 
     def __enter__(self) -> Self:
         return self

@@ -31,6 +31,15 @@ def record_at(block: T, index: int | slice | NDArray[np.int_]) -> T:
     return cast(T, np.asarray(block)[index])
 
 
+def blanked(block: T, where: NDArray[np.bool_]) -> T:
+    """A copy of a block in which the rows ``where`` are zero (empty, for text and objects)."""
+    if isinstance(block, tuple):
+        return cast(T, _rebuild(block, [blanked(field, where) for field in block]))
+    copy = np.array(block)
+    copy[where] = np.zeros((), dtype=copy.dtype)
+    return cast(T, copy)
+
+
 def _combine(parts: Sequence[T], how: Callable[[Sequence[Any]], Any]) -> T:
     first = parts[0]
     if isinstance(first, tuple):

@@ -59,8 +59,9 @@ class Shown(Sealed, Generic[T, A]):
 
         It acts row by row, as in `Rows.map_rows`, and is the users' side: what it sees is theirs.
         """
-        answered = self.__both.map_rows(lambda both: environment(both[0], both[1]))
-        return Rows._served_by(answered, self.__board)
+        return Rows._delivered(
+            self.__both, lambda both: environment(both[0], both[1]), self.__board
+        )
 
 
 @final

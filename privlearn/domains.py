@@ -60,6 +60,8 @@ def _rows_of(block: object, shape: tuple[int | None, ...]) -> Array:
     Raises:
         ValueError: the whole block has a shape other than (n, *shape).
     """
+    if isinstance(block, tuple | list):
+        raise TypeError("rows of several arrays: map them to one array first")
     values = np.asarray(block, dtype=np.float64)
     fits = values.ndim == len(shape) + 1 and all(
         want is None or have == want for want, have in zip(shape, values.shape[1:], strict=True)
@@ -166,6 +168,11 @@ class Box(_Diameter):
         object.__setattr__(self, "high", finite(high=self.high))
         if self.low >= self.high:
             raise ValueError(f"low = {self.low!r}, high = {self.high!r}: low must be below high")
+        if max(abs(self.low), abs(self.high)) > 1e3 * _bound(width=self.high - self.low):
+            raise ValueError(
+                f"low = {self.low!r}, high = {self.high!r}: lie far from 0 for their distance, so "
+                "that sums would lose the digits that matter; subtract a public constant first"
+            )
 
     def clip(self, block: Array) -> Array:
         """Clamps each entry of each row, shape (size,)."""

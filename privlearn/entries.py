@@ -35,6 +35,8 @@ class OpenEntry(_Entry):
     noise: str
     simulated: bool
     side_information: tuple[str, ...]
+    durable: bool
+    """Whether the ledger is a file."""
 
 
 class PlanItem(BaseModel):
@@ -80,6 +82,7 @@ class SpendEntry(_Entry):
     simulated: bool
     gain: float
     loss: dict[str, Any]
+    arithmetic: Literal["sum", "own"]
     derived: bool
     """Whether the loss follows from domain, noise and gain; else it is the mechanism's word."""
     calibration: Calibration

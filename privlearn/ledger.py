@@ -145,14 +145,16 @@ class Ledger:
         return ledger
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Ledger:
+    def open(cls, path: str | os.PathLike[str], *, head: str | None = None) -> Ledger:
         """Opens an existing ledger file for further entries.
+
+        ``head`` is the last hash as kept elsewhere; without it an old copy cannot be told.
 
         Raises:
             LedgerUnreadableError: missing, torn or broken.  LedgerSchemaError: newer version.
         """
         records = read_records(path)
-        problems = chain_problems(records)
+        problems = chain_problems(records, head)
         if problems:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
         try:
@@ -279,6 +281,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    # The main file alone is whole after every entry: a copy without its -wal forgets nothing.
+    connection.execute("PRAGMA wal_autocheckpoint = 1")
     return connection
 
 

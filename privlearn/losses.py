@@ -35,7 +35,13 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import Exact, exact, exact_text, float_up, round_up
 from privlearn.errors import AdjacencyError, UnknownKindError
 
-_PRECISE = Context(prec=60)
+
+def _context(epsilon: Fraction) -> Context:
+    """Precision that leaves 60 digits after the cancellation of ε − ε²/2 + …."""
+    digits = len(str(epsilon.denominator)) - len(str(epsilon.numerator))
+    return Context(prec=60 + 3 * max(digits, 0))
+
+
 _ROUNDING = 1e-14
 """Relative slack that covers the float evaluation of the closed forms below (a few ulps)."""
 
@@ -138,14 +144,14 @@ def _fraction_up(value: Decimal) -> Fraction:
     return Fraction(value.normalize(Context(prec=30, rounding=ROUND_CEILING)))
 
 
-def _decimal(value: Fraction) -> Decimal:
-    return _PRECISE.divide(Decimal(value.numerator), Decimal(value.denominator))
+def _decimal(value: Fraction, context: Context) -> Decimal:
+    return context.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
 def _epsilon(value: Exact) -> Fraction:
     epsilon = exact("epsilon", value)
-    if not 0 < epsilon <= 700:
-        raise ValueError(f"epsilon = {value!r}: must lie in (0, 700]")
+    if not Fraction(1, 10**100) <= epsilon <= 700:
+        raise ValueError(f"epsilon = {value!r}: must lie in [1e-100, 700]")
     return epsilon
 
 
@@ -219,8 +225,9 @@ class Laplace(Loss):
         return min(evaluated, eps, _up(alpha * float_up(self.zcdp())))
 
     def zcdp(self) -> Fraction:
-        eps = _decimal(self.epsilon)
-        return _fraction_up(_PRECISE.subtract(_PRECISE.add(eps, _PRECISE.exp(-eps)), Decimal(1)))
+        precise = _context(self.epsilon)
+        eps = _decimal(self.epsilon, precise)
+        return _fraction_up(precise.subtract(precise.add(eps, precise.exp(-eps)), Decimal(1)))
 
     def pure(self) -> Fraction:
         return self.epsilon
@@ -263,10 +270,11 @@ class BoundedRange(Loss):
         return min(evaluated, eps, _up(alpha * float_up(self.zcdp())))
 
     def zcdp(self) -> Fraction:
-        eps = _decimal(self.epsilon)
-        ratio = _PRECISE.divide(eps, _PRECISE.subtract(_PRECISE.exp(eps), Decimal(1)))
+        precise = _context(self.epsilon)
+        eps = _decimal(self.epsilon, precise)
+        ratio = precise.divide(eps, precise.subtract(precise.exp(eps), Decimal(1)))
         return _fraction_up(
-            _PRECISE.subtract(_PRECISE.subtract(ratio, Decimal(1)), _PRECISE.ln(ratio))
+            precise.subtract(precise.subtract(ratio, Decimal(1)), precise.ln(ratio))
         )
 
     def pure(self) -> Fraction:

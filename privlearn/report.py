@@ -31,7 +31,7 @@ def guarantee_line(guarantee: Guarantee) -> str:
     if guarantee.rho is not None:
         parts.append(f"ρ = {guarantee.rho:.6g} zCDP")
     if guarantee.mu is not None:
-        parts.append(f"μ = {guarantee.mu:.4f} GDP, exact")
+        parts.append(f"μ = {guarantee.mu:.4f} GDP")
     kind = {"central": "DP", "joint": "joint DP", "local": "local DP"}[guarantee.trust.value]
     return f"{kind}, {guarantee.adjacency.value}: " + ", ".join(parts)
 

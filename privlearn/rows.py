@@ -4,11 +4,13 @@ A record is an array or a NamedTuple of arrays; a *block* of records has the sam
 leading axis.  `Rows.map` is row-local by construction; `Rows.map_rows` takes a function of a whole
 block for speed, which must act on each row by itself (`privlearn.checking.check_row_local` tests
 that law).  An exception on a record, in either, turns that record alone into the *null record*: it
-keeps its index, is passed to no further function, and enters every sum as its domain's null value.
+keeps its index, its data are passed to no further function, and it enters every sum as its domain's
+null value.  Results are plain arrays; one of dtype object counts as a failure.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import groupby, pairwise
@@ -17,7 +19,7 @@ from typing import Generic, Never, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import join, length, record_at, signature, stack
+from privlearn._records import blanked, join, leaves, length, record_at, signature, stack
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, SealedError, UsersError
 
@@ -58,10 +60,11 @@ class Source(Enum):
 
 
 class _Chunk(Generic[T]):
-    """A block and which of its rows are real; null rows hold a copy of some real row, unused.
+    """A block and which of its rows are real; null rows hold zeros, unused.
 
-    Keeping null rows in place keeps every later computation the same size, so that not even the
-    rounding of other users' results depends on whether a row is null.
+    Null rows keep their place, so that later computations keep their size and with it the rounding
+    of other users' results.  A row whose result has another shape or type than its neighbours'
+    stands in a chunk of its own.
     """
 
     __slots__ = ("block", "valid")
@@ -127,7 +130,8 @@ class Rows(Sealed, Generic[T]):
             for i in range(len(chunk.valid)):
                 result: U | None = None
                 if chunk.valid[i]:
-                    result = _attempt_one(function, record_at(cast(T, chunk.block), i))
+                    record = record_at(cast(T, chunk.block), i)
+                    result = _attempt(lambda r: stack([function(r)]), record, 1)
                 singles.append(_Chunk(result, np.array([result is not None])))
         return Rows(self.__users, _merge(singles), self.__board)
 
@@ -137,7 +141,7 @@ class Rows(Sealed, Generic[T]):
         If it raises on a block, or returns another number of rows, the rows on which it fails by
         themselves become null and the block is done again without them.
         """
-        chunks = [_map_chunk(function, chunk) for chunk in self.__chunks]
+        chunks = [part for chunk in self.__chunks for part in _map_chunk(function, chunk)]
         return Rows(self.__users, chunks, self.__board)
 
     def slice(self, users: range) -> Rows[T]:
@@ -179,6 +183,12 @@ class Rows(Sealed, Generic[T]):
         return Rows(users, _merge(chunks), parts[0].__board)
 
     @staticmethod
+    def _delivered(rows: Rows[T], function: Callable[[T], U], board: object) -> Rows[U]:
+        """Maps real rows only and marks the result as served; for `privlearn.billboard` only."""
+        chunks = [part for chunk in rows.__chunks for part in _map_real(function, chunk)]
+        return Rows(rows.__users, chunks, board)
+
+    @staticmethod
     def _unseal(rows: Rows[T]) -> tuple[_Chunk[T], ...]:
         """The chunks themselves; for `privlearn.tokens` and `privlearn.billboard` only."""
         return rows.__chunks
@@ -196,39 +206,52 @@ class Rows(Sealed, Generic[T]):
 def _attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
     """The result on a block, or None: a failure of user code is a null record, never a message."""
     try:
-        result = function(block)
-        return result if length(result) == count else None
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            result = function(block)
+        plain = all(leaf.dtype != object for leaf in leaves(result))
+        return result if plain and length(result) == count else None
     except Exception:
         return None
 
 
-def _attempt_one(function: Callable[[T], U], record: T) -> U | None:
-    try:
-        return stack([function(record)])
-    except Exception:  # as in _attempt
-        return None
-
-
-def _map_chunk(function: Callable[[T], U], chunk: _Chunk[T]) -> _Chunk[U]:
-    count = len(chunk.valid)
-    if chunk.block is None:
-        return _Chunk.of_nulls(count)
-    result = _attempt(function, chunk.block, count)
+def _map_chunk(function: Callable[[T], U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
+    count, block = len(chunk.valid), chunk.block
+    if block is None:
+        return [_Chunk.of_nulls(count)]
+    result = _attempt(function, block, count)
     if result is not None:
-        return _Chunk(result, chunk.valid)
-    block = chunk.block
-    good = np.array(
-        [
-            bool(real) and _attempt(function, record_at(block, slice(i, i + 1)), 1) is not None
-            for i, real in enumerate(chunk.valid)
-        ]
-    )
+        return [_Chunk(result, chunk.valid)]
+    singles = [
+        _attempt(function, record_at(block, slice(i, i + 1)), 1) if real else None
+        for i, real in enumerate(chunk.valid)
+    ]
+    good = np.array([single is not None for single in singles])
     if not good.any():
-        return _Chunk.of_nulls(count)
-    stand_in = int(np.flatnonzero(good)[0])
-    rows = np.where(good, np.arange(count), stand_in)
-    repaired = _attempt(function, record_at(block, rows), count)
-    return _Chunk(repaired, good if repaired is not None else np.zeros(count, dtype=bool))
+        return [_Chunk.of_nulls(count)]
+    repaired = _attempt(function, blanked(block, ~good), count)
+    if repaired is not None:
+        return [_Chunk(repaired, good)]
+    # The rows' results do not fit together; each stands by itself, and none suffers for another.
+    return _merge([_Chunk(single, np.array([single is not None])) for single in singles])
+
+
+def _map_real(function: Callable[[T], U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
+    """As `_map_chunk`, for a function that may not even see the place of a null row."""
+    real = np.flatnonzero(chunk.valid)
+    if chunk.block is None or not real.size:
+        return [_Chunk.of_nulls(len(chunk.valid))]
+    if real.size == len(chunk.valid):
+        return _map_chunk(function, chunk)
+    present = _Chunk(record_at(chunk.block, real), np.ones(real.size, dtype=bool))
+    parts = iter(
+        _Chunk(record_at(part.block, slice(i, i + 1)), part.valid[i : i + 1])
+        if part.block is not None
+        else _Chunk[U].of_nulls(1)
+        for part in _map_chunk(function, present)
+        for i in range(len(part.valid))
+    )
+    return _merge([next(parts) if valid else _Chunk.of_nulls(1) for valid in chunk.valid])
 
 
 def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
@@ -244,16 +267,15 @@ def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
 
 
 def _stand_ins(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
-    """Fills chunks of nulls with copies of a row before (or after) them, so that runs join."""
-    near = next((chunk for chunk in chunks if chunk.block is not None), None)
+    """Fills chunks of nulls with zeros of the shape before (or after) them, so that runs join."""
+    near = next((chunk.block for chunk in chunks if chunk.block is not None), None)
     filled: list[_Chunk[T]] = []
     for chunk in chunks:
         if chunk.block is not None:
-            near = chunk
+            near = chunk.block
         elif near is not None:
-            row = int(np.argmax(near.valid))
-            block = record_at(cast(T, near.block), np.full(len(chunk.valid), row))
-            chunk = _Chunk(block, chunk.valid)
+            places = record_at(near, np.zeros(len(chunk.valid), dtype=int))
+            chunk = _Chunk(blanked(places, ~chunk.valid), chunk.valid)
         filled.append(chunk)
     return filled
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, BinaryIO, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -27,6 +28,14 @@ from privlearn.noise import NoiseSource
 
 SHELF = 10
 """K, the cars shown to each simulated person."""
+
+LONGEST_LINE = 2**20
+"""Bytes of the longest line of a CSV file that is looked at."""
+
+_MARKET_TUNING = (
+    "the learner's defaults were tuned in part on car_market with seeds 0 to 5 "
+    "(docs/benchmarks.md, 'What was tuned on what')"
+)
 
 
 def parse_budget(text: str) -> Currency | ApproxDP:
@@ -150,7 +159,11 @@ def run_market(config: RunConfig, folders: Folders, progress: Progress) -> Outco
         ledger=Ledger.create(path),
         noise=config.noise(),
         currency=currency,
-        side_information=(*experiments.CAR_MARKET_SIDE_INFORMATION, *config.side_information),
+        side_information=(
+            *experiments.CAR_MARKET_SIDE_INFORMATION,
+            _MARKET_TUNING,
+            *config.side_information,
+        ),
     )
     learner = OnePassNewtonMNL(
         n_items=100, dim=dim, max_items=SHELF, random_state=config.seed
@@ -235,7 +248,12 @@ def _car_log() -> _Log:
         features[train],
         survey.choices[train],
         SCALE,
-        ("the feature scale 2 of the shipped survey was chosen with these data in view",),
+        (
+            "the feature scale 2 of the shipped survey was chosen with these data in view",
+            "the learner's defaults (batch rule, Hessian shrinkage, prior, budget share of the "
+            "Hessian sums) were tuned in part on this survey's choices and on simulations of "
+            "car_market, which is drawn from it (docs/benchmarks.md, 'What was tuned on what')",
+        ),
         [],
         (features[test], survey.choices[test]),
     )
@@ -264,67 +282,105 @@ def _score(log: _Log, theta: Array, private: Path) -> list[str]:
 def _csv_log(config: RunConfig) -> _Log:
     """Reads a CSV in long form: ``user``, ``chosen`` (0 or 1) and one column per feature.
 
-    One line per user and item, users in order of arrival, lines of one user together.  A user whose
-    lines cannot be used (wrong number of items, text, NaN, not exactly one choice) becomes the null
-    record; users beyond the horizon are not read, missing ones are null.
+    Exactly ``items`` lines per user, in order of arrival: after the header, line k (from 0, blank
+    ones included) belongs to user k // items, whatever it says, so that nobody's lines decide which
+    lines are another user's.  The ``user`` cell is only checked to be equal within the group.
+
+    A line ends at a newline, whether quoted or not, and a cell at a comma; spaces around a cell and
+    one pair of double quotes are taken off.  A user whose lines cannot be used (too few, a wrong
+    number of cells, text, NaN, a line over `LONGEST_LINE`, not exactly one choice, two ids) becomes
+    the null record, alone and with a private message.  Lines beyond the horizon are not read.
 
     Raises:
-        DataError: the file cannot be opened or lacks columns.
+        DataError: the file cannot be opened, or its header names no usable columns.
     """
     assert config.items is not None
     assert config.horizon is not None
     try:
-        with open(config.data, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            header = list(reader.fieldnames or [])
-            missing = [name for name in ("user", "chosen") if name not in header]
-            names = [name for name in header if name not in ("user", "chosen")]
-            if missing or not names:
-                raise DataError(
-                    f"{config.data}: lacks {', '.join(missing) or 'features'}; needs 'user', "
-                    f"'chosen' and one numeric column per feature, has {header}"
-                )
-            groups = _grouped(reader)
+        with open(config.data, "rb") as file:
+            physical = _physical_lines(file)
+            header = _header(next(physical, b""), config.data)
+            lines = list(islice(physical, config.horizon * config.items))
     except OSError as error:
         raise DataError(f"{config.data} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise DataError(f"{config.data} is not UTF-8 text") from None
+    names = [name for name in header if name not in ("user", "chosen")]
     features = np.full((config.horizon, config.items, len(names)), np.nan)
     choices = np.full(config.horizon, NO_ITEM)
     messages: list[tuple[int, str]] = []
     for user in range(config.horizon):
+        group = lines[user * config.items : (user + 1) * config.items]
         try:
-            lines = groups[user]
-            features[user], choices[user] = _one_user(lines, names, config)
-        except (ValueError, TypeError, IndexError) as error:
-            features[user] = np.nan
-            messages.append((user, f"record not usable, counts as null: {error}"))
+            features[user], choices[user] = _one_user(group, header, config)
+        except Exception as error:  # whatever is wrong with these lines, it concerns this user only
+            features[user], choices[user] = np.nan, NO_ITEM
+            messages.append((user, f"record not usable, counts as null: {str(error)[:200]!r}"))
     return _Log(names, features, choices, config.scale, (), messages)
 
 
-def _grouped(rows: Iterable[dict[str, str]]) -> list[list[dict[str, str]]]:
-    groups: list[list[dict[str, str]]] = []
-    last: str | None = None
-    for row in rows:
-        if row["user"] != last or not groups:
-            groups.append([])
-            last = row["user"]
-        groups[-1].append(row)
-    return groups
+def _physical_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Lines up to their newline; one longer than `LONGEST_LINE` counts as blank."""
+    while line := file.readline(LONGEST_LINE):
+        rest = line
+        while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
+            line, rest = b"", file.readline(LONGEST_LINE)
+        yield line
+
+
+def _header(line: bytes, path: str) -> list[str]:
+    """Column names; a message names no cell, which would be a user's where the header is missing.
+
+    Raises:
+        DataError: columns are missing, or there twice.
+    """
+    try:
+        header = _cells(line.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: the first line is not UTF-8 text") from None
+    missing = [name for name in ("user", "chosen") if name not in header]
+    if missing or len(header) < 3:
+        raise DataError(
+            f"{path}: the header lacks {', '.join(missing) or 'features'}; its first line must "
+            "name 'user', 'chosen' and one numeric column per feature, separated by commas"
+        )
+    if len(set(header)) < len(header) or any("\r" in name for name in header):
+        raise DataError(f"{path}: the header must name each column once, and lines end in newlines")
+    return header
+
+
+def _cells(line: str) -> list[str]:
+    cells = [cell.strip() for cell in line.split(",")]
+    return [c[1:-1] if len(c) > 1 and c[0] == c[-1] == '"' else c for c in cells]
 
 
 def _one_user(
-    lines: list[dict[str, str]], names: Sequence[str], config: RunConfig
+    lines: Sequence[bytes], header: Sequence[str], config: RunConfig
 ) -> tuple[Array, int]:
+    """Features (items, d) and choice of one user.
+
+    Raises:
+        ValueError: the lines cannot be used.
+    """
     if len(lines) != config.items:
         raise ValueError(f"{len(lines)} lines instead of {config.items}")
-    values = np.array([[float(line[name]) for name in names] for line in lines])
-    chosen = [i for i, line in enumerate(lines) if line["chosen"].strip() == "1"]
-    if len(chosen) == 1:
-        return values, chosen[0]
+    rows = [_cells(line.decode("utf-8", errors="replace")) for line in lines]
+    if any(len(row) != len(header) for row in rows):
+        raise ValueError(f"{[len(row) for row in rows]} cells instead of {len(header)} each")
+    users = {row[header.index("user")] for row in rows}
+    if len(users) > 1:
+        raise ValueError(f"lines of different users: {sorted(users)}")
+    marks = [row[header.index("chosen")] for row in rows]
+    if any(mark not in ("0", "1") for mark in marks):
+        raise ValueError(f"chosen must be 0 or 1: {marks}")
+    places = [i for i, name in enumerate(header) if name not in ("user", "chosen")]
+    values = np.array([[float(row[i]) for i in places] for row in rows])
+    if not np.isfinite(values).all():
+        raise ValueError("features must be finite numbers")
+    chosen = marks.count("1")
+    if chosen == 1:
+        return values, marks.index("1")
     if not chosen and config.outside:
         return values, NO_ITEM
-    raise ValueError(f"{len(chosen)} items chosen")
+    raise ValueError(f"{chosen} items chosen")
 
 
 def _write_public(folders: Folders, accountant: Any, learner: OnePassNewtonMNL) -> Certificate:
@@ -360,7 +416,7 @@ def _write_choices(path: Path, shown: dict[int, Items], sold: dict[int, int]) ->
 def _write_messages(
     private: Path, learner: OnePassNewtonMNL, extra: Sequence[tuple[int, str]] = ()
 ) -> None:
-    messages = sorted([*learner.private_messages_, *extra])
+    messages = sorted({**dict(learner.private_messages_), **dict(extra)}.items())
     if messages:
         lines = [f"user {user}: {text}" for user, text in messages]
         (private / "messages.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeVar, final
@@ -28,6 +28,7 @@ from privlearn.errors import (
     LossExceedsTokenError,
     ProvenanceError,
     TokenCopyError,
+    TokenError,
     TokenSpentError,
     UsersError,
 )
@@ -56,6 +57,9 @@ class Spend:
     noise: Noise
     gain: float = 1.0
     own_loss: Loss | None = None
+    arithmetic: Literal["sum", "own"] = "own"
+    """``sum``: the receipt itself adds up the contributions and the noise (`Receipt.release_sum`);
+    ``own``: the mechanism opens rows and computes, and the audit lists it as trusted code."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration = Calibration.PROVED
 
@@ -63,6 +67,8 @@ class Spend:
         positive(gain=self.gain)
         if not self.mechanism:
             raise ValueError("mechanism = '': must name the mechanism")
+        if self.arithmetic == "sum" and (self.gain != 1.0 or self.own_loss is not None):
+            raise ValueError("arithmetic = 'sum': its gain is 1 and its loss is derived")
 
     def loss(self, adjacency: Adjacency) -> Loss:
         """The loss of this spend under one neighbour relation."""
@@ -236,7 +242,7 @@ class Receipt:
     ``lost`` and stays charged.  Users are opened in ascending order, each at most once.
     """
 
-    __slots__ = ("_digest", "_done", "_issuer", "_next", "_spend", "_token")
+    __slots__ = ("_digest", "_done", "_drawn", "_issuer", "_next", "_spend", "_token")
 
     def __init__(self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend) -> None:
         if mint is not _MINT:
@@ -244,15 +250,31 @@ class Receipt:
         self._issuer, self._token, self._spend = issuer, token, spend
         self._next = token.users.start
         self._digest = hashlib.sha256()
-        self._done = False
+        self._done = self._drawn = False
 
     @property
     def token_id(self) -> str:
         """The id of the token that paid."""
         return self._token.id
 
+    def release_sum(self, rows: Rows[Any]) -> Released[Array]:
+        """Opens the rows, adds up their contributions and noise, and retires the token.
+
+        Returns:
+            The noisy sum in its natural shape (`Domain.decode`).
+
+        Raises:
+            As `open`.
+        """
+        total: Array = self._opened(rows).sum(axis=0)
+        noisy = total + self._spend.noise.draw(self._issuer.noise, total.shape)
+        self._drawn = True
+        return self._released(self._spend.domain.decode(noisy), last=True)
+
     def open(self, rows: Rows[Any]) -> Array:
         """Contributions of the rows, clipped by the stated domain; shape (n, domain.size).
+
+        For mechanisms with arithmetic of their own.
 
         Rows that cannot be clipped (wrong shape or type) and null records come out as the null
         contribution.
@@ -260,7 +282,12 @@ class Receipt:
         Raises:
             UsersError: an index outside the token's users, opened before, or out of order.
             ProvenanceError: logged rows under a joint guarantee.  TokenSpentError: retired.
+            TokenError: the spend said that the receipt would do the arithmetic.
         """
+        self._check_own()
+        return self._opened(rows)
+
+    def _opened(self, rows: Rows[Any]) -> Array:
         with self._token._lock:
             self._check_open()
             _check_rows(self._token, rows, self._next)
@@ -276,9 +303,9 @@ class Receipt:
     def _clip(self, block: Any, valid: NDArray[np.bool_]) -> Array:
         domain = self._spend.domain
         null = np.broadcast_to(domain.null(), (len(valid), domain.size))
-        values = None if block is None else _attempt(domain.clip, block, len(valid))
+        values = None if block is None else _attempt(_as_floats(domain), block, len(valid))
         if values is not None and np.shape(values) == null.shape:
-            return np.where(valid[:, None], np.asarray(values, dtype=np.float64), null)
+            return np.where(valid[:, None], values, null)
         if block is None or len(valid) == 1:
             return null
         # A third party's clip may fail on a whole block because of one row.
@@ -295,25 +322,48 @@ class Receipt:
         Raises:
             TokenSpentError: the receipt is closed.
         """
+        self._check_own()
         self._check_open()
+        self._drawn = True
         return self._spend.noise.draw(self._issuer.noise, shape)
 
     def publish(self, value: Array) -> Released[Array]:
-        """Lets one value of a stream leave; the receipt stays open for the next."""
+        """Lets one value of a stream leave; the receipt stays open for the next.
+
+        Raises:
+            TokenError: no noise was drawn yet.  TokenSpentError: the receipt is closed.
+        """
+        self._check_own()
+        return self._released(value, last=False)
+
+    def release(self, value: Array) -> Released[Array]:
+        """Lets the single value of the mechanism leave and retires the token.
+
+        Raises:
+            As `publish`.
+        """
+        self._check_own()
+        return self._released(value, last=True)
+
+    def _check_own(self) -> None:
+        if self._spend.arithmetic != "own":
+            raise TokenError(
+                f"{self._spend.mechanism} said arithmetic = 'sum': use receipt.release_sum(rows)"
+            )
+
+    def _released(self, value: Array, *, last: bool) -> Released[Array]:
         self._check_open()
+        if not self._drawn:
+            raise TokenError(f"{self._spend.mechanism} drew no noise: nothing may leave")
         if self._issuer.tape is not None:
             value = self._issuer.tape.released(self._token, value)
         frozen = np.array(value)
         frozen.setflags(write=False)
         digest = _digest_of(frozen)
         self._digest.update(digest.encode())
+        if last:
+            self.close()
         return Released(_MINT, frozen, self._token.id, digest)
-
-    def release(self, value: Array) -> Released[Array]:
-        """Lets the single value of the mechanism leave and retires the token."""
-        released = self.publish(value)
-        self.close()
-        return released
 
     def close(self) -> None:
         """Retires the token as released, with the digest of all that left."""
@@ -362,11 +412,20 @@ def _check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
             f"{first}..{last - 1} are left, in order, each once"
         )
     issuer = token._issuer
+    if issuer.adjacency is Adjacency.ADD_REMOVE and users != token.users:
+        raise UsersError(
+            f"under add-remove every index behind a removed user shifts: all of {token.users!r} "
+            f"must be opened at once, not {users!r}"
+        )
     if issuer.trust is Trust.JOINT and getattr(Rows._board_of(rows), "issuer", None) is not issuer:
         raise ProvenanceError(
             "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
             "rows of another billboard) need a CentralAccountant"
         )
+
+
+def _as_floats(domain: Domain[Any]) -> Callable[[Any], Array]:
+    return lambda block: np.asarray(domain.clip(block), dtype=np.float64)
 
 
 def _digest_of(value: Array) -> str:

@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 from privlearn.accountants import audit
 from privlearn.cli import PROBLEMS, SIMULATION, UNREADABLE, app
 from privlearn.errors import DataError, PrivlearnError
+from privlearn.learners import NO_ITEM
+from privlearn.runs import LONGEST_LINE, RunConfig, _csv_log
 
 runner = CliRunner()
 
@@ -196,3 +198,149 @@ def test_own_data_need_public_counts(tmp_path: Path) -> None:
     result = run("run", "mnl", "--data", "choices.csv", "--out", tmp_path / "run")
     assert result.exit_code == 2
     assert "public counts" in result.output
+
+
+# The CSV format: lines belong to users by their place alone --------------------------------
+
+USERS, ITEMS = 6, 3
+
+
+def _config(path: Path, horizon: int = USERS) -> RunConfig:
+    return RunConfig(data=str(path), items=ITEMS, horizon=horizon)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"typo,0,0.5,0.5",
+        b",0,0.5,0.5",
+        b'"u2,0,0.5,0.5',
+        b'u2,0,0.5,"0.5',
+        b"",
+        b"   ",
+        b"u2,0,0.5",
+        b"u2,0,0.5,0.5,0.5",
+        b"u2,0,0.5,\r0.5\r",
+        b"u2,0,HIV+,0.5",
+        b"u2,0,nan,0.5",
+        b"u2,0,1e999,0.5",
+        b"u2,,0.5,0.5",
+        b"u2,2,0.5,0.5",
+        b"u2,yes,0.5,0.5",
+        b"u2,0,\xff\xfe,0.5",
+        b"u2,0,\x00,0.5",
+        b"u2,0," + b"9" * 200_000 + b",0.5",
+        b"u2,0,0.5," + b"0" * (LONGEST_LINE + 5),
+        b"u2,0,0.5,0." + b"0" * (2 * LONGEST_LINE - 11),
+        b'"' * 100,
+    ],
+    ids=range(21),
+)
+def test_one_bad_line_of_a_file_costs_its_user_alone(line: bytes, tmp_path: Path) -> None:
+    path = _long_form(tmp_path / "choices.csv", USERS)
+    good = _csv_log(_config(path))
+    lines = path.read_bytes().split(b"\n")
+    place = next(k for k in range(7, 10) if lines[k].startswith(b"u2,0,"))
+    lines[place] = line
+    path.write_bytes(b"\n".join(lines))
+    bad = _csv_log(_config(path))
+    others = np.arange(USERS) != 2
+    assert np.isfinite(good.features).all()
+    assert np.array_equal(good.features[others], bad.features[others])
+    assert np.array_equal(good.choices[others], bad.choices[others])
+    if line == b"u2,0,0.5,\r0.5\r":
+        assert (bad.features[2, place - 7], bad.messages) == (pytest.approx([0.5, 0.5]), [])
+        return
+    assert np.isnan(bad.features[2]).all()
+    assert bad.choices[2] == NO_ITEM
+    ((user, message),) = bad.messages
+    assert user == 2
+    assert len(message) < 300
+
+
+def test_users_of_a_file_who_are_missing_are_null_and_others_are_not_read(tmp_path: Path) -> None:
+    path = _long_form(tmp_path / "choices.csv", USERS)
+    whole = _csv_log(_config(path))
+    text = path.read_bytes()
+    path.write_bytes(text + b'"\xff,stray\n\n')
+    longer = _csv_log(_config(path))
+    assert np.array_equal(longer.features, whole.features)
+    assert longer.messages == []
+    path.write_bytes(b"\n".join(text.split(b"\n")[: 1 + 4 * ITEMS + 1]))
+    shorter = _csv_log(_config(path))
+    assert np.array_equal(shorter.features[:4], whole.features[:4])
+    assert np.isnan(shorter.features[4:]).all()
+    assert [user for user, _ in shorter.messages] == [4, 5]
+    assert "1 lines instead of 3" in shorter.messages[0][1]
+
+
+def test_equal_ids_of_neighbours_join_nobody(tmp_path: Path) -> None:
+    """People may come twice: each group of lines is a user of its own."""
+    path = _long_form(tmp_path / "choices.csv", USERS)
+    whole = _csv_log(_config(path))
+    path.write_text(path.read_text().replace("u1,", "u0,"))
+    assert np.array_equal(_csv_log(_config(path)).features, whole.features)
+
+
+def test_spreadsheets_marks_quotes_and_line_ends_are_understood(tmp_path: Path) -> None:
+    path = _long_form(tmp_path / "choices.csv", USERS)
+    plain = _csv_log(_config(path))
+    rows = [",".join(f'"{cell}"' for cell in row.split(",")) for row in path.read_text().split()]
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(rows).encode())
+    quoted = _csv_log(_config(path))
+    assert quoted.names == plain.names == ["price", "range"]
+    assert np.array_equal(quoted.features, plain.features)
+    assert np.array_equal(quoted.choices, plain.choices)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "lacks user, chosen"),
+        (b"user,chosen\n", "lacks features"),
+        (b"Alice,1,HIV+\nAlice,0,0.5\n", "lacks user, chosen"),
+        (b"user,chosen,price,price\n", "each column once"),
+        (b"user,chosen,price\rAlice,1,0.5\r", "each column once, and lines end in newlines"),
+        (b"user,chosen,\xff\n", "not UTF-8"),
+        (b"user,chosen," + b"x" * LONGEST_LINE + b"\n", "lacks user, chosen"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_bad_header_is_an_error_that_quotes_no_cell(
+    content: bytes | None, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "choices.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        _csv_log(_config(path))
+    assert "Alice" not in str(caught.value)
+    assert "HIV" not in str(caught.value)
+
+
+def test_nothing_of_a_strange_line_is_printed_or_published(tmp_path: Path) -> None:
+    path = _long_form(tmp_path / "choices.csv", 60)
+    lines = path.read_bytes().split(b"\n")
+    lines[22] = b'"\xe9tranger,HIV+'
+    path.write_bytes(b"\n".join(lines))
+    out = tmp_path / "run"
+    counts = ["--items", "3", "--horizon", "60"]
+    result = run("run", "mnl", "--data", path, *counts, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "tranger" not in result.output
+    for file in (out / "public").iterdir():
+        assert b"tranger" not in file.read_bytes()
+    told = (out / "private" / "messages.txt").read_text("utf-8").splitlines()
+    assert [line.split(":")[0] for line in told] == ["user 7"], "one message each"
+
+
+def test_what_the_defaults_were_tuned_on_is_declared(market: Path, tmp_path: Path) -> None:
+    out = tmp_path / "logged"
+    assert run("run", "mnl", "--out", out).exit_code == 0
+    for folder, text in (
+        (out, "tuned in part on this survey's choices and on simulations of car_market"),
+        (market, "car_market with seeds 0 to 5"),
+    ):
+        certificate = (folder / "public" / "certificate.md").read_text("utf-8")
+        assert text in certificate
+        assert "docs/benchmarks.md" in certificate

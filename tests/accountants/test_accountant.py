@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,16 @@ from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency, GaussianDP, PureDP, Renyi
 from privlearn.domains import Ball
 from privlearn.errors import (
+    AdjacencyError,
     BudgetError,
     CurrencyError,
     InsufficientBudgetError,
     LedgerBusyError,
     LedgerError,
     TokenCopyError,
+    UsersError,
 )
-from privlearn.ledger import Ledger
+from privlearn.ledger import Ledger, read_records
 from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss
 from privlearn.mechanisms import GaussianSum
 from privlearn.noise import NoiseSource
@@ -245,7 +248,7 @@ def test_after_a_restart_everything_is_as_it_was(tmp_path: Any) -> None:
 
 def test_the_joint_certificate_says_what_it_rests_on() -> None:
     book = JointAccountant(
-        ZCDP(1), users=USERS, noise=NoiseSource.secure(), side_information=["item revenues"]
+        ZCDP(1), users=USERS, ledger=Ledger.memory(), side_information=["item revenues"]
     )
     (guarantee,) = book.certificate().guarantees
     text = " ".join(guarantee.assumptions)
@@ -263,6 +266,9 @@ def test_the_joint_certificate_says_what_it_rests_on() -> None:
         "Noise: ",
         "floating-point",
         "solver",
+        "act on each row by itself",
+        "double precision",
+        "lived in memory",
         "ex post",
         "verifies the record",
         "cap",
@@ -282,7 +288,42 @@ def test_simulation_is_never_certified_and_noise_kind_is_always_known() -> None:
 
 def test_a_check_tape_needs_simulation_noise() -> None:
     with pytest.raises(ValueError, match=r"a check needs NoiseSource.simulation"):
-        CentralAccountant(ZCDP(1), users=USERS, tape=object())  # type: ignore[arg-type]
+        CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.memory(), tape=object())  # type: ignore[arg-type]
+
+
+def test_secure_noise_asks_for_a_ledger_that_lasts(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Ledger.create\(path\)"):
+        CentralAccountant(ZCDP(1), users=USERS)
+    CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.create(tmp_path / "ledger.db")).close()
+
+
+def test_add_remove_opens_everybody_at_once_and_has_no_joint_form() -> None:
+    add_remove = Adjacency.ADD_REMOVE
+    book = central("100", adjacency=add_remove)
+    mechanism = GaussianSum(Ball(1.0, 1), 1.0, add_remove)
+    everybody = Rows.seal(np.ones((len(USERS), 1)), users=USERS)
+    with pytest.raises(UsersError, match="must be opened at once"):
+        mechanism.release(
+            everybody.slice(range(0, 2)), book.issue(mechanism.loss(), users=USERS, label="x")
+        )
+    mechanism.release(everybody, book.issue(mechanism.loss(), users=USERS, label="x"))
+    with pytest.raises(AdjacencyError, match="a joint guarantee is for replace-one or zero-out"):
+        JointAccountant(ZCDP(1), users=USERS, noise=NoiseSource.simulation(0), adjacency=add_remove)
+
+
+def test_an_old_copy_is_told_by_its_head(tmp_path: Path) -> None:
+    path, old = tmp_path / "ledger.db", tmp_path / "old.db"
+    book = CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.create(path))
+    # The main file alone holds every entry, so a copy without its -wal forgets nothing.
+    token = book.issue(ZCDP("0.5"), users=USERS, label="x")
+    old.write_bytes(path.read_bytes())
+    assert len(read_records(old)) == 2
+    token.retire()
+    head = book.ledger.head
+    book.ledger.close()
+    with pytest.raises(LedgerError, match="cut or rewritten"):
+        CentralAccountant.resume(old, head=head)
+    assert CentralAccountant.resume(path, head=head).spent().is_zero
 
 
 def test_the_error_bound_of_gaussian_answers_is_true() -> None:

@@ -178,7 +178,8 @@ def test_an_unused_planned_token_can_be_issued_again() -> None:
     book.commit(PLAN)
     book.issue(Gaussian("0.4"), users=USERS, label="gram").retire()
     token = book.issue(Gaussian("0.4"), users=USERS, label="gram")
-    token.spend(Spend("probe", Ball(1.0, 1), GaussianNoise(20.0))).release(np.zeros(1))
+    receipt = token.spend(Spend("probe", Ball(1.0, 1), GaussianNoise(20.0)))
+    receipt.release(receipt.draw((1,)))
     with pytest.raises(BudgetError, match="no longer"):
         book.issue(Gaussian("0.4"), users=USERS, label="gram")
 

@@ -71,7 +71,7 @@ def test_a_ball_holds_everything_that_was_clipped_into_it(
     np.testing.assert_allclose(again, clipped, rtol=1e-11, atol=0)
 
 
-@given(blocks(3), st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
+@given(blocks(3), st.floats(-1e6, 1e6), st.floats(1e4, 1e6))
 def test_a_box_holds_everything_that_was_clipped_into_it(
     block: Array, low: float, width: float
 ) -> None:
@@ -257,3 +257,14 @@ def test_radii_whose_squares_are_lost_are_refused(radius: float) -> None:
         Ball(radius, 3)
     with pytest.raises(ValueError, match=r"must lie in \[1e-100, 1e100\]"):
         PSDTrace(radius, 3)
+
+
+def test_a_box_far_from_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="subtract a public constant first"):
+        Box(1.7e9, 1.7e9 + 1e-3, 1)
+    Box(-1.0, 999.0, 1)
+
+
+def test_a_tuple_of_arrays_is_no_block_of_vectors() -> None:
+    with pytest.raises(TypeError, match="map them to one array first"):
+        Ball(1.0, 2).clip((np.ones(2), np.ones(2)))  # type: ignore[arg-type]

@@ -58,6 +58,7 @@ OPEN = OpenEntry(
     noise="simulation, seed 0",
     simulated=True,
     side_information=("prices", "Größe"),
+    durable=True,
 )
 ISSUE = IssueEntry(
     accountant="a", token="a/1", label="sum", users=(0, 4), budget={"kind": "zcdp", "rho": "0.1"}
@@ -150,6 +151,7 @@ KILLED = """
     from privlearn.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.mechanisms import GaussianSum
+    from privlearn.noise import GaussianNoise
     from privlearn.rows import Rows
     from privlearn.tokens import Receipt
 
@@ -165,11 +167,11 @@ KILLED = """
     if when == "before the spend":
         AccountState.check = dies_at_spend
     elif when == "before opening":
-        Receipt.open = die
+        Receipt._opened = die
     elif when == "before noise":
-        Receipt.draw = die
+        GaussianNoise.draw = die
     elif when == "before release":
-        Receipt.publish = die
+        Receipt._released = die
 
     accountant = CentralAccountant(ZCDP("0.1"), users=range(4), ledger=Ledger.create(path))
     mechanism = GaussianSum(Ball(1.0, 2), 20.0)

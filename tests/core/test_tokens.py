@@ -72,10 +72,36 @@ def test_a_token_is_spent_once(accountant: CentralAccountant[ZCDP], token: Token
     for again in (lambda: token.spend(SPEND), token.retire):
         with pytest.raises(TokenSpentError, match="'probe' was spent or retired before"):
             again()
-    receipt.release(np.zeros(2))
+    receipt.release(receipt.draw((2,)))
     with pytest.raises(TokenSpentError, match="was spent or retired before"):
         token.spend(SPEND)
     assert spends(accountant) == 1
+
+
+def test_nothing_leaves_before_noise_was_drawn(token: Token[ZCDP]) -> None:
+    receipt = token.spend(SPEND)
+    total = receipt.open(rows()).sum(axis=0)
+    for leave in (receipt.publish, receipt.release):
+        with pytest.raises(TokenError, match="drew no noise: nothing may leave"):
+            leave(total)
+
+
+def test_a_sum_that_the_receipt_makes_leaves_no_room_for_other_arithmetic(
+    token: Token[ZCDP],
+) -> None:
+    receipt = token.spend(Spend("probe", BALL, GaussianNoise(10.0), arithmetic="sum"))
+    for own in (
+        lambda: receipt.open(rows()),
+        lambda: receipt.draw((2,)),
+        lambda: receipt.publish(np.zeros(2)),
+        lambda: receipt.release(np.zeros(2)),
+    ):
+        with pytest.raises(TokenError, match=r"use receipt.release_sum"):
+            own()
+    assert receipt.release_sum(rows()).value.shape == (2,)
+    assert receipt.closed
+    with pytest.raises(ValueError, match="its gain is 1"):
+        Spend("probe", BALL, GaussianNoise(10.0), gain=2.0, arithmetic="sum")
 
 
 def test_a_retired_token_cannot_be_spent_and_its_budget_is_back(
@@ -155,7 +181,9 @@ def test_tokens_receipts_and_released_values_cannot_be_forged(
 
 def test_a_released_value_is_read_only(token: Token[ZCDP]) -> None:
     value = np.zeros(2)
-    released = token.spend(SPEND).release(value)
+    receipt = token.spend(SPEND)
+    receipt.draw((2,))
+    released = receipt.release(value)
     value[0] = 7
     assert released.value.tolist() == [0, 0]
     with pytest.raises(ValueError, match="read-only"):
@@ -210,7 +238,7 @@ def test_a_forked_child_can_spend_nothing(kind: str, tmp_path: Any) -> None:
     if book.path is not None:
         assert len(Ledger.open(book.path).entries) == before
     GaussianSum(BALL, 10.0).release(rows(), unspent)  # the parent still can
-    receipt.release(receipt.open(rows()).sum(axis=0))
+    receipt.release(receipt.open(rows()).sum(axis=0) + receipt.draw((2,)))
 
 
 def race(spend: Callable[[], object], threads: int = 16) -> list[str]:
@@ -297,7 +325,8 @@ def test_a_loss_beyond_the_token_is_refused_and_the_token_is_still_good(
     with pytest.raises(LossExceedsTokenError, match="costs"):
         token.spend(Spend("probe", Ball(3.0, 2), GaussianNoise(10.0)))
     assert spends(accountant) == 0
-    token.spend(SPEND).release(np.zeros(2))
+    receipt = token.spend(SPEND)
+    receipt.release(receipt.draw((2,)))
     assert accountant.spent() == ZCDP("0.02")  # (2/10)²/2, the rest of the 0.1 is free again
 
 
@@ -343,7 +372,7 @@ def test_users_are_opened_in_order_each_once_and_none_outside() -> None:
 
 def test_nothing_opens_draws_or_leaves_after_the_close(token: Token[ZCDP]) -> None:
     receipt = token.spend(SPEND)
-    receipt.release(np.zeros(2))
+    receipt.release(receipt.draw((2,)))
     assert receipt.closed
     late: list[Callable[[], object]] = [
         lambda: receipt.open(rows()),

@@ -510,7 +510,169 @@ def test_wrong_shapes_of_a_whole_block_are_refused_before_anybody_is_served() ->
     assert (learner.clock_, crowd.shown) == (0, [])
 
 
+BAD_ROWS: list[Any] = [
+    [["HIV+"] * DIM] * N_ITEMS,
+    [[None] * DIM] * N_ITEMS,
+    [[0.5] * DIM] * (N_ITEMS - 1),
+    [[0.5] * DIM] * (N_ITEMS - 1) + [[0.5]],
+    [[1j] * DIM] * N_ITEMS,
+    [[10**400] * DIM] * N_ITEMS,
+    [[np.ones(1)] * DIM] * N_ITEMS,
+    [[np.longdouble("1e4000")] * DIM] * N_ITEMS,
+    np.zeros((N_ITEMS, DIM + 1)),
+    "HIV+",
+    None,
+    {},
+]
+
+
+@pytest.mark.parametrize("bad", BAD_ROWS, ids=range(len(BAD_ROWS)))
+@pytest.mark.parametrize("form", ["list", "objects", "cells"])
+def test_a_row_of_a_block_that_is_no_numbers_is_null_alone(
+    bad: Any, form: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    features, revenues, luck = users(20)
+    spoilt = features.copy()
+    spoilt[11] = np.nan
+    block: Any = [*features[:11].tolist(), bad, *features[12:]]
+    if form == "objects":
+        rows, block = block, np.empty(HORIZON, dtype=object)
+        for i, row in enumerate(rows):
+            block[i] = row
+    elif form == "cells":
+        block = features.astype(object)
+        block[11, 2, 1] = bad if isinstance(bad, str | dict) else "HIV+"
+    served, reference, crowd, others = fresh(), fresh(), Crowd(), Crowd()
+    served.play(block, crowd.respond, revenues, luck)
+    reference.play(spoilt, others.respond, revenues, luck)
+    logged = unstarted().start(central()).partial_fit(block, np.zeros(HORIZON, dtype=np.int64))
+    wanted = unstarted().start(central()).partial_fit(spoilt, np.zeros(HORIZON, dtype=np.int64))
+    assert crowd.shown == others.shown
+    for learner, like in ((served, reference), (logged, wanted)):
+        assert learner.clock_ == HORIZON
+        assert learner.public_state() == like.public_state()
+        assert learner.private_messages_ == like.private_messages_
+        ((user, message),) = learner.private_messages_
+        assert user == 11
+        assert "HIV" not in message
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("bad", [["HIV+"] * N_ITEMS, [1.0], [[1.0]] * N_ITEMS, None, 10**400])
+def test_revenues_of_a_block_that_are_no_numbers_are_null_alone(bad: Any) -> None:
+    features, revenues, luck = users(21)
+    spoilt = revenues.copy()
+    spoilt[30] = np.nan
+    block: Any = [*revenues[:30].tolist(), bad, *revenues[31:]]
+    learner, reference, crowd, others = fresh(), fresh(), Crowd(), Crowd()
+    learner.play(features, crowd.respond, block, luck)
+    reference.play(features, others.respond, spoilt, luck)
+    assert crowd.shown == others.shown
+    assert learner.public_state() == reference.public_state()
+    assert [user for user, _ in learner.private_messages_] == [30]
+
+
+def test_what_is_no_block_at_all_is_refused_without_a_look_inside() -> None:
+    class Odd:
+        def __array__(self, *_: Any, **__: Any) -> Any:
+            raise ValueError("HIV+")
+
+    learner, crowd = fresh(), Crowd()
+    good = np.ones((4, N_ITEMS, DIM))
+    blocks: list[Any] = ["HIV+", 3, None, {"HIV+": 1}, Odd()]
+    for bad in blocks:
+        with pytest.raises(ValueError, match="features: must be an array, or a list") as caught:
+            learner.play(bad, crowd.respond)
+        assert "HIV" not in str(caught.value)
+    mixed: Any = [[0.5], ["HIV+", 1.0], [], [1.0]]
+    for private in (mixed, np.array([1, "a", None, 2], dtype=object)):
+        with pytest.raises(TypeError, match="private: must be a plain array"):
+            learner.play(good, crowd.respond, None, private)
+    with pytest.raises(ValueError, match="revenues of 3 rows: must have 4"):
+        learner.play(good, crowd.respond, [[1.0] * N_ITEMS] * 3)
+    assert (learner.clock_, crowd.shown) == (0, [])
+
+
+def test_an_answer_that_was_not_on_offer_is_told_in_private() -> None:
+    features, _, luck = users(22)
+    features[3, 0, 0] = np.nan
+
+    def respond(own: Arrival, shown: Items) -> Any:
+        answers: list[Any] = Crowd().respond(own, shown).tolist()
+        for i, (u,) in enumerate(own.private):
+            if u == luck[3]:
+                answers[i] = "void anyway"
+            if u == luck[14]:
+                answers[i] = next(j for j in range(N_ITEMS) if j not in shown[i])
+            if u == luck[25]:
+                answers[i] = "HIV+"
+            if u == luck[40]:
+                raise RuntimeError("HIV+")
+        return answers
+
+    fast, slow = fresh(), fresh()
+    fast.play(features, respond, None, luck)
+    for i, (x, u) in enumerate(zip(features, luck, strict=True)):
+        items = slow.select(x)
+        wrong = {14: next(j for j in range(N_ITEMS) if j not in items), 25: "HIV+", 40: 0.5}
+        answer: Any = wrong.get(i, None if i == 3 else choose(x, items, float(u[0])))
+        slow.observe(answer)
+    assert fast.public_state() == slow.public_state(), "one user's text voids nobody else's answer"
+    assert fast.private_messages_ == slow.private_messages_
+    assert [user for user, _ in fast.private_messages_] == [3, 14, 25, 40]
+    assert "finite numbers" in fast.private_messages_[0][1]
+    assert "must be an item that was on offer or nothing" in fast.private_messages_[1][1]
+    assert "HIV" not in str(fast.private_messages_)
+    assert "on offer" not in json.dumps(fast.public_state())
+
+
 # Logged choices -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [77, -7, 0.5, math.nan, math.inf, "HIV+", "0", None, [0], [0, 1], 10**400, 1j, {},
+     np.uint64(2**64 - 1), np.ones(1)],
+    ids=range(15),
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["list", "objects"])
+def test_a_logged_choice_that_names_no_item_is_null_alone(bad: Any, form: str) -> None:
+    choices = np.arange(HORIZON) % (N_ITEMS + 1) - 1
+    block: Any = choices.tolist() if form == "list" else choices.astype(object)
+    block[30] = bad
+    assert_null_alone(choices, block)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint64, np.float32, np.longdouble])
+def test_a_number_that_is_no_item_is_null_alone_in_every_type(kind: Any) -> None:
+    choices = np.arange(HORIZON) % N_ITEMS
+    block = choices.astype(kind)
+    block[30] = np.iinfo(kind).max if kind in (np.int8, np.uint64) else np.finfo(kind).max
+    assert_null_alone(choices, block)
+
+
+def assert_null_alone(choices: Items, block: Any) -> None:
+    features, _, _ = users(23)
+    reference = features.copy()
+    reference[30] = np.nan
+    a = unstarted().start(central()).partial_fit(features, block)
+    b = unstarted().start(central()).partial_fit(reference, choices)
+    assert a.public_state() == b.public_state()
+    assert a.clock_ == HORIZON
+    ((user, message),) = a.private_messages_
+    assert user == 30
+    assert "on offer" in message
+    assert [user for user, _ in b.private_messages_] == [30]
+    assert "finite numbers" in b.private_messages_[0][1]
+
+
+def test_logged_silence_is_told_where_it_is_no_answer() -> None:
+    features, _, _ = users(24)
+    choices = np.zeros(HORIZON, dtype=np.int64)
+    choices[[4, 9]] = NO_ITEM
+    silent = unstarted(outside_option=False).start(central()).partial_fit(features, choices)
+    assert [user for user, _ in silent.private_messages_] == [4, 9]
+    assert unstarted().start(central()).partial_fit(features, choices).private_messages_ == []
 
 
 def test_logged_choices_are_refused_under_a_joint_guarantee_before_anything_is_spent() -> None:

@@ -43,12 +43,11 @@ class LaplaceSum:
         return self.spend().loss(Adjacency.REPLACE_ONE)
 
     def spend(self) -> Spend:
-        return Spend("laplace-sum", self.domain, LaplaceNoise(self.scale))
+        return Spend("laplace-sum", self.domain, LaplaceNoise(self.scale), arithmetic="sum")
 
     def release(self, rows: Rows[Array], token: Token[Any]) -> Released[Array]:
         with token.spend(self.spend()) as receipt:
-            total: Array = receipt.open(rows).sum(axis=0)
-            return receipt.release(total + receipt.draw(total.shape))
+            return receipt.release_sum(rows)
 
 
 USERS = range(100)
@@ -180,10 +179,21 @@ def test_an_understated_loss_of_its_own_is_listed_as_trusted_code() -> None:
     own = Spend("laplace-sum", count.domain, LaplaceNoise(4.0), own_loss=Laplace("0.001"))
     token = book.issue(own.loss(Adjacency.REPLACE_ONE), users=USERS, label="count")
     with token.spend(own) as receipt:
-        receipt.release(receipt.open(rows(np.ones(100))).sum(axis=0))
+        receipt.release(receipt.open(rows(np.ones(100))).sum(axis=0) + receipt.draw((1,)))
     (note,) = book.certificate().trusted_code
     assert note.startswith("laplace-sum: ")
     assert note.endswith("code's word")
+
+
+def test_arithmetic_of_its_own_is_listed_as_trusted_code() -> None:
+    book = accountant("1")
+    spend = Spend("laplace-mean", total_of(4.0).domain, LaplaceNoise(4.0))
+    token = book.issue(spend.loss(Adjacency.REPLACE_ONE), users=USERS, label="mean")
+    with token.spend(spend) as receipt:
+        noisy = receipt.open(rows(np.ones(100))).sum(axis=0) + receipt.draw((1,))
+        receipt.release(noisy / 100)
+    (note,) = book.certificate().trusted_code
+    assert note == "laplace-mean: what it computes from opened rows is its code's word"
 
 
 def test_a_failure_after_the_spend_stays_charged_as_lost() -> None:
