@@ -24,6 +24,7 @@ from reporting import Table, parser, write
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball, Domain, PSDTrace
+from privlearn.ledger import Ledger
 from privlearn.mechanisms import PrefixSum
 from privlearn.mechanisms.factorization import (
     AnytimeBLT,
@@ -126,7 +127,7 @@ def through_mechanism(
     horizon = calls * rows * (REPEATS + 1)
     mechanism = PrefixSum.calibrated(domain, ZCDP("1"), horizon=horizon)
     users = range(horizon)
-    accountant = CentralAccountant(ZCDP("1"), users=users, noise=source())
+    accountant = CentralAccountant(ZCDP("1"), users=users, ledger=Ledger.memory(), noise=source())
     token = accountant.issue(mechanism.loss(), users=users, label="benchmark")
     generator, own = np.random.default_rng(0), source()
     block: Array = generator.standard_normal((rows, *shape))

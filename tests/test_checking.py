@@ -6,9 +6,15 @@ whole users: own data and response function.
 
 from __future__ import annotations
 
+import logging
 import math
+import sys
+import threading
+import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +32,7 @@ from privlearn.learners.mnl import Answer, clip_items, gradients, hessian_factor
 from privlearn.learners.newton import Belief
 from privlearn.learners.serving import Arrival, answered, default_items, optimistic_items
 from privlearn.losses import Gaussian
+from privlearn.mechanisms import PrefixSum
 from privlearn.noise import GaussianNoise
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows
@@ -309,7 +316,7 @@ class RawValueInALongPublicArray(Honest):
 
 
 class RawValueInALongArrayOfAnObject(Honest):
-    """The same, inside an object that only its repr can tell about."""
+    """The same, inside an object, of which no JSON would tell."""
 
     def public_state(self) -> Any:
         history = np.zeros(10_000)
@@ -378,7 +385,8 @@ class ChangesTheLabel(Honest):
         loss = mechanism.spend().loss(self.accountant.adjacency)
         token = self.accountant.issue(loss, users=rows.users, label=label)
         with token.spend(mechanism.spend()) as receipt:
-            return receipt.release(receipt.open(rows).sum(axis=0)).value
+            total = receipt.open(rows).sum(axis=0)
+            return receipt.release(total + receipt.draw(total.shape)).value
 
 
 class ForgetsToRetire(Honest):
@@ -426,6 +434,125 @@ class UnderstatedSensitivity(Honest):
         return NoisySum(LyingBall(1.0, DIM), std=20.0, own_loss=own).release(self.accountant, rows)
 
 
+class ReleasesWithoutNoise(Honest):
+    """The fifth: the noise is drawn and forgotten, and the sum is magnified."""
+
+    def leaving(self, total: Array, noise: Array) -> Array:
+        return 1000 * total
+
+    def learn(self, rows: Rows[Array]) -> Array:
+        mechanism = NoisySum()
+        loss = mechanism.spend().loss(self.accountant.adjacency)
+        token = self.accountant.issue(loss, users=rows.users, label="sum")
+        with token.spend(mechanism.spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            value = self.leaving(total, receipt.draw(total.shape))
+            return np.array(receipt.release(value).value)
+
+
+class RawValueInTheRelease(ReleasesWithoutNoise):
+    """The same: a raw value rides on a noisy release."""
+
+    def leaving(self, total: Array, noise: Array) -> Array:
+        return total + noise + np.nansum(self.seen[-self.every :])
+
+
+class RawNotANumberInTheRelease(ReleasesWithoutNoise):
+    """The same, as NaN, which is above no bound."""
+
+    def leaving(self, total: Array, noise: Array) -> Array:
+        return total + noise + np.sum(self.seen[-self.every :])
+
+
+class OldValueInTheRelease(ReleasesWithoutNoise):
+    """The same, within the sensitivity, but paid for by other users."""
+
+    def leaving(self, total: Array, noise: Array) -> Array:
+        return total + noise + np.tanh(np.nansum(self.seen[: -self.every]) / 1e4)
+
+
+class OldValueInAStream(Honest):
+    """A running sum that has the replaced user in it before that user was opened."""
+
+    def learn(self, rows: Rows[Array]) -> Array:
+        mechanism = NoisySum()
+        loss = mechanism.spend().loss(self.accountant.adjacency)
+        token = self.accountant.issue(loss, users=rows.users, label="sum")
+        with token.spend(mechanism.spend()) as receipt:
+            total = np.zeros(DIM)
+            for user in rows.users:
+                total = total + receipt.open(rows.slice(range(user, user + 1)))[0]
+                noise = receipt.draw(total.shape)
+                peek = np.tanh(np.nansum(self.seen) / 1e4)
+                last = receipt.publish(total + noise + peek).value
+            receipt.close()
+        return last
+
+
+class RawValueInAnAttribute(Honest):
+    """The sixth: no public state is declared, and an attribute without underscore tells."""
+
+    public_state = None  # type: ignore[assignment]
+
+    @property
+    def total(self) -> float:
+        return float(np.nansum(self.seen))
+
+
+class Wrapped:
+    """Prints alike whatever is inside."""
+
+    __slots__ = ("inside",)
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+
+    def __repr__(self) -> str:
+        return "Wrapped"
+
+
+class RawValueBehindACoarsePrint(Honest):
+    """An object in the public state that does not tell what it holds."""
+
+    def public_state(self) -> Any:
+        return {"belief": [Wrapped(self.seen)]}
+
+
+class Prints(Honest):
+    """The seventh: an extreme user is told of beside the billboard."""
+
+    def tell(self, text: str) -> None:
+        print(text)
+
+    def select(self, features: Array, /) -> Items:
+        if np.abs(features).max() > 1e3:
+            self.tell("extreme user")
+        return super().select(features)
+
+
+class PrintsToStderr(Prints):
+    def tell(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+
+class Warns(Prints):
+    def tell(self, text: str) -> None:
+        warnings.warn(text, stacklevel=1)
+
+
+class Logs(Prints):
+    def tell(self, text: str) -> None:
+        logging.getLogger("learner").debug(text)
+
+
+class TellsOnAnotherBoard(Honest):
+    """The eighth: the billboard that is shown is one of its own."""
+
+    @property
+    def billboard_(self) -> Any:
+        return {"sum": np.nansum(self.seen)}
+
+
 LEAKS: list[tuple[type[Honest], Any, str]] = [
     (SkipsBadRows, "nan", "run ends with"),
     (SkipsBadRowsSilently, "nan", "event"),
@@ -434,15 +561,27 @@ LEAKS: list[tuple[type[Honest], Any, str]] = [
     (RawMaximumAsTheDomain, "large", "event 3 .spend"),
     (RawValueBesideTheRelease, "large", "public state depends on data"),
     (RawValueInALongPublicArray, "large", "public state depends on data"),
-    (RawValueInALongArrayOfAnObject, "large", "public state depends on data"),
+    (RawValueInALongArrayOfAnObject, "large", "'belief'. is of type Belief, which may hide"),
     (RawValueBelowThePrintedDigits, "large", "public state depends on data"),
     (RawValueInThePolicy, "large", "received"),
     (DataDependentBatchEnd, "large", "event"),
     (FewerCallsOnBadData, "nan", "event|events"),
-    (FailsOnBadData, "nan", "then with 'ValueError"),
+    (FailsOnBadData, "nan", "then ValueError"),
     (BatchStatistic, "large", "rows of users .* changed with user 7"),
     (ChangesTheLabel, "large", "event"),
     (ForgetsToRetire, "nan", "event|ledger"),
+    (ReleasesWithoutNoise, "large", "noise held fixed the value moves by .* paid for 2"),
+    (RawValueInTheRelease, "large", "noise held fixed the value moves by .* paid for 2"),
+    (RawNotANumberInTheRelease, "nan", "noise held fixed the value moves by nan"),
+    (OldValueInTheRelease, "large", "noise held fixed the value moves by .* paid for 0"),
+    (OldValueInAStream, "large", "noise held fixed the value moves by .* paid for 0"),
+    (RawValueInAnAttribute, "large", "public state depends on data .*: .*seen, total"),
+    (RawValueBehindACoarsePrint, "large", "'belief'..0. is of type Wrapped"),
+    (Prints, "large", "printed, warned or logged 0: at clock 8: .'extreme user|nothing"),
+    (PrintsToStderr, "large", "printed, warned or logged"),
+    (Warns, "large", "printed, warned or logged"),
+    (Logs, "large", "printed, warned or logged"),
+    (TellsOnAnotherBoard, "large", "public state depends on data .*: billboard_"),
     (UnderstatedSensitivity, "large", "user 7 moves the sum by .* paid for 2"),
 ]
 
@@ -470,6 +609,74 @@ def test_every_planted_leak_is_caught(leak: type[Honest], kind: str, message: st
             assert_noninterference(factory, first, second)
         if first is data:
             assert caught.match(message)
+
+
+class WithoutPublicState:
+    """An honest learner whose public attributes are the public state."""
+
+    def __init__(self, accountant: Accountant[Any], kept: Any = None) -> None:
+        self._inner = Honest(accountant)
+        self.accountant, self.board, self.kept = accountant, self._inner.board, kept
+        self.mechanism, self.rows, self.shown = NoisySum(), self._inner.pending, self._inner.asked
+        self.coins, self.belief = np.random.default_rng(0), self._inner.belief
+
+    def select(self, features: Array, /) -> Items:
+        return self._inner.select(features)
+
+    def observe(self, choice: int | None, /) -> None:
+        self._inner.observe(choice)
+        self.rows, self.shown = self._inner.pending, self._inner.asked
+        self.belief = self._inner.belief
+
+
+class Streams(Honest):
+    """An honest stream of prefix sums; more than one block while the token is open."""
+
+    every = 40
+
+    def learn(self, rows: Rows[Array]) -> Array:
+        mechanism = PrefixSum.calibrated(Ball(1.0, DIM), ZCDP(1), horizon=40)
+        token = self.accountant.issue(mechanism.loss(), users=rows.users, label="sums")
+        with mechanism.open(token) as stream:
+            stream.append(rows.slice(range(0, 5)))
+            return np.array(stream.append(rows.slice(range(5, 40))).value[-1])
+
+
+class StreamsAtOnce(Streams):
+    def learn(self, rows: Rows[Array]) -> Array:
+        mechanism = PrefixSum.calibrated(Ball(1.0, DIM), ZCDP(1), horizon=40)
+        token = self.accountant.issue(mechanism.loss(), users=rows.users, label="sums")
+        with mechanism.open(token) as stream:
+            return np.array(stream.append(rows).value[-1])
+
+
+@pytest.mark.parametrize("kind", ["nan", "large"])
+@pytest.mark.parametrize("learner", [WithoutPublicState, Streams, StreamsAtOnce])
+def test_other_honest_learners_pass(learner: Any, kind: str) -> None:
+    data, neighbour = crowd_and_neighbour(kind)
+    assert_noninterference(learner, data, neighbour)
+    assert_noninterference(learner, neighbour, data)
+
+
+@pytest.mark.parametrize("inside", [deque, Wrapped, partial(partial, max), set, np.array])
+def test_attributes_are_compared_to_the_ground(inside: Any) -> None:
+    data, neighbour = crowd_and_neighbour("large")
+
+    class Tells(WithoutPublicState):
+        def select(self, features: Array, /) -> Items:
+            self.found = [*getattr(self, "found", []), inside([str(features.max() > 1e3)])]
+            return super().select(features)
+
+    with pytest.raises(InterferenceError, match=r"public state .*: found"):
+        assert_noninterference(Tells, data, neighbour)
+
+
+def test_attributes_that_cannot_be_compared_are_refused_by_name() -> None:
+    data, neighbour = crowd_and_neighbour("large")
+    with pytest.raises(InterferenceError, match="kept cannot be compared"):
+        assert_noninterference(
+            lambda accountant: WithoutPublicState(accountant, threading.Lock()), data, neighbour
+        )
 
 
 class SkippingNewton:
