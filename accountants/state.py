@@ -75,11 +75,12 @@ class AccountState:
         cap = budget_from_dict(opened.cap)
         if not isinstance(cap, Currency) or cap.is_zero:
             raise BudgetError(f"cap {cap}: must be a currency above zero")
+        promise = None if opened.promise is None else budget_from_dict(opened.promise)
+        if promise is not None and not isinstance(promise, ApproxDP):
+            raise BudgetError(f"promise {promise}: must be an (ε, δ) budget")
         self.opened = opened
         self.cap = cap
-        self.promise = cast(
-            "ApproxDP | None", budget_from_dict(opened.promise) if opened.promise else None
-        )
+        self.promise = promise
         self.users = user_range(users=_range(opened.users))
         self.charged: ByUser[Currency] = ByUser(self.users, cap.zero(), lambda value: value)
         self.spent: ByUser[Tally] = ByUser(self.users, {}, dict)

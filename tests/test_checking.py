@@ -468,7 +468,7 @@ class OldValueInTheRelease(ReleasesWithoutNoise):
     """The same, within the sensitivity, but paid for by other users."""
 
     def leaving(self, total: Array, noise: Array) -> Array:
-        return total + noise + np.tanh(np.nansum(self.seen[: -self.every]) / 1e4)
+        return total + noise + math.tanh(float(np.nansum(self.seen[: -self.every])) / 1e4)
 
 
 class OldValueInAStream(Honest):

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn.accountants import Certificate, JointAccountant, audit
+from privlearn.accountants import Certificate, CentralAccountant, JointAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP
+from privlearn.budgets import ZCDP, ApproxDP
 from privlearn.domains import Ball, PSDTrace
 from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger import GENESIS, Ledger, Record, canonical, read_records, write_export
@@ -446,3 +446,25 @@ def test_mixed_kinds_of_losses_are_counted_in_one_guarantee(tmp_path: Path) -> N
     assert guarantee.mu is None  # the Laplace has none
     expected = 3 * Gaussian("0.1").zcdp() + 2 * Laplace("0.5").zcdp()
     assert guarantee.rho == pytest.approx(float(expected))
+
+
+def test_a_cap_that_does_not_keep_its_promise_is_a_problem(tmp_path: Path) -> None:
+    book: CentralAccountant[ZCDP] = CentralAccountant(
+        ApproxDP(1, "1e-6"), users=range(4), ledger=Ledger.create(tmp_path / "l.db")
+    )
+    book.close()
+    assert audit(tmp_path / "l.db").holds
+    bodies = [record.body for record in read_records(tmp_path / "l.db")]
+    bodies[0]["cap"]["rho"] = "1"
+    (problem,) = certify(rechained(bodies)).problems
+    assert "not the promised ApproxDP" in problem
+
+
+def test_two_accountants_in_one_ledger_are_pointed_out(tmp_path: Path) -> None:
+    bodies = []
+    for name in ("a.db", "b.db"):
+        CentralAccountant(ZCDP(1), users=range(4), ledger=Ledger.create(tmp_path / name)).close()
+        bodies += [record.body for record in read_records(tmp_path / name)]
+    certificate = certify(rechained(bodies))
+    assert len(certificate.guarantees) == 2
+    assert any("add up" in problem for problem in certificate.problems)
