@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn.accountants import Certificate, CentralAccountant, JointAccountant, audit
+from privlearn.accountants import CentralAccountant, Certificate, JointAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, ApproxDP
