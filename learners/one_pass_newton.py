@@ -16,8 +16,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, cast, final
 
@@ -31,6 +29,7 @@ from privlearn.budgets import Currency, exact
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import DataError, HorizonError, ProvenanceError, UsersError
 from privlearn.learners.assortment import NO_ITEM, Items
+from privlearn.learners.inputs import block_of, places_of, row_of
 from privlearn.learners.mnl import Answer, gradients, hessian_factors
 from privlearn.learners.newton import Evidence, batch_ends, default_first_batch
 from privlearn.learners.serving import (
@@ -224,8 +223,8 @@ class OnePassNewtonMNL:
         """
         self._check_serving()
         user = range(self.clock_, self.clock_ + 1)
-        values = _row(features, (self.n_items, self.dim))[None]
-        earned = np.ones(self.n_items) if revenues is None else _row(revenues, (self.n_items,))
+        values = row_of(features, (self.n_items, self.dim))[None]
+        earned = np.ones(self.n_items) if revenues is None else row_of(revenues, (self.n_items,))
         own = Arrival(values, earned[None], self._ties(1), np.zeros((1, 0)))
         self._void = self._unusable(own.features, own.revenues)
         self._tell(user, self._void, np.zeros(1, dtype=bool))
@@ -280,7 +279,7 @@ class OnePassNewtonMNL:
         if revenues is None:
             earned = np.ones(values.shape[:2])
         else:
-            earned = _block("revenues", revenues, (self.n_items,), len(values))
+            earned = block_of("revenues", revenues, (self.n_items,), len(values))
         own = np.zeros((len(values), 0)) if private is None else private
         if not isinstance(own, np.ndarray) or own.dtype == object:
             raise TypeError("private: must be a plain array of shape (n, m), not of objects")
@@ -302,7 +301,7 @@ class OnePassNewtonMNL:
             at = stop
 
     def _checked_block(self, features: Any) -> Array:
-        values = _block("features", features, (self.n_items, self.dim))
+        values = block_of("features", features, (self.n_items, self.dim))
         if self.clock_ + len(values) > self._accountant.users.stop:
             raise HorizonError(
                 f"{len(values)} users after {self.clock_}: the horizon is {self._accountant.users}"
@@ -363,7 +362,7 @@ class OnePassNewtonMNL:
         return answered(
             own,
             shown,
-            _places(respond(own, shown), self.n_items, len(shown)),
+            places_of(respond(own, shown), self.n_items, len(shown)),
             outside=self.outside_option,
             scale=self.feature_scale,
         )
@@ -393,7 +392,7 @@ class OnePassNewtonMNL:
                 "does not cover them; use a CentralAccountant"
             )
         values = self._checked_block(features)
-        places = _places(choices, self.n_items, len(values))
+        places = places_of(choices, self.n_items, len(values))
         users = range(self.clock_, self.clock_ + len(values))
         named = (places >= 0) & (places < self.n_items)
         unheard = ~(named | (self.outside_option & (places == NO_ITEM)))
@@ -526,92 +525,3 @@ class OnePassNewtonMNL:
         if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
             # Releases at once if the batch was full and only its last answer was missing.
             self._take(lost.slice(range(self._batches[self._batch].start, self.clock_)))
-
-
-def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:
-    """An array, list or tuple; what it holds is not looked at.
-
-    Raises:
-        ValueError: something else.
-    """
-    if isinstance(values, list | tuple):
-        return values
-    try:
-        array = np.asarray(values)
-    except Exception:
-        array = np.zeros(())
-    if array.ndim == 0:
-        raise ValueError(f"{name}: must be an array, or a list with one entry per user") from None
-    return array
-
-
-def _is_numeric(values: object) -> bool:
-    return isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
-
-
-def _converted(values: Any) -> Array | None:
-    """As numbers, or None; an error or a warning would tell of sealed data."""
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return np.asarray(values, dtype=np.float64)
-    except Exception:
-        return None
-
-
-def _row(values: Any, shape: tuple[int, ...]) -> Array:
-    """One user's numbers; NaN if they are none, or of another shape."""
-    row = _converted(values)
-    return row if row is not None and row.shape == shape else np.full(shape, np.nan)
-
-
-def _block(name: str, values: Any, shape: tuple[int, ...], n: int | None = None) -> Array:
-    """Numbers of shape (n, *shape); rows that are none, or of another shape, become NaN.
-
-    Raises:
-        ValueError: an array of numbers has another shape; there are not ``n`` rows.
-    """
-    rows = _sequence(name, values)
-    count = len(rows) if n is None else n
-    wanted = (count, *shape)
-    if isinstance(rows, np.ndarray) and _is_numeric(rows) and rows.shape != wanted:
-        first = "n" if n is None else str(n)
-        text = ", ".join([first, *map(str, shape)])
-        raise ValueError(f"{name} of shape {rows.shape}: must be ({text})")
-    if len(rows) != count:
-        raise ValueError(f"{name} of {len(rows)} rows: must have {count}")
-    whole = _converted(rows)
-    if whole is not None and whole.shape == wanted:
-        return whole
-    block = np.empty(wanted)
-    for i, row in enumerate(rows):
-        block[i] = _row(row, shape)
-    return block
-
-
-def _places(choices: Any, n_items: int, n: int) -> Items:
-    """Choices as item numbers, shape (n,); what is no whole number becomes N, which is no item.
-
-    Raises:
-        ValueError: an array of numbers has another shape; there are not ``n`` rows.
-    """
-    rows = _sequence("choices", choices)
-    if isinstance(rows, np.ndarray) and _is_numeric(rows) and rows.shape != (n,):
-        raise ValueError(f"choices of shape {rows.shape}: must be ({n},)")
-    if len(rows) != n:
-        raise ValueError(f"choices of {len(rows)} rows: must have {n}")
-    if isinstance(rows, np.ndarray) and _is_numeric(rows):
-        numbers = _row(rows, (n,))
-    else:
-        numbers = np.array([_place(row) for row in rows], dtype=np.float64)
-    whole = (np.abs(numbers) <= n_items) & (numbers == np.floor(numbers))
-    return np.where(whole, numbers, n_items).astype(np.int64)
-
-
-def _place(choice: Any) -> float:
-    """One user's choice as a number; text is none."""
-    try:
-        cell = np.asarray(choice)
-    except Exception:
-        return np.nan
-    return float(_row(cell, ())) if _is_numeric(cell) else np.nan

@@ -1,0 +1,105 @@
+"""Users' data as arrays: what one user sent wrong becomes NaN, alone, and raises nothing.
+
+Shapes of numeric arrays are public and raise; contents are not, and lists are contents.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.domains import Array
+from privlearn.learners.assortment import Items
+
+
+def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:
+    """An array, list or tuple; what it holds is not looked at.
+
+    Raises:
+        ValueError: something else.
+    """
+    if isinstance(values, list | tuple):
+        return values
+    try:
+        array = np.asarray(values)
+    except Exception:
+        array = np.zeros(())
+    if array.ndim == 0:
+        raise ValueError(f"{name}: must be an array, or a list with one entry per user") from None
+    return array
+
+
+def _is_numeric(values: object) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+
+
+def _converted(values: Any) -> Array | None:
+    """As numbers, or None; an error or a warning would tell of sealed data."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return np.asarray(values, dtype=np.float64)
+    except Exception:
+        return None
+
+
+def row_of(values: Any, shape: tuple[int, ...]) -> Array:
+    """One user's numbers; NaN if they are none, or of another shape."""
+    row = _converted(values)
+    return row if row is not None and row.shape == shape else np.full(shape, np.nan)
+
+
+def block_of(name: str, values: Any, shape: tuple[int, ...], n: int | None = None) -> Array:
+    """Numbers of shape (n, *shape); rows that are none, or of another shape, become NaN.
+
+    Raises:
+        ValueError: an array of numbers has another shape; there are not ``n`` rows.
+    """
+    rows = _sequence(name, values)
+    count = len(rows) if n is None else n
+    wanted = (count, *shape)
+    if isinstance(rows, np.ndarray) and _is_numeric(rows) and rows.shape != wanted:
+        first = "n" if n is None else str(n)
+        text = ", ".join([first, *map(str, shape)])
+        raise ValueError(f"{name} of shape {rows.shape}: must be ({text})")
+    if len(rows) != count:
+        raise ValueError(f"{name} of {len(rows)} rows: must have {count}")
+    whole = _converted(rows)
+    if whole is not None and whole.shape == wanted:
+        return whole
+    block = np.empty(wanted)
+    for i, row in enumerate(rows):
+        block[i] = row_of(row, shape)
+    return block
+
+
+def places_of(choices: Any, n_items: int, n: int) -> Items:
+    """Choices as item numbers, shape (n,); what is no whole number becomes N, which is no item.
+
+    Raises:
+        ValueError: an array of numbers has another shape; there are not ``n`` rows.
+    """
+    rows = _sequence("choices", choices)
+    if isinstance(rows, np.ndarray) and _is_numeric(rows) and rows.shape != (n,):
+        raise ValueError(f"choices of shape {rows.shape}: must be ({n},)")
+    if len(rows) != n:
+        raise ValueError(f"choices of {len(rows)} rows: must have {n}")
+    if isinstance(rows, np.ndarray) and _is_numeric(rows):
+        numbers = row_of(rows, (n,))
+    else:
+        numbers = np.array([_place(row) for row in rows], dtype=np.float64)
+    whole = (np.abs(numbers) <= n_items) & (numbers == np.floor(numbers))
+    return np.where(whole, numbers, n_items).astype(np.int64)
+
+
+def _place(choice: Any) -> float:
+    """One user's choice as a number; text is none."""
+    try:
+        cell = np.asarray(choice)
+    except Exception:
+        return np.nan
+    return float(row_of(cell, ())) if _is_numeric(cell) else np.nan
