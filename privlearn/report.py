@@ -47,7 +47,7 @@ def print_certificate(certificate: Certificate, console: Console) -> None:
     for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
         console.print(f"guarantee  {guarantee_line(guarantee)}")
         console.print(
-            f"spent      {guarantee_line(spent)}  (ex post, not a guarantee)", style="dim"
+            f"spent      {guarantee_line(spent)} (ex post)", style="dim"
         )
     if certificate.mechanisms:
         table = Table("mechanism", "label", "spends", "share of the most charged user", box=None)
