@@ -46,9 +46,7 @@ def print_certificate(certificate: Certificate, console: Console) -> None:
         console.print(f"  • {problem}", style="red", markup=False)
     for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
         console.print(f"guarantee  {guarantee_line(guarantee)}")
-        console.print(
-            f"spent      {guarantee_line(spent)} (ex post)", style="dim"
-        )
+        console.print(f"spent      {guarantee_line(spent)} (ex post)", style="dim")
     if certificate.mechanisms:
         table = Table("mechanism", "label", "spends", "share of the most charged user", box=None)
         for share in certificate.mechanisms:
