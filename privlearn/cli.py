@@ -142,10 +142,9 @@ def _run(config: Any, out: Path) -> None:
     from privlearn.report import print_certificate
 
     console = _console()
-    folders = runs.Folders.create(out)
     work = runs.run_market if config.task == "market" else runs.run_logged
     with _bars() as progress:
-        outcome = work(config, folders, progress)
+        outcome = work(config, out, progress)
     shown = ", ".join(f"{name} {value}" for name, value in outcome.tastes[:5])
     console.print(f"strongest tastes learned: {shown}\n", highlight=False)
     console.print("for the operator only:", style="dim")
@@ -153,9 +152,12 @@ def _run(config: Any, out: Path) -> None:
         console.print(f"  {line}", markup=False, highlight=False)
     console.print()
     print_certificate(outcome.certificate, console)
+    folders = outcome.folders
     console.print(f"\npublic   {folders.public}   (ledger, billboard, certificate, learner)")
     console.print(f"private  {folders.private}   (what only the operator may see)")
-    console.print(f"audit it: privlearn audit {outcome.ledger}", style="bold", soft_wrap=True)
+    console.print(
+        f"audit it: privlearn audit {folders.public / 'ledger.db'}", style="bold", soft_wrap=True
+    )
 
 
 @contextmanager

@@ -91,7 +91,9 @@ class RunConfig(BaseModel):
                 raise ValueError(
                     "items and horizon are public counts: state both for your own data"
                 )
-        parse_budget(self.budget)
+        budget = parse_budget(self.budget)
+        if not all(budget.amounts):
+            raise ValueError(f"budget = {self.budget!r}: must be above zero")
         return self
 
     def noise(self) -> NoiseSource:
@@ -139,17 +141,18 @@ class Outcome:
     certificate: Certificate
     lines: list[str]
     tastes: list[tuple[str, str]]
-    ledger: Path
+    folders: Folders
 
 
 Progress = Callable[[str, int], Callable[[int], None]]
 """Starts a progress bar with a name and a length; the result advances it."""
 
 
-def run_market(config: RunConfig, folders: Folders, progress: Progress) -> Outcome:
+def run_market(config: RunConfig, out: Path, progress: Progress) -> Outcome:
     """Serves simulated people real car profiles, privately, and compares with both references."""
     horizon = config.horizon or 10_000
     market = experiments.car_market(config.seed, horizon=horizon)
+    folders = Folders.create(out)
     dim = len(market.theta)
     budget, currency = config.cap()
     path = folders.public / "ledger.db"
@@ -190,12 +193,13 @@ def run_market(config: RunConfig, folders: Folders, progress: Progress) -> Outco
         for name, regret in regrets.items()
     ]
     tastes = report.tastes_table([*FEATURE_NAMES, "constant"], learner.theta_, learner.precision_)
-    return Outcome(certificate, lines, tastes, path)
+    return Outcome(certificate, lines, tastes, folders)
 
 
-def run_logged(config: RunConfig, folders: Folders, progress: Progress) -> Outcome:
+def run_logged(config: RunConfig, out: Path, progress: Progress) -> Outcome:
     """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
     survey = _car_log() if config.data == "cars" else _csv_log(config)
+    folders = Folders.create(out)
     budget, currency = config.cap()
     path = folders.public / "ledger.db"
     accountant: CentralAccountant[Any] = CentralAccountant(
@@ -223,7 +227,7 @@ def run_logged(config: RunConfig, folders: Folders, progress: Progress) -> Outco
     lines = [f"learned from {len(survey.features)} people, each used once"]
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
-    return Outcome(certificate, lines, tastes, path)
+    return Outcome(certificate, lines, tastes, folders)
 
 
 @dataclass(frozen=True, slots=True)

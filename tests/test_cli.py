@@ -344,3 +344,12 @@ def test_what_the_defaults_were_tuned_on_is_declared(market: Path, tmp_path: Pat
         certificate = (folder / "public" / "certificate.md").read_text("utf-8")
         assert text in certificate
         assert "docs/benchmarks.md" in certificate
+
+
+def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run("run", "mnl", "--budget", "rho=0", "--out", out).exit_code == 2
+    counts = ["--items", "2", "--horizon", "3"]
+    missing = run("run", "mnl", "--data", tmp_path / "none.csv", *counts, "--out", out)
+    assert isinstance(missing.exception, DataError)
+    assert not out.exists()
