@@ -231,7 +231,7 @@ def table_of_shapes(means: dict[str, dict[str, Summary]]) -> Table:
 def bonus_table(
     means: dict[str, dict[str, Summary]], outcomes: dict[str, list[Outcome]]
 ) -> tuple[Table, dict[str, Summary]]:
-    """Exploration 3 against 0, paired."""
+    """The default exploration against 0, paired."""
     rows, paired = [], {}
     for title, found in outcomes.items():
         for rho in RHOS:

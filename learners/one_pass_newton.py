@@ -249,7 +249,9 @@ class OnePassNewtonMNL:
         answer = NO_ITEM if choice is None else choice
 
         asked, self._asked = self._asked, None
+        self._failed = True  # an interrupt from here on would lose this user's place
         rows, unheard = self._deliver(asked, lambda own, shown: cast(Items, [answer]))
+        self._failed = False
         self._tell(asked.users, np.zeros(1, dtype=bool), unheard & ~self._void)
         self._take(rows)
 
@@ -295,7 +297,9 @@ class OnePassNewtonMNL:
             numbers = np.arange(1, len(users) + 1)
             shown = self._board.serve(Rows.seal((block, numbers), users=users), self._policy)
             self.clock_ = users.stop
+            self._failed = True  # as in observe
             rows, unheard = self._deliver(shown, respond)
+            self._failed = False
             self._tell(users, void[at:stop], unheard)
             self._take(rows)
             at = stop
@@ -462,7 +466,7 @@ class OnePassNewtonMNL:
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
         if self._failed:
             raise RuntimeError(
-                "a release failed half-way: resume the ledger and load the last saved state"
+                "a round or release failed half-way: resume the ledger, load the last saved state"
             )
         if self.clock_ >= self._accountant.users.stop:
             raise HorizonError(f"all users of {self._accountant.users} were served")

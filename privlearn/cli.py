@@ -40,14 +40,12 @@ def quickstart(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated people.")] = 2026,
 ) -> None:
     """Serve 10,000 simulated people real cars, privately, and leave an auditable ledger."""
-    from privlearn.runs import RunConfig
-
     console = _console()
     console.print(
         "A private learner shows each of 10,000 simulated people 10 of 100 real cars and learns "
         f"what people like,\nwithin joint {budget}. Noise is from a cryptographic source.\n"
     )
-    _run(RunConfig(data="cars", task="market", budget=budget, seed=seed), out)
+    _run(_config({"data": "cars", "task": "market", "budget": budget, "seed": seed}), out)
 
 
 @run_app.command("mnl")
@@ -131,7 +129,8 @@ def _config(settings: dict[str, Any]) -> Any:
         return RunConfig(**settings)
     except ValidationError as error:
         details = [
-            f"{'.'.join(map(str, item['loc'])) or 'settings'}: {item['msg']}"
+            f"{'.'.join(map(str, item['loc'])) or 'settings'}: "
+            + item["msg"].removeprefix("Value error, ")
             for item in error.errors()
         ]
         _fail("; ".join(details), BAD_INPUT)
@@ -197,6 +196,6 @@ def main() -> None:
     """Entry point: errors made on purpose become one clear line and an exit code."""
     try:
         app()
-    except (PrivlearnError, ValueError) as error:
+    except (PrivlearnError, ValueError, OverflowError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(UNREADABLE if isinstance(error, LedgerError) else BAD_INPUT)

@@ -92,8 +92,8 @@ class RunConfig(BaseModel):
                     "items and horizon are public counts: state both for your own data"
                 )
         budget = parse_budget(self.budget)
-        if not all(budget.amounts):
-            raise ValueError(f"budget = {self.budget!r}: must be above zero")
+        if not all(0 < amount <= 10**9 for amount in budget.amounts):
+            raise ValueError(f"budget = {self.budget!r}: must be above zero and at most 1e9")
         return self
 
     def noise(self) -> NoiseSource:
@@ -224,7 +224,10 @@ def run_logged(config: RunConfig, out: Path, progress: Progress) -> Outcome:
     certificate = _write_public(folders, accountant, learner)
     _write_messages(folders.private, learner, survey.messages)
     tastes = report.tastes_table(survey.names, learner.theta_, learner.precision_)
-    lines = [f"learned from {len(survey.features)} people, each used once"]
+    lines = [
+        f"one pass over {len(survey.features)} people; records that cannot be used count as null "
+        "(private/messages.txt, if there are any)"
+    ]
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
     return Outcome(certificate, lines, tastes, folders)

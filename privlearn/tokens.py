@@ -67,6 +67,8 @@ class Spend:
         positive(gain=self.gain)
         if not self.mechanism:
             raise ValueError("mechanism = '': must name the mechanism")
+        if self.arithmetic not in ("sum", "own"):
+            raise ValueError(f"arithmetic = {self.arithmetic!r}: must be 'sum' or 'own'")
         if self.arithmetic == "sum" and (self.gain != 1.0 or self.own_loss is not None):
             raise ValueError("arithmetic = 'sum': its gain is 1 and its loss is derived")
 
@@ -324,7 +326,7 @@ class Receipt:
         """
         self._check_own()
         self._check_open()
-        self._drawn = True
+        self._drawn = self._drawn or 0 not in shape
         return self._spend.noise.draw(self._issuer.noise, shape)
 
     def publish(self, value: Array) -> Released[Array]:
