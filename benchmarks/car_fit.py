@@ -24,7 +24,7 @@ from privlearn.datasets import car_features, load_car_choices, split
 from privlearn.domains import Array
 from privlearn.experiments import held_out_gain, logged_answers
 from privlearn.learners import OnePassNewtonMNL
-from privlearn.learners.mnl import clip_items, fit_mle, log_likelihoods
+from privlearn.mnl import clip_items, fit_mle, log_likelihoods
 from privlearn.noise import NoiseSource
 
 NOISE = 7001

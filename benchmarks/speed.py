@@ -29,6 +29,7 @@ from privlearn.learners.serving import Arrival, Respond
 from privlearn.ledger import Ledger
 from privlearn.losses import Gaussian
 from privlearn.mechanisms import GaussianSum
+from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
@@ -71,7 +72,7 @@ def new_learner(accountant: JointAccountant[ZCDP]) -> OnePassNewtonMNL:
 def timed_respond(respond: Respond, times: list[float]) -> Respond:
     """``respond``, adding the time it takes to ``times``."""
 
-    def timed(own: Arrival, shown: assortment.Items) -> assortment.Items:
+    def timed(own: Arrival, shown: Items) -> assortment.Items:
         start = time.perf_counter()
         choice = respond(own, shown)
         times.append(time.perf_counter() - start)
@@ -190,7 +191,7 @@ def counted(utilities: Array, revenues: Array, max_items: int) -> int:
     count = 0
     original = assortment._largest
 
-    def counting(values: Array, k: int) -> assortment.Items:
+    def counting(values: Array, k: int) -> Items:
         nonlocal count
         count += len(values)
         return original(values, k)

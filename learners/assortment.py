@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privlearn._validate import count
 from privlearn.domains import Array
-
-Items = NDArray[np.int64]
-
-NO_ITEM = -1
-"""Fills unused places of an assortment, and stands for "no purchase" as a choice."""
+from privlearn.mnl import NO_ITEM, Items
 
 _MOST_PASSES = 200
 _BARELY_ABOVE = 1 + 1e-14

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.domains import Array
-from privlearn.learners.assortment import Items
+from privlearn.mnl import Items
 
 
 def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:

@@ -28,9 +28,7 @@ from privlearn.billboard import Billboard, Shown
 from privlearn.budgets import Currency, exact
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import DataError, HorizonError, ProvenanceError, UsersError
-from privlearn.learners.assortment import NO_ITEM, Items
 from privlearn.learners.inputs import block_of, places_of, row_of
-from privlearn.learners.mnl import Answer, gradients, hessian_factors
 from privlearn.learners.newton import Evidence, batch_ends, default_first_batch
 from privlearn.learners.serving import (
     Arrival,
@@ -41,6 +39,7 @@ from privlearn.learners.serving import (
     usable,
 )
 from privlearn.mechanisms import GaussianSum
+from privlearn.mnl import NO_ITEM, Answer, Items, gradients, hessian_factors
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 

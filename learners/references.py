@@ -9,10 +9,9 @@ import numpy as np
 from privlearn._records import join
 from privlearn._validate import count
 from privlearn.domains import Array
-from privlearn.learners.assortment import Items
-from privlearn.learners.mnl import Answer, fit_mle, hessian_sum
 from privlearn.learners.newton import Belief, batch_ends
 from privlearn.learners.serving import Arrival, Respond, answered, optimistic_items
+from privlearn.mnl import Answer, Items, fit_mle, hessian_sum
 
 
 def _arrivals(

@@ -12,15 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.domains import Array
-from privlearn.learners.assortment import (
-    NO_ITEM,
-    Items,
-    ascending,
-    best_assortments,
-    largest_utilities,
-)
-from privlearn.learners.mnl import Answer, clip_items, utilities
+from privlearn.learners.assortment import ascending, best_assortments, largest_utilities
 from privlearn.learners.newton import Belief
+from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, utilities
 
 
 class Arrival(NamedTuple):

@@ -38,7 +38,7 @@ from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, Currency
 from privlearn.domains import Array, PSDTrace
 from privlearn.errors import InterferenceError
-from privlearn.learners.assortment import Items
+from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Accountant
 from privlearn.rows import Sealed

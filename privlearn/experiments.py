@@ -23,9 +23,9 @@ from privlearn.datasets import (
     market_features,
 )
 from privlearn.domains import Array
-from privlearn.learners.assortment import NO_ITEM, Items, best_assortments, largest_utilities
-from privlearn.learners.mnl import Answer, clip_items, fit_mle, log_likelihoods, utilities
+from privlearn.learners.assortment import best_assortments, largest_utilities
 from privlearn.learners.serving import Arrival, Respond
+from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, fit_mle, log_likelihoods, utilities
 
 BLOCK = 2_000
 """Users per block; bounds memory, changes no result."""

@@ -20,10 +20,9 @@ from privlearn.datasets import FEATURE_NAMES, SCALE, car_features, load_car_choi
 from privlearn.domains import Array
 from privlearn.errors import DataError
 from privlearn.learners import NO_ITEM, OnePassNewtonMNL
-from privlearn.learners.assortment import Items
-from privlearn.learners.mnl import clip_items, fit_mle, log_likelihoods
 from privlearn.learners.references import NonPrivateMNL, RandomAssortments
 from privlearn.ledger import Ledger
+from privlearn.mnl import Items, clip_items, fit_mle, log_likelihoods
 from privlearn.noise import NoiseSource
 
 SHELF = 10

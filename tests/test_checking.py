@@ -27,12 +27,11 @@ from privlearn.checking import Assorting, User, assert_noninterference, check_ro
 from privlearn.domains import Array, Ball, Norm
 from privlearn.errors import InterferenceError
 from privlearn.learners import NO_ITEM, OnePassNewtonMNL
-from privlearn.learners.assortment import Items
-from privlearn.learners.mnl import Answer, clip_items, gradients, hessian_factors
 from privlearn.learners.newton import Belief
 from privlearn.learners.serving import Arrival, answered, default_items, optimistic_items
 from privlearn.losses import Gaussian
 from privlearn.mechanisms import PrefixSum
+from privlearn.mnl import Answer, Items, clip_items, gradients, hessian_factors
 from privlearn.noise import GaussianNoise
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows

@@ -26,7 +26,7 @@ from privlearn.datasets import (
 from privlearn.domains import Array
 from privlearn.experiments import car_market, held_out_gain, logged_answers
 from privlearn.learners import OnePassNewtonMNL
-from privlearn.learners.mnl import fit_mle, gradients, log_likelihoods, probabilities
+from privlearn.mnl import fit_mle, gradients, log_likelihoods, probabilities
 from privlearn.noise import NoiseSource
 
 # Conditional logit of Brownstone and Train (1999), in the order of FEATURE_NAMES; written down from

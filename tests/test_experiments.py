@@ -21,10 +21,10 @@ from privlearn.experiments import (
     product_lines_market,
 )
 from privlearn.learners import NO_ITEM, OnePassNewtonMNL
-from privlearn.learners.assortment import Items, best_assortments, largest_utilities
-from privlearn.learners.mnl import fit_mle, log_likelihoods, utilities
+from privlearn.learners.assortment import best_assortments, largest_utilities
 from privlearn.learners.references import RandomAssortments
 from privlearn.learners.serving import Arrival, Respond
+from privlearn.mnl import Items, fit_mle, log_likelihoods, utilities
 from privlearn.noise import NoiseSource
 
 

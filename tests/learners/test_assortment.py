@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 
 from privlearn.domains import Array
 from privlearn.learners import assortment
-from privlearn.learners.assortment import (
-    NO_ITEM,
-    Items,
-    ascending,
-    best_assortments,
-    largest_utilities,
-)
+from privlearn.learners.assortment import ascending, best_assortments, largest_utilities
+from privlearn.mnl import NO_ITEM, Items
 
 
 def value(utilities: Array, revenues: Array, items: Items) -> float:

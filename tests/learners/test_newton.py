@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.domains import Array
-from privlearn.learners.assortment import NO_ITEM
-from privlearn.learners.mnl import (
-    Answer,
-    clip_items,
-    fit_mle,
-    gradients,
-    hessian_factors,
-    utilities,
-)
 from privlearn.learners.newton import (
     Belief,
     Evidence,
     batch_ends,
     default_first_batch,
     shrunk,
+)
+from privlearn.mnl import (
+    NO_ITEM,
+    Answer,
+    clip_items,
+    fit_mle,
+    gradients,
+    hessian_factors,
+    utilities,
 )
 
 THETA = np.array([0.8, -0.4, 0.3])

@@ -31,12 +31,11 @@ from privlearn.errors import (
 )
 from privlearn.experiments import gaussian_market
 from privlearn.learners import NO_ITEM, OnePassNewtonMNL
-from privlearn.learners.assortment import Items
-from privlearn.learners.mnl import Answer, clip_items, gradients, hessian_factors
 from privlearn.learners.references import NonPrivateMNL, RandomAssortments
 from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import GaussianSum
+from privlearn.mnl import Answer, Items, clip_items, gradients, hessian_factors
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, PSDTrace
-from privlearn.learners.assortment import NO_ITEM
-from privlearn.learners.mnl import (
+from privlearn.mnl import (
+    NO_ITEM,
     Answer,
     clip_items,
     fit_mle,

@@ -13,9 +13,14 @@ from __future__ import annotations
 from typing import NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.domains import Array
-from privlearn.learners.assortment import NO_ITEM, Items
+
+Items = NDArray[np.int64]
+
+NO_ITEM = -1
+"""No purchase as a choice; the filler of assortments with fewer than K items."""
 
 
 class Answer(NamedTuple):
