@@ -72,7 +72,7 @@ def new_learner(accountant: JointAccountant[ZCDP]) -> OnePassNewtonMNL:
 def timed_respond(respond: Respond, times: list[float]) -> Respond:
     """``respond``, adding the time it takes to ``times``."""
 
-    def timed(own: Arrival, shown: Items) -> assortment.Items:
+    def timed(own: Arrival, shown: Items) -> Items:
         start = time.perf_counter()
         choice = respond(own, shown)
         times.append(time.perf_counter() - start)

@@ -12,6 +12,7 @@ from privlearn.errors import PrivlearnError
 from privlearn.ledger import Ledger
 from privlearn.losses import BoundedRange, Composed, Gaussian, Laplace, Loss, RenyiCurve
 from privlearn.noise import GaussianNoise, LaplaceNoise, Noise, NoiseSource
+from privlearn.objective_loss import MinimizerLoss
 from privlearn.protocols import Accountant, Mechanism, Plan
 from privlearn.rows import Rows, Source
 from privlearn.tokens import Receipt, Released, Spend, Token
@@ -38,6 +39,7 @@ __all__ = [
     "Ledger",
     "Loss",
     "Mechanism",
+    "MinimizerLoss",
     "Noise",
     "NoiseSource",
     "PSDTrace",

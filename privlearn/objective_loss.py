@@ -1,0 +1,193 @@
+r"""What one run of objective perturbation costs: Theorem N, bound (B), and their best combination.
+
+Released is the exact minimiser over θ (of R^d, or of a closed convex set) of
+
+    J_Z(θ) = Σ_{z∈Z} ℓ(θ; z) + (Δ/2)‖θ‖² + bᵀθ,   b ~ N(0, σ²I),
+
+for losses ℓ that are convex and C^{1,1}.  Neighbours differ in one record, and publicly known are
+
+    s >= ‖∇ℓ(θ; z) − ∇ℓ(θ; z′)‖   and   T >= tr ∇²ℓ(θ; z)   for all θ, z, z′.
+
+With τ = T/Δ, c = s/σ, R a bound on the rank of the Hessian of one record, r the dimension of a
+subspace that holds ∇ℓ(θ; z) − ∇ℓ(θ; z′) for all θ, and χ_r the norm of an N(0, I_r) vector:
+
+(A) Theorem N, for (α−1)τ < 1 and ατ² <= 1:
+    D_α <= αc²/2 + log[(1+τ) / ((1−(α−1)τ)(1+ατ))] / (α−1);
+(B) for every α > 1:
+    D_α <= l + c²/2 + log E exp((α−1)cχ_r) / (α−1),   l = R·log(1 + T/(RΔ)).
+
+Both are proved in ``docs/proofs.md#objective-perturbation``.  The loss at an order is the smaller
+one.
+
+**The zCDP constant.**  A(α)/α increases in α and B(α)/α decreases.  Hence for *every* order a of
+(A)'s domain, D_α/α <= A(a)/a for α <= a and D_α/α <= B(a)/a for α >= a, so that
+max(A(a)/a, B(a)/a) is a zCDP constant: a supremum over all orders, not a maximum over a grid.  The
+best a is where the two cross; an inexact a costs a little and proves no less.
+
+*A(α)/α increases.*  Put K(α) = log(1+τ) − log(1−(α−1)τ) − log(1+ατ), so that K(0) = K(1) = 0 and
+A(α)/α = c²/2 + K(α)/(α(α−1)).  The quotient is the divided difference K[0,1,α] = ½∫MK″, M the
+B-spline with knots 0, 1, α; its derivative is a positive multiple of ∫NK‴, N the B-spline with
+knots 0, 1, α, α (see `privlearn.losses`).  K″(½+v) = τ²/(g−vτ)² + τ²/(g+vτ)², g = 1+τ/2, is even in
+v and increases for v > 0.  N(½+v) >= N(½−v) for v > 0, as M and N/M increase on [0, 1] and both
+vanish left of 0.  So ∫NK‴ >= 0.  By the mean value theorem also K[0,1,α] <= max K″/2 on [0, α], and
+K″ is largest at α.
+
+*B(α)/α decreases.*  With t = α−1 and L(t) = log E e^{tcχ_r}, B(α)/α = (l + c²/2)/(1+t) +
+L(t)/(t(1+t)), and the sign of its derivative is that of f(t) − (l + c²/2)t², where
+f = L′·t(1+t) − L·(1+2t), f(0) = 0, f′ = L″·(t+t²) − 2L.  The log-density of χ_r has second
+derivative −1 − (r−1)/x² <= −1, and so has every exponential tilt, whose variance is therefore at
+most 1 (Brascamp & Lieb 1976): L″ <= c².  And L(t) >= log E e^{tc|N(0,1)|} >= c²t²/2.  So
+f(t) <= c²t²/2 + c²t³/3 − c²t³/3 <= (l + c²/2)t².
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, final
+
+from privlearn._validate import count, positive
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import round_up
+from privlearn.losses import Loss, register
+
+_SLACK = 1e-13
+"""Relative slack for the float evaluation of the bounds (a few hundred ulps)."""
+
+
+def _read(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
+    numbers = {name: data[name] for name in _NUMBERS}
+    return MinimizerLoss(**numbers, adjacency=adjacency)
+
+
+@final
+@register(_read)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimizerLoss(Loss):
+    """The exact minimiser of a randomly tilted, strongly convex objective.
+
+    Args:
+        difference: s, the largest distance between the gradients of two neighbouring records at one
+            θ (a record and the null record for zero-out and add-remove).
+        trace: T, the largest trace of the Hessian of one record.
+        rank: R, the largest rank of the Hessian of one record.
+        directions: r, the dimension of a subspace that holds that difference at every θ.
+        ridge: Δ > 0, weight of ‖θ‖²/2.
+        noise_std: σ > 0 of the tilt b, unit of the gradient.
+        adjacency: the neighbour relation that ``difference`` was bounded for.
+
+    Source: Cho & Sun, Theorem 1, whose proof fails and whose constants are improved here (errata
+    item 3); the module's docstring has the bounds.
+    """
+
+    kind = "objective-perturbation"
+    difference: float
+    trace: float
+    rank: int
+    directions: int
+    ridge: float
+    noise_std: float
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        for name in ("difference", "trace", "ridge", "noise_std"):
+            number = positive(**{name: getattr(self, name)})
+            if not 1e-100 <= number <= 1e100:
+                raise ValueError(f"{name} = {number!r}: must lie in [1e-100, 1e100]")
+            object.__setattr__(self, name, number)
+        count(rank=self.rank)
+        count(directions=self.directions)
+
+    @property
+    def last_order(self) -> float:
+        """Theorem N holds for the orders from 1 up to this one, itself excluded."""
+        tau = self.trace / self.ridge
+        return max(min(1 + 1 / tau, 1 / tau**2), 1.0)
+
+    def renyi(self, order: float) -> float:
+        alpha = positive(order=order)
+        if alpha <= 1:
+            raise ValueError(f"order = {order!r}: must be > 1")
+        general = self._general(alpha)
+        return min(general, self._sharp(alpha)) if alpha < self.last_order else general
+
+    def zcdp(self) -> Fraction:
+        """sup over all orders of the curve over the order; see the module's docstring."""
+        return _zcdp(self)
+
+    def numbers(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _NUMBERS}
+
+    def _sharp(self, alpha: float) -> float:
+        """(A), for orders below `last_order`."""
+        tau, t = self.trace / self.ridge, alpha - 1
+        parts = math.log1p(tau), -math.log1p(-t * tau), -math.log1p(alpha * tau)
+        excess = (math.fsum(parts) + 1e-15 * sum(map(abs, parts))) / t
+        # K[0,1,α] <= max K″/2, which loses no digits where tau is small
+        simple = alpha * tau**2 / 2 * ((1 - t * tau) ** -2 + (1 + alpha * tau) ** -2)
+        return (alpha * self._shift() + min(excess, simple)) * (1 + _SLACK)
+
+    def _general(self, alpha: float) -> float:
+        """(B), for all orders."""
+        c, t = self.difference / self.noise_std, alpha - 1
+        determinants = self.rank * math.log1p(self.trace / (self.rank * self.ridge))
+        mean = _mean_norm(self.directions)
+        # E exp(tcχ) <= exp(tcE[χ] + t²c²/2), as χ is a 1-Lipschitz function of a Gaussian vector
+        moment = min(c * mean + t * c * c / 2, (_log_moment(t * c, self.directions) + 1e-14) / t)
+        return (determinants + self._shift() + moment) * (1 + _SLACK)
+
+    def _shift(self) -> float:
+        return (self.difference / self.noise_std) ** 2 / 2
+
+
+_NUMBERS = tuple(f.name for f in fields(MinimizerLoss) if f.name != "adjacency")
+
+
+@lru_cache(maxsize=4096)
+def _zcdp(loss: MinimizerLoss) -> Fraction:
+    def general(a: float) -> float:
+        return loss._general(a) / a
+
+    def worse(a: float) -> float:
+        return max(loss._sharp(a) / a, general(a))
+
+    # B(α)/α is largest at α → 1, where its linear form l + c²/2 + cE[χ_r] is the limit.
+    best = loss._general(1 + 1e-12)
+    low, high = 1.0, loss.last_order
+    for _ in range(60):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        best = min(best, worse(middle))
+        if loss._sharp(middle) / middle < general(middle):
+            low = middle
+        else:
+            high = middle
+    return round_up(Fraction(best))
+
+
+@lru_cache(maxsize=256)
+def _mean_norm(r: int) -> float:
+    """E[χ_r] = √2·Γ((r+1)/2)/Γ(r/2)."""
+    return math.sqrt(2) * math.exp(math.lgamma((r + 1) / 2) - math.lgamma(r / 2)) * (1 + 1e-13 * r)
+
+
+def _log_moment(c: float, r: int) -> float:
+    """log E exp(cχ_r) for c >= 0.
+
+    E exp(cχ_r) = e^{c²/2}·m_r with m_1 = 2Φ(c), m_2 = e^{−c²/2} + c√(2π)Φ(c) and, integrating by
+    parts, m_{r+1} = (c/E[χ_r])·m_r + m_{r−1}: all terms positive, so no digit is lost.
+    """
+    normal = math.erfc(-c / math.sqrt(2)) / 2
+    before, now = 2 * normal, math.exp(-c * c / 2) + c * math.sqrt(2 * math.pi) * normal
+    if r == 1:
+        return c * c / 2 + math.log(before)
+    scale = 0.0
+    for k in range(2, r):
+        before, now = now, c / _mean_norm(k) * now + before
+        if now > 1e100:
+            before, now, scale = before / now, 1.0, scale + math.log(now)
+    return c * c / 2 + scale + math.log(now)
