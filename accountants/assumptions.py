@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency, Trust
+from privlearn.adjacency import Adjacency, Calibration, Trust
 
 _EVERY = (
     "This verifies the record; that the deployed code is the code that wrote it is not proved.",
@@ -45,8 +45,19 @@ def assumptions(state: AccountState) -> list[str]:
     if opened.adjacency is Adjacency.ADD_REMOVE:
         lines.append("The range of users is a public bound on their number, not their number.")
     spends = [account.spend for account in state.accounts.values() if account.spend is not None]
-    if all(spend.derived for spend in spends):
+    errors = [float(s.parameters["solver_error"]) for s in spends if "solver_error" in s.parameters]
+    if errors:
+        lines.append(
+            f"Minimisers are certified to within {max(errors):.2g} of the exact ones (float error "
+            "included); output noise and its price cover that."
+        )
+    elif all(spend.derived for spend in spends):
         lines.append("No solver's output was released; there is no solver tolerance to pay.")
+    if any(spend.calibration is Calibration.PUBLISHED for spend in spends):
+        lines.append(
+            "Noise of a published calibration was used; the price is what it really costs, not what "
+            "was published."
+        )
     if not opened.durable:
         lines.append("The ledger lived in memory: after a restart nothing knows what was spent.")
     if opened.simulated:

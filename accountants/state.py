@@ -34,8 +34,9 @@ from privlearn.errors import (
     TokenError,
     TokenSpentError,
 )
-from privlearn.losses import BoundedRange, Laplace, Loss, compose, loss_from_dict
-from privlearn.noise import noise_from_dict
+from privlearn.losses import BoundedRange, Composed, Laplace, Loss, compose, loss_from_dict
+from privlearn.noise import GaussianNoise, noise_from_dict
+from privlearn.objective_loss import MinimizerLoss
 
 Tally = dict[Loss, int]
 """Losses with multiplicities."""
@@ -211,6 +212,13 @@ class AccountState:
     def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:
         """The noise in the entry must earn the loss in the entry, unless code is trusted for it."""
         if not entry.derived:
+            for part in _minimizers(loss):
+                noise = noise_from_dict(entry.noise)
+                if not isinstance(noise, GaussianNoise) or noise.std != part.noise_std:
+                    raise BudgetError(
+                        f"{entry.mechanism}: the loss is for a tilt of {part.noise_std!r}, the noise "
+                        f"is {entry.noise}"
+                    )
             return
         domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)
         if domain is None or noise is None:
@@ -321,6 +329,11 @@ class AccountState:
 
     def _release(self, users: range, amount: Currency) -> None:
         self.charged.update(users, lambda value: value - amount)
+
+
+def _minimizers(loss: Loss) -> list[MinimizerLoss]:
+    parts = [part for part, _ in loss.parts] if isinstance(loss, Composed) else [loss]
+    return [part for part in parts if isinstance(part, MinimizerLoss)]
 
 
 def _adding(loss: Loss, count: int) -> Callable[[Tally], Tally]:

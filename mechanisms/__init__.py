@@ -10,6 +10,10 @@ from privlearn.mechanisms.factorization import (
     ColumnNormalizedBLT,
 )
 from privlearn.mechanisms.gaussian import GaussianSum
+from privlearn.mechanisms.linear_models import Huber, Logistic, Poisson
+from privlearn.mechanisms.multinomial import MultinomialLogit
+from privlearn.mechanisms.objective_perturbation import ObjectivePerturbation
+from privlearn.mechanisms.objectives import Objective
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
 
 __all__ = [
@@ -18,6 +22,12 @@ __all__ = [
     "BufferedToeplitz",
     "ColumnNormalizedBLT",
     "GaussianSum",
+    "Huber",
+    "Logistic",
+    "MultinomialLogit",
+    "Objective",
+    "ObjectivePerturbation",
+    "Poisson",
     "PrefixSum",
     "PrefixSumStream",
 ]

@@ -124,7 +124,7 @@ def lemma_s7(dim: int, horizon: int) -> float:
     The bracket of Lemma S6; at d = 1 its third term is its limit, 0.
     """
     log = math.log(count(dim=dim))
-    ratio = (log / dim) ** (1 / 3)
+    ratio = math.cbrt(log / dim)
     third = 6 * (1 + ratio) * math.sqrt(log) / math.sqrt(math.log1p(ratio)) if log > 0 else 0.0
     tail = 2 * math.sqrt(4 * math.log(count(horizon=horizon)))
-    return 2 * math.sqrt(dim) + 2 * dim ** (1 / 6) * log ** (1 / 3) + third + tail
+    return 2 * math.sqrt(dim) + 2 * math.pow(dim, 1 / 6) * math.cbrt(log) + third + tail

@@ -17,6 +17,7 @@
     ├── ProvenanceError (ValueError)  logged rows where served rows are required
     ├── HorizonError (ValueError)     more rounds than the declared horizon
     ├── DataError (ValueError)        an input file cannot be read as described
+    ├── SolverError (RuntimeError)    a minimiser was not certified: the release is lost
     ├── LedgerError (RuntimeError)
     │   ├── LedgerUnreadableError     missing, truncated or not a ledger
     │   ├── LedgerSchemaError         written by a newer version
@@ -98,6 +99,10 @@ class HorizonError(PrivlearnError, ValueError):
 
 class DataError(PrivlearnError, ValueError):
     """An input file or table does not have the required form."""
+
+
+class SolverError(PrivlearnError, RuntimeError):
+    """A minimiser was not certified; the release is lost and stays charged."""
 
 
 class LedgerError(PrivlearnError, RuntimeError):

@@ -49,15 +49,22 @@ def utilities(features: Array, theta: Array) -> Array:
 
 def probabilities(answer: Answer, theta: Array, *, outside: bool) -> Array:
     """Choice probabilities of the offered places, shape (n, K); the rest is the outside option."""
-    values = utilities(answer.features, theta)
-    values = np.where(answer.offered > 0, values, -np.inf)
+    return shares(utilities(answer.features, theta), answer.offered, outside=outside)
+
+
+def shares(values: Array, offered: Array, *, outside: bool) -> Array:
+    """Choice probabilities from utilities (..., K) of the places that are offered.
+
+    Where nothing can be chosen, all are 0.
+    """
+    values = np.where(offered > 0, values, -np.inf)
     floor = 0.0 if outside else -np.inf
     shift = np.maximum(values.max(axis=-1), floor)[..., None]
+    shift = np.where(np.isneginf(shift), 0.0, shift)
     with np.errstate(invalid="ignore"):  # null rows are NaN throughout
         weights = np.exp(values - shift)
     total = weights.sum(axis=-1, keepdims=True)
-    if outside:
-        total = total + np.exp(-shift)
+    total = total + np.exp(-shift) if outside else np.where(total == 0, 1.0, total)
     return cast(Array, weights / total)
 
 

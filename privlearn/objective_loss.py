@@ -148,25 +148,27 @@ _NUMBERS = tuple(f.name for f in fields(MinimizerLoss) if f.name != "adjacency")
 
 @lru_cache(maxsize=4096)
 def _zcdp(loss: MinimizerLoss) -> Fraction:
-    def general(a: float) -> float:
-        return loss._general(a) / a
+    return round_up(Fraction(zcdp_rate(loss)))
 
-    def worse(a: float) -> float:
-        return max(loss._sharp(a) / a, general(a))
+
+def zcdp_rate(loss: MinimizerLoss) -> float:
+    """A zCDP constant of ``loss`` as a float, best up to a relative 1e-9; see the docstring."""
+    from scipy.optimize import brentq
+
+    def gap(order: float) -> float:
+        return loss._sharp(order) - loss._general(order)
+
+    def rate(order: float) -> float:
+        return max(loss._sharp(order), loss._general(order)) / order
 
     # B(α)/α is largest at α → 1, where its linear form l + c²/2 + cE[χ_r] is the limit.
     best = loss._general(1 + 1e-12)
-    low, high = 1.0, loss.last_order
-    for _ in range(60):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        best = min(best, worse(middle))
-        if loss._sharp(middle) / middle < general(middle):
-            low = middle
-        else:
-            high = middle
-    return round_up(Fraction(best))
+    low, high = 1 + 1e-9, loss.last_order * (1 - 1e-12)
+    if high <= low:
+        return best
+    if gap(low) >= 0 or gap(high) <= 0:
+        return min(best, rate(low), rate(high))
+    return min(best, rate(float(brentq(gap, low, high, xtol=1e-12, rtol=1e-10))))
 
 
 @lru_cache(maxsize=256)

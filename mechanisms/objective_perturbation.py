@@ -1,0 +1,331 @@
+"""Private convex fits: the minimiser of a randomly tilted objective, blurred by a little noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Generic, TypeVar, final
+
+from privlearn._validate import count, positive
+from privlearn.adjacency import Adjacency, Calibration
+from privlearn.budgets import ZCDP, B, Currency, Renyi, exact
+from privlearn.domains import Array
+from privlearn.errors import AdjacencyError, BudgetError, CurrencyError, HorizonError
+from privlearn.losses import Loss, gaussian_loss, gaussian_std
+from privlearn.mechanisms.objectives import Objective, check_objective
+from privlearn.mechanisms.published import Tilt
+from privlearn.mechanisms.regions import Region, WholeSpace
+from privlearn.mechanisms.solver import Problem, attainable, minimise
+from privlearn.noise import GaussianNoise
+from privlearn.objective_loss import MinimizerLoss, zcdp_rate
+from privlearn.rows import Rows
+from privlearn.tokens import Released, Spend, Token
+
+X = TypeVar("X")
+
+BLUR_SHARE = "0.001"
+"""Part of the budget that pays for the solver's error."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ObjectivePerturbation(Generic[X]):
+    """argmin over θ of Σℓ(θ; z) + (Δ/2)‖θ‖² + bᵀθ with b ~ N(0, σ²I), plus N(0, v²I), projected.
+
+    Privacy: a `MinimizerLoss` for the exact minimiser θ*.  The computed one lies within a distance
+    e of it for every data set (`privlearn.mechanisms.solver`), where e follows from public
+    constants; given θ* the error is therefore a vector of norm at most e in both worlds, and the
+    output noise makes it cost a Gaussian of mass (2e/v)² more (``docs/proofs.md``).
+
+    Args:
+        objective: ℓ with its bounds; they are tried on random records (`check_objective`).
+        ridge: Δ > 0.
+        noise_std: σ of the tilt, unit of the gradient.
+        blur_std: v of the output noise, unit of θ.
+        max_rows: the most rows one release may open; e grows with it.
+        region: closed convex set for θ; default R^d.
+        adjacency: must be the accountant's.
+        calibration: where Δ and σ come from; for the ledger.
+
+    Raises:
+        ValueError: a number is out of range, or a stated bound of the objective is broken.
+    """
+
+    objective: Objective[X]
+    ridge: float
+    noise_std: float
+    blur_std: float
+    max_rows: int
+    region: Region | None = None
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    calibration: Calibration = Calibration.PROVED
+
+    def __post_init__(self) -> None:
+        positive(ridge=self.ridge)
+        positive(noise_std=self.noise_std)
+        positive(blur_std=self.blur_std)
+        count(max_rows=self.max_rows)
+        if self.region is not None and self.region.dim != self.objective.dim:
+            raise ValueError(
+                f"region in R^{self.region.dim}: the objective is on R^{self.objective.dim}"
+            )
+        check_objective(self.objective)
+
+    @classmethod
+    def calibrated(
+        cls,
+        objective: Objective[X],
+        budget: Currency,
+        *,
+        max_rows: int,
+        calls: int = 1,
+        theta_norm: float = 1.0,
+        region: Region | None = None,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> ObjectivePerturbation[X]:
+        """The (Δ, σ) with the least expected error that ``budget`` allows for ``calls`` releases.
+
+        The tilt and the pull of the ridge move the gradient at the true θ by a vector of mean
+        square dσ² + Δ²‖θ‖²; that is minimised.  A thousandth of the budget pays for the blur.
+
+        Args:
+            budget: ZCDP or Renyi, for all calls together.
+            theta_norm: public guess of ‖θ‖.
+
+        Raises:
+            CurrencyError: a currency in which objective perturbation has no price.
+        """
+        check_objective(objective)
+        single = budget.share(f"1/{count(calls=calls)}")
+        ridge = _best_ridge(objective, single, adjacency, positive(theta_norm=theta_norm))
+        return cls.with_ridge(
+            objective, ridge, single, max_rows=max_rows, region=region, adjacency=adjacency
+        )
+
+    @classmethod
+    def with_ridge(
+        cls,
+        objective: Objective[X],
+        ridge: float,
+        budget: Currency,
+        *,
+        max_rows: int,
+        region: Region | None = None,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> ObjectivePerturbation[X]:
+        """The least σ that ``budget`` allows for one release at a given Δ.
+
+        Raises:
+            BudgetError: no σ is enough, because Δ is too small.  CurrencyError: see `calibrated`.
+        """
+        check_objective(objective)
+        blur = budget.share(BLUR_SHARE)
+        std = least_noise(objective, ridge, budget - blur, adjacency)
+        return cls._blurred(
+            objective, Tilt(ridge, std), blur.gaussian_mass(), max_rows, region, adjacency
+        )
+
+    @classmethod
+    def published(
+        cls,
+        objective: Objective[X],
+        tilt: Tilt,
+        *,
+        max_rows: int,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> ObjectivePerturbation[X]:
+        """A printed (Δ, σ) of `privlearn.mechanisms.published`, priced by what it really costs."""
+        loss = _minimizer_loss(objective, tilt.ridge, tilt.noise_std, adjacency)
+        mass = 2 * loss.zcdp() * exact("share", BLUR_SHARE)
+        return cls._blurred(objective, tilt, mass, max_rows, None, adjacency, Calibration.PUBLISHED)
+
+    @classmethod
+    def _blurred(
+        cls,
+        objective: Objective[X],
+        tilt: Tilt,
+        mass: Fraction,
+        max_rows: int,
+        region: Region | None,
+        adjacency: Adjacency,
+        calibration: Calibration = Calibration.PROVED,
+    ) -> ObjectivePerturbation[X]:
+        error = _solver_error(
+            objective, region, tilt.ridge, tilt.noise_std, count(max_rows=max_rows)
+        )
+        blur = gaussian_std(2 * error, mass)
+        return cls(
+            objective, tilt.ridge, tilt.noise_std, blur, max_rows, region, adjacency, calibration
+        )
+
+    @property
+    def solver_error(self) -> float:
+        """e, the certified distance of the computed from the exact minimiser."""
+        return _solver_error(self.objective, self.region, self.ridge, self.noise_std, self.max_rows)
+
+    def loss(self) -> Loss:
+        """The price of one release: the exact minimiser, and its blurred error."""
+        exactly = _minimizer_loss(self.objective, self.ridge, self.noise_std, self.adjacency)
+        return exactly + gaussian_loss(2 * self.solver_error, self.blur_std, self.adjacency)
+
+    def spend(self) -> Spend:
+        """The statement for the ledger."""
+        return Spend(
+            "objective-perturbation",
+            self.objective.domain,
+            GaussianNoise(self.noise_std),
+            own_loss=self.loss(),
+            parameters={
+                **self.objective.to_dict(),
+                **self._region.to_dict(),
+                "ridge": self.ridge,
+                "blur_std": self.blur_std,
+                "solver_error": self.solver_error,
+                "max_rows": self.max_rows,
+            },
+            calibration=self.calibration,
+        )
+
+    @property
+    def _region(self) -> Region:
+        return self.region or WholeSpace(self.objective.dim)
+
+    def error_std(self) -> float:
+        """Standard deviation σ of the tilt, per coordinate of the gradient at the minimiser."""
+        return self.noise_std
+
+    def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
+        """Releases the blurred minimiser over ``rows``; null rows have no influence.
+
+        Returns:
+            θ, shape (d,).
+
+        Raises:
+            HorizonError: more than ``max_rows`` rows.  AdjacencyError: the token is for another
+            neighbour relation.  TokenError, UsersError, ProvenanceError: see `Token.spend` and
+            `Receipt.open`.
+        """
+        if token.adjacency is not self.adjacency:
+            raise AdjacencyError(
+                f"a fit for {self.adjacency.value}, a token for {token.adjacency.value}"
+            )
+        if len(rows) > self.max_rows:
+            raise HorizonError(f"{len(rows)} rows: at most max_rows = {self.max_rows}")
+        token.check(rows)
+        with token.spend(self.spend()) as receipt:
+            records = receipt.open(rows)
+            tilt, blur = receipt.draw((2, self.objective.dim))
+            problem = Problem(self.objective, records, self.ridge, tilt)
+            theta = minimise(problem, self._region, self.solver_error)
+            theta = theta + blur * (self.blur_std / self.noise_std)
+            return receipt.release(self._region.project(theta))
+
+
+def _minimizer_loss(
+    objective: Objective[Any], ridge: float, noise_std: float, adjacency: Adjacency
+) -> MinimizerLoss:
+    return MinimizerLoss(
+        difference=objective.spread(adjacency),
+        trace=objective.trace,
+        rank=objective.rank,
+        directions=objective.directions(adjacency),
+        ridge=ridge,
+        noise_std=noise_std,
+        adjacency=adjacency,
+    )
+
+
+def _solver_error(
+    objective: Objective[Any], region: Region | None, ridge: float, noise_std: float, rows: int
+) -> float:
+    return attainable(
+        objective,
+        region or WholeSpace(objective.dim),
+        rows=rows,
+        ridge=ridge,
+        tilt_std=noise_std,
+    )
+
+
+def least_noise(
+    objective: Objective[Any],
+    ridge: float,
+    budget: Currency,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+) -> float:
+    """The smallest σ (to a relative 1e-9) whose exact minimiser at Δ = ``ridge`` fits ``budget``.
+
+    Raises:
+        BudgetError: none does.  CurrencyError: the currency is neither ZCDP nor Renyi.
+    """
+    from scipy.optimize import brentq
+
+    share = _share_of(budget)
+    floor = objective.spread(adjacency) / math.sqrt(budget.gaussian_mass())
+
+    def excess(log_std: float) -> float:
+        return (
+            share(_minimizer_loss(objective, ridge, floor * math.exp(log_std), adjacency)) - _FULL
+        )
+
+    high = 0.25
+    while excess(high) > 0:
+        high *= 2
+        if high > 30:
+            raise BudgetError(
+                f"ridge = {ridge!r}: its determinants alone cost more than {budget}; no noise is "
+                "enough, take a larger ridge"
+            )
+    std = floor * math.exp(float(brentq(excess, 0.0, high, xtol=1e-10)))
+    while not budget.covers(budget.price(_minimizer_loss(objective, ridge, std, adjacency))):
+        std *= 1 + 1e-10
+    return std
+
+
+_FULL = 1 - 1e-10
+"""Leaves room for the rounding of the sum of two prices."""
+
+
+def _share_of(budget: Currency) -> Callable[[MinimizerLoss], float]:
+    """Which part of ``budget`` a loss takes, as a float."""
+    match budget:
+        case ZCDP():
+            rho = float(budget.rho)
+            return lambda loss: zcdp_rate(loss) / rho
+        case Renyi():
+            points = [(float(order), float(epsilon)) for order, epsilon in budget.curve.items()]
+            return lambda loss: max(loss.renyi(order) / epsilon for order, epsilon in points)
+    raise CurrencyError(
+        f"objective perturbation has no price in {type(budget).__name__}: use ZCDP or Renyi"
+    )
+
+
+def _best_ridge(
+    objective: Objective[Any], budget: Currency, adjacency: Adjacency, theta_norm: float
+) -> float:
+    """The Δ that minimises Δ²‖θ‖² + dσ(Δ)², up to a percent or so: the minimum is flat."""
+    from scipy.optimize import minimize_scalar
+
+    def error(log_ridge: float) -> float:
+        ridge = math.exp(log_ridge)
+        try:
+            std = least_noise(objective, ridge, budget, adjacency)
+        except CurrencyError:
+            raise
+        except BudgetError:
+            return math.inf
+        return math.log(ridge**2 * theta_norm**2 + objective.dim * std**2)
+
+    floor = objective.spread(adjacency) / math.sqrt(budget.gaussian_mass())
+    right = math.log(10 * max(objective.trace, math.sqrt(objective.dim) * floor / theta_norm))
+    middle, left = right - 1, right - 2
+    while (now := error(middle)) > error(right):
+        right, middle = right + 2, middle + 2
+    while (then := error(left)) < now:
+        right, middle, left, now = middle, left, left - 1, then
+    found = minimize_scalar(
+        lambda x: min(error(x), 1e9), bounds=(left, right), options={"xatol": 0.01}
+    )
+    return math.exp(float(found.x))
