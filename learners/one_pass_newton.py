@@ -13,30 +13,25 @@ and central when choices are logged (`partial_fit`).
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 from pathlib import Path
-from typing import Any, Self, cast, final
+from typing import Any, Self, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Trust
-from privlearn.billboard import Billboard, Shown
 from privlearn.budgets import Currency, exact
 from privlearn.domains import Array, Ball, PSDTrace
-from privlearn.errors import DataError, HorizonError, ProvenanceError, UsersError
-from privlearn.learners.inputs import block_of, places_of, row_of
+from privlearn.errors import DataError, ProvenanceError
+from privlearn.learners.inputs import places_of
 from privlearn.learners.newton import Evidence, batch_ends, default_first_batch
+from privlearn.learners.served import ServedMNL, Visit
 from privlearn.learners.serving import (
     Arrival,
-    Respond,
-    answered,
-    default_items,
     optimistic_items,
-    usable,
 )
 from privlearn.mechanisms import GaussianSum
 from privlearn.mnl import NO_ITEM, Answer, Items, gradients, hessian_factors
@@ -45,12 +40,9 @@ from privlearn.rows import Rows
 
 _STATE_VERSION = 1
 
-_Visit = tuple[Arrival, Items]
-"""Arrivals, and their places in the block counted from 1: for messages to users, nothing else."""
-
 
 @final
-class OnePassNewtonMNL:
+class OnePassNewtonMNL(ServedMNL):
     """Private MNL assortment learner (and MNL estimator for logged choices).
 
     Args:
@@ -94,32 +86,8 @@ class OnePassNewtonMNL:
         self.prior_precision, self.exploration = prior_precision, exploration
         self.feature_scale, self.random_state = feature_scale, random_state
 
-    # Parameters, as scikit-learn expects them ----------------------------------------------------
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> Self:
-        """Changes constructor arguments; only before `start`.
-
-        Raises:
-            ValueError: unknown name.  RuntimeError: started.
-        """
-        if hasattr(self, "_accountant"):
-            raise RuntimeError("the learner has started: its parameters are public history")
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise ValueError(f"{name}: not a parameter; known: {', '.join(known)}")
-            setattr(self, name, value)
-        return self
-
     def _check_params(self) -> None:
-        count(n_items=self.n_items)
-        count(dim=self.dim)
-        if count(max_items=self.max_items) > self.n_items:
-            raise ValueError(f"max_items = {self.max_items}: must be at most {self.n_items}")
+        self._check_market()
         if self.first_batch is not None:
             count(first_batch=self.first_batch)
         if finite(growth=self.growth) <= 1:
@@ -130,8 +98,6 @@ class OnePassNewtonMNL:
         positive(prior_precision=self.prior_precision)
         if finite(exploration=self.exploration) < 0:
             raise ValueError(f"exploration = {self.exploration!r}: must be >= 0")
-        positive(feature_scale=self.feature_scale)
-        count(random_state=self.random_state, at_least=0)
 
     # Life ----------------------------------------------------------------------------------------
 
@@ -142,15 +108,14 @@ class OnePassNewtonMNL:
             ValueError: a parameter is out of range.  BudgetError: the accountant has begun.
             RuntimeError: started before.
         """
-        if hasattr(self, "_accountant"):
-            raise RuntimeError("the learner has started: make a new one for another accountant")
+        self._check_fresh()
         self._prepare(accountant)
         accountant.commit(
             Plan(label, mechanism.loss(), users)
             for users in self._batches
             for label, mechanism in (("gradient", self._gradient), ("hessian", self._hessian))
         )
-        self._accountant = accountant
+        self._begin(accountant)
         return self
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
@@ -174,11 +139,7 @@ class OnePassNewtonMNL:
         self._batches = [range(a, b) for a, b in zip(starts, ends, strict=True)]
         self._batch = 0
         self._pending: list[Rows[Answer]] = []
-        self._asked: Shown[_Visit, Items] | None = None
-        self._void: NDArray[np.bool_] = np.zeros(1, dtype=bool)
-        self._failed = False
-        self._board = Billboard(accountant, users)
-        self._coins = np.random.default_rng(self.random_state)
+        self._prepare_serving(accountant)
         self._evidence = Evidence(
             self.dim,
             self.prior_precision,
@@ -186,8 +147,6 @@ class OnePassNewtonMNL:
             hessian_std=self._hessian.noise_std,
         )
         self.belief_ = self._evidence.belief()
-        self.clock_ = users.start
-        self.private_messages_: list[tuple[int, str]] = []
 
     @property
     def theta_(self) -> Array:
@@ -199,151 +158,10 @@ class OnePassNewtonMNL:
         """The public precision of the estimate, shape (d, d)."""
         return self.belief_.precision
 
-    @property
-    def billboard_(self) -> Billboard:
-        """Everything that was released, with the tokens that paid for it."""
-        return self._board
-
     # Serving -------------------------------------------------------------------------------------
 
-    def select(self, features: ArrayLike, revenues: ArrayLike | None = None) -> Items:
-        """Returns the items to show the next user; at most K indices, ascending.
-
-        Unusable data (NaN, wrong shape) make this user's record null: the user is shown the first
-        K items, the clock goes on, and only ``private_messages_`` says so.
-
-        Args:
-            features: the user's item features, shape (N, d).
-            revenues: shape (N,); default: all sales count alike.
-
-        Raises:
-            HorizonError: all users were served.  UsersError: the last user's answer is missing.
-            ProvenanceError: the accountant is not joint.  RuntimeError: a release failed before.
-        """
-        self._check_serving()
-        user = range(self.clock_, self.clock_ + 1)
-        values = row_of(features, (self.n_items, self.dim))[None]
-        earned = np.ones(self.n_items) if revenues is None else row_of(revenues, (self.n_items,))
-        own = Arrival(values, earned[None], self._ties(1), np.zeros((1, 0)))
-        self._void = self._unusable(own.features, own.revenues)
-        self._tell(user, self._void, np.zeros(1, dtype=bool))
-        rows = Rows.seal((own, np.ones(1, dtype=np.int64)), users=user)
-        self._asked = self._board.serve(rows, self._policy)
-        self.clock_ = user.stop
-        shown = self._asked.reveal()
-        if shown is None:
-            shown = default_items(1, self.max_items)[0]
-        return cast(Items, shown[shown != NO_ITEM])
-
-    def observe(self, choice: int | None) -> None:
-        """Takes the answer of the user who was shown items last; None is "no purchase".
-
-        A choice that was not on offer makes the record null.
-
-        Raises:
-            UsersError: nobody was shown items.
-        """
-        if self._asked is None:
-            raise UsersError("no user is waiting to answer: call select first")
-        answer = NO_ITEM if choice is None else choice
-
-        asked, self._asked = self._asked, None
-        self._failed = True  # an interrupt from here on would lose this user's place
-        rows, unheard = self._deliver(asked, lambda own, shown: cast(Items, [answer]))
-        self._failed = False
-        self._tell(asked.users, np.zeros(1, dtype=bool), unheard & ~self._void)
-        self._take(rows)
-
-    def play(
-        self,
-        features: ArrayLike,
-        respond: Respond,
-        revenues: ArrayLike | None = None,
-        private: Array | None = None,
-    ) -> None:
-        """Serves many users at once; the same as `select` and `observe` one after the other.
-
-        Args:
-            features: shape (n, N, d), the next n users; an array, or a list of rows.
-            respond: the users' choice, row by row.
-            revenues: shape (n, N); default: all sales count alike.
-            private: array of shape (n, m), handed through to ``respond`` and read by nobody else.
-
-        Rows that are no numbers of the right shape count as null, each by itself, as in `select`.
-
-        Raises:
-            HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  TypeError: ``private`` is no plain array.
-        """
-        self._check_serving()
-        values = self._checked_block(features)
-        if revenues is None:
-            earned = np.ones(values.shape[:2])
-        else:
-            earned = block_of("revenues", revenues, (self.n_items,), len(values))
-        own = np.zeros((len(values), 0)) if private is None else private
-        if not isinstance(own, np.ndarray) or own.dtype == object:
-            raise TypeError("private: must be a plain array of shape (n, m), not of objects")
-        if own.shape[:1] != (len(values),):
-            raise ValueError(f"private of shape {own.shape}: must have {len(values)} rows")
-        void = self._unusable(values, earned)
-        at = 0
-        while at < len(values):
-            stop = min(self._batches[self._batch].stop - self.clock_, len(values) - at) + at
-            users = range(self.clock_, self.clock_ + stop - at)
-            ties = self._ties(stop - at)
-            block = Arrival(values[at:stop], earned[at:stop], ties, own[at:stop])
-            numbers = np.arange(1, len(users) + 1)
-            shown = self._board.serve(Rows.seal((block, numbers), users=users), self._policy)
-            self.clock_ = users.stop
-            self._failed = True  # as in observe
-            rows, unheard = self._deliver(shown, respond)
-            self._failed = False
-            self._tell(users, void[at:stop], unheard)
-            self._take(rows)
-            at = stop
-
-    def _checked_block(self, features: Any) -> Array:
-        values = block_of("features", features, (self.n_items, self.dim))
-        if self.clock_ + len(values) > self._accountant.users.stop:
-            raise HorizonError(
-                f"{len(values)} users after {self.clock_}: the horizon is {self._accountant.users}"
-            )
-        return values
-
-    @np.errstate(all="ignore")  # a warning would tell of sealed data
-    def _unusable(self, features: Array, revenues: Array) -> NDArray[np.bool_]:
-        """Rows that will count as null whatever the answer, shape (n,)."""
-        blank = np.zeros((len(features), 0))
-        return ~usable(Arrival(features / self.feature_scale, revenues, blank, blank))
-
-    def _deliver(
-        self, shown: Shown[_Visit, Items], respond: Respond
-    ) -> tuple[Rows[Answer], NDArray[np.bool_]]:
-        """The rows to learn from, and of whom no answer could be used, shape (n,)."""
-        heard = np.zeros(len(shown.users) + 1, dtype=bool)
-
-        def environment(visit: _Visit, items: Items) -> Answer:
-            own, numbers = visit
-            answer = self._answered(own, items, respond)
-            heard[numbers[np.isfinite(answer.features).all(axis=(1, 2))]] = True
-            return answer
-
-        return shown.deliver(environment), ~heard[1:]
-
-    def _tell(self, users: range, unusable: NDArray[np.bool_], unheard: NDArray[np.bool_]) -> None:
-        """Messages to single users, for the operator's private records only."""
-        for i in np.flatnonzero(unusable | unheard):
-            if unusable[i]:
-                what = (
-                    f"features and revenues must be ({self.n_items}, {self.dim}) and "
-                    f"({self.n_items},) finite numbers"
-                )
-            else:
-                what = "the answer must be an item that was on offer" + (
-                    " or nothing" if self.outside_option else ""
-                )
-            self.private_messages_.append((users[int(i)], f"{what}; your record does not count"))
+    def _next_change(self) -> int:
+        return self._batches[self._batch].stop
 
     def _ties(self, n: int) -> Array:
         """Public coins, needed while the belief has not moved and all items look alike."""
@@ -351,7 +169,7 @@ class OnePassNewtonMNL:
             return self._coins.random((n, self.n_items))
         return np.zeros((n, self.n_items))
 
-    def _policy(self, visit: _Visit) -> Items:
+    def _policy(self, visit: Visit) -> Items:
         return optimistic_items(
             visit[0],
             self.belief_,
@@ -359,15 +177,6 @@ class OnePassNewtonMNL:
             exploration=self.exploration if self._batch > 0 else 0.0,
             scale=self.feature_scale,
             shuffled=self._batch == 0,
-        )
-
-    def _answered(self, own: Arrival, shown: Items, respond: Respond) -> Answer:
-        return answered(
-            own,
-            shown,
-            places_of(respond(own, shown), self.n_items, len(shown)),
-            outside=self.outside_option,
-            scale=self.feature_scale,
         )
 
     # Learning ------------------------------------------------------------------------------------
@@ -448,28 +257,6 @@ class OnePassNewtonMNL:
         )
         self.belief_ = self._evidence.belief()
 
-    def _check_serving(self) -> None:
-        self._check_idle()
-        if self._accountant.trust is not Trust.JOINT:
-            raise ProvenanceError(
-                "serving users needs a JointAccountant; this one takes logged rows"
-            )
-
-    def _check_idle(self) -> None:
-        self._check_running()
-        if self._asked is not None:
-            raise UsersError(f"user {self.clock_ - 1} was shown items but has not answered")
-
-    def _check_running(self) -> None:
-        if not hasattr(self, "_accountant"):
-            raise RuntimeError("the learner has no accountant: call start(accountant) first")
-        if self._failed:
-            raise RuntimeError(
-                "a round or release failed half-way: resume the ledger, load the last saved state"
-            )
-        if self.clock_ >= self._accountant.users.stop:
-            raise HorizonError(f"all users of {self._accountant.users} were served")
-
     # Public state --------------------------------------------------------------------------------
 
     def public_state(self) -> dict[str, Any]:
@@ -505,7 +292,7 @@ class OnePassNewtonMNL:
             learner.belief_ = learner._evidence.restored(state["evidence"]).belief()
             learner._coins.bit_generator.state = state["coins"]
             learner._batch, learner.clock_ = state["batch"], state["clock"]
-            learner._accountant = accountant
+            learner._begin(accountant)
         except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is not a saved learner: {error}") from None
         going = learner.clock_ < accountant.users.stop
