@@ -248,6 +248,11 @@ def test_columns_missing_in_most_searches_are_dropped(tmp_path: Path) -> None:
     assert "visitor_hist_starrating" in found.dropped
     assert found.users.shape == (60, 16)
     assert not any(name.startswith("visitor_hist_starrating") for name in found.user_names)
+    kept = load_expedia(tmp_path / "c.csv", declare_public=True, max_missing=0.95)
+    assert kept.users.shape == (60, 18)
+    for wrong in (0.0, 1.0, math.nan):
+        with pytest.raises(ValueError, match="max_missing = "):
+            load_expedia(tmp_path / "c.csv", declare_public=True, max_missing=wrong)
 
 
 def test_missing_histories_are_imputed_by_a_tree_of_the_other_features(tmp_path: Path) -> None:
@@ -541,6 +546,7 @@ def test_the_market_has_the_joint_features(searches: ExpediaSearches) -> None:
     assert features.shape == (20, 30, 28)
     assert market.theta.shape == (28,)
     assert market.horizon == 50
+    assert market.revenues is None
     assert np.linalg.norm(features, axis=2).max() <= 1 + 1e-12
     np.testing.assert_array_equal(features, market.features_of(range(50))[10:30])
     # A clipped item keeps its direction: undo its length by the hotel's part.
@@ -607,11 +613,11 @@ def test_simulated_choices_follow_the_model(searches: ExpediaSearches) -> None:
 
 def test_people_are_drawn_with_replacement_from_the_searches(searches: ExpediaSearches) -> None:
     market = expedia_market(searches, horizon=30_000, seed=2)
-    first = market.features_of(range(30_000))[:, 0, 10:]
-    distinct, times = np.unique(first.round(12), axis=0, return_counts=True)
-    assert len(distinct) == 150
-    assert times.min() > 120
-    assert times.max() < 290
+    people = market.features_of(range(30_000))[:, 0, 10:].round(9)
+    distinct, times = np.unique(people, axis=0, return_counts=True)
+    _, copies = np.unique(searches.users.round(9), axis=0, return_counts=True)
+    assert len(distinct) == len(copies)
+    np.testing.assert_array_less(np.abs(np.sort(times) - 200 * np.sort(copies)), 100)
 
 
 def test_a_market_is_a_function_of_its_seeds(searches: ExpediaSearches) -> None:
