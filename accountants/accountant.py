@@ -18,6 +18,7 @@ from privlearn._validate import user_range
 from privlearn.accountants.audit import Certificate, certify
 from privlearn.accountants.guarantee import (
     in_gaussian,
+    in_renyi,
     in_zcdp,
     promised_delta,
     promised_epsilon,
@@ -26,7 +27,7 @@ from privlearn.accountants.guarantee import (
 )
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP
+from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
 from privlearn.entries import (
     CloseEntry,
     Entry,
@@ -57,7 +58,8 @@ class _Accountant(Generic[B]):
         ledger: where entries go; it must be new.  Only a simulation may leave it out.
         noise: default `NoiseSource.secure()`.  The accountant becomes its owner.
         currency: for an (ε, δ) budget, what to count in: ZCDP (default; takes every loss with a
-            zCDP constant) or GaussianDP (a larger budget, for Gaussian losses only).
+            zCDP constant), GaussianDP (a larger budget, for Gaussian losses only) or Renyi (one
+            order; a larger budget for objective perturbation).
         adjacency: the neighbour relation; every loss must be stated for it.
         side_information: quantities computed from these or related data that are declared public.
         tape: for checks only; needs simulation noise.
@@ -359,7 +361,11 @@ def _in_currency(
             return in_zcdp(budget), budget
         if currency is GaussianDP:
             return in_gaussian(budget), budget
-        raise BudgetError(f"currency = {currency}: an (ε, δ) budget counts in ZCDP or GaussianDP")
+        if currency is Renyi:
+            return in_renyi(budget), budget
+        raise BudgetError(
+            f"currency = {currency}: an (ε, δ) budget counts in ZCDP, GaussianDP or Renyi"
+        )
     if not isinstance(budget, Currency):
         raise TypeError(f"budget = {budget!r}: must be a budget such as ZCDP('1')")
     if currency is not None and currency is not type(budget):

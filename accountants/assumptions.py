@@ -55,8 +55,8 @@ def assumptions(state: AccountState) -> list[str]:
         lines.append("No solver's output was released; there is no solver tolerance to pay.")
     if any(spend.calibration is Calibration.PUBLISHED for spend in spends):
         lines.append(
-            "Noise of a published calibration was used; the price is what it really costs, not what "
-            "was published."
+            "Noise of a published calibration was used; the price is what it really costs, and not "
+            "what was published."
         )
     if not opened.durable:
         lines.append("The ledger lived in memory: after a restart nothing knows what was spent.")

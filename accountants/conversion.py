@@ -373,18 +373,48 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     >>> round(zcdp_rho(5.22153, 1e-6), 5)
     0.5
     """
+    level, t = _non_negative(epsilon=epsilon), _best_t(epsilon, delta)
+    with _precision(max(t, 1.0), 45):
+        exact_t = Decimal(t)
+        free, error = _epsilon_at(exact_t, Decimal(0), Decimal(delta))
+        rho = (Decimal(level) - free - error) / (1 + exact_t) * Decimal(_SAFE)
+        return max(-_up(-rho), 0.0)
+
+
+def _best_t(epsilon: float, delta: float) -> float:
+    """order − 1 at which (epsilon, delta) allows the largest Rényi divergence per order."""
     level, depth = _non_negative(epsilon=epsilon), -math.log(probability(delta=delta))
 
     def excess(t: float) -> float:
         rest = depth - math.log1p(t)
         return level - rest * (2 + 1 / t) / t + math.log1p(1 / t) if rest > 0 else 1.0
 
-    t = _root(excess)
-    with _precision(max(t, 1.0), 45):
-        exact_t = Decimal(t)
+    return _root(excess)
+
+
+def renyi_order(epsilon: float, delta: float) -> tuple[float, float]:
+    """The order at which (epsilon, delta) allows the largest Rényi divergence per order, and it.
+
+    Any mechanism whose divergence at that one order is at most the second number is
+    (epsilon, delta)-DP (Canonne, Kamath & Steinke 2020, Proposition 12).
+
+    Args:
+        epsilon: nats, > 0.
+        delta: in (0, 1).
+
+    Returns:
+        The order, to about four digits, and the divergence (nats), rounded down; 0 if even an exact
+        release of nothing would not keep the promise at that order.
+
+    >>> renyi_order(5.22153, 1e-6)[0]
+    5.941
+    """
+    order = 1 + float(f"{_best_t(epsilon, delta):.4g}")
+    with _precision(order, 45):
+        exact_t = Decimal(order) - 1
         free, error = _epsilon_at(exact_t, Decimal(0), Decimal(delta))
-        rho = (Decimal(level) - free - error) / (1 + exact_t) * Decimal(_SAFE)
-        return max(-_up(-rho), 0.0)
+        divergence = (Decimal(epsilon) - free - error) * Decimal(_SAFE)
+        return order, max(-_up(-divergence), 0.0)
 
 
 class _Gaussian(NamedTuple):

@@ -17,6 +17,7 @@ from privlearn.accountants.conversion import (
     gaussian_mu_squared,
     renyi_delta,
     renyi_epsilon,
+    renyi_order,
     zcdp_delta,
     zcdp_epsilon,
     zcdp_rho,
@@ -48,6 +49,15 @@ def in_gaussian(promise: ApproxDP) -> GaussianDP:
     return GaussianDP.from_mu_squared(
         gaussian_mu_squared(float_down(promise.epsilon), float_down(promise.delta))
     )
+
+
+def in_renyi(promise: ApproxDP) -> Renyi:
+    """A cap at the one Rényi order where ``promise`` allows the most per order.
+
+    It holds as much Gaussian noise as `in_zcdp` and more of mechanisms whose curve is not a line.
+    """
+    order, divergence = renyi_order(float_down(promise.epsilon), float_down(promise.delta))
+    return Renyi({order: divergence})
 
 
 def promised(state: AccountState) -> list[Composite]:

@@ -216,8 +216,8 @@ class AccountState:
                 noise = noise_from_dict(entry.noise)
                 if not isinstance(noise, GaussianNoise) or noise.std != part.noise_std:
                     raise BudgetError(
-                        f"{entry.mechanism}: the loss is for a tilt of {part.noise_std!r}, the noise "
-                        f"is {entry.noise}"
+                        f"{entry.mechanism}: the loss is for a tilt of std {part.noise_std!r}, the "
+                        f"noise is {entry.noise}"
                     )
             return
         domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)

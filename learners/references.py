@@ -10,8 +10,8 @@ from privlearn._records import join
 from privlearn._validate import count
 from privlearn.domains import Array
 from privlearn.learners.newton import Belief, batch_ends
-from privlearn.learners.serving import Arrival, Respond, answered, optimistic_items
-from privlearn.mnl import Answer, Items, fit_mle, hessian_sum
+from privlearn.learners.serving import Arrival, Respond, answered, optimistic_items, random_items
+from privlearn.mnl import Answer, fit_mle, hessian_sum
 
 
 def _arrivals(
@@ -39,7 +39,7 @@ class RandomAssortments:
     ) -> None:
         """Serves users, features (n, N, d); as `OnePassNewtonMNL.play`."""
         ties = self._coins.random(features.shape[:2])
-        shown: Items = np.sort(np.argsort(ties, axis=1)[:, : self.max_items], axis=1)
+        shown = random_items(ties, self.max_items)
         respond(_arrivals(features, revenues, private, ties), shown)
 
 

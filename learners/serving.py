@@ -45,6 +45,11 @@ def default_items(n: int, max_items: int) -> Items:
     return np.broadcast_to(np.arange(max_items), (n, max_items))
 
 
+def random_items(ties: Array, max_items: int) -> Items:
+    """K items at random from public coins, shape (n, N); ascending, shape (n, K)."""
+    return np.sort(np.argsort(ties, axis=1)[:, :max_items], axis=1)
+
+
 @np.errstate(all="ignore")  # a warning would tell of sealed data
 def optimistic_items(
     own: Arrival,
@@ -53,12 +58,13 @@ def optimistic_items(
     max_items: int,
     exploration: float,
     scale: float,
-    shuffled: bool,
+    shuffled: bool = False,
+    centred: bool = True,
 ) -> Items:
     """The best assortment for each user if utilities are as high as the belief allows.
 
-    The bonus ``exploration``·‖x‖_{P⁻¹} is centred over the user's items, so that it moves items
-    against each other and not against the outside option.
+    Centred over the user's items, the bonus ``exploration``·‖x‖_{P⁻¹} moves items against each
+    other and not against the outside option.
 
     Args:
         own: block of n users.
@@ -67,6 +73,7 @@ def optimistic_items(
         exploration: α >= 0.
         scale: public divisor of the features.
         shuffled: break ties by ``own.ties``, for as long as items may look alike.
+        centred: whether the bonus is centred.
 
     Returns:
         shape (n, K), ascending, filled up with `NO_ITEM`.
@@ -76,7 +83,7 @@ def optimistic_items(
     values = utilities(features, belief.mean)
     if exploration > 0:
         bonus = exploration * belief.spread(features)
-        values = values + bonus - bonus.mean(axis=1, keepdims=True)
+        values = values + (bonus - bonus.mean(axis=1, keepdims=True) if centred else bonus)
     revenues = np.where(good[:, None], own.revenues, 1.0)
     if shuffled:
         order = np.argsort(own.ties, axis=1)

@@ -9,7 +9,7 @@ from typing import Generic, Self, TypeVar, final
 import numpy as np
 
 from privlearn._validate import positive
-from privlearn.adjacency import Adjacency
+from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import AdjacencyError, HorizonError, UsersError
@@ -38,12 +38,14 @@ class PrefixSum(Generic[X]):
         factorization: B and C; default in `calibrated` is the buffered Toeplitz one (BLT).
         noise_std: standard deviation of z per coordinate, unit of the sum.
         adjacency: replace-one or zero-out; under add-remove all later rows would shift.
+        calibration: where ``noise_std`` comes from; for the ledger.
     """
 
     domain: Domain[X]
     factorization: Factorization
     noise_std: float
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    calibration: Calibration = Calibration.PROVED
 
     def __post_init__(self) -> None:
         positive(noise_std=self.noise_std)
@@ -85,6 +87,7 @@ class PrefixSum(Generic[X]):
                 "factorization": self.factorization.kind,
                 **self.factorization.parameters(),
             },
+            calibration=self.calibration,
         )
 
     def loss(self) -> Loss:
@@ -136,6 +139,20 @@ class PrefixSumStream(Generic[X]):
         Raises:
             UsersError: not the next users of the stream.
         """
+        return self._append(rows, slice(None))
+
+    def advance(self, rows: Rows[X]) -> Released[Array]:
+        """Adds the next rows and releases only the running sum after the last of them.
+
+        Returns:
+            shape (1, size), or (1, dim, dim) for `PSDTrace`.
+
+        Raises:
+            As `append`.
+        """
+        return self._append(rows, slice(-1, None))
+
+    def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
         with self._lock:  # one noise row is for one sum
             if rows.users.start != self._next:
                 raise UsersError(
@@ -147,7 +164,7 @@ class PrefixSumStream(Generic[X]):
             sums = np.cumsum(values, axis=0)
             self.__total = sums[-1]
             noisy = sums + self._noise.next(len(sums))
-            return self._receipt.publish(self._mechanism.domain.decode(noisy))
+            return self._receipt.publish(self._mechanism.domain.decode(noisy[kept]))
 
     def close(self) -> None:
         """Retires the token; nothing more can be appended."""

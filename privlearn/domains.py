@@ -204,11 +204,14 @@ class Box(_Diameter):
         return {"kind": self.kind, "low": self.low, "high": self.high, "size": self.size}
 
 
+Layout = Literal["svec", "triangle"]
+
+
 @lru_cache(maxsize=32)
-def _svec(dim: int) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
-    """Row and column of each svec coordinate, and its weight (√2 off the diagonal)."""
+def _upper(dim: int, layout: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
+    """Row and column of each coordinate, and its weight (in svec, √2 off the diagonal)."""
     rows, columns = np.triu_indices(dim)
-    return rows, columns, np.where(rows == columns, 1.0, math.sqrt(2))
+    return rows, columns, np.where((rows == columns) | (layout == "triangle"), 1.0, math.sqrt(2))
 
 
 @final
@@ -224,15 +227,22 @@ class PSDTrace(_Diameter):
     Replace-one diameter √2·trace: for A, B in the set ‖A−B‖_F² = ‖A‖²+‖B‖²−2⟨A,B⟩ and ⟨A,B⟩ >= 0,
     so it is at most (tr A)² + (tr B)² <= 2·trace²; attained by trace·e₁e₁ᵀ and trace·e₂e₂ᵀ.
     The published √(2·trace) for sums of unit vectors (Cho & Sun, Lemma S5) is wrong.
+
+    With ``layout="triangle"`` the entries of the upper triangle stand as they are: equal noise is
+    then as large off the diagonal as on it, which costs the same (that pair differs on the diagonal
+    only) and is worse; published mechanisms do it.
     """
 
     kind: ClassVar[str] = "psd-trace"
     trace: float
     dim: int
+    layout: Layout = "svec"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trace", _bound(trace=self.trace))
         object.__setattr__(self, "dim", count(dim=self.dim))
+        if self.layout not in ("svec", "triangle"):
+            raise ValueError(f"layout = {self.layout!r}: must be 'svec' or 'triangle'")
 
     @property
     def size(self) -> int:
@@ -246,7 +256,7 @@ class PSDTrace(_Diameter):
         with np.errstate(over="ignore"):  # as in Ball
             norms = np.sqrt(np.einsum("ij,ij->i", flat, flat))
         scaled = _to_radius(flat, norms, math.sqrt(self.trace)).reshape(factors.shape)
-        rows, columns, weights = _svec(self.dim)
+        rows, columns, weights = _upper(self.dim, self.layout)
         matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
         return cast(Array, matrices[:, rows, columns] * weights)
 
@@ -260,7 +270,7 @@ class PSDTrace(_Diameter):
 
     def decode(self, total: Array) -> Array:
         """Turns svec vectors, shape (..., size), into symmetric matrices (..., dim, dim)."""
-        rows, columns, weights = _svec(self.dim)
+        rows, columns, weights = _upper(self.dim, self.layout)
         matrix = np.zeros((*np.shape(total)[:-1], self.dim, self.dim))
         values = np.asarray(total) / weights
         matrix[..., rows, columns] = values
@@ -268,13 +278,14 @@ class PSDTrace(_Diameter):
         return matrix
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "trace": self.trace, "dim": self.dim}
+        form = {} if self.layout == "svec" else {"layout": self.layout}
+        return {"kind": self.kind, "trace": self.trace, "dim": self.dim, **form}
 
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], Domain[Any]]] = {
     "ball": lambda data: Ball(data["radius"], data["size"], data["norm"]),
     "box": lambda data: Box(data["low"], data["high"], data["size"]),
-    "psd-trace": lambda data: PSDTrace(data["trace"], data["dim"]),
+    "psd-trace": lambda data: PSDTrace(data["trace"], data["dim"], data.get("layout", "svec")),
 }
 
 

@@ -113,7 +113,7 @@ def test_budgets_of_other_kinds_are_refused() -> None:
         central(0.5)
     with pytest.raises(BudgetError, match="has its own"):
         central("1", currency=GaussianDP)
-    with pytest.raises(BudgetError, match="counts in ZCDP or GaussianDP"):
+    with pytest.raises(BudgetError, match="counts in ZCDP, GaussianDP or Renyi"):
         central(ApproxDP(1, "1e-6"), currency=PureDP)
     book = central()
     others: list[Budget] = [

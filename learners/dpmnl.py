@@ -1,0 +1,324 @@
+"""DPMNL (Cho & Sun, Algorithm 1): private upper confidence bounds for assortments, repaired.
+
+T0 users see random items.  From then on each user is shown the assortment that is best under
+optimistic utilities x·θ̂ + c·α_t‖x‖_{V⁻¹}; θ̂ is a private maximum-likelihood fit on all answers so
+far (`ObjectivePerturbation`), made at most D_MLE times, and V the private Gram matrix of what was
+offered (`PrefixSum`) plus 2λI.
+
+Repairs (errata item 5, ``docs/errata/``): the fit at T0 counts as the first of D_MLE, and each has
+an equal share of the budget; det V is compared with its value at the last fit; the Gram sums start
+with the first user and no exact V exists; α_t and λ use public constants and the noise really in
+use.  V, α_t and θ̂ change only at the ends of public blocks, so that serving users one by one and in
+blocks gives the same items.
+
+Privacy: the fits and the Gram sums are the billboard, and what a user is shown is a function of it
+and of that user's own row: joint DP (``docs/proofs.md``).  The plan commits every fit that a user
+could enter: at public times the users so far; under the determinant trigger, whose times are not
+known beforehand, all users for every fit but the first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Self, cast, final
+
+import numpy as np
+
+from privlearn._validate import count, finite, positive
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ZCDP, ApproxDP, Currency, exact
+from privlearn.domains import Array
+from privlearn.learners import dpmnl_noise
+from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
+from privlearn.learners.newton import Belief
+from privlearn.learners.served import ServedMNL, Visit
+from privlearn.learners.serving import optimistic_items, random_items
+from privlearn.losses import Loss, compose
+from privlearn.mechanisms import PrefixSumStream
+from privlearn.mnl import Answer, Items
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+BLOCK_GROWTH = 1.05
+"""Ratio of the ends of consecutive public blocks: V is at most 5% of the users behind."""
+
+
+@final
+class DPMNL(ServedMNL):
+    """Private dynamic assortment selection under the multinomial logit.
+
+    Args:
+        n_items: N, items on offer to every user.
+        dim: d, features per item.
+        max_items: K, the most items that may be shown; 1 <= K <= N.
+        outside_option: whether users may choose nothing.
+        initial_rounds: T0, users who see random items; default min(100, T/8).
+        max_updates: D_MLE, the most private fits.
+        trigger: ``"public"``: fits after T0·(T/T0)^{k/D_MLE} users, k = 0, 1, …; ``"determinant"``:
+            the first after T0 users, and then when det V has doubled since the last one.
+        gram_share: part of the budget for the Gram sums, in (0, 1).
+        exploration: c >= 0 in the bonus c·α_t‖x‖_{V⁻¹}.
+        kappa: the paper's κ, a public constant > 0.
+        theta_norm: public guess of ‖θ‖ that Δ and σ are balanced for.
+        feature_scale: public constant that features are divided by before each item is clipped
+            into the unit ball.
+        calibration: ``"proved"``; ``"published"``: the paper's noise for the budget ``nominal``, of
+            Algorithms 2 and 3 for a `ZCDP`, of its benchmark (Algorithms 4 and 5) for an
+            `ApproxDP`; ``"corrected"``: that benchmark with repaired constants.  In any case the
+            accountant is charged what the noise really costs (`worst_loss`).
+        nominal: the paper's budget, for a calibration that is not ``"proved"``.
+        random_state: seed of the public coins of the first T0 rounds.
+
+    After `start`, ``theta_`` (d,) and ``gram_`` (d, d) are the public estimate and shifted Gram
+    matrix, ``clock_`` the next arrival index and ``updates_`` the number of fits.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_items: int,
+        dim: int,
+        max_items: int = 1,
+        outside_option: bool = True,
+        initial_rounds: int | None = None,
+        max_updates: int = 8,
+        trigger: Literal["public", "determinant"] = "public",
+        gram_share: float = 0.1,
+        exploration: float = 1e-4,
+        kappa: float = 1.0,
+        theta_norm: float = 1.0,
+        feature_scale: float = 1.0,
+        calibration: Literal["proved", "published", "corrected"] = "proved",
+        nominal: ZCDP | ApproxDP | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.n_items, self.dim, self.max_items = n_items, dim, max_items
+        self.outside_option, self.initial_rounds = outside_option, initial_rounds
+        self.max_updates, self.trigger, self.gram_share = max_updates, trigger, gram_share
+        self.exploration, self.kappa, self.theta_norm = exploration, kappa, theta_norm
+        self.feature_scale, self.random_state = feature_scale, random_state
+        self.calibration, self.nominal = calibration, nominal
+
+    def _check_params(self) -> None:
+        self._check_market()
+        count(max_updates=self.max_updates)
+        if self.trigger not in ("public", "determinant"):
+            raise ValueError(f"trigger = {self.trigger!r}: must be 'public' or 'determinant'")
+        if not 0 < finite(gram_share=self.gram_share) < 1:
+            raise ValueError(f"gram_share = {self.gram_share!r}: must lie in (0, 1)")
+        if finite(exploration=self.exploration) < 0:
+            raise ValueError(f"exploration = {self.exploration!r}: must be >= 0")
+        positive(kappa=self.kappa)
+        positive(theta_norm=self.theta_norm)
+        wanted = {"proved": (type(None),), "published": (ZCDP, ApproxDP), "corrected": (ApproxDP,)}
+        if self.calibration not in wanted:
+            raise ValueError(f"calibration = {self.calibration!r}: must be one of {list(wanted)}")
+        if not isinstance(self.nominal, wanted[self.calibration]):
+            names = " or ".join(kind.__name__ for kind in wanted[self.calibration])
+            raise ValueError(
+                f"nominal = {self.nominal!r}: must be {names} for calibration {self.calibration!r}"
+            )
+
+    # Plan ----------------------------------------------------------------------------------------
+
+    def start(self, accountant: Accountant[Any]) -> Self:
+        """Calibrates the noise, commits the plan of all fits and the Gram sums, opens the latter.
+
+        Raises:
+            ValueError: a parameter is out of range.  BudgetError: the cap does not hold what the
+            noise really costs, or the accountant has begun.  CurrencyError: its currency is neither
+            ZCDP nor Renyi.  RuntimeError: started before.
+        """
+        self._check_fresh()
+        users = accountant.users
+        self._noise = self._noise_for(len(users), accountant.budget, accountant.adjacency)
+        accountant.commit(self._plan(users, self._noise))
+        self._prepare_serving(accountant)
+        self._ends = [users.start + end for end in self._block_ends(len(users))]
+        self._fits_at = {users.start + time for time in self._fit_times(len(users))}
+        self._block = 0
+        self._pending: list[Rows[Answer]] = []
+        self._answers: list[Rows[Answer]] = []
+        self.theta_: Array = np.zeros(self.dim)
+        self.gram_: Array = 2 * self._noise.shift * np.eye(self.dim)
+        self.updates_ = 0
+        self._volume = -math.inf
+        self._width = 0.0
+        gram = self._noise.gram
+        token = accountant.issue(gram.loss(), users=users, label="gram")
+        self._sums: PrefixSumStream[Array] = gram.open(token)
+        self._begin(accountant)
+        return self
+
+    def worst_loss(
+        self,
+        horizon: int,
+        budget: Currency | None = None,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> Loss:
+        """What a run over ``horizon`` users costs the most charged one, the first.
+
+        With a published calibration, which takes no ``budget``, this is what the accountant's cap
+        must hold: ``JointAccountant(ZCDP(learner.worst_loss(T).zcdp()), …)``.
+        """
+        plan = self._plan(range(horizon), self._noise_for(horizon, budget, adjacency))
+        return compose([(item.loss, item.count) for item in plan])
+
+    def _noise_for(self, horizon: int, budget: Currency | None, adjacency: Adjacency) -> DPMNLNoise:
+        self._check_params()
+        calls = len(self._fit_times(horizon)) if self.trigger == "public" else self.max_updates
+        shape = Shape(horizon, self.dim, self.max_items, calls, self.outside_option)
+        share, nominal = exact("gram_share", self.gram_share), self.nominal
+        match nominal:
+            case ZCDP():
+                return dpmnl_noise.published(
+                    shape, nominal, gram_share=share, kappa=self.kappa, adjacency=adjacency
+                )
+            case ApproxDP():
+                return dpmnl_noise.benchmark(
+                    shape,
+                    nominal,
+                    gram_share=share,
+                    corrected=self.calibration == "corrected",
+                    adjacency=adjacency,
+                )
+        if budget is None:
+            raise ValueError("budget = None: a proved calibration is made for a budget")
+        return dpmnl_noise.proved(
+            shape,
+            budget,
+            gram_share=share,
+            theta_norm=self.theta_norm,
+            kappa=self.kappa,
+            adjacency=adjacency,
+        )
+
+    def _plan(self, users: range, noise: DPMNLNoise) -> list[Plan]:
+        fit = noise.fit.loss()
+        times = self._fit_times(len(users))
+        plan = [Plan("gram", noise.gram.loss(), users)]
+        if self.trigger == "public":
+            return plan + [Plan("fit", fit, users[:time]) for time in times]
+        plan.append(Plan("fit", fit, users[: times[0]]))
+        if self.max_updates > 1 and times[0] < len(users):
+            plan.append(Plan("later fit", fit, users, self.max_updates - 1))
+        return plan
+
+    def _first_rounds(self, horizon: int) -> int:
+        if self.initial_rounds is None:
+            return min(100, max(horizon // 8, 1))
+        if not 1 <= count(initial_rounds=self.initial_rounds) <= horizon:
+            raise ValueError(
+                f"initial_rounds = {self.initial_rounds}: must lie in 1..{horizon}, the number of "
+                "users"
+            )
+        return self.initial_rounds
+
+    def _fit_times(self, horizon: int) -> list[int]:
+        """After how many users θ is fitted: all times, or the first one if det V decides."""
+        first = self._first_rounds(horizon)
+        if self.trigger == "determinant":
+            return [first]
+        ratio = (horizon / first) ** (1 / self.max_updates)
+        return sorted({round(first * ratio**k) for k in range(self.max_updates)})
+
+    def _block_ends(self, horizon: int) -> list[int]:
+        """After how many users the public state may change."""
+        times = [*self._fit_times(horizon), horizon]
+        ends = [times[0]]
+        for time in times[1:]:
+            parts = max(math.ceil(math.log(time / ends[-1]) / math.log(BLOCK_GROWTH)), 1)
+            start = ends[-1]
+            ends += [round(start * (time / start) ** (k / parts)) for k in range(1, parts + 1)]
+        return sorted(set(ends))
+
+    # Serving -------------------------------------------------------------------------------------
+
+    def _next_change(self) -> int:
+        return self._ends[self._block]
+
+    def _ties(self, n: int) -> Array:
+        """Public coins for the random rounds."""
+        return self._coins.random((n, self.n_items)) if self._block == 0 else np.zeros((n, 0))
+
+    def _policy(self, visit: Visit) -> Items:
+        if self._block == 0:
+            return random_items(visit[0].ties, self.max_items)
+        return optimistic_items(
+            visit[0],
+            Belief(self.theta_, self.gram_),
+            max_items=self.max_items,
+            exploration=self.exploration * self._width,
+            scale=self.feature_scale,
+            centred=False,
+        )
+
+    # Learning ------------------------------------------------------------------------------------
+
+    def _take(self, rows: Rows[Answer]) -> None:
+        """Adds rows to the open block and, at its public end, updates V and perhaps θ̂."""
+        self._pending.append(rows)
+        if self.clock_ < self._ends[self._block]:
+            return
+        block, self._pending = Rows.concat(self._pending), []
+        self._failed = True  # until the releases are whole
+        self._answers.append(block)
+        noisy = self._board.post("gram", self._sums.advance(block.map_rows(lambda a: a.features)))
+        self.gram_ = self._shifted(noisy[-1])
+        if self._fit_is_due():
+            self._fit()
+        self._block += 1
+        served = self.clock_ - self._accountant.users.start
+        self._width = self._noise.width(served)
+        if self._block == len(self._ends):
+            self._sums.close()
+        self._failed = False
+
+    def _shifted(self, noisy: Array) -> Array:
+        """V = sum + 2λI; eigenvalues below λ, which noise brings about w.p. 1/T², are set to λ."""
+        values, vectors = np.linalg.eigh(noisy)
+        floor = self._noise.shift
+        raised = np.maximum(values + 2 * floor, floor)
+        return cast(Array, (vectors * raised) @ vectors.T)
+
+    def _fit_is_due(self) -> bool:
+        if self.trigger == "public" or self.updates_ == 0:
+            return self.clock_ in self._fits_at
+        volume = float(np.linalg.slogdet(self.gram_).logabsdet)
+        last = self.clock_ == self._accountant.users.stop
+        spent = self.updates_ == self.max_updates
+        return not last and not spent and volume > self._volume + math.log(2)
+
+    def _fit(self) -> None:
+        users = self._accountant.users
+        rows = Rows.concat(self._answers)
+        if self.trigger == "public" or self.updates_ == 0:
+            label, charged = "fit", rows.users
+        else:
+            label, charged = "later fit", users
+        fit = self._noise.fit
+        token = self._accountant.issue(fit.loss(), users=charged, label=label)
+        self.theta_ = self._board.post(f"theta/{self.updates_}", fit.release(rows, token))
+        self._answers = [rows]
+        self._volume = float(np.linalg.slogdet(self.gram_).logabsdet)
+        self.updates_ += 1
+
+    # Public state --------------------------------------------------------------------------------
+
+    def public_state(self) -> dict[str, Any]:
+        """Everything the learner acts on, as JSON: a function of releases and the clock.
+
+        A run cannot go on from it in another process: fits need the sealed answers of all users.
+        """
+        params = self.get_params()
+        if self.nominal is not None:
+            params["nominal"] = self.nominal.to_dict()
+        return {
+            "params": params,
+            "clock": self.clock_,
+            "updates": self.updates_,
+            "theta": self.theta_.tolist(),
+            "gram": self.gram_.tolist(),
+            "shift": self._noise.shift,
+            "width": self._width,
+        }

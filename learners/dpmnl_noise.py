@@ -1,0 +1,161 @@
+r"""Noise, shift and confidence width of DPMNL: as proved here, and as published.
+
+The optimistic utility of an item is x·θ̂ + c·α_t‖x‖_{V⁻¹} with V = (noisy Gram sum) + 2λI.  λ bounds
+the operator norm of the noise with probability 1 − 1/T², so that V is positive definite; α_t is the
+paper's confidence radius (Lemma S10) for the Δ, σ and λ that are really in use,
+
+    α_t = κ⁻¹(√((d/2)log(1 + t/d) + log t) + Δ + 2σ√(d·log T/K)) + √(3λ),
+
+with public constants only (errata item 5).  None of this touches privacy: both are post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from privlearn.adjacency import Adjacency, Calibration
+from privlearn.budgets import ZCDP, ApproxDP, Currency, Exact, exact, float_up
+from privlearn.domains import Array, PSDTrace
+from privlearn.mechanisms import BinaryTree, MultinomialLogit, ObjectivePerturbation, PrefixSum
+from privlearn.mechanisms import published as paper
+from privlearn.mnl import Answer
+
+
+class Shape(NamedTuple):
+    """The public sizes that noise is chosen from."""
+
+    horizon: int
+    dim: int
+    max_items: int
+    calls: int
+    outside: bool
+
+    @property
+    def objective(self) -> MultinomialLogit:
+        """The negative log-likelihood of one user."""
+        return MultinomialLogit(self.max_items, self.dim, self.outside)
+
+
+class DPMNLNoise(NamedTuple):
+    """What DPMNL releases, and the public numbers it acts on them with."""
+
+    fit: ObjectivePerturbation[Answer]
+    """One of the at most D_MLE private fits."""
+    gram: PrefixSum[Array]
+    """The private prefix sums of Σ x xᵀ over offered items."""
+    shift: float
+    """λ, unit of the Gram matrix."""
+    width: Callable[[int], float]
+    """α_t after t users."""
+
+
+def proved(
+    shape: Shape,
+    budget: Currency,
+    *,
+    gram_share: Exact,
+    theta_norm: float,
+    kappa: float,
+    adjacency: Adjacency,
+) -> DPMNLNoise:
+    """The least noise that ``budget`` allows for all fits and the Gram sums together."""
+    share = exact("gram_share", gram_share)
+    fit = ObjectivePerturbation.calibrated(
+        shape.objective,
+        budget.share(1 - share),
+        max_rows=shape.horizon,
+        calls=shape.calls,
+        theta_norm=theta_norm,
+        adjacency=adjacency,
+    )
+    gram = PrefixSum.calibrated(
+        PSDTrace(shape.max_items, shape.dim),
+        budget.share(share),
+        horizon=shape.horizon,
+        adjacency=adjacency,
+    )
+    shift = gram.factorization.max_error_std() * gram.noise_std * _norm(shape)
+    return DPMNLNoise(fit, gram, shift, _width(shape, fit, shift, kappa))
+
+
+def _norm(shape: Shape) -> float:
+    """Operator norm of a symmetric matrix with svec entries N(0, 1); exceeded w.p. 1/T² at most.
+
+    The mean is at most √(2d) (Gordon's inequality for entries of variance 1 on and ½ off the
+    diagonal) and the norm is 1-Lipschitz in the svec entries.
+    """
+    return math.sqrt(2 * shape.dim) + math.sqrt(4 * math.log(max(shape.horizon, 2)))
+
+
+def _width(
+    shape: Shape, fit: ObjectivePerturbation[Answer], shift: float, kappa: float
+) -> Callable[[int], float]:
+    d = shape.dim
+    tilt = 2 * fit.noise_std * math.sqrt(d * math.log(max(shape.horizon, 2)) / shape.max_items)
+
+    def width(t: int) -> float:
+        sampling = math.sqrt(d / 2 * math.log1p(t / d) + math.log(t))
+        return (sampling + fit.ridge + tilt) / kappa + math.sqrt(3 * shift)
+
+    return width
+
+
+def published(
+    shape: Shape, nominal: ZCDP, *, gram_share: Exact, kappa: float, adjacency: Adjacency
+) -> DPMNLNoise:
+    """Algorithms 1 to 3 as printed for a nominal ρ: Theorem 1 at ρ₁/D_MLE, the tree at ρ₂."""
+    share, rho = float(exact("gram_share", gram_share)), float(nominal.rho)
+    rank = paper.printed_rank(shape.dim, shape.max_items)
+    tilt = paper.theorem_1(rho * (1 - share) / shape.calls, shape.dim, rank)
+    sigma = paper.algorithm_3(rho * share, shape.max_items, shape.horizon)
+    domain = PSDTrace(shape.max_items, shape.dim, "triangle")
+    fit, gram = _printed(shape, tilt, domain, sigma, adjacency)
+    shift = _printed_shift(shape, sigma)
+    return DPMNLNoise(fit, gram, shift, _width(shape, fit, shift, kappa))
+
+
+def benchmark(
+    shape: Shape, nominal: ApproxDP, *, gram_share: Exact, corrected: bool, adjacency: Adjacency
+) -> DPMNLNoise:
+    """The (ε, δ)-JDP benchmark of S.3.2 and S.3.3 for a nominal (ε, δ); printed or corrected."""
+    share = float(exact("gram_share", gram_share))
+    epsilon, delta = float_up(nominal.epsilon), float_up(nominal.delta)
+    fits = (epsilon * (1 - share), delta * (1 - share), shape.dim)
+    tree = (epsilon * share, delta * share, shape.max_items, shape.horizon)
+    if corrected:
+        tilt = paper.corrected_algorithm_4(*fits, shape.calls)
+        sigma = node_std = paper.corrected_algorithm_5(*tree)
+    else:
+        rank = paper.printed_rank(shape.dim, shape.max_items)
+        tilt = paper.algorithm_4(*fits, rank, shape.calls)
+        sigma = paper.algorithm_5(*tree)
+        # (N′ + N′ᵀ)/√2 has entries N(0, σ²) off and N(0, 2σ²) on the diagonal: svec noise of √2·σ
+        node_std = math.sqrt(2) * sigma
+    domain = PSDTrace(shape.max_items, shape.dim)
+    fit, gram = _printed(shape, tilt, domain, node_std, adjacency)
+    d, items, shift = shape.dim, shape.max_items, _printed_shift(shape, sigma)
+    noise = 2 * tilt.noise_std * math.sqrt(d * math.log(max(shape.horizon, 2)) / items)
+
+    def width(t: int) -> float:
+        sampling = math.sqrt(d / 2 * math.log1p((t + 1) / d) + math.log(t + 1))
+        return sampling + 2 * tilt.ridge / math.sqrt(items) + noise + math.sqrt(3 * shift)
+
+    return DPMNLNoise(fit, gram, shift, width)
+
+
+def _printed(
+    shape: Shape, tilt: paper.Tilt, domain: PSDTrace, node_std: float, adjacency: Adjacency
+) -> tuple[ObjectivePerturbation[Answer], PrefixSum[Array]]:
+    fit = ObjectivePerturbation.published(
+        shape.objective, tilt, max_rows=shape.horizon, adjacency=adjacency
+    )
+    tree = BinaryTree(shape.horizon)
+    return fit, PrefixSum(domain, tree, node_std, adjacency, Calibration.PUBLISHED)
+
+
+def _printed_shift(shape: Shape, sigma: float) -> float:
+    """λ of Lemma S6."""
+    depth = math.floor(math.log2(shape.horizon)) + 1
+    return sigma * math.sqrt(depth) * paper.lemma_s7(shape.dim, shape.horizon)
