@@ -5,7 +5,7 @@ optimistic utilities x·θ̂ + c·α_t‖x‖_{V⁻¹}; θ̂ is a private maximu
 far (`ObjectivePerturbation`), made at most D_MLE times, and V the private Gram matrix of what was
 offered (`PrefixSum`) plus 2λI.
 
-Repairs (errata item 5, ``docs/errata/``): the fit at T0 counts as the first of D_MLE, and each has
+Repairs (``docs/errata/dpmnl.md``): the fit at T0 counts as the first of D_MLE, and each has
 an equal share of the budget; det V is compared with its value at the last fit; the Gram sums start
 with the first user and no exact V exists; α_t and λ use public constants and the noise really in
 use.  V, α_t and θ̂ change only at the ends of public blocks, so that serving users one by one and in

@@ -6,7 +6,7 @@ paper's confidence radius (Lemma S10) for the Δ, σ and λ that are really in u
 
     α_t = κ⁻¹(√((d/2)log(1 + t/d) + log t) + Δ + 2σ√(d·log T/K)) + √(3λ),
 
-with public constants only (errata item 5).  None of this touches privacy: both are post-processing.
+with public constants only.  None of this touches privacy: both are post-processing.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ class MultinomialLogit(Objective[Answer]):
     K = 1 with an outside option, where it is (p − y)x), so s = 2L; for d, K >= 2 the value s = 4
     is approached as ‖θ‖ → ∞.  The Hessian is the covariance of x_J, J ~ p, with x_0 = 0 for the
     outside option: its trace is at most max‖x‖² = 1, at most 1/4 for K = 1.  It and all gradients
-    lie in the span of the items, or of their differences without an outside option (errata item 2).
+    lie in the span of the items, or of their differences without an outside option.  The paper's
+    bounds are other ones (``docs/errata/hessian.md``).
 
     Args:
         max_items: K; at least 2 without an outside option.

@@ -67,6 +67,8 @@ class ObjectivePerturbation(Generic[X]):
         positive(noise_std=self.noise_std)
         positive(blur_std=self.blur_std)
         count(max_rows=self.max_rows)
+        if not isinstance(self.adjacency, Adjacency):
+            raise TypeError(f"adjacency = {self.adjacency!r}: must be an Adjacency")
         if self.region is not None and self.region.dim != self.objective.dim:
             raise ValueError(
                 f"region in R^{self.region.dim}: the objective is on R^{self.objective.dim}"
@@ -98,7 +100,7 @@ class ObjectivePerturbation(Generic[X]):
             CurrencyError: a currency in which objective perturbation has no price.
         """
         check_objective(objective)
-        single = budget.share(f"1/{count(calls=calls)}")
+        single = _not_zero(budget).share(f"1/{count(calls=calls)}")
         ridge = _best_ridge(objective, single, adjacency, positive(theta_norm=theta_norm))
         return cls.with_ridge(
             objective, ridge, single, max_rows=max_rows, region=region, adjacency=adjacency
@@ -121,7 +123,7 @@ class ObjectivePerturbation(Generic[X]):
             BudgetError: no σ is enough, because Δ is too small.  CurrencyError: see `calibrated`.
         """
         check_objective(objective)
-        blur = budget.share(BLUR_SHARE)
+        blur = _not_zero(budget).share(BLUR_SHARE)
         std = least_noise(objective, ridge, budget - blur, adjacency)
         return cls._blurred(
             objective, Tilt(ridge, std), blur.gaussian_mass(), max_rows, region, adjacency
@@ -179,7 +181,7 @@ class ObjectivePerturbation(Generic[X]):
             own_loss=self.loss(),
             parameters={
                 **self.objective.to_dict(),
-                **self._region.to_dict(),
+                "region": self._region.to_dict(),
                 "ridge": self.ridge,
                 "blur_std": self.blur_std,
                 "solver_error": self.solver_error,
@@ -221,6 +223,12 @@ class ObjectivePerturbation(Generic[X]):
             theta = minimise(problem, self._region, self.solver_error)
             theta = theta + blur * (self.blur_std / self.noise_std)
             return receipt.release(self._region.project(theta))
+
+
+def _not_zero(budget: Currency) -> Currency:
+    if budget.is_zero:
+        raise BudgetError(f"{budget}: noise needs a budget > 0")
+    return budget
 
 
 def _minimizer_loss(

@@ -31,7 +31,7 @@ class PrefixSum(Generic[X]):
     which is post-processing of C·x + z.  One user changes one row of x by at most the domain's
     sensitivity, so the whole stream is a single Gaussian mechanism of mass
     (sensitivity·max_j‖C_j‖/noise_std)².  C is lower triangular and the noise Gaussian, so rows may
-    be chosen after seeing earlier outputs (Denisov et al. 2022, Theorem 2.1; errata item 1c).
+    be chosen after seeing earlier outputs (Denisov et al. 2022, Theorem 2.1).
 
     Args:
         domain: what one user can contribute (use `PSDTrace` for sums of outer products).

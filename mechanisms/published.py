@@ -15,7 +15,7 @@ from privlearn._validate import count, positive, probability
 GRADIENT_BOUND = 2.0
 """L for the multinomial logit (right)."""
 EIGENVALUE_BOUND = 4.0
-"""η as printed; the truth is 1, even for the trace (errata item 2)."""
+"""η as printed; the truth is 1, even for the trace (``docs/errata/hessian.md``)."""
 SHARE = 0.5
 """q, the part of the budget for the density ratio; 1 − q pays for the determinants."""
 

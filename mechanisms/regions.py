@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn._validate import count, positive
 from privlearn.domains import Array
+from privlearn.mechanisms.objectives import UNIT
 
 
 class Step(NamedTuple):
@@ -35,6 +37,13 @@ class Region(Protocol):
     @property
     def radius(self) -> float:
         """sup ‖θ‖ over the set; inf for R^d."""
+
+    @property
+    def grip(self) -> float:
+        """G >= 1: a normal ν is a sum of unit normals with weights that sum to at most G‖ν‖.
+
+        A point outside of each face by at most r is then "in the set, up to G‖ν‖r".
+        """
 
     def inner(self) -> Array:
         """Some point of the set, (d,)."""
@@ -60,6 +69,10 @@ class WholeSpace:
     def radius(self) -> float:
         return math.inf
 
+    @property
+    def grip(self) -> float:
+        return 1.0
+
     def inner(self) -> Array:
         return np.zeros(self.dim)
 
@@ -84,6 +97,10 @@ class EuclideanBall:
     def __post_init__(self) -> None:
         count(dim=self.dim)
         positive(radius=self.radius)
+
+    @property
+    def grip(self) -> float:
+        return 1.0
 
     def inner(self) -> Array:
         return np.zeros(self.dim)
@@ -122,15 +139,21 @@ class EuclideanBall:
 class Polyhedron:
     """{θ : rows·θ <= limits}, bounded and not empty.
 
+    `grip`: let c be a point with slack >= w in every inequality that is not always an equation, D
+    the largest distance from it.  A normal ν = Σλ_i·row_i at z has ⟨ν, z − c⟩ >= wΣλ_i over those,
+    so their weights sum to at most ‖ν‖D/w; the rest of ν, of norm at most ‖ν‖(1 + D/w), comes from
+    the equations, whose least singular value bounds the weights.
+
     Args:
         rows: shape (m, d), public.
         limits: shape (m,), public.
 
     Raises:
-        ValueError: wrong shapes, numbers that are not finite, an empty or an unbounded set.
+        ValueError: wrong shapes, numbers that are not finite, an empty or an unbounded set, or one
+            too thin for double precision.
     """
 
-    __slots__ = ("_inner", "dim", "limits", "radius", "rows")
+    __slots__ = ("_equations", "_inner", "dim", "grip", "limits", "radius", "rows")
 
     def __init__(self, rows: Array, limits: Array) -> None:
         matrix, bounds = np.array(rows, dtype=np.float64), np.array(limits, dtype=np.float64)
@@ -140,35 +163,89 @@ class Polyhedron:
             )
         if not (np.isfinite(matrix).all() and np.isfinite(bounds).all()):
             raise ValueError("rows, limits: must be finite")
-        norms = np.linalg.norm(matrix, axis=1)
+        with np.errstate(over="ignore"):
+            norms = np.linalg.norm(matrix, axis=1)
         if (norms == 0).any():
             raise ValueError(f"rows: row {int(np.argmin(norms))} is 0 and bounds nothing")
-        self.dim = matrix.shape[1]
+        if np.isinf(norms).any():
+            raise ValueError(f"rows: row {int(np.argmax(norms))} is too long for its norm")
+        self.dim = int(matrix.shape[1])
         self.rows, self.limits = matrix / norms[:, None], bounds / norms
         self.rows.setflags(write=False)
         self.limits.setflags(write=False)
-        self._inner, self.radius = self._centre_and_radius()
+        scale = float(np.abs(self.limits).max()) or 1.0
+        corners = self._corners(scale)
+        self.radius = float(np.linalg.norm(np.abs(corners).max(axis=0))) + 1e-6 * scale
+        self._inner, self._equations = self._centre(scale)
+        self.grip = self._grip(float(np.linalg.norm(np.abs(corners - self._inner).max(axis=0))))
 
-    def _centre_and_radius(self) -> tuple[Array, float]:
-        from scipy.optimize import linprog
-
-        free = [(None, None)] * self.dim
+    def _corners(self, scale: float) -> Array:
+        """Least and largest coordinates, (2, d)."""
         corners = np.empty((2, self.dim))
-        points = []
         for i in range(self.dim):
             for k, sign in enumerate((1.0, -1.0)):
-                cost = sign * np.eye(self.dim)[i]
-                found = linprog(cost, A_ub=self.rows, b_ub=self.limits, bounds=free)
-                if found.status == 2:
-                    raise ValueError("rows, limits: no θ satisfies them, the set is empty")
-                if found.status != 0 or found.x is None:
+                found = self._linear_program(sign * np.eye(self.dim)[i], scale)
+                if found is None:
                     raise ValueError(
                         f"rows, limits: the set is unbounded in coordinate {i}; for all of R^d "
                         "give no region"
                     )
-                corners[k, i] = found.x[i]
-                points.append(found.x)
-        return np.mean(points, axis=0), float(np.linalg.norm(np.abs(corners).max(axis=0)))
+                corners[k, i] = found[i]
+        return corners
+
+    def _linear_program(
+        self, cost: Array, scale: float, equations: NDArray[np.bool_] | None = None
+    ) -> Array | None:
+        """A minimiser over the set, with a last coordinate for the slack if ``cost`` has one."""
+        from scipy.optimize import linprog
+
+        fixed = np.zeros(len(self.rows), dtype=bool) if equations is None else equations
+        wide = len(cost) > self.dim
+        rows = np.column_stack([self.rows, ~fixed]) if wide else self.rows
+        some = bool(fixed.any())
+        found = linprog(
+            cost,
+            A_ub=rows[~fixed],
+            b_ub=self.limits[~fixed] / scale,
+            A_eq=rows[fixed] if some else None,
+            b_eq=self.limits[fixed] / scale if some else None,
+            bounds=[(None, None)] * len(cost),
+        )
+        if found.status == 2:
+            raise ValueError("rows, limits: no θ satisfies them, the set is empty")
+        return None if found.status != 0 or found.x is None else found.x * scale
+
+    def _centre(self, scale: float) -> tuple[Array, NDArray[np.bool_]]:
+        """The point with the largest slack, and which inequalities are always equations."""
+        equations = np.zeros(len(self.rows), dtype=bool)
+        deepest = np.append(np.zeros(self.dim), -1.0)
+        found = self._linear_program(deepest, scale)
+        if found is not None and found[-1] <= 1e-9 * scale:
+            if found[-1] < -1e-9 * scale:
+                raise ValueError("rows, limits: no θ satisfies them, the set is empty")
+            for i, row in enumerate(self.rows):
+                lowest = self._linear_program(row, scale)
+                slack = 0.0 if lowest is None else float(self.limits[i] - row @ lowest)
+                equations[i] = slack <= 1e-9 * scale
+            found = self._linear_program(deepest, scale, equations)
+        if found is None:
+            raise ValueError("rows, limits: the set is too thin for double precision")
+        return found[:-1], equations
+
+    def _grip(self, reach: float) -> float:
+        slack = self.limits - self.rows @ self._inner
+        fixed, loose = slack[self._equations], slack[~self._equations]
+        grip = 0.0
+        if loose.size:
+            grip = reach / float(loose.min()) if loose.min() > 0 else math.inf
+        if fixed.size:
+            sizes = np.linalg.svd(self.rows[self._equations], compute_uv=False)
+            grip += (1 + grip) * math.sqrt(fixed.size) / float(sizes[sizes > 1e-10].min())
+            if np.abs(fixed).max() > 1e-12 * (1 + self.radius):
+                grip = math.inf
+        if grip > 1e8:
+            raise ValueError("rows, limits: the set is empty or too thin for double precision")
+        return float(max(grip, 1.0))
 
     def inner(self) -> Array:
         return self._inner
@@ -177,24 +254,82 @@ class Polyhedron:
         return self.step(point, np.zeros(self.dim), np.eye(self.dim)).point
 
     def step(self, at: Array, gradient: Array, hessian: Array) -> Step:
+        free = at - np.linalg.solve(hessian, gradient)
+        if not self._equations.any() and (self.rows @ free - self.limits).max() <= 0:
+            return Step(free, np.zeros(self.dim), 0.0)
+        flattest = float(np.linalg.eigvalsh(hessian)[0])
+        active = self._equations | self._facing(free, hessian)
+        best, least = Step(self._inner, np.zeros(self.dim), math.inf), math.inf
+        for _ in range(20 + 2 * self.dim):
+            point, weights = self._on_face(active, at, gradient, hessian)
+            step = self._feasible(point, weights)
+            error = gradient + hessian @ (step.point - at) + step.normal
+            score = float(error @ error) / flattest + step.gap
+            if score < least:
+                best, least = step, score
+            excess = np.where(active, -math.inf, self.rows @ point - self.limits)
+            pull = np.where(active & ~self._equations, weights, math.inf)
+            if excess.max() > self._tolerance(point):
+                if active.sum() >= self.dim and pull.min() < math.inf:
+                    active[int(np.argmin(pull))] = False
+                active[int(np.argmax(excess))] = True
+            elif pull.min() < 0:
+                active[int(np.argmin(pull))] = False
+            else:
+                break
+        return best
+
+    def _facing(self, free: Array, hessian: Array) -> NDArray[np.bool_]:
+        """The inequalities that hold the minimiser back, up to rounding.
+
+        Least distance programming by nonnegative least squares (Lawson & Hanson 1974, ch. 23):
+        minimise ‖w‖, w = Lᵀ(x − free), subject to −rows·L⁻ᵀw >= excess.
+        """
         from scipy.optimize import nnls
 
-        free = at - np.linalg.solve(hessian, gradient)
         excess = self.rows @ free - self.limits
-        if excess.max() <= 0:
-            return Step(free, np.zeros(self.dim), 0.0)
-        # Least distance programming by nonnegative least squares (Lawson & Hanson 1974, ch. 23):
-        # minimise ‖w‖, w = Lᵀ(x − free), subject to −rows·L⁻ᵀw >= excess.
-        root = np.linalg.cholesky(hessian)
-        facing = -np.linalg.solve(root, self.rows.T)
-        scale = float(np.abs(facing).max() / np.abs(excess).max())
+        facing = -np.linalg.solve(np.linalg.cholesky(hessian), self.rows.T)
+        scale = float(np.abs(facing).max() / max(np.abs(excess).max(), 1e-300))
         system = np.vstack([facing, excess * scale])
-        weights, _ = nnls(system, np.eye(self.dim + 1)[-1], maxiter=100 * len(self.limits))
-        slack = 1.0 - float(system[-1] @ weights)
-        multipliers = weights / (slack * scale)
-        point = free - np.linalg.solve(hessian, self.rows.T @ multipliers)
-        gap = float(multipliers @ np.abs(self.limits - self.rows @ point))
-        return Step(point, self.rows.T @ multipliers, gap)
+        try:
+            weights, _ = nnls(system, np.eye(self.dim + 1)[-1], maxiter=100 * len(self.limits))
+        except RuntimeError:  # too many steps: start from the worst inequality instead
+            return np.asarray(excess >= excess.max())
+        return np.asarray(weights > 0)
+
+    def _on_face(
+        self, active: NDArray[np.bool_], at: Array, gradient: Array, hessian: Array
+    ) -> tuple[Array, Array]:
+        """The minimiser where the active inequalities are equations, and their multipliers."""
+        rows, limits = self.rows[active], self.limits[active]
+        weights = np.zeros(len(active))
+        left, sizes, right = np.linalg.svd(rows)
+        rank = int((sizes > 1e-10).sum())
+        inverse = (right[:rank].T / sizes[:rank]) @ left[:, :rank].T
+        along = right[rank:].T
+        point = at + inverse @ (limits - rows @ at)
+        slope = gradient + hessian @ (point - at)
+        point = point - along @ np.linalg.solve(along.T @ hessian @ along, along.T @ slope)
+        point = point + inverse @ (limits - rows @ point)
+        force = -(gradient + hessian @ (point - at))
+        found = inverse.T @ force
+        weights[active] = found + inverse.T @ (force - rows.T @ found)
+        return point, weights
+
+    def _feasible(self, point: Array, weights: Array) -> Step:
+        """A point of the set, up to rounding, with the normal of nonnegative ``weights``."""
+        excess = np.where(self._equations, 0.0, self.rows @ point - self.limits)
+        if excess.max() > self._tolerance(point):
+            out = excess > 0
+            depth = self.limits[out] - self.rows[out] @ self._inner
+            share = float((excess[out] / (excess[out] + depth)).max())
+            point = point + share * (self._inner - point)
+        weights = np.where(self._equations, weights, np.maximum(weights, 0.0))
+        gap = float(np.abs(weights) @ np.abs(self.limits - self.rows @ point))
+        return Step(point, self.rows.T @ weights, gap)
+
+    def _tolerance(self, point: Array) -> float:
+        return 4 * UNIT * self.dim * (1 + float(np.linalg.norm(point)))
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -27,7 +27,7 @@ import numpy as np
 from privlearn.domains import Array
 from privlearn.errors import SolverError
 from privlearn.mechanisms.objectives import UNIT, Objective
-from privlearn.mechanisms.regions import Region
+from privlearn.mechanisms.regions import Region, Step
 
 NEWTON_STEPS = 100
 TILT_TAIL = 9.0
@@ -62,10 +62,17 @@ class Problem:
         return total + self.ridge * np.eye(self.objective.dim)
 
 
-def longest(objective: Objective[Any], rows: int, ridge: float, tilt_std: float) -> float:
-    """Bound on ‖θ*‖ over R^d for every data set: Δθ* = −Σ∇ℓ − b."""
+def longest(
+    objective: Objective[Any], region: Region, *, rows: int, ridge: float, tilt_std: float
+) -> float:
+    """Bound on ‖θ*‖ for every data set.
+
+    Let p be the point of the region nearest 0, so that ⟨p, p − θ*⟩ <= 0, and G = Σ∇ℓ(p) + b.  Then
+    Δ‖θ* − p‖² <= ⟨∇J(p), p − θ*⟩ <= ⟨G, p − θ*⟩, and ‖θ*‖ <= ‖p‖ + ‖G‖/Δ.
+    """
     tilt = TILT_TAIL * tilt_std * math.sqrt(objective.dim)
-    return (rows * objective.gradient_bound + tilt) / ridge
+    nearest = float(np.linalg.norm(region.project(np.zeros(objective.dim))))
+    return min(region.radius, nearest + (rows * objective.gradient_bound + tilt) / ridge)
 
 
 def attainable(
@@ -75,23 +82,32 @@ def attainable(
 
     Twice the error that double precision can make in the computed gradient (from `rounding`, sums,
     ridge and tilt), over Δ; on a bounded region also the rounding of its boundary.
+
+    Raises:
+        ValueError: ``ridge`` is so small for so many rows that double precision certifies nothing.
     """
-    radius = min(region.radius, longest(objective, rows, ridge, tilt_std))
+    radius = longest(objective, region, rows=rows, ridge=ridge, tilt_std=tilt_std)
     slopes = rows * objective.gradient_bound
     tilt = TILT_TAIL * tilt_std * math.sqrt(objective.dim)
     error = rows * objective.rounding(2 * radius) + UNIT * (
         _SUM * slopes + 8 * (ridge * radius + tilt)
     )
     distance = 2 * error / ridge
+    # So the bound on the error, which holds where ‖θ‖ <= 2·radius, holds wherever one is certified.
+    if distance > radius and math.isinf(region.radius):
+        raise ValueError(
+            f"ridge = {ridge!r}: too small to certify minimisers over max_rows = {rows} rows in "
+            "double precision; take a larger ridge"
+        )
     if math.isfinite(region.radius):
         force = slopes + ridge * radius + tilt
-        distance += 4 * math.sqrt(_edge(objective.dim, radius) * force / ridge)
+        distance += 4 * math.sqrt(_edge(region, radius) * force / ridge)
     return distance
 
 
-def _edge(dim: int, radius: float) -> float:
-    """Allowance for the rounding of points on the boundary of a region."""
-    return 16 * UNIT * dim * (1 + radius)
+def _edge(region: Region, radius: float) -> float:
+    """Allowance for the rounding of points on the boundary of a region, per unit of force."""
+    return 16 * UNIT * region.dim * (1 + radius) * region.grip
 
 
 def minimise(
@@ -115,7 +131,7 @@ def minimise(
     for _ in range(newton_steps):
         gradient = problem.gradient(theta)
         step = region.step(theta, gradient, problem.hessian(theta))
-        found = _distance(problem, region, step.point, step.normal, step.gap)
+        found = _distance(problem, region, step)
         if found <= enough:
             return step.point
         if found <= certified / 2:
@@ -132,11 +148,13 @@ def minimise(
     return _accelerated(problem, region, theta, enough)
 
 
-def _distance(problem: Problem, region: Region, point: Array, normal: Array, gap: float) -> float:
-    gradient = problem.gradient(point)
+def _distance(problem: Problem, region: Region, step: Step) -> float:
+    gradient, gap = problem.gradient(step.point), step.gap
     if math.isfinite(region.radius):
-        gap += _edge(len(point), float(np.linalg.norm(point))) * float(np.linalg.norm(gradient))
-    return float(np.linalg.norm(gradient + normal)) / problem.ridge + math.sqrt(gap / problem.ridge)
+        size = float(np.linalg.norm(gradient))
+        gap += _edge(region, float(np.linalg.norm(step.point))) * size
+    away = float(np.linalg.norm(gradient + step.normal))
+    return away / problem.ridge + math.sqrt(gap / problem.ridge)
 
 
 def _accelerated(problem: Problem, region: Region, start: Array, enough: float) -> Array:
@@ -150,9 +168,9 @@ def _accelerated(problem: Problem, region: Region, start: Array, enough: float) 
     before = theta = region.project(start)
     for _ in range(math.ceil(needed)):
         ahead = theta + momentum * (theta - before)
-        gradient = problem.gradient(ahead)
-        before, theta = theta, region.project(ahead - gradient / steepest)
-        normal = steepest * (ahead - theta) - gradient
-        if _distance(problem, region, theta, normal, 0.0) <= enough:
+        # A step and not a projection: it says how far its normal is from being one.
+        step = region.step(ahead, problem.gradient(ahead), steepest * np.eye(len(ahead)))
+        before, theta = theta, step.point
+        if _distance(problem, region, step) <= enough:
             return theta
     raise SolverError("no certified minimiser: the outcome of this release is not covered")

@@ -2,7 +2,7 @@
 
 A user receives a function of the billboard and of that user's own row.  If the billboard is
 differentially private in each user's row and response, then the outputs of all *other* users
-together are as well (Hsu et al. 2016, Lemma 1; errata item 5 for adaptive users), which is joint
+together are as well (Hsu et al. 2016, Lemma 1; for adaptive users docs/proofs.md), which is joint
 differential privacy.
 """
 

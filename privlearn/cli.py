@@ -1,4 +1,4 @@
-"""The command line: ``privlearn quickstart``, ``run``, ``audit``.
+"""The command line: ``privlearn quickstart``, ``run``, ``audit``, ``errata``.
 
 Exit codes: 0 all is well; 1 an audit found problems; 2 wrong use or bad input; 3 the ledger is of a
 simulation; 4 the ledger cannot be read.
@@ -105,6 +105,24 @@ def audit(
         raise typer.Exit(PROBLEMS)
     if certificate.simulation:
         raise typer.Exit(SIMULATION)
+
+
+@app.command()
+def errata(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+) -> None:
+    """Recompute the published calibrations: what papers claim against what is true."""
+    from json import dumps
+
+    from privlearn.errata import errata as recompute
+    from privlearn.errata import print_errata
+
+    rows = recompute()
+    if json:
+        data = [row.to_dict() for row in rows]
+        sys.stdout.write(dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        print_errata(rows, _console())
 
 
 def _settings(path: Path | None) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 A user with offered features x_1..x_K (rows) chooses item i with probability
 e^{x_i·θ}/(1{outside} + Σ_j e^{x_j·θ}); the outside option ("no purchase") has utility 0.
 
-Hessian (errata item 2): H = Σ_j p_j (x_j − x̄)(x_j − x̄)ᵀ over all alternatives, the outside option
-included with x = 0 and x̄ = Σ_j p_j x_j.  As a variance, tr H <= Σ p_j ‖x_j‖² <= 1 for items in
+Hessian: H = Σ_j p_j (x_j − x̄)(x_j − x̄)ᵀ over all alternatives, the outside option included with
+x = 0 and x̄ = Σ_j p_j x_j.  As a variance, tr H <= Σ p_j ‖x_j‖² <= 1 for items in
 the unit ball.  Gradient of the loss: x̄ − x_choice, of norm < 2.
 """
 

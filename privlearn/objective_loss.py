@@ -79,8 +79,8 @@ class MinimizerLoss(Loss):
         noise_std: σ > 0 of the tilt b, unit of the gradient.
         adjacency: the neighbour relation that ``difference`` was bounded for.
 
-    Source: Cho & Sun, Theorem 1, whose proof fails and whose constants are improved here (errata
-    item 3); the module's docstring has the bounds.
+    Source: Cho & Sun, Theorem 1, whose proof fails and whose constants are improved here
+    (``docs/errata/objective-perturbation.md``); the module's docstring has the bounds.
     """
 
     kind = "objective-perturbation"
