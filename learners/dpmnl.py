@@ -73,6 +73,8 @@ class DPMNL(ServedMNL):
     matrix, ``clock_`` the next arrival index and ``updates_`` the number of fits.
     """
 
+    _way_on = "its sealed answers are lost; serve the users that are left with a new learner"
+
     def __init__(
         self,
         *,

@@ -64,6 +64,8 @@ class OnePassNewtonMNL(ServedMNL):
     the next arrival index.
     """
 
+    _way_on = "resume the ledger, load the last saved state"
+
     def __init__(
         self,
         *,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,6 +50,8 @@ class ServedMNL(ABC):
     random_state: int
     clock_: int
     private_messages_: list[tuple[int, str]]
+    _way_on: ClassVar[str]
+    """What to do after a round that failed half-way."""
 
     @abstractmethod
     def start(self, accountant: Accountant[Any]) -> Self:
@@ -296,8 +298,6 @@ class ServedMNL(ABC):
         if not self._started:
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
         if self._failed:
-            raise RuntimeError(
-                "a round or release failed half-way: resume the ledger, load the last saved state"
-            )
+            raise RuntimeError(f"a round or release failed half-way: {self._way_on}")
         if self.clock_ >= self._accountant.users.stop:
             raise HorizonError(f"all users of {self._accountant.users} were served")
