@@ -54,6 +54,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import round_up
 from privlearn.losses import Loss, register
 
+_ULP = 2.0**-52
 _SLACK = 1e-13
 """Relative slack for the float evaluation of the bounds (a few hundred ulps)."""
 
@@ -74,7 +75,8 @@ class MinimizerLoss(Loss):
             θ (a record and the null record for zero-out and add-remove).
         trace: T, the largest trace of the Hessian of one record.
         rank: R, the largest rank of the Hessian of one record.
-        directions: r, the dimension of a subspace that holds that difference at every θ.
+        directions: r, the dimension of a subspace that holds that difference at every θ (of the
+            gradients of both records at different θ, for an envelope).
         ridge: Δ > 0, weight of ‖θ‖²/2.
         noise_std: σ > 0 of the tilt b, unit of the gradient.
         adjacency: the neighbour relation that ``difference`` was bounded for.
@@ -95,24 +97,24 @@ class MinimizerLoss(Loss):
     def __post_init__(self) -> None:
         for name in ("difference", "trace", "ridge", "noise_std"):
             number = positive(**{name: getattr(self, name)})
-            if not 1e-100 <= number <= 1e100:
-                raise ValueError(f"{name} = {number!r}: must lie in [1e-100, 1e100]")
+            if not 1e-75 <= number <= 1e75:
+                raise ValueError(f"{name} = {number!r}: must lie in [1e-75, 1e75]")
             object.__setattr__(self, name, number)
         count(rank=self.rank)
         count(directions=self.directions)
 
     @property
     def last_order(self) -> float:
-        """Theorem N holds for the orders from 1 up to this one, itself excluded."""
+        """Theorem N holds for the orders from 1 up to about this one."""
         tau = self.trace / self.ridge
-        return max(min(1 + 1 / tau, 1 / tau**2), 1.0)
+        square = tau * tau
+        return max(min(1 + 1 / tau, 1 / square if square > 0 else math.inf), 1.0)
 
     def renyi(self, order: float) -> float:
         alpha = positive(order=order)
         if alpha <= 1:
             raise ValueError(f"order = {order!r}: must be > 1")
-        general = self._general(alpha)
-        return min(general, self._sharp(alpha)) if alpha < self.last_order else general
+        return min(self._general(alpha), self._sharp(alpha))
 
     def zcdp(self) -> Fraction:
         """sup over all orders of the curve over the order; see the module's docstring."""
@@ -122,25 +124,31 @@ class MinimizerLoss(Loss):
         return {name: getattr(self, name) for name in _NUMBERS}
 
     def _sharp(self, alpha: float) -> float:
-        """(A), for orders below `last_order`."""
-        tau, t = self.trace / self.ridge, alpha - 1
-        parts = math.log1p(tau), -math.log1p(-t * tau), -math.log1p(alpha * tau)
+        """(A); inf outside of its domain, which rounding can only make smaller."""
+        tau, t = math.nextafter(self.trace / self.ridge, math.inf), alpha - 1
+        left = (1 - t * tau) - 4 * _ULP * (1 + t * tau)  # of 1 − tτ, rounded down
+        if left <= 0 or alpha * tau * tau > 1:
+            return math.inf
+        pole = -math.log(left) if left < 0.5 else -math.log1p(-t * tau * (1 + 4 * _ULP))
+        parts = math.log1p(tau), pole, -math.log1p(alpha * tau)
         excess = (math.fsum(parts) + 1e-15 * sum(map(abs, parts))) / t
         # K[0,1,α] <= max K″/2, which loses no digits where tau is small
-        simple = alpha * tau**2 / 2 * ((1 - t * tau) ** -2 + (1 + alpha * tau) ** -2)
+        simple = alpha * tau * tau / 2 * (1 / left / left + (1 + alpha * tau) ** -2)
         return (alpha * self._shift() + min(excess, simple)) * (1 + _SLACK)
 
     def _general(self, alpha: float) -> float:
         """(B), for all orders."""
         c, t = self.difference / self.noise_std, alpha - 1
         determinants = self.rank * math.log1p(self.trace / (self.rank * self.ridge))
-        mean = _mean_norm(self.directions)
         # E exp(tcχ) <= exp(tcE[χ] + t²c²/2), as χ is a 1-Lipschitz function of a Gaussian vector
-        moment = min(c * mean + t * c * c / 2, (_log_moment(t * c, self.directions) + 1e-14) / t)
+        moment = c * _mean_norm(self.directions) * (1 + 1e-13 * self.directions) + t * c * c / 2
+        if t * c < 1e150:
+            moment = min(moment, (_log_moment(t * c, self.directions) + 1e-14) / t)
         return (determinants + self._shift() + moment) * (1 + _SLACK)
 
     def _shift(self) -> float:
-        return (self.difference / self.noise_std) ** 2 / 2
+        c = self.difference / self.noise_std
+        return c * c / 2
 
 
 _NUMBERS = tuple(f.name for f in fields(MinimizerLoss) if f.name != "adjacency")
@@ -152,33 +160,39 @@ def _zcdp(loss: MinimizerLoss) -> Fraction:
 
 
 def zcdp_rate(loss: MinimizerLoss) -> float:
-    """A zCDP constant of ``loss`` as a float, best up to a relative 1e-9; see the docstring."""
-    from scipy.optimize import brentq
+    """A zCDP constant of ``loss``, best up to a relative 1e-9; see the docstring."""
+    tau = loss.trace / loss.ridge
 
-    def gap(order: float) -> float:
-        return loss._sharp(order) - loss._general(order)
-
-    def rate(order: float) -> float:
-        return max(loss._sharp(order), loss._general(order)) / order
+    def order(u: float) -> float:
+        """u = −log(1 − (α−1)τ) resolves the orders near the end of (A)'s domain."""
+        return 1 - math.expm1(-u) / tau
 
     # B(α)/α is largest at α → 1, where its linear form l + c²/2 + cE[χ_r] is the limit.
     best = loss._general(1 + 1e-12)
-    low, high = 1 + 1e-9, loss.last_order * (1 - 1e-12)
-    if high <= low:
-        return best
-    if gap(low) >= 0 or gap(high) <= 0:
-        return min(best, rate(low), rate(high))
-    return min(best, rate(float(brentq(gap, low, high, xtol=1e-12, rtol=1e-10))))
+    low, high = 0.0, 35.0
+    for _ in range(60):
+        u = (low + high) / 2
+        alpha = order(u)
+        sharp = loss._sharp(alpha) if alpha > 1 else 0.0
+        general = loss._general(alpha) if alpha > 1 else math.inf
+        best = min(best, max(sharp, general) / alpha)
+        if sharp < general * (1 - 1e-13):
+            low = u
+        elif sharp > general * (1 + 1e-13):
+            high = u
+        else:
+            break
+    return best
 
 
 @lru_cache(maxsize=256)
 def _mean_norm(r: int) -> float:
-    """E[χ_r] = √2·Γ((r+1)/2)/Γ(r/2)."""
-    return math.sqrt(2) * math.exp(math.lgamma((r + 1) / 2) - math.lgamma(r / 2)) * (1 + 1e-13 * r)
+    """E[χ_r] = √2·Γ((r+1)/2)/Γ(r/2), up to a relative 1e-13·r."""
+    return math.sqrt(2) * math.exp(math.lgamma((r + 1) / 2) - math.lgamma(r / 2))
 
 
 def _log_moment(c: float, r: int) -> float:
-    """log E exp(cχ_r) for c >= 0.
+    """log E exp(cχ_r) for c >= 0, rounded up.
 
     E exp(cχ_r) = e^{c²/2}·m_r with m_1 = 2Φ(c), m_2 = e^{−c²/2} + c√(2π)Φ(c) and, integrating by
     parts, m_{r+1} = (c/E[χ_r])·m_r + m_{r−1}: all terms positive, so no digit is lost.
@@ -189,7 +203,7 @@ def _log_moment(c: float, r: int) -> float:
         return c * c / 2 + math.log(before)
     scale = 0.0
     for k in range(2, r):
-        before, now = now, c / _mean_norm(k) * now + before
+        before, now = now, c / (_mean_norm(k) * (1 - 1e-13 * k)) * now + before
         if now > 1e100:
             before, now, scale = before / now, 1.0, scale + math.log(now)
     return c * c / 2 + scale + math.log(now)
