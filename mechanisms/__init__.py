@@ -3,6 +3,7 @@
 if __name__ != "privlearn.mechanisms":
     raise ImportError("import privlearn.mechanisms, not the folder: a second copy would not match")
 
+from privlearn.mechanisms.envelope import LipschitzEnvelope
 from privlearn.mechanisms.factorization import (
     AnytimeBLT,
     BinaryTree,
@@ -23,6 +24,7 @@ __all__ = [
     "ColumnNormalizedBLT",
     "GaussianSum",
     "Huber",
+    "LipschitzEnvelope",
     "Logistic",
     "MultinomialLogit",
     "Objective",

@@ -192,6 +192,11 @@ class Logistic(_Linear):
     def domain(self) -> Labelled:
         return Labelled(self.dim, self.radius, 0.0, 1.0)
 
+    @property
+    def depth(self) -> float:
+        """No loss is negative."""
+        return math.log(2)
+
     def _value(self, u: Array, y: Array) -> Array:
         return cast(Array, np.logaddexp(0.0, u) - y * u)
 
@@ -242,6 +247,13 @@ class Poisson(_Linear):
     @property
     def domain(self) -> Labelled:
         return Labelled(self.dim, self.radius, 0.0, self.max_rate)
+
+    @property
+    def depth(self) -> float:
+        """φ(0) − y + y·log y, convex in y, is largest at 0 or ``max_rate``."""
+        most = self.max_rate
+        start = 1.0 if most >= 1 else most * (1 - math.log(most))
+        return start + max(0.0, most * math.log(most) - most)
 
     def _value(self, u: Array, y: Array) -> Array:
         rate = self._rate(u)
@@ -300,6 +312,12 @@ class Huber(_Linear):
     @property
     def domain(self) -> Labelled:
         return Labelled(self.dim, self.radius, -self.label_bound, self.label_bound)
+
+    @property
+    def depth(self) -> float:
+        """The largest loss at θ = 0; no loss is negative."""
+        reach = min(self.label_bound, self.threshold)
+        return reach * (self.label_bound - reach / 2)
 
     def _value(self, u: Array, y: Array) -> Array:
         size = np.abs(y - u)

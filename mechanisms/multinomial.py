@@ -133,6 +133,11 @@ class MultinomialLogit(Objective[Answer]):
     def span(self) -> int:
         return self.max_items if self.outside else self.max_items - 1
 
+    @property
+    def depth(self) -> float:
+        """At θ = 0 all alternatives are equally likely, and no loss is negative."""
+        return math.log(self.max_items + self.outside)
+
     def _parts(self, records: Array) -> _Layout:
         n, k, d = len(records), self.max_items, self.dim
         return _Layout(

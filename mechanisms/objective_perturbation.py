@@ -101,7 +101,8 @@ class ObjectivePerturbation(Generic[X]):
         """
         check_objective(objective)
         single = _not_zero(budget).share(f"1/{count(calls=calls)}")
-        ridge = _best_ridge(objective, single, adjacency, positive(theta_norm=theta_norm))
+        exact_part = single - single.share(BLUR_SHARE)
+        ridge = _best_ridge(objective, exact_part, adjacency, positive(theta_norm=theta_norm))
         return cls.with_ridge(
             objective, ridge, single, max_rows=max_rows, region=region, adjacency=adjacency
         )
@@ -328,6 +329,8 @@ def _best_ridge(
 
     floor = objective.spread(adjacency) / math.sqrt(budget.gaussian_mass())
     right = math.log(10 * max(objective.trace, math.sqrt(objective.dim) * floor / theta_norm))
+    while math.isinf(error(right)):
+        right += 1
     middle, left = right - 1, right - 2
     while (now := error(middle)) > error(right):
         right, middle = right + 2, middle + 2

@@ -8,6 +8,7 @@ gradient 0.  Bounds are proved in the docstrings, and `check_objective` tries to
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
@@ -58,6 +59,11 @@ class Objective(ABC, Generic[X]):
     def span(self) -> int:
         """Dimension of a subspace that holds the gradients of one record at every θ."""
         return self.dim
+
+    @property
+    def depth(self) -> float:
+        """Bound on ℓ(0; z) − inf ℓ(·; z); inf where none is known."""
+        return math.inf
 
     @abstractmethod
     def values(self, records: Array, theta: Array) -> Array:
@@ -122,6 +128,7 @@ def check_objective(objective: Objective[Any]) -> None:
         norms = np.linalg.norm(gradients, axis=1)
         gaps = np.linalg.norm(gradients[:, None] - gradients[None], axis=2)
         traces = np.trace(hessians, axis1=1, axis2=2)
+        depths = objective.values(records, 0 * theta) - objective.values(records, theta)
         spectra = np.linalg.eigvalsh((hessians + hessians.transpose(0, 2, 1)) / 2)
         ranks = (spectra > 1e-9 * objective.trace).sum(axis=1)
         for what, found, stated in (
@@ -129,6 +136,7 @@ def check_objective(objective: Objective[Any]) -> None:
             ("difference", gaps.max(), objective.difference),
             ("trace", traces.max(), objective.trace),
             ("rank", ranks.max(), objective.rank),
+            ("depth", depths.max(), objective.depth),
         ):
             if not found <= stated * (1 + 1e-9):
                 refuse(what, float(found), float(stated))

@@ -260,7 +260,7 @@ class Polyhedron:
         flattest = float(np.linalg.eigvalsh(hessian)[0])
         active = self._equations | self._facing(free, hessian)
         best, least = Step(self._inner, np.zeros(self.dim), math.inf), math.inf
-        for _ in range(20 + 2 * self.dim):
+        for _ in range(20 + 4 * self.dim):
             point, weights = self._on_face(active, at, gradient, hessian)
             step = self._feasible(point, weights)
             error = gradient + hessian @ (step.point - at) + step.normal
@@ -270,7 +270,8 @@ class Polyhedron:
             excess = np.where(active, -math.inf, self.rows @ point - self.limits)
             pull = np.where(active & ~self._equations, weights, math.inf)
             if excess.max() > self._tolerance(point):
-                if active.sum() >= self.dim and pull.min() < math.inf:
+                full = np.linalg.matrix_rank(self.rows[active]) >= self.dim
+                if full and pull.min() < math.inf:
                     active[int(np.argmin(pull))] = False
                 active[int(np.argmax(excess))] = True
             elif pull.min() < 0:

@@ -68,11 +68,16 @@ def longest(
     """Bound on ‖θ*‖ for every data set.
 
     Let p be the point of the region nearest 0, so that ⟨p, p − θ*⟩ <= 0, and G = Σ∇ℓ(p) + b.  Then
-    Δ‖θ* − p‖² <= ⟨∇J(p), p − θ*⟩ <= ⟨G, p − θ*⟩, and ‖θ*‖ <= ‖p‖ + ‖G‖/Δ.
+    Δ‖θ* − p‖² <= ⟨∇J(p), p − θ*⟩ <= ⟨G, p − θ*⟩, and ‖θ*‖ <= ‖p‖ + ‖G‖/Δ.  If p = 0, also
+    J(θ*) <= J(0), which is (Δ/2)‖θ*‖² <= Σ(ℓ(0) − ℓ(θ*)) + ‖b‖‖θ*‖.
     """
     tilt = TILT_TAIL * tilt_std * math.sqrt(objective.dim)
     nearest = float(np.linalg.norm(region.project(np.zeros(objective.dim))))
-    return min(region.radius, nearest + (rows * objective.gradient_bound + tilt) / ridge)
+    bound = min(region.radius, nearest + (rows * objective.gradient_bound + tilt) / ridge)
+    if nearest > 0:
+        return bound
+    by_value = (tilt + math.sqrt(tilt**2 + 2 * ridge * rows * objective.depth)) / ridge
+    return min(bound, by_value)
 
 
 def attainable(

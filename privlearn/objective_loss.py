@@ -161,28 +161,31 @@ def _zcdp(loss: MinimizerLoss) -> Fraction:
 
 def zcdp_rate(loss: MinimizerLoss) -> float:
     """A zCDP constant of ``loss``, best up to a relative 1e-9; see the docstring."""
+    from scipy.optimize import brentq
+
     tau = loss.trace / loss.ridge
 
     def order(u: float) -> float:
         """u = −log(1 − (α−1)τ) resolves the orders near the end of (A)'s domain."""
         return 1 - math.expm1(-u) / tau
 
+    def gap(u: float) -> float:
+        return math.log(loss._sharp(order(u)) / loss._general(order(u)))
+
     # B(α)/α is largest at α → 1, where its linear form l + c²/2 + cE[χ_r] is the limit.
     best = loss._general(1 + 1e-12)
-    low, high = 0.0, 35.0
-    for _ in range(60):
-        u = (low + high) / 2
-        alpha = order(u)
-        sharp = loss._sharp(alpha) if alpha > 1 else 0.0
-        general = loss._general(alpha) if alpha > 1 else math.inf
-        best = min(best, max(sharp, general) / alpha)
-        if sharp < general * (1 - 1e-13):
-            low = u
-        elif sharp > general * (1 + 1e-13):
-            high = u
-        else:
-            break
-    return best
+    last = (loss.last_order - 1) * tau
+    low, high = 2e-12 * tau, -math.log1p(-last) if last < 1 else 36.0
+    high = min(high, 30.0) * (1 - 1e-12)
+    if not low < high or order(low) == 1:
+        return best
+    if gap(low) >= 0 or gap(high) <= 0:
+        crossing = [low, high]
+    else:
+        root = float(brentq(gap, low, high, xtol=1e-300, rtol=1e-12))
+        crossing = [root * (1 - 1e-12), root]
+    orders = [order(u) for u in crossing]
+    return min([best, *(max(loss._sharp(a), loss._general(a)) / a for a in orders)])
 
 
 @lru_cache(maxsize=256)
