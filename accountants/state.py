@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import cast, final
 
 from privlearn._validate import user_range
@@ -34,7 +35,16 @@ from privlearn.errors import (
     TokenError,
     TokenSpentError,
 )
-from privlearn.losses import BoundedRange, Composed, Laplace, Loss, compose, loss_from_dict
+from privlearn.losses import (
+    BoundedRange,
+    Composed,
+    Gaussian,
+    Laplace,
+    Loss,
+    compose,
+    gaussian_loss,
+    loss_from_dict,
+)
 from privlearn.noise import GaussianNoise, noise_from_dict
 from privlearn.objective_loss import MinimizerLoss
 
@@ -212,13 +222,7 @@ class AccountState:
     def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:
         """The noise in the entry must earn the loss in the entry, unless code is trusted for it."""
         if not entry.derived:
-            for part in _minimizers(loss):
-                noise = noise_from_dict(entry.noise)
-                if not isinstance(noise, GaussianNoise) or noise.std != part.noise_std:
-                    raise BudgetError(
-                        f"{entry.mechanism}: the loss is for a tilt of std {part.noise_std!r}, the "
-                        f"noise is {entry.noise}"
-                    )
+            self._check_minimizers(entry, loss)
             return
         domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)
         if domain is None or noise is None:
@@ -232,6 +236,31 @@ class AccountState:
                 f"{entry.mechanism}: noise and domain give a loss of {earned.numbers()}, "
                 f"more than the stated {loss.numbers()}"
             )
+
+    def _check_minimizers(self, entry: SpendEntry, loss: Loss) -> None:
+        """A minimiser's loss is for the tilt that is drawn, and its solver's error is paid for."""
+        noise = noise_from_dict(entry.noise)
+        for part in _minimizers(loss):
+            if not isinstance(noise, GaussianNoise) or noise.std != part.noise_std:
+                raise BudgetError(
+                    f"{entry.mechanism}: the loss is for a tilt of std {part.noise_std!r}, the "
+                    f"noise is {entry.noise}"
+                )
+            try:
+                ridge, error, blur = (
+                    float(entry.parameters[name]) for name in ("ridge", "solver_error", "blur_std")
+                )
+                needed = gaussian_loss(2 * error, blur, entry.adjacency).mu_squared
+            except (KeyError, TypeError, ValueError):
+                raise BudgetError(
+                    f"{entry.mechanism}: the parameters must state ridge, solver_error and "
+                    "blur_std, all > 0"
+                ) from None
+            if ridge != part.ridge or _gaussian_part(loss) < needed:
+                raise BudgetError(
+                    f"{entry.mechanism}: the loss does not pay for ridge {ridge!r}, solver_error "
+                    f"{error!r} and blur_std {blur!r}"
+                )
 
     def _check_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
@@ -331,9 +360,16 @@ class AccountState:
         self.charged.update(users, lambda value: value - amount)
 
 
+def _parts(loss: Loss) -> list[Loss]:
+    return [part for part, _ in loss.parts] if isinstance(loss, Composed) else [loss]
+
+
 def _minimizers(loss: Loss) -> list[MinimizerLoss]:
-    parts = [part for part, _ in loss.parts] if isinstance(loss, Composed) else [loss]
-    return [part for part in parts if isinstance(part, MinimizerLoss)]
+    return [part for part in _parts(loss) if isinstance(part, MinimizerLoss)]
+
+
+def _gaussian_part(loss: Loss) -> Fraction:
+    return sum((p.mu_squared for p in _parts(loss) if isinstance(p, Gaussian)), Fraction(0))
 
 
 def _adding(loss: Loss, count: int) -> Callable[[Tally], Tally]:

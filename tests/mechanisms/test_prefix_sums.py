@@ -364,3 +364,52 @@ def test_the_noise_rows_of_a_stream_are_drawn_once() -> None:
     ]
     together = at_once.append(Rows.seal(data, users=range(T))).value
     np.testing.assert_allclose(np.array(singles), together, rtol=0, atol=1e-12)
+
+
+@by_kind
+def test_advancing_releases_the_last_sums_of_appending(factorization: Factorization) -> None:
+    """Unreleased sums have their noise row all the same, so that later ones do not move."""
+    data = np.random.default_rng(2).uniform(-0.3, 0.3, size=(T, 2))
+    mechanism = PrefixSum(Ball(1.0, 2), factorization, 1.5)
+    appended, _ = open_stream(mechanism, range(T), seed=4)
+    advanced, _ = open_stream(mechanism, range(T), seed=4)
+    mixed, _ = open_stream(mechanism, range(T), seed=4)
+    everything = appended.append(Rows.seal(data, users=range(T))).value
+    for number, (a, b) in enumerate(((0, 1), (1, 17), (17, 18), (18, T))):
+        part = Rows.seal(data[a:b], users=range(a, b))
+        found = advanced.advance(part).value
+        assert found.shape == (1, 2)
+        np.testing.assert_allclose(found[0], everything[b - 1], rtol=0, atol=1e-12)
+        either = mixed.append(part) if number % 2 else mixed.advance(part)
+        np.testing.assert_allclose(either.value[-1], everything[b - 1], rtol=0, atol=1e-12)
+
+
+def test_advancing_matrices_gives_one_symmetric_matrix() -> None:
+    data = np.random.default_rng(3).normal(size=(10, 2, 3))
+    mechanism = PrefixSum(PSDTrace(1.0, 3), BinaryTree(10), 1.0)
+    stream, accountant = open_stream(mechanism, range(10), np.zeros((10, 6)))
+    with stream:
+        first = stream.advance(Rows.seal(data[:4], users=range(4))).value
+        second = stream.advance(Rows.seal(data[4:], users=range(4, 10))).value
+    scaled = data * np.minimum(1.0, 1 / np.linalg.norm(data, axis=(1, 2)))[:, None, None]
+    squares = scaled.transpose(0, 2, 1) @ scaled
+    for found, end in ((first, 4), (second, 10)):
+        assert found.shape == (1, 3, 3)
+        np.testing.assert_allclose(found[0], squares[:end].sum(axis=0), atol=1e-12)
+    kinds = [type(entry) for entry in accountant.ledger.entries]
+    assert (kinds.count(SpendEntry), kinds.count(RetireEntry)) == (1, 1)
+
+
+def test_advancing_takes_rows_in_order_and_a_refusal_changes_nothing() -> None:
+    stream, _ = _fresh()
+    whole, _ = _fresh()
+    stream.advance(rows(0, 1))
+    for wrong in (rows(0), rows(1, 2), rows(3), rows(5, 6)):
+        with pytest.raises(UsersError, match="the stream is at user 2"):
+            stream.advance(wrong)
+    rest = stream.advance(rows(*range(2, 10)))
+    expected = whole.append(rows(*range(10))).value[-1:]
+    assert np.array_equal(rest.value, expected)
+    stream.close()
+    with pytest.raises((TokenSpentError, UsersError), match=r"closed|the stream is at"):
+        stream.advance(rows(9))
