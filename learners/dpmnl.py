@@ -58,7 +58,7 @@ class DPMNL(ServedMNL):
             the first after T0 users, and then when det V has doubled since the last one.
         gram_share: part of the budget for the Gram sums, in (0, 1).
         exploration: c >= 0 in the bonus c·α_t‖x‖_{V⁻¹}.
-        kappa: the paper's κ, a public constant > 0.
+        kappa: the paper's κ, a public constant > 0; the benchmark's α_t has none.
         theta_norm: public guess of ‖θ‖ that Δ and σ are balanced for.
         feature_scale: public constant that features are divided by before each item is clipped
             into the unit ball.
@@ -73,7 +73,9 @@ class DPMNL(ServedMNL):
     matrix, ``clock_`` the next arrival index and ``updates_`` the number of fits.
     """
 
-    _way_on = "its sealed answers are lost; serve the users that are left with a new learner"
+    _way_on = (
+        "the sealed answers are lost; serve other users with a new learner, accountant and ledger"
+    )
 
     def __init__(
         self,
@@ -120,6 +122,9 @@ class DPMNL(ServedMNL):
             raise ValueError(
                 f"nominal = {self.nominal!r}: must be {names} for calibration {self.calibration!r}"
             )
+        match self.nominal:
+            case ZCDP(rho=size) | ApproxDP(epsilon=size) if size == 0:
+                raise ValueError(f"nominal = {self.nominal!r}: must be above zero")
 
     # Plan ----------------------------------------------------------------------------------------
 
@@ -168,6 +173,7 @@ class DPMNL(ServedMNL):
 
     def _noise_for(self, horizon: int, budget: Currency | None, adjacency: Adjacency) -> DPMNLNoise:
         self._check_params()
+        count(horizon=horizon)
         calls = len(self._fit_times(horizon)) if self.trigger == "public" else self.max_updates
         shape = Shape(horizon, self.dim, self.max_items, calls, self.outside_option)
         share, nominal = exact("gram_share", self.gram_share), self.nominal
@@ -186,6 +192,8 @@ class DPMNL(ServedMNL):
                 )
         if budget is None:
             raise ValueError("budget = None: a proved calibration is made for a budget")
+        if not isinstance(budget, Currency):
+            raise TypeError(f"budget = {budget!r}: must be a currency, such as accountant.budget")
         return dpmnl_noise.proved(
             shape,
             budget,
@@ -263,7 +271,6 @@ class DPMNL(ServedMNL):
         if self.clock_ < self._ends[self._block]:
             return
         block, self._pending = Rows.concat(self._pending), []
-        self._failed = True  # until the releases are whole
         self._answers.append(block)
         noisy = self._board.post("gram", self._sums.advance(block.map_rows(lambda a: a.features)))
         self.gram_ = self._shifted(noisy[-1])
@@ -274,7 +281,6 @@ class DPMNL(ServedMNL):
         self._width = self._noise.width(served)
         if self._block == len(self._ends):
             self._sums.close()
-        self._failed = False
 
     def _shifted(self, noisy: Array) -> Array:
         """V = sum + 2λI; eigenvalues below λ, which noise brings about w.p. 1/T², are set to λ."""

@@ -1,8 +1,9 @@
 r"""Noise, shift and confidence width of DPMNL: as proved here, and as published.
 
-The optimistic utility of an item is x·θ̂ + c·α_t‖x‖_{V⁻¹} with V = (noisy Gram sum) + 2λI.  λ bounds
-the operator norm of the noise with probability 1 − 1/T², so that V is positive definite; α_t is the
-paper's confidence radius (Lemma S10) for the Δ, σ and λ that are really in use,
+The optimistic utility of an item is x·θ̂ + c·α_t‖x‖_{V⁻¹} with V = (noisy Gram sum) + 2λI.  At any
+one time the noise is above −λI with probability 1 − 1/T² (and as often below λI), so that V is
+positive definite; α_t is the paper's confidence radius (Lemma S10) for the Δ, σ and λ that are
+really in use,
 
     α_t = κ⁻¹(√((d/2)log(1 + t/d) + log t) + Δ + 2σ√(d·log T/K)) + √(3λ),
 
@@ -81,10 +82,11 @@ def proved(
 
 
 def _norm(shape: Shape) -> float:
-    """Operator norm of a symmetric matrix with svec entries N(0, 1); exceeded w.p. 1/T² at most.
+    """Largest eigenvalue of a symmetric matrix of svec entries N(0, 1), but for a chance of 1/T².
 
     The mean is at most √(2d) (Gordon's inequality for entries of variance 1 on and ½ off the
-    diagonal) and the norm is 1-Lipschitz in the svec entries.
+    diagonal) and the eigenvalue is 1-Lipschitz in the svec entries.  The same holds for minus the
+    smallest one, which is what keeps V positive definite.
     """
     return math.sqrt(2 * shape.dim) + math.sqrt(4 * math.log(max(shape.horizon, 2)))
 

@@ -138,7 +138,8 @@ class ServedMNL(ABC):
         """Returns the items to show the next user; at most K indices, ascending.
 
         Unusable data (NaN, wrong shape) make this user's record null: the user is shown the first
-        K items, the clock goes on, and only ``private_messages_`` says so.
+        K items (or, in a random phase, random ones), the clock goes on, and only
+        ``private_messages_`` says so.
 
         Args:
             features: the user's item features, shape (N, d).
@@ -151,6 +152,7 @@ class ServedMNL(ABC):
         self._check_serving()
         user = range(self.clock_, self.clock_ + 1)
         values = row_of(features, (self.n_items, self.dim))[None]
+        self._failed = True  # an interrupt from here on would lose this user's place
         earned = np.ones(self.n_items) if revenues is None else row_of(revenues, (self.n_items,))
         own = Arrival(values, earned[None], self._ties(1), np.zeros((1, 0)))
         self._void = self._unusable(own.features, own.revenues)
@@ -158,6 +160,7 @@ class ServedMNL(ABC):
         rows = Rows.seal((own, np.ones(1, dtype=np.int64)), users=user)
         self._asked = self._board.serve(rows, self._policy)
         self.clock_ = user.stop
+        self._failed = False
         shown = self._asked.reveal()
         if shown is None:
             shown = default_items(1, self.max_items)[0]
@@ -175,12 +178,12 @@ class ServedMNL(ABC):
             raise UsersError("no user is waiting to answer: call select first")
         answer = NO_ITEM if choice is None else choice
 
+        self._failed = True  # as in select
         asked, self._asked = self._asked, None
-        self._failed = True  # an interrupt from here on would lose this user's place
         rows, unheard = self._deliver(asked, lambda own, shown: cast(Items, [answer]))
-        self._failed = False
         self._tell(asked.users, np.zeros(1, dtype=bool), unheard & ~self._void)
         self._take(rows)
+        self._failed = False
 
     def play(
         self,
@@ -219,16 +222,16 @@ class ServedMNL(ABC):
         while at < len(values):
             stop = min(self._next_change() - self.clock_, len(values) - at) + at
             users = range(self.clock_, self.clock_ + stop - at)
+            self._failed = True  # as in select
             ties = self._ties(stop - at)
             block = Arrival(values[at:stop], earned[at:stop], ties, own[at:stop])
             numbers = np.arange(1, len(users) + 1)
             shown = self._board.serve(Rows.seal((block, numbers), users=users), self._policy)
             self.clock_ = users.stop
-            self._failed = True  # as in observe
             rows, unheard = self._deliver(shown, respond)
-            self._failed = False
             self._tell(users, void[at:stop], unheard)
             self._take(rows)
+            self._failed = False
             at = stop
 
     def _checked_block(self, features: Any) -> Array:

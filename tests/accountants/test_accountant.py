@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.accountants.guarantee import epsilon_of, in_renyi, in_zcdp
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency, GaussianDP, PureDP, Renyi
@@ -30,6 +32,7 @@ from privlearn.ledger import Ledger, read_records
 from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss
 from privlearn.mechanisms import GaussianSum
 from privlearn.noise import NoiseSource
+from privlearn.objective_loss import MinimizerLoss
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
 
@@ -334,3 +337,80 @@ def test_the_error_bound_of_gaussian_answers_is_true() -> None:
     assert 0 <= guarantee.error_bound < 1e-9
     assert guarantee.mu == pytest.approx(math.sqrt(17) / 4)
     assert guarantee.rho == 17 / 32
+
+
+@pytest.mark.parametrize("trust", [CentralAccountant, JointAccountant])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(1, "1e-6"), ("0.1", "1e-9"), (8, "0.01"), ("1/3", "1/7"), (60, "1e-30")]
+)
+def test_one_renyi_order_keeps_the_promise(trust: Any, epsilon: Any, delta: str) -> None:
+    promise = ApproxDP(epsilon, delta)
+    book = trust(promise, users=USERS, noise=NoiseSource.simulation(0), currency=Renyi)
+    assert isinstance(book.budget, Renyi)
+    assert len(book.budget.curve) == 1
+    stated = book.epsilon(float(promise.delta))
+    assert float(promise.epsilon) * (1 - 1e-6) <= stated <= float(promise.epsilon) * (1 + 1e-12)
+    loss = Gaussian(book.budget.gaussian_mass())
+    book.commit([Plan("x", loss, USERS)])
+    certificate = book.certificate()
+    assert certificate.problems == []
+    (guarantee,) = certificate.guarantees
+    assert guarantee.delta == float(promise.delta)
+    assert guarantee.epsilon <= float(promise.epsilon)
+    with pytest.raises(InsufficientBudgetError, match="budget exceeded"):
+        trust(promise, users=USERS, noise=NoiseSource.simulation(0), currency=Renyi).issue(
+            Gaussian(book.budget.gaussian_mass() * Fraction("1.0001")), users=USERS, label="x"
+        )
+
+
+def test_one_order_takes_losses_whose_curve_is_no_line() -> None:
+    """What zCDP cannot price, or only by a line above the curve."""
+    promise = ApproxDP(2, "1e-6")
+    loss = MinimizerLoss(
+        difference=4.0, trace=1.0, rank=5, directions=5, ridge=12.0, noise_std=11.0
+    )
+    zcdp, renyi = central(promise), central(promise, currency=Renyi)
+    with pytest.raises(InsufficientBudgetError, match="budget exceeded"):
+        zcdp.commit([Plan("fit", loss, USERS)])
+    renyi.commit([Plan("fit", loss, USERS)])
+    assert renyi.epsilon(1e-6) <= 2
+    assert renyi.certificate().problems == []
+
+
+@pytest.mark.parametrize("promise", [ApproxDP(0, "1e-6"), ApproxDP("1e-9", "1e-200")], ids=repr)
+def test_promises_of_next_to_nothing_are_kept_at_one_order_too(promise: ApproxDP) -> None:
+    book = central(promise, currency=Renyi)
+    assert not book.budget.is_zero
+    assert book.epsilon(float(promise.delta)) <= float(promise.epsilon) + 1e-15
+
+
+def test_a_cap_at_one_order_survives_a_restart(tmp_path: Path) -> None:
+    path, promise = tmp_path / "ledger.db", ApproxDP(1, "1e-6")
+    book: CentralAccountant[Any] = CentralAccountant(
+        promise,
+        users=USERS,
+        ledger=Ledger.create(path),
+        noise=NoiseSource.simulation(0),
+        currency=Renyi,
+    )
+    book.issue(Gaussian("0.01"), users=USERS, label="x")
+    cap, stated = book.budget, book.epsilon(1e-6)
+    book.ledger.close()
+    again: CentralAccountant[Any] = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
+    assert again.budget == cap
+    assert again.epsilon(1e-6) == stated <= 1
+    assert again.spent().is_zero
+    assert again.certificate().problems == []
+
+
+def test_a_doctored_order_breaks_the_promise() -> None:
+    """The auditor recomputes ε from the cap; more at the same order is a problem."""
+    promise = ApproxDP(1, "1e-6")
+    (order,) = in_renyi(promise).curve
+    (level,) = in_renyi(promise).curve.values()
+    assert epsilon_of(in_renyi(promise), 1e-6).value <= 1
+    assert epsilon_of(Renyi({order: level * Fraction("1.001")}), 1e-6).value > 1
+    assert epsilon_of(Renyi({order * Fraction("0.9"): level}), 1e-6).value > 1
+    assert in_renyi(promise).gaussian_mass() == pytest.approx(
+        float(in_zcdp(promise).gaussian_mass()), rel=1e-6
+    )

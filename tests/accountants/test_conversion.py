@@ -20,6 +20,7 @@ from privlearn.accountants.conversion import (
     gaussian_mu_squared,
     renyi_delta,
     renyi_epsilon,
+    renyi_order,
     zcdp_delta,
     zcdp_epsilon,
     zcdp_rho,
@@ -339,3 +340,55 @@ def flat(order: float) -> float:
 def test_bad_arguments_are_named(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+PROMISES = [
+    (epsilon, delta)
+    for epsilon in (1e-6, 0.01, 0.5, 1.0, 5.22153, 8.0, 60.0, 400.0)
+    for delta in (1e-300, 1e-30, 1e-9, 1e-6, 1e-3, 0.1, 0.9)
+]
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), PROMISES)
+def test_one_order_keeps_the_promise_and_wastes_nothing(epsilon: float, delta: float) -> None:
+    order, divergence = renyi_order(epsilon, delta)
+    assert order > 1
+    if divergence == 0:
+        assert exact_renyi_epsilon(0, order, delta) >= epsilon * (1 - 1e-9)
+        return
+    assert exact_renyi_epsilon(divergence, order, delta) <= epsilon
+    assert renyi_epsilon(lambda _: divergence, delta, orders=[order]).value <= epsilon * (1 + 1e-15)
+    more = divergence * (1 + 1e-9) + 1e-9 * epsilon
+    assert exact_renyi_epsilon(more, order, delta) > epsilon
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), PROMISES)
+def test_that_order_holds_as_much_gaussian_noise_as_zcdp(epsilon: float, delta: float) -> None:
+    order, divergence = renyi_order(epsilon, delta)
+    rho = zcdp_rho(epsilon, delta)
+    if rho > 1e-12:
+        assert divergence / order == pytest.approx(rho, rel=1e-5)
+    rates = [exact_rate(epsilon, delta, order * (1 + step)) for step in (-0.2, -0.02, 0.02, 0.2)]
+    assert all(divergence / order >= rate * (1 - 1e-6) - 1e-15 for rate in rates), "the best order"
+
+
+def exact_rate(epsilon: float, delta: float, order: float) -> float:
+    """The largest D/order at ``order`` that (epsilon, delta) allows."""
+    if order <= 1:
+        return 0.0
+    return float((epsilon - exact_renyi_epsilon(0, order, delta)) / order)
+
+
+def exact_renyi_epsilon(divergence: float, order: float, delta: float) -> Any:
+    """Canonne, Kamath & Steinke 2020, Proposition 12, solved for epsilon; it may be below 0."""
+    alpha = mp.mpf(order)
+    log_delta = exact_renyi_log_delta(0, alpha, 0) - mp.log(mp.mpf(delta))
+    return mp.mpf(divergence) + log_delta / (alpha - 1)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(-1.0, 0.1), (1.0, 0.0), (1.0, 1.0), (math.nan, 0.1), (1.0, math.nan)]
+)
+def test_an_order_needs_a_promise(epsilon: float, delta: float) -> None:
+    with pytest.raises(ValueError, match=r"epsilon|delta"):
+        renyi_order(epsilon, delta)

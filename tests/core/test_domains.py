@@ -268,3 +268,57 @@ def test_a_box_far_from_zero_is_refused() -> None:
 def test_a_tuple_of_arrays_is_no_block_of_vectors() -> None:
     with pytest.raises(TypeError, match="map them to one array first"):
         Ball(1.0, 2).clip((np.ones(2), np.ones(2)))  # type: ignore[arg-type]
+
+
+def test_the_triangle_layout_has_the_same_matrices_and_plain_entries() -> None:
+    rng = np.random.default_rng(0)
+    block = rng.normal(size=(20, 4, 3))
+    svec, plain = PSDTrace(2.0, 3), PSDTrace(2.0, 3, "triangle")
+    np.testing.assert_allclose(plain.decode(plain.clip(block)), svec.decode(svec.clip(block)))
+    rows, columns = np.triu_indices(3)
+    matrices = svec.decode(svec.clip(block))
+    np.testing.assert_allclose(plain.clip(block), matrices[:, rows, columns])
+    vectors = rng.normal(size=(2, 5, plain.size))
+    decoded = plain.decode(vectors)
+    assert np.array_equal(decoded[..., rows, columns], vectors)
+    assert np.array_equal(decoded, np.swapaxes(decoded, -1, -2))
+    noise = plain.decode(rng.normal(size=(40_000, plain.size)))
+    assert noise[:, 0, 0].var() == pytest.approx(1.0, rel=0.05)
+    assert noise[:, 0, 1].var() == pytest.approx(1.0, rel=0.05), "not halved, as published"
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("trace", [0.5, 1.0, 7.0])
+def test_the_sensitivity_of_the_triangle_is_true_and_reached_in_l2(
+    trace: float, norm: Norm, adjacency: Adjacency
+) -> None:
+    domain, rng = PSDTrace(trace, 3, "triangle"), np.random.default_rng(1)
+    units = np.eye(3)[:, None] * math.sqrt(trace)
+    signs = np.array([[[1.0, 1, 1]], [[1, -1, 1]], [[1, 1, -1]], [[1, -1, 0]], [[1, 1, 0]]])
+    factors = [*units, *(10 * signs), *rng.normal(size=(200, 1, 3)) * 9]
+    points = domain.clip(np.array(factors))
+    start = points if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, domain.size))
+    distances = np.linalg.norm(start[:, None] - points[None], ord=ORDER[norm], axis=2)
+    stated = domain.sensitivity(adjacency, norm)
+    assert distances.max() <= stated
+    if norm == "l2":
+        assert distances.max() >= stated * (1 - 1e-9)
+        assert stated == PSDTrace(trace, 3).sensitivity(adjacency, norm)
+
+
+def test_the_layout_stands_in_the_json_form_only_where_it_is_not_the_usual_one() -> None:
+    plain = PSDTrace(2.0, 3, "triangle")
+    assert plain.to_dict() == {
+        "kind": "psd-trace",
+        "trace": 2.0,
+        "dim": 3,
+        "layout": "triangle",
+    }
+    assert domain_from_dict(json.loads(json.dumps(plain.to_dict()))) == plain
+    assert plain != PSDTrace(2.0, 3)
+    assert "layout" not in PSDTrace(2.0, 3).to_dict(), "ledgers written before keep their digests"
+    with pytest.raises(ValueError, match="layout = 'lower': must be 'svec' or 'triangle'"):
+        PSDTrace(2.0, 3, "lower")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="layout = 3"):
+        domain_from_dict({"kind": "psd-trace", "trace": 1.0, "dim": 2, "layout": 3})
