@@ -329,14 +329,16 @@ def _best_ridge(
 
     floor = objective.spread(adjacency) / math.sqrt(budget.gaussian_mass())
     right = math.log(10 * max(objective.trace, math.sqrt(objective.dim) * floor / theta_norm))
-    while math.isinf(error(right)):
+    while math.isinf(best := error(right)):
         right += 1
-    middle, left = right - 1, right - 2
-    while (now := error(middle)) > error(right):
-        right, middle = right + 2, middle + 2
-    while (then := error(left)) < now:
-        right, middle, left, now = middle, left, left - 1, then
+    # The minimum of two bounds can have two valleys: look at all, from the right, where there is
+    # nothing but bias, to where no noise is enough or there is nothing but noise.
+    middle, x = right, right - 0.5
+    while not math.isinf(now := error(x)) and now < best + 2:
+        if now < best:
+            middle, best = x, now
+        x -= 0.5
     found = minimize_scalar(
-        lambda x: min(error(x), 1e9), bounds=(left, right), options={"xatol": 0.01}
+        lambda x: min(error(x), 1e9), bounds=(middle - 0.5, middle + 0.5), options={"xatol": 0.01}
     )
     return math.exp(float(found.x))
