@@ -1,7 +1,7 @@
-"""The command line: ``privlearn quickstart``, ``run``, ``audit``, ``errata``.
+"""The command line: ``privlearn quickstart``, ``run``, ``audit``, ``errata``, ``reproduce``.
 
 Exit codes: 0 all is well; 1 an audit found problems; 2 wrong use or bad input; 3 the ledger is of a
-simulation; 4 the ledger cannot be read.
+simulation; 4 the ledger cannot be read; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ app = typer.Typer(
 )
 run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
 app.add_typer(run_app, name="run")
+reproduce_app = typer.Typer(help="Rerun the experiments of a paper.", no_args_is_help=True)
+app.add_typer(reproduce_app, name="reproduce")
 
 PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE = 1, 2, 3, 4
+INTERRUPTED = 130
 
 
 @app.callback()
@@ -125,6 +128,46 @@ def errata(
         print_errata(rows, _console())
 
 
+@reproduce_app.callback()
+def _reproduce() -> None:
+    pass
+
+
+@reproduce_app.command("cho-sun")
+def reproduce_cho_sun(
+    figure: Annotated[str, typer.Argument(help="fig4, fig5, fig6, fig7 or expedia.")],
+    replicates: Annotated[
+        int | None, typer.Option(help="Default 30, expedia 10; more can be added later.")
+    ] = None,
+    horizon: Annotated[
+        int | None, typer.Option(help="Number of users; default 10,000, expedia 100,000.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; results do not depend on it.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of simulated people, noise and coins.")] = 11001,
+    out: Annotated[Path, typer.Option(help="Folder; finished runs in it are kept.")] = Path(
+        "reproduction"
+    ),
+    data: Annotated[Path | None, typer.Option(help="Your train.csv (expedia only).")] = None,
+    declare_public: Annotated[
+        bool, typer.Option("--declare-public", help="Its statistics are public (expedia only).")
+    ] = False,
+) -> None:
+    """DPMNL, Cho and Sun (2025), Section 5: published and proved noise side by side."""
+    from privlearn import reproduce
+    from privlearn._reproduction import print_findings
+
+    request = reproduce.Request(figure, replicates, horizon, jobs, seed, out, data, declare_public)
+    try:
+        with _bars() as start:
+            made = reproduce.reproduce_cho_sun(request, start)
+    except KeyboardInterrupt:
+        _fail("stopped; finished runs are kept, the same command goes on", INTERRUPTED)
+    console = _console()
+    print_findings(made.findings, console)
+    for path in made.files:
+        console.print(str(path), highlight=False, soft_wrap=True)
+
+
 def _settings(path: Path | None) -> dict[str, Any]:
     import tomllib
 
@@ -178,13 +221,13 @@ def _run(config: Any, out: Path) -> None:
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[str, int], Callable[[int], None]]]:
+def _bars() -> Iterator[Callable[..., Callable[[int], None]]]:
     from tqdm import tqdm
 
     bars: list[Any] = []
 
-    def start(name: str, length: int) -> Callable[[int], None]:
-        bar = tqdm(total=length, desc=f"{name:22}", unit=" users", disable=None)
+    def start(name: str, length: int, done: int = 0, unit: str = " users") -> Callable[[int], None]:
+        bar = tqdm(total=length, initial=done, desc=f"{name:22}", unit=unit, disable=None)
         bars.append(bar)
 
         def advance(users: int) -> None:
