@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, has_minimizer
 from privlearn.adjacency import Adjacency, Calibration, Trust
 
 _EVERY = (
@@ -13,6 +13,7 @@ _EVERY = (
     "Functions given to map_rows and to serve act on each row by itself (check_row_local tests "
     "it).",
     "Clipping, sums and noise are computed in double precision; their rounding is not priced.",
+    "Running time and memory use are not protected.",
     "Other ledgers about the same people add up with this one.",
     "Constants (clipping bounds, batch sizes, priors, steps) are public and were not tuned on "
     "these data, except where declared below.",
@@ -45,7 +46,11 @@ def assumptions(state: AccountState) -> list[str]:
     if opened.adjacency is Adjacency.ADD_REMOVE:
         lines.append("The range of users is a public bound on their number, not their number.")
     spends = [account.spend for account in state.accounts.values() if account.spend is not None]
-    errors = [float(s.parameters["solver_error"]) for s in spends if "solver_error" in s.parameters]
+    errors = [
+        float(account.spend.parameters["solver_error"])
+        for account in state.accounts.values()
+        if account.spend is not None and account.loss is not None and has_minimizer(account.loss)
+    ]
     if errors:
         lines.append(
             f"Minimisers are certified to within {max(errors):.2g} of the exact ones (float error "

@@ -104,7 +104,7 @@ def certify(
     states, entries = _fold(records, problems)
     if not states:
         problems.append("no accountant was opened: there is nothing to guarantee")
-    problems += [text for state in states for text in _broken_promise(state)]
+    problems += [text for state in states for text in _broken_promise(state) + _uncovered(state)]
     if len(states) > 1:
         problems.append("several accountants in one ledger: their guarantees add up, by hand")
     spends = [entry for entry in entries if isinstance(entry, SpendEntry)]
@@ -125,7 +125,7 @@ def certify(
         entries=len(records),
         spends=len(spends),
         lost=sum(
-            a.spend is not None and a.outcome in (None, "lost")
+            a.spend is not None and a.outcome in (None, "lost", "uncovered")
             for s in states
             for a in s.accounts.values()
         ),
@@ -191,6 +191,15 @@ def _broken_promise(state: AccountState) -> list[str]:
     if found <= float(state.promise.epsilon) * (1 + 1e-12):
         return []
     return [f"the cap {state.cap} gives ε = {found:.6g}, not the promised {state.promise}"]
+
+
+def _uncovered(state: AccountState) -> list[str]:
+    """Releases that ended in a way that may depend on data beyond what was paid for."""
+    return [
+        f"token {token}: no minimiser was certified; that this happened is not covered"
+        for token, account in state.accounts.items()
+        if account.outcome == "uncovered"
+    ]
 
 
 def _largest(values: list[float | None]) -> float | None:

@@ -6,7 +6,7 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast, final
@@ -239,28 +239,33 @@ class AccountState:
 
     def _check_minimizers(self, entry: SpendEntry, loss: Loss) -> None:
         """A minimiser's loss is for the tilt that is drawn, and its solver's error is paid for."""
+        found = [(part, n) for part, n in _counted(loss) if isinstance(part, MinimizerLoss)]
+        if not found:
+            return
+        part, count = found[0]
+        if len(found) > 1 or count > 1:
+            raise BudgetError(f"{entry.mechanism}: one spend releases one minimiser")
         noise = noise_from_dict(entry.noise)
-        for part in _minimizers(loss):
-            if not isinstance(noise, GaussianNoise) or noise.std != part.noise_std:
-                raise BudgetError(
-                    f"{entry.mechanism}: the loss is for a tilt of std {part.noise_std!r}, the "
-                    f"noise is {entry.noise}"
-                )
-            try:
-                ridge, error, blur = (
-                    float(entry.parameters[name]) for name in ("ridge", "solver_error", "blur_std")
-                )
-                needed = gaussian_loss(2 * error, blur, entry.adjacency).mu_squared
-            except (KeyError, TypeError, ValueError):
-                raise BudgetError(
-                    f"{entry.mechanism}: the parameters must state ridge, solver_error and "
-                    "blur_std, all > 0"
-                ) from None
-            if ridge != part.ridge or _gaussian_part(loss) < needed:
-                raise BudgetError(
-                    f"{entry.mechanism}: the loss does not pay for ridge {ridge!r}, solver_error "
-                    f"{error!r} and blur_std {blur!r}"
-                )
+        if not isinstance(noise, GaussianNoise) or noise.std != part.noise_std:
+            raise BudgetError(
+                f"{entry.mechanism}: the loss is for a tilt of std {part.noise_std!r}, the noise "
+                f"is {entry.noise}"
+            )
+        try:
+            ridge, error, blur = (
+                float(entry.parameters[name]) for name in ("ridge", "solver_error", "blur_std")
+            )
+            needed = gaussian_loss(2 * error, blur, entry.adjacency).mu_squared
+        except (KeyError, TypeError, ValueError):
+            raise BudgetError(
+                f"{entry.mechanism}: the parameters must state ridge, solver_error and blur_std, "
+                "all > 0"
+            ) from None
+        if ridge != part.ridge or _gaussian_part(loss) < needed:
+            raise BudgetError(
+                f"{entry.mechanism}: the loss does not pay for ridge {ridge!r}, solver_error "
+                f"{error!r} and blur_std {blur!r}"
+            )
 
     def _check_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
@@ -360,16 +365,18 @@ class AccountState:
         self.charged.update(users, lambda value: value - amount)
 
 
-def _parts(loss: Loss) -> list[Loss]:
-    return [part for part, _ in loss.parts] if isinstance(loss, Composed) else [loss]
+def has_minimizer(loss: Loss) -> bool:
+    """Whether an objective perturbation is part of ``loss``."""
+    return any(isinstance(part, MinimizerLoss) for part, _ in _counted(loss))
 
 
-def _minimizers(loss: Loss) -> list[MinimizerLoss]:
-    return [part for part in _parts(loss) if isinstance(part, MinimizerLoss)]
+def _counted(loss: Loss) -> Sequence[tuple[Loss, int]]:
+    return loss.parts if isinstance(loss, Composed) else ((loss, 1),)
 
 
 def _gaussian_part(loss: Loss) -> Fraction:
-    return sum((p.mu_squared for p in _parts(loss) if isinstance(p, Gaussian)), Fraction(0))
+    masses = (p.mu_squared * count for p, count in _counted(loss) if isinstance(p, Gaussian))
+    return sum(masses, Fraction(0))
 
 
 def _adding(loss: Loss, count: int) -> Callable[[Tally], Tally]:

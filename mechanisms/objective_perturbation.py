@@ -17,7 +17,7 @@ from privlearn.losses import Loss, gaussian_loss, gaussian_std
 from privlearn.mechanisms.objectives import Objective, check_objective
 from privlearn.mechanisms.published import Tilt
 from privlearn.mechanisms.regions import Region, WholeSpace
-from privlearn.mechanisms.solver import Problem, attainable, minimise
+from privlearn.mechanisms.solver import STEEPEST, Problem, attainable, minimise
 from privlearn.noise import GaussianNoise
 from privlearn.objective_loss import MinimizerLoss, zcdp_rate
 from privlearn.rows import Rows
@@ -69,11 +69,7 @@ class ObjectivePerturbation(Generic[X]):
         count(max_rows=self.max_rows)
         if not isinstance(self.adjacency, Adjacency):
             raise TypeError(f"adjacency = {self.adjacency!r}: must be an Adjacency")
-        if self.region is not None and self.region.dim != self.objective.dim:
-            raise ValueError(
-                f"region in R^{self.region.dim}: the objective is on R^{self.objective.dim}"
-            )
-        check_objective(self.objective)
+        _check_problem(self.objective, self.region)
 
     @classmethod
     def calibrated(
@@ -99,10 +95,12 @@ class ObjectivePerturbation(Generic[X]):
         Raises:
             CurrencyError: a currency in which objective perturbation has no price.
         """
-        check_objective(objective)
+        _check_problem(objective, region)
         single = _not_zero(budget).share(f"1/{count(calls=calls)}")
         exact_part = single - single.share(BLUR_SHARE)
         ridge = _best_ridge(objective, exact_part, adjacency, positive(theta_norm=theta_norm))
+        # so large a budget that the ridge is for the solver alone
+        ridge = max(ridge, 2 * count(max_rows=max_rows) * objective.trace / STEEPEST)
         return cls.with_ridge(
             objective, ridge, single, max_rows=max_rows, region=region, adjacency=adjacency
         )
@@ -123,7 +121,7 @@ class ObjectivePerturbation(Generic[X]):
         Raises:
             BudgetError: no σ is enough, because Δ is too small.  CurrencyError: see `calibrated`.
         """
-        check_objective(objective)
+        _check_problem(objective, region)
         blur = _not_zero(budget).share(BLUR_SHARE)
         std = least_noise(objective, ridge, budget - blur, adjacency)
         return cls._blurred(
@@ -140,6 +138,7 @@ class ObjectivePerturbation(Generic[X]):
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
     ) -> ObjectivePerturbation[X]:
         """A printed (Δ, σ) of `privlearn.mechanisms.published`, priced by what it really costs."""
+        _check_problem(objective, None)
         loss = _minimizer_loss(objective, tilt.ridge, tilt.noise_std, adjacency)
         mass = 2 * loss.zcdp() * exact("share", BLUR_SHARE)
         return cls._blurred(objective, tilt, mass, max_rows, None, adjacency, Calibration.PUBLISHED)
@@ -226,7 +225,22 @@ class ObjectivePerturbation(Generic[X]):
             return receipt.release(self._region.project(theta))
 
 
+def _check_problem(objective: Objective[Any], region: Region | None) -> None:
+    if not isinstance(objective, Objective):
+        raise TypeError(f"objective = {objective!r}: must be an Objective, such as Logistic(3)")
+    if region is not None and not hasattr(region, "step"):
+        raise TypeError(f"region = {region!r}: must be a set of privlearn.mechanisms.regions")
+    if region is not None and region.dim != objective.dim:
+        raise ValueError(f"region in R^{region.dim}: the objective is on R^{objective.dim}")
+    check_objective(objective)
+
+
 def _not_zero(budget: Currency) -> Currency:
+    if not isinstance(budget, ZCDP | Renyi):
+        raise CurrencyError(
+            f"objective perturbation has no price in {type(budget).__name__}: use ZCDP or Renyi "
+            "(an accountant turns (ε, δ) into either: `accountant.budget`)"
+        )
     if budget.is_zero:
         raise BudgetError(f"{budget}: noise needs a budget > 0")
     return budget
@@ -271,7 +285,7 @@ def least_noise(
     """
     from scipy.optimize import brentq
 
-    share = _share_of(budget)
+    share = _share_of(_not_zero(budget))
     floor = objective.spread(adjacency) / math.sqrt(budget.gaussian_mass())
 
     def excess(log_std: float) -> float:
@@ -299,16 +313,12 @@ _FULL = 1 - 1e-10
 
 def _share_of(budget: Currency) -> Callable[[MinimizerLoss], float]:
     """Which part of ``budget`` a loss takes, as a float."""
-    match budget:
-        case ZCDP():
-            rho = float(budget.rho)
-            return lambda loss: zcdp_rate(loss) / rho
-        case Renyi():
-            points = [(float(order), float(epsilon)) for order, epsilon in budget.curve.items()]
-            return lambda loss: max(loss.renyi(order) / epsilon for order, epsilon in points)
-    raise CurrencyError(
-        f"objective perturbation has no price in {type(budget).__name__}: use ZCDP or Renyi"
-    )
+    if isinstance(budget, ZCDP):
+        rho = float(budget.rho)
+        return lambda loss: zcdp_rate(loss) / rho
+    assert isinstance(budget, Renyi), "_not_zero has refused every other currency"
+    points = [(float(order), float(epsilon)) for order, epsilon in budget.curve.items()]
+    return lambda loss: max(loss.renyi(order) / epsilon for order, epsilon in points)
 
 
 def _best_ridge(
@@ -321,8 +331,6 @@ def _best_ridge(
         ridge = math.exp(log_ridge)
         try:
             std = least_noise(objective, ridge, budget, adjacency)
-        except CurrencyError:
-            raise
         except BudgetError:
             return math.inf
         return math.log(ridge**2 * theta_norm**2 + objective.dim * std**2)
@@ -333,8 +341,8 @@ def _best_ridge(
         right += 1
     # The minimum of two bounds can have two valleys: look at all, from the right, where there is
     # nothing but bias, to where no noise is enough or there is nothing but noise.
-    middle, x = right, right - 0.5
-    while not math.isinf(now := error(x)) and now < best + 2:
+    middle, x, end = right, right - 0.5, math.log(objective.trace) - 20
+    while x > end and not math.isinf(now := error(x)) and now < best + 2:
         if now < best:
             middle, best = x, now
         x -= 0.5

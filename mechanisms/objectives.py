@@ -107,6 +107,8 @@ class Objective(ABC, Generic[X]):
 def check_objective(objective: Objective[Any]) -> None:
     """Tries to break the stated bounds on random records at random θ of many lengths.
 
+    What `rounding` says is taken on trust.
+
     Raises:
         ValueError: a bound is broken, a gradient is not the derivative of the value, a Hessian is
             not symmetric positive semidefinite, or the null record has a gradient.
@@ -154,3 +156,12 @@ def check_objective(objective: Objective[Any]) -> None:
             raise ValueError(f"{name}: its gradient is not the derivative of its value")
         if np.any(objective.gradients(objective.domain.null()[None], theta)):
             raise ValueError(f"{name}: the null record must have gradient 0 everywhere")
+        apart = np.abs(objective.hessian_sum(records, theta) - hessians.sum(axis=0)).max()
+        if not apart <= 1e-9 * len(records) * objective.trace:
+            raise ValueError(f"{name}: hessian_sum is not the sum of the Hessians")
+    turns = rng.standard_normal((objective.span + 2, d)) * rng.choice([0.3, 3.0], (1, d))
+    stacked = np.stack([objective.gradients(records, theta) for theta in turns], axis=1)
+    sizes = np.linalg.svd(stacked, compute_uv=False)
+    spans = (sizes > 1e-9 * objective.gradient_bound).sum(axis=1)
+    if spans.max() > objective.span:
+        refuse("span", float(spans.max()), objective.span)

@@ -96,7 +96,8 @@ class EuclideanBall:
 
     def __post_init__(self) -> None:
         count(dim=self.dim)
-        positive(radius=self.radius)
+        if not 1e-50 <= positive(radius=self.radius) <= 1e50:
+            raise ValueError(f"radius = {self.radius!r}: must lie in [1e-50, 1e50]")
 
     @property
     def grip(self) -> float:
@@ -170,7 +171,7 @@ class Polyhedron:
         if np.isinf(norms).any():
             raise ValueError(f"rows: row {int(np.argmax(norms))} is too long for its norm")
         self.dim = int(matrix.shape[1])
-        self.rows, self.limits = matrix / norms[:, None], bounds / norms
+        self.rows, self.limits = _without_repetitions(matrix / norms[:, None], bounds / norms)
         self.rows.setflags(write=False)
         self.limits.setflags(write=False)
         scale = float(np.abs(self.limits).max()) or 1.0
@@ -227,7 +228,11 @@ class Polyhedron:
                 lowest = self._linear_program(row, scale)
                 slack = 0.0 if lowest is None else float(self.limits[i] - row @ lowest)
                 equations[i] = slack <= 1e-9 * scale
-            found = self._linear_program(deepest, scale, equations)
+            if equations.all():  # a single point: there is no slack to make large
+                found = self._linear_program(np.zeros(self.dim), scale)
+                found = None if found is None else np.append(found, 0.0)
+            else:
+                found = self._linear_program(deepest, scale, equations)
         if found is None:
             raise ValueError("rows, limits: the set is too thin for double precision")
         return found[:-1], equations
@@ -347,6 +352,29 @@ class Polyhedron:
 
     def __repr__(self) -> str:
         return f"Polyhedron({len(self.limits)} inequalities in R^{self.dim})"
+
+
+def _without_repetitions(rows: Array, limits: Array) -> tuple[Array, Array]:
+    """Unit rows without those that say less than another in the same direction.
+
+    Raises:
+        ValueError: two rows are parallel almost, but not quite: their corner cannot be certified.
+    """
+    kept: list[int] = []
+    for i in np.argsort(limits, kind="stable"):
+        same = False
+        for j in kept:
+            apart = min(np.linalg.norm(rows[i] - rows[j]), np.linalg.norm(rows[i] + rows[j]))
+            if 1e-12 < apart < 1e-4:
+                raise ValueError(
+                    f"rows: rows {min(i, j)} and {max(i, j)} are parallel up to {apart:.1e}; "
+                    "make them equal, opposite, or clearly different"
+                )
+            same = same or bool(np.linalg.norm(rows[i] - rows[j]) <= 1e-12)
+        if not same:
+            kept.append(int(i))
+    kept.sort()
+    return rows[kept], limits[kept]
 
 
 def box(dim: int, low: float, high: float) -> Polyhedron:

@@ -32,6 +32,8 @@ from privlearn.mechanisms.regions import Region, Step
 NEWTON_STEPS = 100
 TILT_TAIL = 9.0
 """No coordinate of a tilt exceeds this many standard deviations (`NoiseSource.normal`: 8.6)."""
+STEEPEST = 1e8
+"""Largest ratio of nT to Δ; the number of accelerated steps grows with its root."""
 _SUM = 64
 """Relative rounding error of a pairwise sum of up to 2⁴⁰ numbers, in units of `UNIT`."""
 
@@ -98,15 +100,17 @@ def attainable(
         _SUM * slopes + 8 * (ridge * radius + tilt)
     )
     distance = 2 * error / ridge
-    # So the bound on the error, which holds where ‖θ‖ <= 2·radius, holds wherever one is certified.
-    if distance > radius and math.isinf(region.radius):
+    if math.isfinite(region.radius):
+        force = slopes + ridge * radius + tilt
+        distance += 4 * math.sqrt(_edge(region, radius) * force / ridge)
+    # So the bound on the error, which holds where ‖θ‖ <= 2·radius, holds wherever one is certified;
+    # and the accelerated steps are few enough.
+    vacuous = math.isinf(region.radius) and distance > 1e-2 * radius
+    if vacuous or rows * objective.trace > STEEPEST * ridge:
         raise ValueError(
             f"ridge = {ridge!r}: too small to certify minimisers over max_rows = {rows} rows in "
             "double precision; take a larger ridge"
         )
-    if math.isfinite(region.radius):
-        force = slopes + ridge * radius + tilt
-        distance += 4 * math.sqrt(_edge(region, radius) * force / ridge)
     return distance
 
 
@@ -143,6 +147,8 @@ def minimise(
             theta, certified, value = step.point, found, math.inf
             continue
         move = step.point - theta
+        if not move.any():
+            break
         slope, size = float(gradient @ move), 1.0
         value = problem.value(theta) if math.isinf(value) else value
         while (trial := problem.value(theta + size * move)) > value + 1e-4 * size * slope:

@@ -94,7 +94,7 @@ class RetireEntry(_Entry):
 
     entry: Literal["retire"] = "retire"
     token: str
-    outcome: Literal["released", "unused", "lost"]
+    outcome: Literal["released", "unused", "lost", "uncovered"]
     digest: str | None = None
 
 

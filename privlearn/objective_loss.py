@@ -55,6 +55,8 @@ from privlearn.budgets import round_up
 from privlearn.losses import Loss, register
 
 _ULP = 2.0**-52
+_MANY = 1_000
+"""Directions beyond which the linear form of (B) is used: close by then, and quick."""
 _SLACK = 1e-13
 """Relative slack for the float evaluation of the bounds (a few hundred ulps)."""
 
@@ -142,8 +144,10 @@ class MinimizerLoss(Loss):
         determinants = self.rank * math.log1p(self.trace / (self.rank * self.ridge))
         # E exp(tcχ) <= exp(tcE[χ] + t²c²/2), as χ is a 1-Lipschitz function of a Gaussian vector
         moment = c * _mean_norm(self.directions) * (1 + 1e-13 * self.directions) + t * c * c / 2
-        if t * c < 1e150:
-            moment = min(moment, (_log_moment(t * c, self.directions) + 1e-14) / t)
+        if t * c < 1e150 and self.directions <= _MANY:
+            # every step of the recursion may lose a few ulps
+            rounding = 1e-14 + 1e-15 * self.directions
+            moment = min(moment, (_log_moment(t * c, self.directions) + rounding) / t)
         return (determinants + self._shift() + moment) * (1 + _SLACK)
 
     def _shift(self) -> float:

@@ -27,6 +27,7 @@ from privlearn.domains import Array, Domain, domain_from_dict
 from privlearn.errors import (
     LossExceedsTokenError,
     ProvenanceError,
+    SolverError,
     TokenCopyError,
     TokenError,
     TokenSpentError,
@@ -38,7 +39,8 @@ from privlearn.rows import Rows, _attempt
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Outcome = Literal["released", "unused", "lost"]
+Outcome = Literal["released", "unused", "lost", "uncovered"]
+"""How a token ends; ``uncovered``: a minimiser was not certified, which no price covers."""
 
 
 @final
@@ -396,7 +398,8 @@ class Receipt:
         if not self._done:
             self._done = True
             if self._issuer.outstanding(self._token):
-                self._issuer.record_retire(self._token, "lost", None)
+                failed = isinstance(error, SolverError)
+                self._issuer.record_retire(self._token, "uncovered" if failed else "lost", None)
 
     def _refuse_copy(self, *_: object) -> Never:
         raise TokenCopyError("a receipt cannot be copied or pickled")

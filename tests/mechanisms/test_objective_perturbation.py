@@ -444,7 +444,7 @@ def test_a_joint_guarantee_needs_served_rows() -> None:
     assert fit().release(served, token).value.shape == (2,)
 
 
-def test_a_failure_after_the_spend_is_a_lost_release(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_minimiser_that_is_not_certified_is_not_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stays charged, nothing leaves, and the message tells nothing of the data."""
 
     def fails(*_: object, **__: object) -> Array:
@@ -457,8 +457,10 @@ def test_a_failure_after_the_spend_is_a_lost_release(monkeypatch: pytest.MonkeyP
         fit().release(Rows.seal(pairs(6), users=range(6)), token)
     last = accountant.ledger.entries[-1]
     assert isinstance(last, RetireEntry)
-    assert last.outcome == "lost"
+    assert last.outcome == "uncovered"
     assert accountant.spent() == ZCDP(1).price(fit().loss())
+    (problem,) = accountant.certificate().problems
+    assert "no minimiser was certified" in problem
 
 
 def test_the_solver_is_asked_for_the_distance_that_is_priced(

@@ -260,7 +260,7 @@ ODD: dict[str, Callable[[int], Region]] = {
     "cube off the origin": lambda dim: box(dim, 10, 11),
     "tiny cube": lambda dim: box(dim, 0, 1e-9),
     "wedge": lambda dim: needle(dim, 1e-3),
-    "needle": lambda dim: needle(dim, 1e-6),
+    "needle": lambda dim: needle(dim, 2e-4),
 }
 OBJECTIVES: dict[str, Objective[Any]] = {
     "logit": MultinomialLogit(4, 3),
@@ -362,9 +362,9 @@ def test_a_certificate_holds_for_points_far_from_the_minimiser(where: str) -> No
 
 
 def test_a_certificate_allows_for_points_beyond_a_sharp_corner() -> None:
-    """A rounding error across the faces of a needle moves its tip a million times farther."""
-    region, tip = needle(3, 1e-6), np.array([1.0, 0.0, 0.0])
-    beyond = tip + np.array([5e-10, 0.0, 0.0])
+    """A rounding error across the faces of a needle moves its tip thousands of times farther."""
+    region, tip = needle(3, 2e-4), np.array([1.0, 0.0, 0.0])
+    beyond = tip + np.array([2.5e-12, 0.0, 0.0])
     assert (region.rows @ beyond - region.limits).max() <= 8 * UNIT * region.dim
     # J pulls along the first axis, weakly, so that its minimiser over the needle is the tip
     ridge = 1.0
@@ -372,7 +372,7 @@ def test_a_certificate_allows_for_points_beyond_a_sharp_corner() -> None:
     normal = -problem.gradient(beyond)
     certified = solver._distance(problem, region, Step(beyond, normal, 0.0))
     assert np.linalg.norm(beyond - tip) <= certified
-    assert solver._edge(region, 1.0) > 1e5 * solver._edge(box(3, -1, 1), 1.0)
+    assert solver._edge(region, 1.0) > 1e3 * solver._edge(box(3, -1, 1), 1.0)
 
 
 def sloppy(problem: Problem, region: Region, distance: float) -> Array:
@@ -457,9 +457,9 @@ def test_their_budget_of_steps_is_finite_and_its_end_is_an_error() -> None:
 
 def test_a_ridge_that_certifies_nothing_is_refused_beforehand() -> None:
     objective = OBJECTIVES["logit"]
-    with pytest.raises(ValueError, match=r"ridge = 1e-09: too small to certify .* 1000000 rows"):
-        attainable(objective, WholeSpace(3), rows=10**6, ridge=1e-9, tilt_std=1.0)
-    assert attainable(objective, box(3, -1, 1), rows=10**6, ridge=1e-9, tilt_std=1.0) > 1
+    for region in (WholeSpace(3), box(3, -1, 1)):
+        with pytest.raises(ValueError, match=r"ridge = 1e-09: too small to certify .* = 1000000"):
+            attainable(objective, region, rows=10**6, ridge=1e-9, tilt_std=1.0)
 
 
 def test_what_is_attainable_grows_with_rows_and_noise_and_falls_with_the_ridge() -> None:
