@@ -407,7 +407,7 @@ def renyi_order(epsilon: float, delta: float) -> tuple[float, float]:
         release of nothing would not keep the promise at that order.
 
     >>> renyi_order(5.22153, 1e-6)[0]
-    5.941
+    5.907
     """
     order = 1 + float(f"{_best_t(epsilon, delta):.4g}")
     with _precision(order, 45):
