@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
+from privlearn._validate import probability
 from privlearn.accountants.conversion import (
     Bounded,
     gaussian_delta,
@@ -30,6 +32,7 @@ from privlearn.budgets import (
     GaussianDP,
     PureDP,
     Renyi,
+    exact,
     float_down,
     float_up,
 )
@@ -103,11 +106,21 @@ def spent_delta(state: AccountState, epsilon: float) -> Bounded:
 def epsilon_of(what: Composite, delta: float) -> Bounded:
     """ε at δ: exact for Gaussian mass, else Canonne-Kamath-Steinke over continuous orders.
 
-    A finite worst-case loss is used where it is smaller.
+    A finite worst-case loss is used where it is smaller.  A loss that fails with probability f is
+    (ε, f + (1−f)δ′)-DP if it is (ε, δ′)-DP unless it fails; ε is infinite where f > delta.
 
     Raises:
         ValueError: delta outside (0, 1).
     """
+    failed, what = _split(what)
+    if failed:
+        # floats count as their shortest decimal here: a δ of 1e-6 takes a failure of "1e-6"
+        total = exact("delta", probability(delta=delta))
+        rest = (total - failed) / (1 - failed) if failed < total else Fraction(0)
+        if rest == 0:
+            pure = _curve(what)[2]
+            return Bounded(math.inf if failed > total or pure is None else pure, 0.0)
+        delta = max(float_down(rest), math.ulp(0.0))
     mass, curve, pure, orders = _curve(what)
     if mass is not None:
         return gaussian_epsilon(mass, delta)
@@ -120,6 +133,11 @@ def epsilon_of(what: Composite, delta: float) -> Bounded:
 
 def delta_of(what: Composite, epsilon: float) -> Bounded:
     """δ at ε, by the same bounds as `epsilon_of`."""
+    failed, what = _split(what)
+    if failed:
+        rest, share = delta_of(what, epsilon), max(1 - failed, Fraction(0))
+        total = min(failed + share * Fraction(rest.value), Fraction(1))
+        return Bounded(float_up(total), float_up(share * Fraction(rest.error_bound)))
     mass, curve, pure, orders = _curve(what)
     if mass is not None:
         return gaussian_delta(mass, epsilon)
@@ -128,6 +146,11 @@ def delta_of(what: Composite, epsilon: float) -> Bounded:
     if isinstance(what, ZCDP):
         return zcdp_delta(float_up(what.rho), epsilon)
     return renyi_delta(curve, epsilon, orders=orders)
+
+
+def _split(what: Composite) -> tuple[Fraction, Composite]:
+    """The probability of failure, and what is left apart from it."""
+    return (what.failure(), what.unless_failed()) if isinstance(what, Loss) else (Fraction(0), what)
 
 
 def _curve(

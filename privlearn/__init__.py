@@ -11,6 +11,16 @@ from privlearn.domains import Ball, Box, Domain, PSDTrace
 from privlearn.errors import PrivlearnError
 from privlearn.ledger import Ledger
 from privlearn.losses import BoundedRange, Composed, Gaussian, Laplace, Loss, RenyiCurve
+from privlearn.more_losses import (
+    ApproxLoss,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    GeneralizedGaussian,
+    PureEpsilon,
+    RandomizedResponse,
+    SubsampledGaussian,
+    ZCDPLoss,
+)
 from privlearn.noise import GaussianNoise, LaplaceNoise, Noise, NoiseSource
 from privlearn.objective_loss import MinimizerLoss
 from privlearn.protocols import Accountant, Mechanism, Plan
@@ -22,6 +32,7 @@ __all__ = [
     "Accountant",
     "Adjacency",
     "ApproxDP",
+    "ApproxLoss",
     "Ball",
     "Billboard",
     "BoundedRange",
@@ -30,10 +41,13 @@ __all__ = [
     "Calibration",
     "Composed",
     "Currency",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
     "Domain",
     "Gaussian",
     "GaussianDP",
     "GaussianNoise",
+    "GeneralizedGaussian",
     "Laplace",
     "LaplaceNoise",
     "Ledger",
@@ -46,6 +60,8 @@ __all__ = [
     "Plan",
     "PrivlearnError",
     "PureDP",
+    "PureEpsilon",
+    "RandomizedResponse",
     "Receipt",
     "Released",
     "Renyi",
@@ -54,6 +70,8 @@ __all__ = [
     "Shown",
     "Source",
     "Spend",
+    "SubsampledGaussian",
     "Token",
     "Trust",
+    "ZCDPLoss",
 ]

@@ -76,6 +76,18 @@ class Loss(ABC):
         """The worst-case privacy loss ε in nats, or None."""
         return None
 
+    def failure(self) -> Fraction:
+        """The probability δ of an event in which nothing is promised; it adds up.
+
+        Where it is above 0 the bounds above are infinite or None, as they must be; those of
+        `unless_failed` hold apart from that event, which is the same under both neighbours.
+        """
+        return Fraction(0)
+
+    def unless_failed(self) -> Loss:
+        """The loss apart from the event of probability `failure`."""
+        return self
+
     @abstractmethod
     def numbers(self) -> dict[str, Any]:
         """The JSON numbers that define the loss, without kind and adjacency."""
@@ -227,7 +239,8 @@ class Laplace(Loss):
     def zcdp(self) -> Fraction:
         precise = _context(self.epsilon)
         eps = _decimal(self.epsilon, precise)
-        return _fraction_up(precise.subtract(precise.add(eps, precise.exp(-eps)), Decimal(1)))
+        small = precise.exp(precise.minus(eps))  # -eps would round to the ambient precision
+        return _fraction_up(precise.subtract(precise.add(eps, small), Decimal(1)))
 
     def pure(self) -> Fraction:
         return self.epsilon
@@ -360,6 +373,12 @@ class Composed(Loss):
 
     def pure(self) -> Fraction | None:
         return self._total(lambda loss: loss.pure())
+
+    def failure(self) -> Fraction:
+        return sum((loss.failure() * count for loss, count in self.parts), Fraction(0))
+
+    def unless_failed(self) -> Loss:
+        return compose([(loss.unless_failed(), count) for loss, count in self.parts])
 
     def _total(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
         total = Fraction(0)
