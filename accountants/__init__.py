@@ -4,14 +4,24 @@ if __name__ != "privlearn.accountants":
     raise ImportError("import privlearn.accountants, not the folder: a second copy would not match")
 
 from privlearn.accountants.accountant import CentralAccountant, JointAccountant
+from privlearn.accountants.arrivals import ArrivalSpend
 from privlearn.accountants.audit import Certificate, Guarantee, audit
+from privlearn.accountants.delegated import Delegated
+from privlearn.accountants.filters import Filter, Odometer, RunningBound
 from privlearn.accountants.guarantee import in_gaussian, in_zcdp
+from privlearn.accountants.local import LocalAccountant
 
 __all__ = [
+    "ArrivalSpend",
     "CentralAccountant",
     "Certificate",
+    "Delegated",
+    "Filter",
     "Guarantee",
     "JointAccountant",
+    "LocalAccountant",
+    "Odometer",
+    "RunningBound",
     "audit",
     "in_gaussian",
     "in_zcdp",

@@ -2,7 +2,7 @@
 
 `CentralAccountant` promises differential privacy of everything released; `JointAccountant` promises
 it jointly for what all *other* users receive, by the billboard lemma, and therefore opens only rows
-that its own billboard served.
+that its own billboard served.  `privlearn.accountants.local` has the one for local privacy.
 """
 
 from __future__ import annotations
@@ -11,35 +11,52 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable
+from fractions import Fraction
 from importlib.metadata import version
 from typing import Any, ClassVar, Generic, Literal, Self, cast, final
 
-from privlearn._validate import user_range
+from privlearn._validate import text, user_range
+from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.delegated import Delegated
+from privlearn.accountants.filters import RunningBound, running_bound
 from privlearn.accountants.guarantee import (
     in_gaussian,
     in_renyi,
     in_zcdp,
-    promised_delta,
-    promised_epsilon,
-    spent_delta,
-    spent_epsilon,
+    promised,
+    spent,
+    unless_failed,
 )
+from privlearn.accountants.pricing import largest_delta, largest_epsilon
+from privlearn.accountants.several import check_beside
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
+from privlearn.budgets import (
+    ZCDP,
+    ApproxDP,
+    B,
+    Currency,
+    Exact,
+    GaussianDP,
+    Renyi,
+    exact,
+    exact_text,
+)
 from privlearn.entries import (
     CloseEntry,
+    DelegateEntry,
     Entry,
     IssueEntry,
     OpenEntry,
     PlanEntry,
     PlanItem,
     RetireEntry,
+    ReturnEntry,
     SpendEntry,
     to_users,
 )
-from privlearn.errors import AdjacencyError, BudgetError, LedgerError, TokenCopyError
+from privlearn.errors import BudgetError, LedgerError, TokenCopyError
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
@@ -50,12 +67,12 @@ Of = Literal["guarantee", "spent"]
 
 
 class _Accountant(Generic[B]):
-    """What central and joint accountants share.
+    """What all accountants share.
 
     Args:
         budget: the cap for every user: a currency, or an (ε, δ) promise that is turned into one.
         users: the arrival indices this accountant protects.
-        ledger: where entries go; it must be new.  Only a simulation may leave it out.
+        ledger: where entries go; it must be new, or shared.  Only a simulation may leave it out.
         noise: default `NoiseSource.secure()`.  The accountant becomes its owner.
         currency: for an (ε, δ) budget, what to count in: ZCDP (default; takes every loss with a
             zCDP constant), GaussianDP (a larger budget, for Gaussian losses only) or Renyi (one
@@ -63,6 +80,14 @@ class _Accountant(Generic[B]):
         adjacency: the neighbour relation; every loss must be stated for it.
         side_information: quantities computed from these or related data that are declared public.
         tape: for checks only; needs simulation noise.
+        shared: whether to open beside the accountants that the ledger already holds.  This is a
+            further cap, not the continuation of an old one, which is what `resume` is for.
+        failure: a probability that is set aside for losses that may fail, such as `ApproxLoss`;
+            part of the δ of an (ε, δ) budget.  With it the cap is a filter for (ε, δ) spends.
+        odometer: the δ of a bound on the privacy loss so far that the certificate states besides
+            the guarantee, and that holds at all times at once; see `Odometer`.
+        population: a name for the people behind the indices.  Accountants of one ledger that give
+            the same name declare that an index is the same person in all of them.
     """
 
     trust: ClassVar[Trust]
@@ -78,8 +103,13 @@ class _Accountant(Generic[B]):
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         side_information: Iterable[str] = (),
         tape: Tape | None = None,
+        shared: bool = False,
+        population: str | None = None,
+        failure: Exact = 0,
+        odometer: Exact | None = None,
+        _attested: bool = False,
     ) -> None:
-        cap, promise = _in_currency(budget, currency)
+        cap, promise = _in_currency(budget, currency, exact("failure", failure))
         if cap.is_zero:
             raise BudgetError(f"budget = {budget}: must be above zero")
         index = user_range(users=users)
@@ -90,28 +120,32 @@ class _Accountant(Generic[B]):
                 "Ledger.memory(), which forgets what was spent, has to be asked for"
             )
         book = ledger if ledger is not None else Ledger.memory()
-        if adjacency is Adjacency.ADD_REMOVE and self.trust is Trust.JOINT:
-            raise AdjacencyError(
-                "adjacency = add-remove: removing a user shifts what everybody behind is served, "
-                "so a joint guarantee is for replace-one or zero-out"
+        others = [entry for entry in book.entries if isinstance(entry, OpenEntry)]
+        if book.entries and not shared:
+            raise LedgerError(
+                "the ledger has entries: use resume(...) to go on with it, or shared=True for a "
+                "further accountant with a cap of its own"
             )
-        if book.entries:
-            raise LedgerError("the ledger has entries: use resume(...) to go on with it")
         opened = OpenEntry(
-            accountant=secrets.token_hex(4),
+            accountant=_new_id({entry.accountant for entry in others}),
             software=f"privlearn {version('privlearn')}",
             trust=self.trust,
             adjacency=adjacency,
             users=to_users(index),
             cap=cap.to_dict(),
             promise=None if promise is None else promise.to_dict(),
-            noise=source.name,
+            noise=source.name if not _attested or source.simulated else _ON_DEVICES,
             simulated=source.simulated,
             side_information=tuple(side_information),
             durable=book.path is not None,
+            population=None if population is None else text(population=population),
+            attested=_attested,
+            failure=exact_text(exact("failure", failure)),
+            odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
         )
+        check_beside(opened, others)
         self._start(AccountState(opened), book, source, tape)
-        book.append(opened, after=0)
+        book.append(opened, after=0, first=not shared)
         self._seen = 1
 
     def _start(
@@ -121,8 +155,10 @@ class _Accountant(Generic[B]):
             raise ValueError("tape: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.tape = state, ledger, noise, tape
         self._lock = threading.RLock()
-        self._seen = len(ledger.entries)
+        self._seen = ledger.entries_of(state.opened.accountant)
         self._interrupted = False
+        self._prices: dict[Loss, tuple[B, Fraction, dict[str, Any]]] = {}
+        self._forms: dict[Loss, dict[str, Any]] = {}
 
     @classmethod
     def resume(
@@ -131,10 +167,13 @@ class _Accountant(Generic[B]):
         *,
         noise: NoiseSource | None = None,
         head: str | None = None,
+        accountant: str | None = None,
     ) -> Self:
         """Goes on with an existing ledger after a restart.
 
         ``head`` is the last hash as kept elsewhere; it tells an old copy, which forgets spends.
+        ``accountant`` is the `id`, needed where several of this trust are open.  To resume several
+        in one process hand them one `Ledger`, not its path.
 
         Tokens that were never spent are handed back; spends whose end is unknown are retired as
         ``lost`` and stay charged: their outcome cannot be drawn again.
@@ -145,22 +184,21 @@ class _Accountant(Generic[B]):
         book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, head=head)
         if head is not None and book.head != head:
             raise LedgerError(f"head is {book.head}, not {head}: the ledger was cut or rewritten")
-        first = book.entries[0] if book.entries else None
-        if not isinstance(first, OpenEntry) or first.trust is not cls.trust:
-            raise LedgerError(f"the ledger does not begin with a {cls.trust.value} accountant")
+        first = _opened(book, cls.trust, accountant)
         source = noise if noise is not None else _noise_like(first)
         if source.simulated is not first.simulated:
             raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
         state = AccountState(first)
-        for entry in book.entries[1:]:
-            state.check(entry)
-            state.record(entry)
+        for entry in book.entries:
+            if entry.accountant == first.accountant and entry is not first:
+                state.check(entry)
+                state.record(entry)
         if state.closed:
-            raise LedgerError("the accountant was closed: its ledger takes no further entries")
-        accountant = cls.__new__(cls)
-        accountant._start(state, book, source, None)
-        accountant._end_outstanding()
-        return accountant
+            raise LedgerError("the accountant was closed: it takes no further entries")
+        resumed = cls.__new__(cls)
+        resumed._start(state, book, source, None)
+        resumed._end_outstanding()
+        return resumed
 
     # Public facts ---------------------------------------------------------------------------------
 
@@ -180,6 +218,11 @@ class _Accountant(Generic[B]):
         return self._state.users
 
     @property
+    def population(self) -> str | None:
+        """The declared name of the people behind the indices."""
+        return self._state.opened.population
+
+    @property
     def budget(self) -> B:
         """The cap for every user."""
         return cast(B, self._state.cap)
@@ -195,37 +238,66 @@ class _Accountant(Generic[B]):
     def _range(self, user: int | None) -> range:
         return self.users if user is None else range(user, user + 1)
 
-    def epsilon(self, delta: float, *, of: Of = "guarantee") -> float:
+    def failure(self, user: int | None = None) -> Fraction:
+        """The probability of failing that is charged or reserved for one user (default: most)."""
+        return max(value for _, value in self._state.ceiling.failing.pieces(self._range(user)))
+
+    def epsilon(self, delta: float, *, of: Of = "guarantee", rounds: int = 1) -> float:
         """ε at ``delta``: of the guarantee (plan total or cap), or of what was spent, ex post.
 
-        An upper bound on the exact value, error bound included.
+        An upper bound on the exact value, error bound included; for a person with ``rounds`` rows.
 
         Raises:
             ValueError: delta outside (0, 1).
         """
         with self._lock:
-            bound = promised_epsilon if of == "guarantee" else spent_epsilon
-            return bound(self._state, delta).value
+            parts = promised(self._state) if of == "guarantee" else spent(self._state)
+            return largest_epsilon(parts, delta, rounds).value
+
+    def running_bound(self, user: int | None = None) -> RunningBound:
+        """The odometer: a bound on the privacy loss so far that holds at all times at once.
+
+        Raises:
+            BudgetError: no odometer was declared when the accountant was made.
+        """
+        with self._lock:
+            found = running_bound(self._state, None if user is None else self._range(user))
+        if found is None:
+            raise BudgetError("odometer: declare its δ when the accountant is made")
+        return found
+
+    def spend_by_arrival(self, delta: float | None = None) -> list[ArrivalSpend]:
+        """ε promised to, and spent on, each range of arrivals; see `report.plot_arrivals`."""
+        with self._lock:
+            return spend_by_arrival(self._state, delta)
 
     def delta(self, epsilon: float, *, of: Of = "guarantee") -> float:
         """δ at ``epsilon``: of the guarantee, or of what was spent, ex post."""
         with self._lock:
-            bound = promised_delta if of == "guarantee" else spent_delta
-            return bound(self._state, epsilon).value
+            parts = promised(self._state) if of == "guarantee" else spent(self._state)
+            return largest_delta(parts, epsilon).value
 
-    def certificate(self, delta: float | None = None) -> Certificate:
+    def certificate(
+        self, delta: float | None = None, *, user: int | None = None, rounds: int = 1
+    ) -> Certificate:
         """What the ledger proves so far, as an auditor would find it.
 
-        ``delta`` defaults to that of an (ε, δ) budget, else 1e-6.
+        Args:
+            delta: defaults to that of an (ε, δ) budget, else 1e-6.
+            user: an arrival index; default the maximum over users.  For one user all counts that
+                the plan or the cap allows to touch this user, not what happened later.
+            rounds: for a person with so many rows (group privacy).
         """
-        return certify(self.ledger.records, delta=delta)
+        return certify(self.ledger.records, delta=delta, user=user, rounds=rounds)
 
     # Spending -------------------------------------------------------------------------------------
 
     def commit(self, plan: Iterable[Plan]) -> None:
         """Commits all losses and counts in advance; afterwards only they can be spent.
 
-        The guarantee is then the plan's composition, which is exact where all mass is Gaussian.
+        The guarantee is then the plan's composition, which is exact where all mass is Gaussian, and
+        tight where all losses are Gaussian, pure or of bounded range.  Tokens may be spent in any
+        order, which may depend on earlier outputs: it is the worst case over all orders.
 
         Raises:
             InsufficientBudgetError: the plan does not fit under the cap.  BudgetError: too late.
@@ -247,15 +319,27 @@ class _Accountant(Generic[B]):
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
 
-    def issue(self, price: Loss | B, *, users: range, label: str) -> Token[B]:
+    def issue(self, price: Loss | B, *, users: range, label: str, failure: Exact = 0) -> Token[B]:
         """Issues a token for one loss, or for any loss that a budget covers, on ``users``.
+
+        ``failure`` is the probability of failing that a budget's losses may use; a loss states it.
 
         Raises:
             InsufficientBudgetError: some user's cap cannot hold it (nothing is charged).
             BudgetError: not in the committed plan.  CurrencyError: no price in this currency.
         """
+        return self._issue(price, users, label, exact("failure", failure) if failure else _NO, None)
+
+    def _issue(
+        self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
+    ) -> Token[B]:
         with self._lock:
-            budget = cast(B, self._state.cap.price(price)) if isinstance(price, Loss) else price
+            if isinstance(price, Loss):
+                if failure:
+                    raise BudgetError("failure: a loss says itself how likely it is to fail")
+                budget, failure, form = self._priced(price)
+            else:
+                budget, form = price, price.to_dict()
             index = self._state.charged.check(user_range(users=users))
             planned = None
             if self._state.plan is not None:
@@ -269,11 +353,61 @@ class _Accountant(Generic[B]):
                     token=token,
                     label=label,
                     users=to_users(index),
-                    budget=budget.to_dict(),
+                    budget=form,
                     planned=planned,
+                    failure=exact_text(failure) if failure else "0",
+                    allowance=allowance,
                 )
             )
-            return mint_token(self, token, budget, index, label)
+            return mint_token(self, token, budget, index, label, failure)
+
+    def delegate(self, budget: B, *, users: range, label: str, failure: Exact = 0) -> Delegated[B]:
+        """Reserves part of the cap for a component, which issues its tokens from it.
+
+        What it did not use comes back when it is closed.  Component and reservation stand in the
+        ledger, so an audit sees that the component stayed within its part.
+
+        Raises:
+            InsufficientBudgetError: it does not fit.  BudgetError: there is a committed plan, whose
+            items are the components' budgets.
+        """
+        with self._lock:
+            index = self._state.charged.check(user_range(users=users))
+            name = f"{self.id}/allowance-{len(self._state.allowances) + 1}"
+            self._append(
+                DelegateEntry(
+                    accountant=self.id,
+                    allowance=name,
+                    label=label,
+                    users=to_users(index),
+                    budget=budget.to_dict(),
+                    failure=exact_text(exact("failure", failure)),
+                )
+            )
+            return Delegated(self, self._state, name, budget, index)
+
+    def _priced(self, loss: Loss) -> tuple[B, Fraction, dict[str, Any]]:
+        """The price of a loss, how likely it is to fail, and the price as it is written."""
+        found = self._prices.get(loss)
+        if found is None:
+            budget = cast(B, self._state.price(loss))
+            found = budget, loss.failure(), budget.to_dict()
+            if len(self._prices) >= 4096:
+                self._prices.clear()
+            self._prices[loss] = found
+        return found
+
+    def _form(self, loss: Loss) -> dict[str, Any]:
+        """A loss as it is written."""
+        found = self._forms.get(loss)
+        if found is None:
+            if len(self._forms) >= 4096:
+                self._forms.clear()
+            found = self._forms[loss] = loss.to_dict()
+        return found
+
+    def _take_back(self, allowance: str) -> None:
+        self._append(ReturnEntry(accountant=self.id, allowance=allowance))
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         """For tokens: writes the spend; returns when it is durable."""
@@ -289,11 +423,13 @@ class _Accountant(Generic[B]):
                 noise=spend.noise.to_dict(),
                 simulated=self.noise.simulated,
                 gain=spend.gain,
-                loss=loss.to_dict(),
+                loss=self._form(loss),
                 arithmetic=spend.arithmetic,
                 derived=spend.derived,
                 calibration=spend.calibration,
                 parameters=dict(spend.parameters),
+                interactive=spend.interactive,
+                profile=spend.profile,
             )
         )
         if self.tape is not None:
@@ -325,13 +461,17 @@ class _Accountant(Generic[B]):
             self._interrupted = False
 
     def close(self) -> None:
-        """Ends the account: unspent tokens go back, open streams are lost, the file is sealed."""
+        """Ends the account: unspent tokens go back, open streams are lost.
+
+        The ledger is closed with its last accountant.
+        """
         with self._lock:
             if self._state.closed:
                 return
             self._end_outstanding()
             self._append(CloseEntry(accountant=self.id))
-            self.ledger.close()
+            if not self.ledger.open_accountants:
+                self.ledger.close()
 
     def _end_outstanding(self) -> None:
         for account in self._state.outstanding():
@@ -339,6 +479,8 @@ class _Accountant(Generic[B]):
             self._append(
                 RetireEntry(accountant=self.id, token=account.entry.token, outcome=outcome)
             )
+        for allowance in self._state.delegated():
+            self._take_back(allowance.entry.allowance)
 
     def __enter__(self) -> Self:
         return self
@@ -354,15 +496,16 @@ class _Accountant(Generic[B]):
 
 
 def _in_currency(
-    budget: Currency | ApproxDP, currency: type[Currency] | None
+    budget: Currency | ApproxDP, currency: type[Currency] | None, failure: Fraction
 ) -> tuple[Currency, ApproxDP | None]:
     if isinstance(budget, ApproxDP):
+        apart = unless_failed(budget, failure)
         if currency is None or currency is ZCDP:
-            return in_zcdp(budget), budget
+            return in_zcdp(apart), budget
         if currency is GaussianDP:
-            return in_gaussian(budget), budget
+            return in_gaussian(apart), budget
         if currency is Renyi:
-            return in_renyi(budget), budget
+            return in_renyi(apart), budget
         raise BudgetError(
             f"currency = {currency}: an (ε, δ) budget counts in ZCDP, GaussianDP or Renyi"
         )
@@ -371,6 +514,30 @@ def _in_currency(
     if currency is not None and currency is not type(budget):
         raise BudgetError(f"currency = {currency}: the budget {budget} has its own")
     return budget, None
+
+
+_NO = Fraction(0)
+_ON_DEVICES = "drawn on the users' devices, as attested"
+
+
+def _new_id(taken: set[str]) -> str:
+    while (name := secrets.token_hex(4)) in taken:
+        pass
+    return name
+
+
+def _opened(book: Ledger, trust: Trust, accountant: str | None) -> OpenEntry:
+    """The one accountant of the ledger that can be meant."""
+    of_trust = [e for e in book.entries if isinstance(e, OpenEntry) and e.trust is trust]
+    found = [e for e in of_trust if accountant in (None, e.accountant)]
+    if not found:
+        named = "" if accountant is None else f" {accountant!r}"
+        raise LedgerError(f"the ledger holds no {trust.value} accountant{named}")
+    still_open = [entry for entry in found if entry.accountant in book.open_accountants]
+    if len(still_open) > 1:
+        ids = ", ".join(entry.accountant for entry in still_open)
+        raise LedgerError(f"accountant: {len(still_open)} {trust.value} ones are open, {ids}")
+    return (still_open or found)[0]
 
 
 def _noise_like(opened: OpenEntry) -> NoiseSource:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from privlearn.accountants.filters import CONCURRENT, FAILURES, THEOREMS
 from privlearn.accountants.state import AccountState, has_minimizer
 from privlearn.adjacency import Adjacency, Calibration, Trust
+from privlearn.budgets import float_up
 
 _EVERY = (
     "This verifies the record; that the deployed code is the code that wrote it is not proved.",
@@ -14,7 +16,8 @@ _EVERY = (
     "it).",
     "Clipping, sums and noise are computed in double precision; their rounding is not priced.",
     "Running time and memory use are not protected.",
-    "Other ledgers about the same people add up with this one.",
+    "Other ledgers about the same people, and accountants opened later in this one, add up with "
+    "this.",
     "Constants (clipping bounds, batch sizes, priors, steps) are public and were not tuned on "
     "these data, except where declared below.",
 )
@@ -30,14 +33,50 @@ _JOINT = (
     "lemma); the user's own action is not protected from whoever sees it.",
     "Only rows that the accountant's own billboard served are opened; logged rows are refused.",
 )
+_LOCAL = (
+    "Each message is randomised on the user's own device, which alone sees the row; whatever is "
+    "computed from messages is covered.",
+    "All messages of one user add up; messages of others cost this user nothing.",
+    "That a user takes part, when, and with how many messages is seen by the receiver, is not "
+    "protected and does not depend on the row.",
+    "One user is one index; a person with k indices has group privacy (k·μ, k²·ρ, k·ε for pure ε).",
+)
+_ATTESTED = (
+    "ATTESTED, NOT VERIFIED: the loss of a message and how many there are is what clients claim; "
+    "this ledger saw no noise drawn.",
+    "Clients that send more, or with less noise, than they attest have no guarantee from here.",
+)
 
 
-def assumptions(state: AccountState) -> list[str]:
+def assumptions(state: AccountState, rounds: int = 1) -> list[str]:
     """The assumptions of this accountant's guarantee, in words."""
     opened = state.opened
     basis = "committed plan" if state.plan is not None else "cap (spends are ad hoc)"
     lines = [f"Basis: {basis}.", *_EVERY]
-    lines += _JOINT if opened.trust is Trust.JOINT else _CENTRAL
+    if state.plan is None:
+        theorem = THEOREMS.get(type(state.cap), "no theorem is known for this currency")
+        lines.append(f"The cap is a filter for spends chosen as one goes: {theorem}.")
+    if state.failure:
+        lines.append(
+            f"δ includes a probability of failing, up to {float_up(state.failure):g}, in which "
+            f"nothing is promised: {FAILURES}."
+        )
+    lines.append(f"Streams may stay open while other tokens are spent: {CONCURRENT}.")
+    if rounds > 1:
+        lines.append(f"This is for a person with {rounds} rounds, by group privacy.")
+    lines += {Trust.CENTRAL: _CENTRAL, Trust.JOINT: _JOINT, Trust.LOCAL: _LOCAL}[opened.trust]
+    if opened.attested:
+        lines += _ATTESTED
+    elif opened.trust is Trust.LOCAL and len(state.users) > 1:
+        lines.append(
+            f"Users {state.users.start}..{state.users.stop - 1} share this device: whoever runs it "
+            "sees the rows of all of them."
+        )
+    if opened.population is not None:
+        lines.append(
+            f"Under the name {opened.population!r} an index is the same person in every "
+            "accountant, as declared."
+        )
     if opened.side_information:
         lines += [f"Declared public side information: {item}." for item in opened.side_information]
     else:
@@ -56,7 +95,7 @@ def assumptions(state: AccountState) -> list[str]:
             f"Minimisers are certified to within {max(errors):.2g} of the exact ones (float error "
             "included); output noise and its price cover that."
         )
-    elif all(spend.derived for spend in spends):
+    elif not opened.attested and all(spend.derived for spend in spends):
         lines.append("No solver's output was released; there is no solver tolerance to pay.")
     if any(spend.calibration is Calibration.PUBLISHED for spend in spends):
         lines.append(

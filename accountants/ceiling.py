@@ -47,6 +47,9 @@ class ByUser(Generic[V]):
             UsersError: an index outside all users.
         """
         within = self.users if users is None else self.check(users)
+        if len(self._starts) == 1:
+            yield within, self._values[0]
+            return
         i = bisect_right(self._starts, within.start) - 1
         while i < len(self._starts) and self._starts[i] < within.stop:
             stop = self._starts[i + 1] if i + 1 < len(self._starts) else self.users.stop
@@ -70,6 +73,8 @@ class ByUser(Generic[V]):
         """Makes ``at`` the start of a piece and returns its position."""
         if at >= self.users.stop:
             return len(self._starts)
+        if at == self.users.start:
+            return 0
         i = bisect_right(self._starts, at) - 1
         if self._starts[i] == at:
             return i

@@ -57,6 +57,14 @@ class Bounded(NamedTuple):
     error_bound: float
 
 
+class Answer(NamedTuple):
+    """A rounded-up number, and the method that gave it."""
+
+    value: float
+    error_bound: float
+    method: str
+
+
 def gaussian_delta(mu_squared: float, epsilon: float) -> Bounded:
     """The smallest delta for which mu-GDP is (epsilon, delta)-DP.
 

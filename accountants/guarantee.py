@@ -2,7 +2,8 @@
 
 The guarantee is the composition of the committed plan, or the cap where there is no plan; every
 further entry of the ledger could only lower what is left, so cutting the ledger's tail cannot lower
-a claim.  What was spent is a fact about one run (ex post), not a guarantee.
+a claim.  What was spent is a fact about one run (ex post), not a guarantee.  The bounds here are
+those of curves; `privlearn.accountants.pricing` looks for smaller ones by tight composition.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+from privlearn._validate import count as valid_count
 from privlearn._validate import probability
 from privlearn.accountants.conversion import (
     Bounded,
@@ -25,6 +27,7 @@ from privlearn.accountants.conversion import (
     zcdp_rho,
 )
 from privlearn.accountants.state import AccountState, total
+from privlearn.adjacency import Adjacency
 from privlearn.budgets import (
     ZCDP,
     ApproxDP,
@@ -33,13 +36,31 @@ from privlearn.budgets import (
     PureDP,
     Renyi,
     exact,
+    exact_text,
     float_down,
     float_up,
 )
-from privlearn.losses import Loss
+from privlearn.errors import BudgetError
+from privlearn.losses import Gaussian, Loss, RenyiCurve
+from privlearn.more_losses import MayFail, PureEpsilon, ZCDPLoss
 
 Composite = Loss | Currency | None
 """Something with an (ε, δ) curve: a composed loss, a cap, or nothing."""
+
+
+def unless_failed(promise: ApproxDP, failure: Fraction) -> ApproxDP:
+    """The (ε, δ′) that is left to keep where a failure of that probability is counted by itself.
+
+    (ε, δ′) apart from a failure is (ε, f + (1−f)δ′).
+
+    Raises:
+        BudgetError: the failure takes all of δ.
+    """
+    if not 0 <= failure < promise.delta:
+        raise BudgetError(
+            f"failure = {exact_text(failure)}: must lie in [0, δ), δ = {exact_text(promise.delta)}"
+        )
+    return ApproxDP(promise.epsilon, (promise.delta - failure) / (1 - failure))
 
 
 def in_zcdp(promise: ApproxDP) -> ZCDP:
@@ -63,44 +84,45 @@ def in_renyi(promise: ApproxDP) -> Renyi:
     return Renyi({order: divergence})
 
 
-def promised(state: AccountState) -> list[Composite]:
+def cap_of(state: AccountState) -> Loss | Currency:
+    """The cap, with the probability of failing that was set aside."""
+    if not state.failure:
+        return state.cap
+    return MayFail(as_loss(state.cap, state.opened.adjacency), state.failure)
+
+
+def as_loss(cap: Currency, adjacency: Adjacency) -> Loss:
+    """A cap as the loss of everything under it.
+
+    Raises:
+        TypeError: a currency of another package.
+    """
+    match cap:
+        case ZCDP():
+            return ZCDPLoss(cap.rho, adjacency=adjacency)
+        case GaussianDP():
+            return Gaussian(cap.mu_squared, adjacency=adjacency)
+        case PureDP():
+            return PureEpsilon(cap.epsilon, adjacency=adjacency)
+        case Renyi():
+            return RenyiCurve({a: e for a, e in cap.curve.items()}, adjacency=adjacency)
+    raise TypeError(f"{cap}: a cap of this kind has no loss of its own")
+
+
+def promised(state: AccountState, users: range | None = None) -> list[Composite]:
     """What stands for each user: the distinct plan compositions, or the cap."""
     if state.plan is None:
-        return [state.cap]
-    return _distinct([total(tally) for _, tally in state.committed.pieces()])
+        return [cap_of(state)]
+    return _distinct([total(tally) for _, tally in state.committed.pieces(users)])
 
 
-def spent(state: AccountState) -> list[Composite]:
+def spent(state: AccountState, users: range | None = None) -> list[Composite]:
     """What was actually spent on each user, distinct compositions only."""
-    return _distinct([total(tally) for _, tally in state.spent.pieces()])
+    return _distinct([total(tally) for _, tally in state.spent.pieces(users)])
 
 
 def _distinct(losses: list[Loss | None]) -> list[Composite]:
     return list(dict.fromkeys(losses))
-
-
-def _largest(values: list[Bounded]) -> Bounded:
-    return max(values, key=lambda bound: bound.value)
-
-
-def promised_epsilon(state: AccountState, delta: float) -> Bounded:
-    """ε of the guarantee at δ, the maximum over users."""
-    return _largest([epsilon_of(what, delta) for what in promised(state)])
-
-
-def spent_epsilon(state: AccountState, delta: float) -> Bounded:
-    """ε of what was spent, ex post, the maximum over users."""
-    return _largest([epsilon_of(what, delta) for what in spent(state)])
-
-
-def promised_delta(state: AccountState, epsilon: float) -> Bounded:
-    """δ of the guarantee at ε, the maximum over users."""
-    return _largest([delta_of(what, epsilon) for what in promised(state)])
-
-
-def spent_delta(state: AccountState, epsilon: float) -> Bounded:
-    """δ of what was spent, ex post, the maximum over users."""
-    return _largest([delta_of(what, epsilon) for what in spent(state)])
 
 
 def epsilon_of(what: Composite, delta: float) -> Bounded:
@@ -148,9 +170,88 @@ def delta_of(what: Composite, epsilon: float) -> Bounded:
     return renyi_delta(curve, epsilon, orders=orders)
 
 
+def group_epsilon(what: Composite, delta: float, rounds: int) -> Bounded:
+    """ε at δ for a person with ``rounds`` rows: the least of the bounds that hold.
+
+    k·ε for pure ε, k·μ (Dong, Roth & Su 2022, Theorem 2.14), k²·ρ (Bun & Steinke 2016, Proposition
+    1.9), a Rényi curve at orders 2^c·α (Mironov 2017, Proposition 2, with k <= 2^c), and, also
+    where something may fail, (k·ε, δ·(e^{kε}−1)/(e^ε−1)); ``docs/proofs.md#groups``.
+
+    Raises:
+        ValueError: delta outside (0, 1), or rounds below 1.
+    """
+    k = valid_count(rounds=rounds)
+    if k == 1 or what is None:
+        return epsilon_of(what, delta)
+    failed, apart = _split(what)
+    mass, curve, pure, orders = _curve(apart)
+    if mass is not None and not failed:
+        return gaussian_epsilon(float_up(Fraction(mass) * k * k), probability(delta=delta))
+    bounds = [_repeated(what, probability(delta=delta), k)]
+    if not failed:
+        if pure is not None:
+            bounds.append(Bounded(float_up(Fraction(pure) * k), 0.0))
+        rho = rho_of(apart)
+        if rho is not None:
+            bounds.append(zcdp_epsilon(float_up(Fraction(rho) * k * k), delta))
+        else:
+            bounds.append(_renyi_group(curve, orders, delta, k))
+    return min(bounds, key=lambda bound: bound.value)
+
+
+def _renyi_group(
+    curve: Callable[[float], float], orders: list[float] | None, delta: float, k: int
+) -> Bounded:
+    steps = (k - 1).bit_length()
+    fold, growth = 2.0**steps, 3.0**steps
+    kept = None if orders is None else [a / fold for a in orders if a >= 2 * fold]
+    if kept is not None and not kept:
+        return Bounded(math.inf, 0.0)
+
+    def wider(order: float) -> float:
+        # the proposition is for orders from 2 on; divergences grow with the order
+        return curve(fold * max(order, 2.0)) * growth * (1 + 1e-15)
+
+    return renyi_epsilon(wider, delta, orders=kept)
+
+
+def _repeated(what: Composite, delta: float, k: int) -> Bounded:
+    """k·ε for a small ε with δ(ε)·(e^{kε}−1)/(e^ε−1) <= delta, if one is found."""
+
+    def holds(epsilon: float) -> bool:
+        loose = delta_of(what, epsilon).value
+        if loose == 0:
+            return True
+        if k * epsilon > 600:
+            return False
+        factor = math.fsum(math.exp(i * epsilon) for i in range(k)) * (1 + 1e-12)
+        return loose * factor <= delta
+
+    if k > _MOST_ROUNDS:
+        return Bounded(math.inf, 0.0)
+    high = 2.0**-10
+    while not holds(high):
+        high *= 2
+        if k * high > 600:
+            return Bounded(math.inf, 0.0)
+    low = 0.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return Bounded(float_up(Fraction(high) * k), 0.0)
+
+
+_MOST_ROUNDS = 4096
+"""Above this many rounds (k·ε, …) is not looked at: it gives nothing of use."""
+
+
 def _split(what: Composite) -> tuple[Fraction, Composite]:
     """The probability of failure, and what is left apart from it."""
-    return (what.failure(), what.unless_failed()) if isinstance(what, Loss) else (Fraction(0), what)
+    if not isinstance(what, Loss):
+        return Fraction(0), what
+    failed = what.failure()
+    apart: Composite = what.unless_failed() if failed else what
+    return failed, ZCDP(apart.rho) if isinstance(apart, ZCDPLoss) else apart
 
 
 def _curve(

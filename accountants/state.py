@@ -9,20 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import cast, final
+from typing import Any, Generic, TypeVar, cast, final
 
 from privlearn._validate import user_range
 from privlearn.accountants.ceiling import ByUser
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ApproxDP, Currency, budget_from_dict
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict, exact, exact_text
 from privlearn.domains import domain_from_dict
 from privlearn.entries import (
+    AttestEntry,
     CloseEntry,
+    DelegateEntry,
     Entry,
     IssueEntry,
     OpenEntry,
     PlanEntry,
     RetireEntry,
+    ReturnEntry,
     SpendEntry,
 )
 from privlearn.errors import (
@@ -34,6 +37,7 @@ from privlearn.errors import (
     LossExceedsTokenError,
     TokenError,
     TokenSpentError,
+    UsersError,
 )
 from privlearn.losses import (
     BoundedRange,
@@ -45,9 +49,11 @@ from privlearn.losses import (
     gaussian_loss,
     loss_from_dict,
 )
+from privlearn.more_losses import ByArrival, MayFail
 from privlearn.noise import GaussianNoise, noise_from_dict
 from privlearn.objective_loss import MinimizerLoss
 
+T = TypeVar("T")
 Tally = dict[Loss, int]
 """Losses with multiplicities."""
 
@@ -56,12 +62,108 @@ def _range(users: tuple[int, int]) -> range:
     return range(*users)
 
 
+class _Reader(Generic[T]):
+    """Reads JSON forms, and remembers the flat ones: most spends of an account look alike."""
+
+    def __init__(self, read: Callable[[dict[str, Any]], T]) -> None:
+        self._read = read
+        self._known: dict[tuple[object, ...], T] = {}
+
+    def __call__(self, data: dict[str, Any]) -> T:
+        try:
+            # types too: True, 1 and 1.0 are equal, but not all of them are accepted
+            key = tuple([(name, value.__class__, value) for name, value in data.items()])
+            found = self._known.get(key)
+        except TypeError:  # it holds lists or objects
+            return self._read(data)
+        if found is None:
+            found = self._read(data)
+            if len(self._known) >= 4096:
+                self._known.clear()
+            self._known[key] = found
+        return found
+
+
+_read_loss: _Reader[Loss] = _Reader(loss_from_dict)
+_read_budget: _Reader[Budget] = _Reader(budget_from_dict)
+
+
+@dataclass(slots=True)
+class Ceiling:
+    """What is charged to each arrival index, and how likely it is to fail."""
+
+    charged: ByUser[Currency]
+    failing: ByUser[Fraction]
+    cap: Currency
+    failure: Fraction
+    _last: tuple[Currency, Currency, Currency] | None = None
+    """The last sum: what is checked is then charged."""
+
+    @classmethod
+    def empty(cls, users: range, cap: Currency, failure: Fraction) -> Ceiling:
+        """Nothing is charged yet."""
+        zero: ByUser[Currency] = ByUser(users, cap.zero(), lambda value: value)
+        return cls(zero, ByUser(users, Fraction(0), lambda value: value), cap, failure)
+
+    def check(self, users: range, amount: Currency, failure: Fraction) -> None:
+        """Raises InsufficientBudgetError unless every one of the users has room for that much.
+
+        This is the filter: the next spend is chosen after everything before it was seen, and may
+        be made only if the sum, of amounts known before it runs, stays under the cap.
+        """
+        for piece, value in self.charged.pieces(users):
+            if not self.cap.covers(self._sum(value, amount)):
+                # an audit goes on after a cap was exceeded
+                remaining = self.cap - value if self.cap.covers(value) else self.cap.zero()
+                raise InsufficientBudgetError(
+                    spent=value, requested=amount, remaining=remaining, users=piece
+                )
+        if not failure:
+            return
+        for piece, failed in self.failing.pieces(users):
+            if failed + failure > self.failure:
+                raise InsufficientBudgetError(
+                    spent=f"failure {exact_text(failed)}",
+                    requested=f"failure {exact_text(failure)}",
+                    remaining=f"failure {exact_text(max(self.failure - failed, Fraction(0)))}",
+                    users=piece,
+                )
+
+    def charge(self, users: range, amount: Currency, failure: Fraction) -> None:
+        """Adds to what is charged."""
+        self.charged.update(users, lambda value: self._sum(value, amount))
+        if failure:
+            self.failing.update(users, lambda value: value + failure)
+
+    def _sum(self, value: Currency, amount: Currency) -> Currency:
+        last = self._last
+        if last is None or last[0] is not value or last[1] is not amount:
+            last = self._last = value, amount, value + amount
+        return last[2]
+
+    def release(self, users: range, amount: Currency, failure: Fraction) -> None:
+        """Takes off what was charged."""
+        self.charged.update(users, lambda value: value - amount)
+        if failure:
+            self.failing.update(users, lambda value: value - failure)
+
+
+@dataclass(slots=True)
+class Allowance:
+    """A reserved part of the cap: a ceiling of its own for the tokens that come out of it."""
+
+    entry: DelegateEntry
+    ceiling: Ceiling
+    returned: bool = False
+
+
 @dataclass(slots=True)
 class Account:
     """One token's history."""
 
     entry: IssueEntry
     budget: Currency
+    failure: Fraction
     spend: SpendEntry | None = None
     loss: Loss | None = None
     outcome: str | None = None
@@ -83,6 +185,7 @@ class AccountState:
     """Everything that follows from one accountant's entries so far."""
 
     def __init__(self, opened: OpenEntry) -> None:
+        _check_relation(opened)
         cap = budget_from_dict(opened.cap)
         if not isinstance(cap, Currency) or cap.is_zero:
             raise BudgetError(f"cap {cap}: must be a currency above zero")
@@ -90,14 +193,27 @@ class AccountState:
         if promise is not None and not isinstance(promise, ApproxDP):
             raise BudgetError(f"promise {promise}: must be an (ε, δ) budget")
         self.opened = opened
+        self.number = 1  # among the accountants of its ledger
         self.cap = cap
+        self.failure = _probability("failure", opened.failure)
+        self.odometer: Fraction | None = None
+        if opened.odometer is not None:
+            self.odometer = _probability("odometer", opened.odometer)
+            if not self.odometer:
+                raise BudgetError("odometer = 0: its δ must be above zero")
         self.promise = promise
         self.users = user_range(users=_range(opened.users))
-        self.charged: ByUser[Currency] = ByUser(self.users, cap.zero(), lambda value: value)
+        self.ceiling = Ceiling.empty(self.users, cap, self.failure)
+        self.charged = self.ceiling.charged
         self.spent: ByUser[Tally] = ByUser(self.users, {}, dict)
         self.committed: ByUser[Tally] = ByUser(self.users, {}, dict)
         self.plan: list[Planned] | None = None
         self.accounts: dict[str, Account] = {}
+        self.allowances: dict[str, Allowance] = {}
+        self.interactive = self.interleaved = False
+        self._running = 0
+        self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
+        self.attested: list[AttestEntry] = []
         self.closed = False
 
     # What is left -------------------------------------------------------------------------------
@@ -111,6 +227,28 @@ class AccountState:
     def outstanding(self) -> list[Account]:
         """Tokens without a recorded end."""
         return [account for account in self.accounts.values() if account.outcome is None]
+
+    def delegated(self) -> list[Allowance]:
+        """Allowances that were not given back."""
+        return [allowance for allowance in self.allowances.values() if not allowance.returned]
+
+    def price(self, loss: Loss) -> Currency:
+        """What a loss costs apart from its failures, which are counted by themselves.
+
+        Raises:
+            CurrencyError: no finite price in this currency.
+        """
+        return self._price(loss)[0]
+
+    def _price(self, loss: Loss) -> tuple[Currency, Fraction]:
+        found = self._prices.get(loss)
+        if found is None:
+            failure = loss.failure()
+            found = self.cap.price(loss.unless_failed() if failure else loss), failure
+            if len(self._prices) >= 4096:
+                self._prices.clear()
+            self._prices[loss] = found
+        return found
 
     def planned_for(self, label: str, users: range, loss: Loss) -> int | None:
         """Position of the plan item that a new token can use, if there is a plan.
@@ -144,32 +282,44 @@ class AccountState:
                 self._check_spend(entry)
             case RetireEntry():
                 self._check_retire(entry)
+            case AttestEntry():
+                self._check_attest(entry)
+            case DelegateEntry():
+                self._check_delegate(entry)
+            case ReturnEntry():
+                self._delegated(entry.allowance)
             case CloseEntry():
                 if self.outstanding():
                     raise LedgerError("tokens without an end: retire them before closing")
+                if self.delegated():
+                    raise LedgerError("allowances that were not returned: return them first")
             case OpenEntry():
                 raise LedgerError(f"accountant {entry.accountant!r} was opened before")
 
     def _check_plan(self, entry: PlanEntry) -> None:
-        if self.plan is not None or self.accounts:
+        if self.plan is not None or self.accounts or self.attested or self.allowances:
             raise BudgetError("a plan is committed once, before the first token")
-        trial: ByUser[Currency] = ByUser(self.users, self.cap.zero(), lambda value: value)
+        trial = Ceiling.empty(self.users, self.cap, self.failure)
         for item in entry.items:
             loss = self._own_loss(item.loss)
-            users = self._whole_ranges(_range(item.users))
-            price = self.cap.price(loss) * item.count
-            trial.update(users, lambda value, price=price: value + price)  # type: ignore[misc]
-        for users, total in trial.pieces():
-            if not self.cap.covers(total):
-                raise InsufficientBudgetError(
-                    spent=self.cap.zero(), requested=total, remaining=self.cap, users=users
-                )
+            users = self._one_device(self._whole_ranges(_range(item.users)))
+            for piece, part in _over(loss, users):
+                price, failure = self._price(part)
+                trial.charge(piece, price * item.count, failure * item.count)
+        none = Ceiling.empty(self.users, self.cap, self.failure)
+        for users, total in trial.charged.pieces():
+            none.check(users, total, Fraction(0))
+        for users, failure in trial.failing.pieces():
+            none.check(users, self.cap.zero(), failure)
 
     def _check_issue(self, entry: IssueEntry) -> None:
         if entry.token in self.accounts:
             raise TokenError(f"token {entry.token} was issued before")
-        users = self._whole_ranges(_range(entry.users))
+        if self.opened.attested:
+            raise BudgetError("an accountant of attestations issues no tokens: open a second one")
+        users = self._one_device(self._whole_ranges(_range(entry.users)))
         budget = self._currency(entry.budget)
+        failure = _probability("failure", entry.failure)
         if budget.is_zero:
             raise BudgetError(f"token {entry.label!r}: a budget of {budget} can pay for nothing")
         if self.plan is not None:
@@ -178,16 +328,38 @@ class AccountState:
             item = self.plan[entry.planned]
             if not item.left or item.users != users or item.label != entry.label:
                 raise BudgetError(f"token {entry.token} does not match plan item {entry.planned}")
-            if not self.cap.price(item.loss).covers(budget):
+            price, failing = self._price(item.loss)
+            if not price.covers(budget) or failing < failure:
                 raise BudgetError(f"token {entry.token} holds more than plan item {entry.planned}")
             return
         if entry.planned is not None:
             raise BudgetError(f"token {entry.token} names a plan, but none was committed")
-        for piece, value in self.charged.pieces(users):
-            if not self.cap.covers(value + budget):
-                raise InsufficientBudgetError(
-                    spent=value, requested=budget, remaining=self.cap - value, users=piece
-                )
+        ceiling = self.ceiling
+        if entry.allowance is not None:
+            ceiling = self._delegated(entry.allowance).ceiling
+            ceiling.charged.check(users)
+        ceiling.check(users, budget, failure)
+
+    def _check_delegate(self, entry: DelegateEntry) -> None:
+        if self.opened.attested:
+            raise BudgetError("an accountant of attestations has nothing to delegate")
+        if self.plan is not None:
+            raise BudgetError("a plan is exhaustive: its items are the components' budgets")
+        if entry.allowance in self.allowances:
+            raise BudgetError(f"allowance {entry.allowance} was delegated before")
+        users = self._whole_ranges(_range(entry.users))
+        budget = self._currency(entry.budget)
+        if budget.is_zero:
+            raise BudgetError(f"allowance {entry.label!r}: {budget} can pay for nothing")
+        self.ceiling.check(users, budget, _probability("failure", entry.failure))
+
+    def _delegated(self, name: str) -> Allowance:
+        allowance = self.allowances.get(name)
+        if allowance is None:
+            raise BudgetError(f"allowance {name} was never delegated here")
+        if allowance.returned:
+            raise BudgetError(f"allowance {name} was returned before")
+        return allowance
 
     def _check_spend(self, entry: SpendEntry) -> None:
         account = self._account(entry.token)
@@ -208,10 +380,21 @@ class AccountState:
         if entry.simulated is not self.opened.simulated:
             raise BudgetError("the spend's noise source is not the accountant's")
         loss = self._own_loss(entry.loss)
-        price = self.cap.price(loss)
+        _over(loss, _range(entry.users))
+        price, failure = self._price(loss)
         if not account.budget.covers(price):
             raise LossExceedsTokenError(
                 f"{entry.mechanism} costs {price}, token {entry.token} holds {account.budget}"
+            )
+        if failure > account.failure:
+            raise LossExceedsTokenError(
+                f"{entry.mechanism} fails with probability {exact_text(failure)}, token "
+                f"{entry.token} holds {exact_text(account.failure)}"
+            )
+        if entry.interactive and any(isinstance(part, MayFail) for part in _parts(loss)):
+            raise BudgetError(
+                f"{entry.mechanism}: no theorem is known for a stream whose loss holds only apart "
+                "from an event; state it as an ApproxLoss"
             )
         if self.plan is not None:
             item = self.plan[cast(int, account.entry.planned)]
@@ -224,13 +407,11 @@ class AccountState:
         if not entry.derived:
             self._check_minimizers(entry, loss)
             return
-        domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)
-        if domain is None or noise is None:
+        earned = _earned(entry)
+        if earned is None:
             raise BudgetError(
                 f"{entry.mechanism}: its price needs trusted code but does not say so"
             )
-        reach = domain.sensitivity(entry.adjacency, noise.norm) * entry.gain
-        earned = noise.loss(reach, entry.adjacency)
         if not _dominates(loss, earned):
             raise BudgetError(
                 f"{entry.mechanism}: noise and domain give a loss of {earned.numbers()}, "
@@ -275,6 +456,48 @@ class AccountState:
             state = "unspent" if account.spend is None else "spent"
             raise TokenError(f"token {entry.token} is {state}: it cannot end as {entry.outcome}")
 
+    def _check_attest(self, entry: AttestEntry) -> None:
+        if not self.opened.attested:
+            raise BudgetError(
+                "an attestation is no spend: it needs a local accountant with attested=True"
+            )
+        if entry.adjacency is not self.opened.adjacency:
+            raise AdjacencyError(
+                f"attestation for {entry.adjacency.value}: the accountant counts "
+                f"{self.opened.adjacency.value}"
+            )
+        loss, users = self._own_loss(entry.loss), self.charged.check(_range(entry.users))
+        single, failing = self._price(loss)
+        price, failure = single * entry.most_messages, failing * entry.most_messages
+        if entry.count > len(users) * entry.most_messages:
+            raise BudgetError(
+                f"count = {entry.count}: {len(users)} users with at most {entry.most_messages} "
+                f"messages each send at most {len(users) * entry.most_messages}"
+            )
+        if self.plan is not None:
+            if entry.planned is None or not 0 <= entry.planned < len(self.plan):
+                raise BudgetError(f"attestation {entry.label!r} is not in the committed plan")
+            item = self.plan[entry.planned]
+            named = (item.label, item.users) == (entry.label, users)
+            if not named or not _dominates(item.loss, loss) or item.left < entry.most_messages:
+                raise BudgetError(
+                    f"attestation {entry.label!r} does not fit plan item {entry.planned}"
+                )
+            return
+        if entry.planned is not None:
+            raise BudgetError(f"attestation {entry.label!r} names a plan, but none was committed")
+        self.ceiling.check(users, price, failure)
+
+    def _one_device(self, users: range) -> range:
+        """Noise that several users share is drawn by somebody who sees all their rows."""
+        local = self.opened.trust is Trust.LOCAL and not self.opened.attested
+        if local and len(users) != 1:
+            raise UsersError(
+                f"users = {users!r}: under local trust every user draws noise alone, so tokens and "
+                "plan items are for one user each"
+            )
+        return users
+
     def _whole_ranges(self, users: range) -> range:
         if self.opened.adjacency is Adjacency.ADD_REMOVE and users != self.users:
             raise AdjacencyError(
@@ -289,14 +512,14 @@ class AccountState:
         return self.accounts[token]
 
     def _currency(self, data: dict[str, object]) -> Currency:
-        budget = budget_from_dict(data)
+        budget = _read_budget(data)
         if not isinstance(budget, Currency):
             raise BudgetError(f"{budget} is not a currency")
-        self.cap.covers(budget)  # raises for another currency
+        self.cap._same_kind(budget)  # raises for another currency
         return budget
 
     def _own_loss(self, data: dict[str, object]) -> Loss:
-        loss = loss_from_dict(data)
+        loss = _read_loss(data)
         if loss.adjacency is not self.opened.adjacency:
             raise AdjacencyError(
                 f"a loss for {loss.adjacency.value} under an accountant that counts "
@@ -317,6 +540,12 @@ class AccountState:
                 self._record_spend(entry)
             case RetireEntry():
                 self._record_retire(entry)
+            case AttestEntry():
+                self._record_attest(entry)
+            case DelegateEntry():
+                self._record_delegate(entry)
+            case ReturnEntry():
+                self._record_return(entry)
             case CloseEntry():
                 self.closed = True
             case OpenEntry():
@@ -327,42 +556,109 @@ class AccountState:
         for item in entry.items:
             loss, users = loss_from_dict(item.loss), _range(item.users)
             self.plan.append(Planned(item.label, users, loss, item.count, item.count))
-            self._charge(users, self.cap.price(loss) * item.count)
-            self.committed.update(users, _adding(loss, item.count))
+            for piece, part in _over(loss, users):
+                price, failure = self._price(part)
+                self.ceiling.charge(piece, price * item.count, failure * item.count)
+                self.committed.update(piece, _adding(part, item.count))
 
     def _record_issue(self, entry: IssueEntry) -> None:
-        account = Account(entry, self._currency(entry.budget))
+        failure = _NEVER if entry.failure == "0" else exact("failure", entry.failure)
+        account = Account(entry, self._currency(entry.budget), failure)
         self.accounts[entry.token] = account
         if self.plan is None:
-            self._charge(_range(entry.users), account.budget)
+            self._paying(account).charge(_range(entry.users), account.budget, account.failure)
         elif entry.planned is not None:
             self.plan[entry.planned].left -= 1
 
+    def _record_delegate(self, entry: DelegateEntry) -> None:
+        users, budget = _range(entry.users), self._currency(entry.budget)
+        failure = exact("failure", entry.failure)
+        self.allowances[entry.allowance] = Allowance(entry, Ceiling.empty(users, budget, failure))
+        self.ceiling.charge(users, budget, failure)
+
+    def _record_return(self, entry: ReturnEntry) -> None:
+        """What the component's tokens hold stays charged, now to the accountant itself."""
+        allowance = self._delegated(entry.allowance)
+        allowance.returned = True
+        inner = allowance.ceiling
+        self.ceiling.release(_range(allowance.entry.users), inner.cap, inner.failure)
+        for piece, value in inner.charged.pieces():
+            self.ceiling.charge(piece, value, Fraction(0))
+        for piece, failed in inner.failing.pieces():
+            self.ceiling.charge(piece, self.cap.zero(), failed)
+
+    def _paying(self, account: Account) -> Ceiling:
+        """The ceiling that carries a token: its allowance's until that is returned."""
+        name = account.entry.allowance
+        allowance = None if name is None else self.allowances.get(name)
+        return self.ceiling if allowance is None or allowance.returned else allowance.ceiling
+
     def _record_spend(self, entry: SpendEntry) -> None:
-        account, loss = self._account(entry.token), loss_from_dict(entry.loss)
-        account.spend, account.loss = entry, loss
+        account, loss = self._account(entry.token), _read_loss(entry.loss)
+        if account.spend is None and account.outcome is None:
+            self.interleaved = self.interleaved or self._running > 0
+            self._running += 1
+        self.interactive = self.interactive or entry.interactive
+        again, account.spend, account.loss = account.spend, entry, loss
         users = _range(entry.users)
-        self.spent.update(users, _adding(loss, 1))
-        if self.plan is None:
-            # The token may have held more than its one loss; the rest is free again.
-            self._release(users, account.budget)
-            self._charge(users, self.cap.price(loss))
+        try:
+            pieces = loss.over(users)
+        except ValueError:  # only in what an audit reads: then everybody pays the most
+            pieces = [(users, loss)]
+        for piece, part in pieces:
+            self.spent.update(piece, _adding(part, 1))
+        if self.plan is not None:
+            return
+        if len(pieces) == 1 and again is None:
+            price, failure = self._price(loss)
+            if price.amounts == account.budget.amounts and failure == account.failure:
+                return
+        # The token may have held more than its one loss; the rest is free again.
+        ceiling = self._paying(account)
+        ceiling.release(users, account.budget, account.failure)
+        for piece, part in pieces:
+            ceiling.charge(piece, *self._price(part))
 
     def _record_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
+        if account.spend is not None and account.outcome is None:
+            self._running -= 1
         account.outcome = entry.outcome
         if entry.outcome != "unused":
             return
         if self.plan is None:
-            self._release(_range(account.entry.users), account.budget)
+            ceiling = self._paying(account)
+            ceiling.release(_range(account.entry.users), account.budget, account.failure)
         elif account.entry.planned is not None:
             self.plan[account.entry.planned].left += 1
 
-    def _charge(self, users: range, amount: Currency) -> None:
-        self.charged.update(users, lambda value: value + amount)
+    def _record_attest(self, entry: AttestEntry) -> None:
+        self.attested.append(entry)
+        loss, users = loss_from_dict(entry.loss), _range(entry.users)
+        self.spent.update(users, _adding(loss, entry.most_messages))
+        if self.plan is None:
+            price, failure = self._price(loss)
+            self.ceiling.charge(users, price * entry.most_messages, failure * entry.most_messages)
+        elif entry.planned is not None:
+            self.plan[entry.planned].left -= entry.most_messages
 
-    def _release(self, users: range, amount: Currency) -> None:
-        self.charged.update(users, lambda value: value - amount)
+
+def _check_relation(opened: OpenEntry) -> None:
+    """What trust and neighbour relation can promise together."""
+    if opened.attested and opened.trust is not Trust.LOCAL:
+        raise BudgetError(f"attested: clients attest local privacy, not {opened.trust.value}")
+    if opened.adjacency is not Adjacency.ADD_REMOVE:
+        return
+    if opened.trust is Trust.JOINT:
+        raise AdjacencyError(
+            "adjacency = add-remove: removing a user shifts what everybody behind is served, "
+            "so a joint guarantee is for replace-one or zero-out"
+        )
+    if opened.trust is Trust.LOCAL:
+        raise AdjacencyError(
+            "adjacency = add-remove: who sends a message is seen to take part, so a local "
+            "guarantee is for replace-one or zero-out (the device sends, but for the null record)"
+        )
 
 
 def has_minimizer(loss: Loss) -> bool:
@@ -379,6 +675,52 @@ def _gaussian_part(loss: Loss) -> Fraction:
     return sum(masses, Fraction(0))
 
 
+_NEVER = Fraction(0)
+
+
+def _probability(name: str, text: str) -> Fraction:
+    if text == "0":
+        return _NEVER
+    number = exact(name, text)
+    if not 0 <= number < 1:
+        raise BudgetError(f"{name} = {text!r}: must lie in [0, 1)")
+    return number
+
+
+def _over(loss: Loss, users: range) -> list[tuple[range, Loss]]:
+    try:
+        return loss.over(users)
+    except ValueError as error:
+        raise BudgetError(str(error)) from None
+
+
+def _earned(entry: SpendEntry) -> Loss | None:
+    """The loss that follows from domain, noise and gains; None where only its author knows it."""
+    shape = entry.domain, entry.noise, entry.gain, entry.adjacency, entry.profile
+    key = {f"{i}{name}": v for i, d in enumerate(shape[:2]) for name, v in d.items()}
+    if not entry.profile:
+        return _read_earned({**key, "gain": entry.gain, "adjacency": entry.adjacency})
+    parts = [
+        (n, _read_earned({**key, "gain": gain, "adjacency": entry.adjacency}))
+        for n, gain in entry.profile
+    ]
+    if max(gain for _, gain in entry.profile) > entry.gain or any(p is None for _, p in parts):
+        return None
+    return ByArrival([(n, part) for n, part in parts if part is not None])
+
+
+def _earn(flat: dict[str, Any]) -> Loss | None:
+    domain = domain_from_dict({name[1:]: v for name, v in flat.items() if name[0] == "0"})
+    noise = noise_from_dict({name[1:]: v for name, v in flat.items() if name[0] == "1"})
+    if domain is None or noise is None:
+        return None
+    reach = domain.sensitivity(flat["adjacency"], noise.norm) * flat["gain"]
+    return noise.loss(reach, flat["adjacency"])
+
+
+_read_earned: _Reader[Loss | None] = _Reader(_earn)
+
+
 def _adding(loss: Loss, count: int) -> Callable[[Tally], Tally]:
     def change(tally: Tally) -> Tally:
         tally[loss] = tally.get(loss, 0) + count
@@ -391,6 +733,8 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
     """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
     if stated == actual:
         return True
+    if any(isinstance(part, ByArrival) for part in _parts(stated)):
+        return False  # its bounds are those of its dearest users
     if isinstance(stated, Laplace | BoundedRange) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon
     mass, actual_mass = stated.gaussian(), actual.gaussian()

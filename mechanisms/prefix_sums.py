@@ -39,6 +39,8 @@ class PrefixSum(Generic[X]):
         noise_std: standard deviation of z per coordinate, unit of the sum.
         adjacency: replace-one or zero-out; under add-remove all later rows would shift.
         calibration: where ``noise_std`` comes from; for the ledger.
+        by_arrival: charge each user for the own column of C, (sensitivity·‖C_j‖/noise_std)², where
+            late ones are shorter; the horizon is then a fixed, public number.
     """
 
     domain: Domain[X]
@@ -46,6 +48,7 @@ class PrefixSum(Generic[X]):
     noise_std: float
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     calibration: Calibration = Calibration.PROVED
+    by_arrival: bool = False
 
     def __post_init__(self) -> None:
         positive(noise_std=self.noise_std)
@@ -88,7 +91,27 @@ class PrefixSum(Generic[X]):
                 **self.factorization.parameters(),
             },
             calibration=self.calibration,
+            interactive=True,
+            profile=self._profile() if self.by_arrival else (),
         )
+
+    def _profile(self) -> tuple[tuple[int, float], ...]:
+        """Numbers of users and bounds on their column norms, in at most about 40 steps.
+
+        Steps are halved towards the horizon, and each has the largest norm of its columns.
+        """
+        horizon = self.factorization.horizon
+        if horizon is None:
+            raise HorizonError("by_arrival = True: columns differ only up to a horizon")
+        norms = [self.factorization.column_norm_at(j) for j in range(1, horizon + 1)]
+        top = max(*norms, self.factorization.column_norm())
+        steps: list[tuple[int, float]] = []
+        start = 0
+        while start < horizon:
+            stop = start + max((horizon - start) // 2, 1)
+            steps.append((stop - start, max(norms[start:stop])))
+            start = stop
+        return ((steps[0][0], top), *steps[1:])
 
     def loss(self) -> Loss:
         """The price of the whole stream."""

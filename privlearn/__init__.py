@@ -13,9 +13,11 @@ from privlearn.ledger import Ledger
 from privlearn.losses import BoundedRange, Composed, Gaussian, Laplace, Loss, RenyiCurve
 from privlearn.more_losses import (
     ApproxLoss,
+    ByArrival,
     DiscreteGaussian,
     DiscreteLaplace,
     GeneralizedGaussian,
+    MayFail,
     PureEpsilon,
     RandomizedResponse,
     SubsampledGaussian,
@@ -38,6 +40,7 @@ __all__ = [
     "BoundedRange",
     "Box",
     "Budget",
+    "ByArrival",
     "Calibration",
     "Composed",
     "Currency",
@@ -52,6 +55,7 @@ __all__ = [
     "LaplaceNoise",
     "Ledger",
     "Loss",
+    "MayFail",
     "Mechanism",
     "MinimizerLoss",
     "Noise",

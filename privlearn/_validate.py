@@ -53,6 +53,14 @@ def count(*, at_least: int = 1, **named: int) -> int:
     return number
 
 
+def text(**named: str) -> str:
+    """Returns the value as a non-empty string."""
+    name, value = _single(named)
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} = {value!r}: must be a non-empty text")
+    return value
+
+
 def user_range(**named: range) -> range:
     """Returns a non-empty, ascending, contiguous range of arrival indices >= 0."""
     name, value = _single(named)

@@ -33,6 +33,8 @@ def exact(name: str, value: Exact) -> Fraction:
     Raises:
         TypeError: not a number.  ValueError: not finite.
     """
+    if value.__class__ is Fraction:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise TypeError(f"{name} = {value!r}: must be a number or a string such as '0.1' or '1/3'")
     try:
@@ -119,7 +121,13 @@ class Budget(ABC):
             CurrencyError: ``other`` is of another kind.
         """
         self._same_kind(other)
-        return all(a >= b for a, b in zip(self._amounts, other._amounts, strict=True))
+        # cross-multiplied: comparing fractions takes several times as long
+        return all(
+            [
+                a.numerator * b.denominator >= b.numerator * a.denominator
+                for a, b in zip(self._amounts, other._amounts, strict=True)
+            ]
+        )
 
     def _same_kind(self, other: Budget) -> None:
         if type(self) is not type(other):
@@ -165,6 +173,14 @@ class Currency(Budget):
         """
         raise CurrencyError(f"Gaussian noise has no finite price in {type(self).__name__}")
 
+    def _of(self, amounts: tuple[Fraction, ...]) -> Self:
+        """Amounts that are known to be good, in the same currency and at the same orders."""
+        made = type(self).__new__(type(self))
+        if hasattr(self, "_orders"):
+            object.__setattr__(made, "_orders", self._orders)
+        object.__setattr__(made, "_amounts", amounts)
+        return made
+
     def zero(self) -> Self:
         """Nothing, in this currency."""
         return self._with(tuple(Fraction(0) for _ in self._amounts))
@@ -172,7 +188,7 @@ class Currency(Budget):
     @property
     def is_zero(self) -> bool:
         """Whether nothing is left (some amount is zero)."""
-        return any(a == 0 for a in self._amounts)
+        return any([not a for a in self._amounts])
 
     def share(self, part: Exact) -> Self:
         """Returns ``part`` (0 to 1, exact) of this budget."""
@@ -183,12 +199,14 @@ class Currency(Budget):
 
     def __add__(self, other: Self) -> Self:
         self._same_kind(other)
-        return self._with(tuple(a + b for a, b in zip(self._amounts, other._amounts, strict=True)))
+        pairs = zip(self._amounts, other._amounts, strict=True)
+        return self._of(tuple([a + b for a, b in pairs]))
 
     def __sub__(self, other: Self) -> Self:
         if not self.covers(other):
             raise ValueError(f"cannot take {other} from {self}")
-        return self._with(tuple(a - b for a, b in zip(self._amounts, other._amounts, strict=True)))
+        pairs = zip(self._amounts, other._amounts, strict=True)
+        return self._of(tuple([a - b for a, b in pairs]))
 
     def __mul__(self, count: int) -> Self:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:

@@ -37,6 +37,14 @@ class OpenEntry(_Entry):
     side_information: tuple[str, ...]
     durable: bool
     """Whether the ledger is a file."""
+    failure: str = "0"
+    """Probability of failing that is set aside for losses that may fail, as an exact number."""
+    odometer: str | None = None
+    """δ of the time-uniform bound that the certificate states; fixed before the first spend."""
+    population: Annotated[str, Field(min_length=1)] | None = None
+    """A name for the people behind the indices: under one name, one index is one person."""
+    attested: bool = False
+    """Local only: takes what clients attest, and issues no tokens."""
 
 
 class PlanItem(BaseModel):
@@ -66,6 +74,28 @@ class IssueEntry(_Entry):
     budget: dict[str, Any]
     planned: int | None = None
     """Position of the plan item this token belongs to; None for an ad-hoc token."""
+    failure: str = "0"
+    """Probability of failing that the token may use."""
+    allowance: str | None = None
+    """The sub-budget it is taken from; None for the accountant's own."""
+
+
+class DelegateEntry(_Entry):
+    """Part of the cap is reserved for a component; tokens are then issued out of it."""
+
+    entry: Literal["delegate"] = "delegate"
+    allowance: str
+    label: str
+    users: Users
+    budget: dict[str, Any]
+    failure: str = "0"
+
+
+class ReturnEntry(_Entry):
+    """A component gives back what it did not use; no further token comes out of its allowance."""
+
+    entry: Literal["return"] = "return"
+    allowance: str
 
 
 class SpendEntry(_Entry):
@@ -87,6 +117,10 @@ class SpendEntry(_Entry):
     """Whether the loss follows from domain, noise and gain; else it is the mechanism's word."""
     calibration: Calibration
     parameters: dict[str, Any]
+    interactive: bool = False
+    """Whether it stays open, takes further rows and releases in between (a stream)."""
+    profile: tuple[tuple[Annotated[int, Field(ge=1)], float], ...] = ()
+    """Numbers of users and their gains, in order of arrival; empty if all have ``gain``."""
 
 
 class RetireEntry(_Entry):
@@ -98,13 +132,43 @@ class RetireEntry(_Entry):
     digest: str | None = None
 
 
+class AttestEntry(_Entry):
+    """A claim by clients about what their devices send; this ledger did not see the noise drawn."""
+
+    entry: Literal["attest"] = "attest"
+    by: Annotated[str, Field(min_length=1)]
+    """Who attests."""
+    mechanism: Annotated[str, Field(min_length=1)]
+    label: str
+    users: Users
+    adjacency: Adjacency
+    loss: dict[str, Any]
+    """Of one message."""
+    most_messages: Annotated[int, Field(ge=1)]
+    """Of one user; this many losses are charged to every user."""
+    count: Annotated[int, Field(ge=1)]
+    """Messages of all users together."""
+    planned: int | None = None
+    """Position of the plan item that holds the messages."""
+
+
 class CloseEntry(_Entry):
     """No further entry of this accountant follows."""
 
     entry: Literal["close"] = "close"
 
 
-Entry = OpenEntry | PlanEntry | IssueEntry | SpendEntry | RetireEntry | CloseEntry
+Entry = (
+    OpenEntry
+    | PlanEntry
+    | DelegateEntry
+    | ReturnEntry
+    | IssueEntry
+    | SpendEntry
+    | RetireEntry
+    | AttestEntry
+    | CloseEntry
+)
 
 
 @cache

@@ -7,23 +7,27 @@ keep the head hash elsewhere to detect that.
 
 A file ledger is one SQLite database in WAL mode with ``synchronous=FULL``: `Ledger.append` returns
 when the entry is on disk.  It has one writer; a second process that writes makes the first one's
-next append fail instead of losing count.
+next append fail instead of losing count.  Several accountants of one process may share a `Ledger`;
+each keeps count of its own entries.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, Self, final
 
-from privlearn.entries import Entry, parse_entry
+from privlearn.entries import CloseEntry, Entry, OpenEntry, parse_entry
 from privlearn.errors import (
     LedgerBusyError,
     LedgerClosedError,
@@ -50,6 +54,20 @@ def canonical(value: Any) -> str:
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
+
+
+def _storable(value: object) -> bool:
+    """Whether a value is plainly JSON; where not, `canonical` says."""
+    kind = value.__class__
+    if value is None or kind is str or kind is int or kind is bool:
+        return True
+    if isinstance(value, Enum):
+        return value.value.__class__ is str
+    if isinstance(value, dict):
+        return all([name.__class__ is str and _storable(inside) for name, inside in value.items()])
+    if kind is list or kind is tuple:
+        return all([_storable(inside) for inside in value])  # type: ignore[attr-defined]
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _sha256(text: str) -> str:
@@ -111,6 +129,8 @@ class Ledger:
         self._lock = threading.RLock()
         self._entries: list[Entry] = []
         self._records: list[Record] = []
+        self._counts: Counter[str] = Counter()
+        self._open: set[str] = set()
         self._closed = False
 
     @classmethod
@@ -162,13 +182,16 @@ class Ledger:
             ledger = cls(_connect(Path(path)), Path(path))
         except (ValueError, sqlite3.Error) as error:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {error}") from None
-        ledger._records, ledger._entries = records, entries
+        ledger._records = records
+        for entry in entries:
+            ledger._keep(entry)
         return ledger
 
-    def append(self, entry: Entry, *, after: int | None = None) -> None:
+    def append(self, entry: Entry, *, after: int | None = None, first: bool = False) -> None:
         """Adds an entry; returns when it is durable (at once for a memory ledger).
 
-        ``after`` is the number of entries that the writer knows of, if it relies on them.
+        ``after`` is the number of its accountant's entries that the writer knows of, if it relies
+        on them; ``first`` says that the writer relies on an empty ledger.
 
         Raises:
             LedgerClosedError: closed.  LedgerBusyError: somebody else has written since then.
@@ -179,15 +202,25 @@ class Ledger:
                 raise TokenCopyError("a ledger cannot be written from a forked process")
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
-            if after is not None and after != len(self._entries):
+            if first and self._entries:
+                raise LedgerBusyError("another accountant has begun this ledger")
+            if after is not None and after != self._counts[entry.accountant]:
                 raise LedgerBusyError(
                     "another accountant has resumed this ledger: only the last one may write"
                 )
             if self._connection is not None:
                 self._write(entry)
-            else:
+            elif not all([_storable(value) for value in entry.__dict__.values()]):
                 canonical(entry.body())  # raises for what a file could not hold
-            self._entries.append(entry)
+            self._keep(entry)
+
+    def _keep(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._counts[entry.accountant] += 1
+        if isinstance(entry, OpenEntry):
+            self._open.add(entry.accountant)
+        elif isinstance(entry, CloseEntry):
+            self._open.discard(entry.accountant)
 
     def _write(self, entry: Entry) -> None:
         body = entry.body()
@@ -229,6 +262,16 @@ class Ledger:
     def entries(self) -> Sequence[Entry]:
         """All entries, oldest first."""
         return tuple(self._entries)
+
+    def entries_of(self, accountant: str) -> int:
+        """How many entries one accountant has."""
+        return self._counts[accountant]
+
+    @property
+    def open_accountants(self) -> frozenset[str]:
+        """The accountants that were opened and not closed."""
+        with self._lock:
+            return frozenset(self._open)
 
     @property
     def records(self) -> list[Record]:

@@ -88,6 +88,14 @@ class Loss(ABC):
         """The loss apart from the event of probability `failure`."""
         return self
 
+    def over(self, users: range) -> list[tuple[range, Loss]]:
+        """What each of these users pays, in ranges of arrival indices; by default all the same.
+
+        Raises:
+            ValueError: the loss does not say what so many users pay.
+        """
+        return [(users, self)]
+
     @abstractmethod
     def numbers(self) -> dict[str, Any]:
         """The JSON numbers that define the loss, without kind and adjacency."""
@@ -379,6 +387,26 @@ class Composed(Loss):
 
     def unless_failed(self) -> Loss:
         return compose([(loss.unless_failed(), count) for loss, count in self.parts])
+
+    def over(self, users: range) -> list[tuple[range, Loss]]:
+        columns = [(loss.over(users), count) for loss, count in self.parts]
+        starts = sorted({piece.start for column, _ in columns for piece, _ in column})
+        same = (c[0][1] is p for (c, _), (p, _) in zip(columns, self.parts, strict=True))
+        if len(starts) == 1 and all(same):
+            return [(users, self)]
+        stops = [*starts[1:], users.stop]
+        return [
+            (
+                range(start, stop),
+                compose(
+                    [
+                        (next(loss for piece, loss in column if start in piece), count)
+                        for column, count in columns
+                    ]
+                ),
+            )
+            for start, stop in zip(starts, stops, strict=True)
+        ]
 
     def _total(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
         total = Fraction(0)

@@ -15,7 +15,7 @@ u = 1/4, where M = 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -37,6 +37,7 @@ from privlearn.losses import (
     _fraction_up,
     _order,
     _up,
+    loss_from_dict,
     register,
 )
 
@@ -625,3 +626,134 @@ class ApproxLoss(Loss):
 
     def numbers(self) -> dict[str, Any]:
         return {"epsilon": exact_text(self.epsilon), "delta": exact_text(self.delta)}
+
+
+def _read_may_fail(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
+    loss = MayFail(loss_from_dict(data["loss"]), data["failure"])
+    if loss.adjacency is not adjacency:
+        raise AdjacencyError(f"a loss for {loss.adjacency.value} in one for {adjacency.value}")
+    return loss
+
+
+@final
+@register(_read_may_fail)
+@dataclass(frozen=True, slots=True, init=False)
+class MayFail(Loss):
+    """A loss that holds apart from an event of probability ``failure``, such as approximate zCDP.
+
+    For every pair of neighbours the laws are (1−f)P′ + fP″ and (1−f)Q′ + fQ″, and P′ against Q′ has
+    the loss (Bun & Steinke 2016, Definition 8.1, for zCDP).  Composition as for `ApproxLoss`.
+    """
+
+    kind = "may-fail"
+    loss: Loss
+    probability: Fraction
+
+    def __init__(self, loss: Loss, failure: Exact):
+        object.__setattr__(self, "loss", loss)
+        object.__setattr__(self, "probability", exact("failure", failure))
+        if not 0 < self.probability < 1 or loss.failure():
+            raise ValueError(
+                f"failure = {failure!r}: must lie strictly between 0 and 1, of a loss that does "
+                "not fail otherwise"
+            )
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.loss.adjacency
+
+    def renyi(self, order: float) -> float:
+        _order(order)
+        return math.inf
+
+    def failure(self) -> Fraction:
+        return self.probability
+
+    def unless_failed(self) -> Loss:
+        return self.loss
+
+    def numbers(self) -> dict[str, Any]:
+        return {"loss": self.loss.to_dict(), "failure": exact_text(self.probability)}
+
+
+# Losses that depend on the arrival index -----------------------------------------------------
+
+
+def _read_by_arrival(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
+    loss = ByArrival([(part["users"], loss_from_dict(part["loss"])) for part in data["parts"]])
+    if loss.adjacency is not adjacency:
+        raise AdjacencyError(f"parts for {loss.adjacency.value} in a loss for {adjacency.value}")
+    return loss
+
+
+@final
+@register(_read_by_arrival)
+@dataclass(frozen=True, slots=True, init=False)
+class ByArrival(Loss):
+    """One run that costs early users more than late ones, such as a stream of prefix sums.
+
+    ``parts`` are numbers of consecutive users, from the first user of the token on, with what each
+    of them pays.  Which part a user is in follows from the arrival index, which is public and fixed
+    when the user arrives; so replacing that user costs that part, whoever the others are.  All
+    bounds of the whole are the largest over users.
+
+    Raises:
+        ValueError: no parts, or no users in one.  AdjacencyError: parts of different adjacencies,
+        or add-remove, under which a removed user moves everybody behind to another part.
+    """
+
+    kind = "by-arrival"
+    parts: tuple[tuple[int, Loss], ...]
+    adjacency: Adjacency
+
+    def __init__(self, parts: Iterable[tuple[int, Loss]]):
+        listed = tuple((_whole(_MOST_STEPS, at_least=1, users=n), loss) for n, loss in parts)
+        if not listed:
+            raise ValueError("parts = []: needs at least one")
+        relations = {loss.adjacency for _, loss in listed}
+        if len(relations) > 1 or Adjacency.ADD_REMOVE in relations:
+            names = " and ".join(sorted(a.value for a in relations))
+            raise AdjacencyError(f"a profile for {names}: must be for replace-one or zero-out")
+        object.__setattr__(self, "parts", listed)
+        object.__setattr__(self, "adjacency", listed[0][1].adjacency)
+
+    def renyi(self, order: float) -> float:
+        return max(loss.renyi(order) for _, loss in self.parts)
+
+    def zcdp(self) -> Fraction | None:
+        return self._largest(lambda loss: loss.zcdp())
+
+    def gaussian(self) -> Fraction | None:
+        return self._largest(lambda loss: loss.gaussian())
+
+    def pure(self) -> Fraction | None:
+        return self._largest(lambda loss: loss.pure())
+
+    def failure(self) -> Fraction:
+        return max(loss.failure() for _, loss in self.parts)
+
+    def unless_failed(self) -> Loss:
+        return ByArrival([(n, loss.unless_failed()) for n, loss in self.parts])
+
+    def over(self, users: range) -> list[tuple[range, Loss]]:
+        pieces: list[tuple[range, Loss]] = []
+        start = users.start
+        for n, loss in self.parts:
+            if start >= users.stop:
+                break
+            inner = range(start, min(start + n, users.stop))
+            pieces += loss.over(inner)
+            start = inner.stop
+        if start < users.stop:
+            raise ValueError(
+                f"users = {users!r}: the profile is for {start - users.start} users only"
+            )
+        return pieces
+
+    def _largest(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
+        values = [value(loss) for _, loss in self.parts]
+        known = [number for number in values if number is not None]
+        return max(known) if len(known) == len(values) else None
+
+    def numbers(self) -> dict[str, Any]:
+        return {"parts": [{"users": n, "loss": loss.to_dict()} for n, loss in self.parts]}

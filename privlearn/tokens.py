@@ -13,8 +13,10 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeVar, final
+from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from privlearn._records import record_at
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration, Trust
-from privlearn.budgets import B, Currency
+from privlearn.budgets import B, Currency, exact_text
 from privlearn.domains import Array, Domain, domain_from_dict
 from privlearn.errors import (
     LossExceedsTokenError,
@@ -34,6 +36,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.losses import Loss
+from privlearn.more_losses import ByArrival
 from privlearn.noise import Noise, NoiseSource, noise_from_dict
 from privlearn.rows import Rows, _attempt
 
@@ -64,9 +67,23 @@ class Spend:
     ``own``: the mechanism opens rows and computes, and the audit lists it as trusted code."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration = Calibration.PROVED
+    interactive: bool = False
+    """Whether the receipt takes further rows, and lets values out, while other tokens are spent.
+    The loss must then hold against somebody who chooses each input after the outputs so far."""
+    profile: tuple[tuple[int, float], ...] = ()
+    """Numbers of consecutive users and their gains, from the token's first user on; ``gain`` is
+    then the largest of them."""
 
     def __post_init__(self) -> None:
         positive(gain=self.gain)
+        for _, gain in self.profile:
+            positive(gain=gain)
+        if self.profile and max(gain for _, gain in self.profile) != self.gain:
+            raise ValueError(f"gain = {self.gain!r}: must be the largest of the profile")
+        if self.profile and self.own_loss is not None:
+            raise ValueError("profile: with a loss of its own, state a ByArrival loss instead")
+        if self.arithmetic == "sum" and (self.interactive or self.profile):
+            raise ValueError("arithmetic = 'sum': one release, of everybody alike")
         if not self.mechanism:
             raise ValueError("mechanism = '': must name the mechanism")
         if self.arithmetic not in ("sum", "own"):
@@ -78,17 +95,50 @@ class Spend:
         """The loss of this spend under one neighbour relation."""
         if self.own_loss is not None:
             return self.own_loss
-        reach = self.domain.sensitivity(adjacency, self.noise.norm)
-        return self.noise.loss(reach * self.gain, adjacency)
+        if self.profile:
+            return ByArrival(
+                [(n, _earned(self.domain, self.noise, g, adjacency)) for n, g in self.profile]
+            )
+        return _earned(self.domain, self.noise, self.gain, adjacency)
 
     @property
     def derived(self) -> bool:
         """Whether anybody can recompute the loss from the recorded domain, noise and gain."""
-        return (
-            self.own_loss is None
-            and domain_from_dict(self.domain.to_dict()) == self.domain
-            and noise_from_dict(self.noise.to_dict()) == self.noise
-        )
+        return self.own_loss is None and _shipped(self.domain, self.noise)
+
+
+def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
+    if _frozen(domain) and _frozen(noise):
+        return _earned_once(cast(Any, domain), cast(Any, noise), gain, adjacency)
+    return noise.loss(domain.sensitivity(adjacency, noise.norm) * gain, adjacency)
+
+
+@lru_cache(maxsize=1024)
+def _earned_once(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
+    return noise.loss(domain.sensitivity(adjacency, noise.norm) * gain, adjacency)
+
+
+def _shipped(domain: Domain[Any], noise: Noise) -> bool:
+    """Whether anybody can rebuild both from their JSON forms."""
+    if _frozen(domain) and _frozen(noise):
+        return _shipped_once(cast(Any, domain), cast(Any, noise))
+    return _rebuilt(domain, noise)
+
+
+@lru_cache(maxsize=1024)
+def _shipped_once(domain: Domain[Any], noise: Noise) -> bool:
+    return _rebuilt(domain, noise)
+
+
+def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
+    return (
+        domain_from_dict(domain.to_dict()) == domain and noise_from_dict(noise.to_dict()) == noise
+    )
+
+
+def _frozen(value: object) -> bool:
+    """Whether what follows from a value can be kept: it is ours, so equal ones are alike."""
+    return type(value).__module__ in ("privlearn.domains", "privlearn.noise")
 
 
 class Tape(Protocol):
@@ -145,13 +195,31 @@ class Token(Generic[B]):
     in a forked process.
     """
 
-    __slots__ = ("_budget", "_id", "_issuer", "_label", "_lock", "_pid", "_used", "_users")
+    __slots__ = (
+        "_budget",
+        "_failure",
+        "_id",
+        "_issuer",
+        "_label",
+        "_lock",
+        "_pid",
+        "_used",
+        "_users",
+    )
 
     def __init__(
-        self, mint: _Mint, issuer: Issuer, id: str, budget: B, users: range, label: str
+        self,
+        mint: _Mint,
+        issuer: Issuer,
+        id: str,
+        budget: B,
+        users: range,
+        label: str,
+        failure: Fraction = Fraction(0),
     ) -> None:
         if mint is not _MINT:
             raise TypeError("tokens are made by an accountant: use accountant.issue(...)")
+        self._failure = failure
         self._id, self._budget, self._users, self._label = id, budget, users, label
         self._issuer = issuer
         self._used = False
@@ -167,6 +235,11 @@ class Token(Generic[B]):
     def budget(self) -> B:
         """What the token holds."""
         return self._budget
+
+    @property
+    def failure(self) -> Fraction:
+        """The probability of failing that it may use besides."""
+        return self._failure
 
     @property
     def users(self) -> range:
@@ -196,10 +269,16 @@ class Token(Generic[B]):
             CurrencyError: the loss has no price in the token's currency.
         """
         loss = spend.loss(self.adjacency)
-        price = self.budget.price(loss)
+        failure = loss.failure()
+        price = self.budget.price(loss.unless_failed() if failure else loss)
         if not self.budget.covers(price):
             raise LossExceedsTokenError(
                 f"{spend.mechanism} costs {price}, the token {self.label!r} holds {self.budget}"
+            )
+        if failure > self._failure:
+            raise LossExceedsTokenError(
+                f"{spend.mechanism} fails with probability {exact_text(failure)}, the token "
+                f"{self.label!r} holds {exact_text(self._failure)}"
             )
         self._use("spent")
         try:
@@ -335,9 +414,16 @@ class Receipt:
         """Lets one value of a stream leave; the receipt stays open for the next.
 
         Raises:
-            TokenError: no noise was drawn yet.  TokenSpentError: the receipt is closed.
+            TokenError: no noise was drawn yet, or the spend is not stated to be interactive.
+            TokenSpentError: the receipt is closed.
         """
         self._check_own()
+        self._check_open()
+        if self._drawn and not self._spend.interactive:
+            raise TokenError(
+                f"{self._spend.mechanism} lets out one value: only a spend with interactive=True "
+                "stays open after a first one"
+            )
         return self._released(value, last=False)
 
     def release(self, value: Array) -> Released[Array]:
@@ -469,8 +555,10 @@ class Released(Generic[T_co]):
         return f"Released({self.value!r}, paid_by={self.paid_by!r})"
 
 
-def mint_token(issuer: Issuer, id: str, budget: B, users: range, label: str) -> Token[B]:
+def mint_token(
+    issuer: Issuer, id: str, budget: B, users: range, label: str, failure: Fraction = Fraction(0)
+) -> Token[B]:
     """Makes a token; for accountants only (see the contributors' guide)."""
     if not isinstance(budget, Currency):
         raise TypeError(f"budget = {budget!r}: must be a currency such as ZCDP('0.1')")
-    return Token(_MINT, issuer, id, budget, users, label)
+    return Token(_MINT, issuer, id, budget, users, label, failure)

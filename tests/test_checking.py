@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -477,7 +477,7 @@ class OldValueInAStream(Honest):
         mechanism = NoisySum()
         loss = mechanism.spend().loss(self.accountant.adjacency)
         token = self.accountant.issue(loss, users=rows.users, label="sum")
-        with token.spend(mechanism.spend()) as receipt:
+        with token.spend(replace(mechanism.spend(), interactive=True)) as receipt:
             total = np.zeros(DIM)
             for user in rows.users:
                 total = total + receipt.open(rows.slice(range(user, user + 1)))[0]

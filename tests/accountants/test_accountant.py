@@ -215,13 +215,13 @@ def test_a_used_ledger_is_resumed_and_not_begun_again() -> None:
     central(ledger=ledger)
     with pytest.raises(LedgerError, match=r"use resume"):
         central(ledger=ledger)
-    with pytest.raises(LedgerError, match="does not begin with a joint accountant"):
+    with pytest.raises(LedgerError, match="holds no joint accountant"):
         JointAccountant.resume(ledger)
     with pytest.raises(LedgerError, match=r"resumed with NoiseSource.simulation"):
         CentralAccountant.resume(ledger)
     with pytest.raises(LedgerError, match="the ledger was begun with"):
         CentralAccountant.resume(ledger, noise=NoiseSource.secure())
-    with pytest.raises(LedgerError, match="does not begin with"):
+    with pytest.raises(LedgerError, match="holds no central accountant"):
         CentralAccountant.resume(Ledger.memory())
 
 

@@ -460,11 +460,14 @@ def test_a_cap_that_does_not_keep_its_promise_is_a_problem(tmp_path: Path) -> No
     assert "not the promised ApproxDP" in problem
 
 
-def test_two_accountants_in_one_ledger_are_pointed_out(tmp_path: Path) -> None:
+def test_two_accountants_in_one_ledger_are_stated_one_by_one(tmp_path: Path) -> None:
     bodies = []
     for name in ("a.db", "b.db"):
         CentralAccountant(ZCDP(1), users=range(4), ledger=Ledger.create(tmp_path / name)).close()
         bodies += [record.body for record in read_records(tmp_path / name)]
     certificate = certify(rechained(bodies))
-    assert len(certificate.guarantees) == 2
-    assert any("add up" in problem for problem in certificate.problems)
+    assert [guarantee.rho for guarantee in certificate.guarantees] == [1, 1]
+    assert certificate.problems == []
+    (together,), (remark,) = certificate.sums, certificate.remarks
+    assert together.rho == 2
+    assert "not declared" in remark

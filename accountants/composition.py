@@ -1,0 +1,439 @@
+r"""Tight (epsilon, delta) of a committed plan, worst case over fully adaptive inputs.
+
+A plan is a sequence of steps in time order.  At each step an adversary, who has seen all earlier
+outputs, picks the neighbouring inputs; L is the privacy loss log dP/dQ of all outputs so far and
+x = e^L.  delta(epsilon) = sup E_Q[(x - e^epsilon)_+] over all adversaries.  Shifting L by epsilon
+makes the goal (x - 1)_+, and delta(epsilon) = V_0(-epsilon) for every epsilon from one backward
+recursion: with U(x) = x V(log x),
+
+    U_n(x) = (x - 1)_+,    U_i(x) = sup over the laws Y = dP/dQ of step i of E_Q[U_{i+1}(x Y)].
+
+`loss_grid` holds laws on a lattice, from above and from below; `worst_case` the value functions V
+and what is special about bounded range; here is the choice of what to compute:
+
+- without bounded range, the law of all dominating pairs together;
+- with it, the recursion backward in the listed order; for any order, dominating pairs first and,
+  if sizes differ, the recursion in which the adversary also picks the next step;
+- where that is too much work, a Gaussian majorant of many small steps;
+- steps of which only a Rényi curve is known take a part of δ.
+
+Proofs: ``docs/proofs.md#composition``.  Nothing rests on independence of the steps.  Numbers are
+floats: round parameters up before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from privlearn.accountants.conversion import (
+    Answer,
+    gaussian_delta,
+    gaussian_epsilon,
+)
+from privlearn.accountants.loss_grid import (
+    COARSEST,
+    FINE,
+    ULP,
+    Curve,
+    Mesh,
+    block,
+    curve_of_law,
+    dyadic,
+)
+from privlearn.accountants.step_curves import StepCurve
+from privlearn.accountants.steps import (
+    BoundedRangeStep,
+    CurveStep,
+    Direction,
+    Dominated,
+    FixedStep,
+    GaussianStep,
+    Order,
+    Plan,
+    Step,
+    SubsampledGaussianStep,
+    check_step,
+)
+from privlearn.accountants.worst_case import Values, best_top, gaussian_cover, order_free
+
+_ACCURACY = 1.5e-4
+"""Share of the variance that a grid may add."""
+_FEW = 16
+"""Different dominating pairs for which there is time for a fine lattice."""
+_ORDERS = 1000
+"""Bounded-range steps in a recursion over all orders."""
+
+EFFORT = 1.2e7
+"""(Bounded-range steps) x (grid points) of a recursion: about 3 s."""
+
+
+class _Frame(NamedTuple):
+    """Grid of a backward recursion, and the Renyi order that describes its tails best."""
+
+    step: float
+    low: float
+    high: float
+    order: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Tight:
+    """A curve of dominated and bounded-range steps, maximum over both directions."""
+
+    curves: tuple[Curve, ...]
+    lower_curves: tuple[Curve, ...]
+    method: str
+
+    def upper(self, epsilon: float) -> float:
+        return max(curve.upper(epsilon) for curve in self.curves)
+
+    def lower(self, epsilon: float) -> float:
+        return max((curve.lower(epsilon) for curve in self.lower_curves), default=0.0)
+
+
+class Composition:
+    """The (epsilon, delta) curve of a committed plan, worst case over adaptive inputs.
+
+    Args:
+        plan: steps with counts, in time order.
+        delta: the resolution: tails of about 1e-6 of it are dropped (and added to every answer).
+            `epsilon` may be asked at any delta, `delta` at any epsilon; both stay valid.
+        order: "listed" for the time order of the plan, "any" for every order, also one that is
+            chosen from earlier outputs.
+        effort: bound on (bounded-range steps) x (grid points); the default takes about 3 s.
+
+    Raises:
+        ValueError: an empty plan, a count < 1, or a parameter out of range.
+
+    >>> from privlearn.accountants.steps import GaussianStep
+    >>> answer = Composition([(GaussianStep(2.5), 1)]).epsilon(1e-6)
+    >>> round(answer.value, 4)
+    8.3062
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        delta: float = 1e-6,
+        order: Order = "listed",
+        effort: float = EFFORT,
+    ):
+        if not plan:
+            raise ValueError("plan = []: needs at least one step")
+        if not 1e-40 <= delta < 1:
+            raise ValueError(f"delta = {delta!r}: must lie in [1e-40, 1)")
+        for step, count in plan:
+            check_step(step, count)
+        self._plan = tuple(plan)
+        self._delta = delta
+        self._order = order
+        self._effort = effort
+        self._others = [(s, n) for s, n in plan if isinstance(s, CurveStep)]
+        self._known = [(s, n) for s, n in plan if not isinstance(s, CurveStep)]
+        self._renyi = StepCurve(self._plan)
+        self._renyi_known = StepCurve(self._known)
+        self._renyi_others = StepCurve(self._others)
+        self._mass = self._gaussian_mass()
+        tight = self._known and self._mass is None
+        self._tight: list[_Tight] = self._solve() if tight else []
+
+    def epsilon(self, delta: float) -> Answer:
+        """An epsilon >= 0 such that the whole plan is (epsilon, delta)-DP."""
+        if not 0 < delta < 1:
+            raise ValueError(f"delta = {delta!r}: must lie in (0, 1)")
+        if self._mass is not None:
+            exact = gaussian_epsilon(self._mass, delta)
+            return Answer(exact.value, exact.error_bound, "gaussian")
+        pure = self._pure()
+        options = [(self._renyi.epsilon(delta), "renyi"), (pure, "pure")]
+        for tight in self._tight:
+            if self._others:
+                options.append((self._shared_epsilon(tight, delta), f"{tight.method}+renyi"))
+            else:
+                options.append((_invert(tight.upper, delta), tight.method))
+        value, method = min(options)
+        low = max((_invert_lower(t.lower, delta, value) for t in self._tight), default=None)
+        if low is None:
+            return Answer(value, math.inf if value else 0.0, method)
+        return Answer(value, _gap(value, low), method)
+
+    def delta(self, epsilon: float) -> Answer:
+        """A delta such that the whole plan is (epsilon, delta)-DP."""
+        if not (epsilon >= 0 and math.isfinite(epsilon)):
+            raise ValueError(f"epsilon = {epsilon!r}: must be >= 0 and finite")
+        if self._mass is not None:
+            exact = gaussian_delta(self._mass, epsilon)
+            return Answer(exact.value, exact.error_bound, "gaussian")
+        if epsilon >= self._pure():
+            return Answer(0.0, 0.0, "pure")
+        options = [(self._renyi.delta(epsilon), "renyi")]
+        for tight in self._tight:
+            if self._others:
+                options.append((self._shared_delta(tight, epsilon), f"{tight.method}+renyi"))
+            else:
+                options.append((tight.upper(epsilon), tight.method))
+        value, method = min(options)
+        low = max((tight.lower(epsilon) for tight in self._tight), default=0.0)
+        return Answer(value, _gap(value, low), method)
+
+    # -- simple bounds
+
+    def _gaussian_mass(self) -> float | None:
+        mass = 0.0
+        for step, count in self._plan:
+            if not isinstance(step, GaussianStep):
+                return None
+            mass += step.mu_squared * count
+        return mass * (1 + (2 * len(self._plan) + 2) * ULP)
+
+    def _pure(self) -> float:
+        total = 0.0
+        for step, count in self._plan:
+            if isinstance(step, GaussianStep | SubsampledGaussianStep | CurveStep):
+                return math.inf
+            total += step.epsilon * count
+        return total * (1 + (2 * len(self._plan) + 2) * ULP)
+
+    # -- tight and Renyi parts together: delta splits
+
+    def _shared_epsilon(self, tight: _Tight, delta: float) -> float:
+        def total(share: float) -> float:
+            rest = self._renyi_others.epsilon(delta * share)
+            return _invert(tight.upper, delta * (1 - share)) + rest
+
+        shares = [0.5, 0.1, 0.25, 0.75, 0.9, 0.03, 0.97]
+        return min(total(share) for share in shares) * (1 + 4 * ULP)
+
+    def _shared_delta(self, tight: _Tight, epsilon: float) -> float:
+        def total(share: float) -> float:
+            rest = self._renyi_others.delta(epsilon * share)
+            return tight.upper(epsilon * (1 - share) * (1 - 4 * ULP)) + rest
+
+        return min(1.0, *(total(k / 32) * (1 + 4 * ULP) for k in range(1, 32)))
+
+    # -- the tight curve
+
+    def _solve(self) -> list[_Tight]:
+        ranged = [(s, n) for s, n in self._known if isinstance(s, BoundedRangeStep)]
+        dominated = [(s, n) for s, n in self._known if not isinstance(s, BoundedRangeStep)]
+        sampled = any(isinstance(s, SubsampledGaussianStep) for s, _ in dominated)
+        directions: list[Direction] = ["remove", "add"] if sampled else ["remove"]
+        tail = 1e-5 * self._delta
+        if not ranged:
+            few = self._effort >= EFFORT and len({s for s, _ in dominated}) <= _FEW
+            mesh = FINE if few else Mesh()
+            laws = [block(dominated, tail, mesh, way) for way in directions]
+            curves = tuple(curve_of_law(law) for law in laws)
+            return [_Tight(curves, curves, "dominating pairs")]
+        if self._order == "any" and len({s for s, _ in ranged}) > 1:
+            return self._any_order(dominated, ranged, tail, directions)
+        sequence = self._known if self._order == "listed" else [*dominated, *ranged]
+        if not self._affordable(sequence):
+            lower = self._fixed(dominated, ranged, tail, directions)
+            return [self._majorant(dominated, ranged, tail, directions, lower)]
+        curves = tuple(self._backward(sequence, tail, way) for way in directions)
+        return [_Tight(curves, curves, f"backward recursion, {self._order} order")]
+
+    def _any_order(
+        self,
+        dominated: list[tuple[Dominated, int]],
+        ranged: list[tuple[BoundedRangeStep, int]],
+        tail: float,
+        directions: list[Direction],
+    ) -> list[_Tight]:
+        """Every order: lemma 6 for small steps, all orders of the large ones; else `_majorant`.
+
+        From below, two orders are tried.
+        """
+        rising = sorted(ranged, key=lambda part: part[0].epsilon)
+        if not self._affordable(self._known):
+            lower = self._fixed(dominated, ranged, tail, directions)
+            return [self._majorant(dominated, ranged, tail, directions, lower)]
+        tried = tuple(
+            self._backward([*dominated, *steps], tail, way)
+            for way in directions
+            for steps in (rising, rising[::-1])
+        )
+        few, rest = self._few(ranged)
+        values = self._best_order(few)
+        cover = gaussian_cover(np.repeat([s.epsilon for s, _ in rest], [n for _, n in rest]))
+        steps: list[tuple[Dominated, int]] = list(dominated)
+        if cover:
+            steps.append((GaussianStep(cover), 1))
+        uppers = []
+        for way in directions:
+            final = values.copy()
+            self._apply(final, steps, tail, way)
+            uppers.append(Curve(final.curve().upper, lambda _: 0.0))
+        mixed = _Tight(tuple(uppers), tried, "backward recursion, any order")
+        return [mixed, self._majorant(dominated, ranged, tail, directions, tried)]
+
+    def _fixed(
+        self,
+        dominated: list[tuple[Dominated, int]],
+        ranged: list[tuple[BoundedRangeStep, int]],
+        tail: float,
+        directions: list[Direction],
+    ) -> tuple[Curve, ...]:
+        """Lower bounds from one fixed choice of t for each bounded-range step."""
+        order = min((self._frame(self._known).order - 2) / 1.5 + 0.5, 50.0)
+        steps = list(dominated)
+        for part, count in ranged:
+            top = best_top(part.epsilon, max(order, 1.001))
+            steps.append((FixedStep(part.epsilon, top), count))
+        return tuple(curve_of_law(block(steps, tail, Mesh(), way)) for way in directions)
+
+    def _few(
+        self, ranged: list[tuple[BoundedRangeStep, int]]
+    ) -> tuple[list[tuple[BoundedRangeStep, int]], list[tuple[BoundedRangeStep, int]]]:
+        """The largest sizes, as many as the recursion over all orders can hold, and the rest."""
+        merged: dict[BoundedRangeStep, int] = {}
+        for step, count in ranged:
+            merged[step] = merged.get(step, 0) + count
+        sizes = sorted(merged.items(), key=lambda part: -part[0].epsilon)
+        states, taken = 1, 0
+        for _, count in sizes:
+            if states * (count + 1) * (taken + 1) > _ORDERS:
+                break
+            states *= count + 1
+            taken += 1
+        return sizes[:taken], sizes[taken:]
+
+    def _best_order(self, few: list[tuple[BoundedRangeStep, int]]) -> Values:
+        """The value where the adversary also picks which of these steps comes next."""
+        step, low, high, order, _ = self._frame(self._known)
+        step = min(2 * step, COARSEST)
+        start = Values(low, high, step, two_sided=False)
+        known = {tuple(0 for _ in few): start}
+        for used in itertools.product(*(range(n + 1) for _, n in few)):
+            spread = math.fsum(k * s.epsilon**2 / 4 for k, (s, _) in zip(used, few, strict=True))
+            for i, (part, _) in enumerate(few):
+                if not used[i]:
+                    continue
+                before = (*used[:i], used[i] - 1, *used[i + 1 :])
+                values = known[before].copy()
+                size = part.epsilon
+                values.ranged(size, order, 4 * size**2 > spread - size**2 / 4)
+                if used in known:
+                    known[used].join(values)
+                else:
+                    known[used] = values
+        return known[tuple(n for _, n in few)]
+
+    def _majorant(
+        self,
+        dominated: list[tuple[Dominated, int]],
+        ranged: list[tuple[BoundedRangeStep, int]],
+        tail: float,
+        directions: list[Direction],
+        lower: tuple[Curve, ...],
+    ) -> _Tight:
+        steps = [*dominated, *order_free(ranged)]
+        uppers = tuple(curve_of_law(block(steps, tail, Mesh(), way)) for way in directions)
+        return _Tight(uppers, lower, "Gaussian majorant, any order")
+
+    def _backward(self, sequence: Sequence[tuple[Step, int]], tail: float, way: Direction) -> Curve:
+        step, low, high, order, _ = self._frame(sequence)
+        values = Values(low, high, step)
+        collected: list[tuple[Dominated, int]] = []
+        spread = 0.0
+        for part, count in reversed(sequence):
+            if isinstance(part, CurveStep):
+                raise AssertionError("curves have no place in the recursion")
+            if not isinstance(part, BoundedRangeStep):
+                collected.append((part, count))
+                continue
+            spread += self._apply(values, collected, tail, way)
+            collected = []
+            for _ in range(count):
+                values.ranged(part.epsilon, order, 4 * part.epsilon**2 > spread)
+                spread += part.epsilon**2 / 4
+        self._apply(values, collected, tail, way)
+        return values.curve()
+
+    def _apply(
+        self,
+        values: Values,
+        steps: list[tuple[Dominated, int]],
+        tail: float,
+        way: Direction,
+    ) -> float:
+        if not steps:
+            return 0.0
+        law = block(steps, tail / len(self._known), Mesh(values.step), way)
+        values.dominated(law)
+        return law.std**2
+
+    def _frame(self, sequence: Sequence[tuple[Step, int]]) -> _Frame:
+        """Grid step and ends, and the order at which the tails are best described.
+
+        Any choice is valid.  Each bounded-range step adds about step^2/6 to the variance.
+        """
+        curve = self._renyi_known
+        epsilon = min(curve.epsilon(self._delta), self._pure_known())
+        variance = 2 * curve(2.0 if curve.sampled else 1.0625)
+        std = math.sqrt(variance)
+        steps = sum(n for s, n in sequence if isinstance(s, BoundedRangeStep))
+        low, high = -epsilon - 2 * std - 0.1, min(6 * std, self._pure_known()) + 0.1
+        wanted = math.sqrt(6 * _ACCURACY * variance / steps)
+        affordable = 1.5 * steps * (high - low) / self._effort
+        wanted = max(wanted, min(affordable, 4 * wanted))
+        order = 2 + 1.5 * epsilon / variance
+        return _Frame(dyadic(wanted * math.sqrt(2)), low, high, order, steps)
+
+    def _affordable(self, sequence: Sequence[tuple[Step, int]]) -> bool:
+        frame = self._frame(sequence)
+        return frame.steps * (frame.high - frame.low) / frame.step <= self._effort
+
+    def _pure_known(self) -> float:
+        total = 0.0
+        for step, count in self._known:
+            if isinstance(step, GaussianStep | SubsampledGaussianStep | CurveStep):
+                return math.inf
+            total += step.epsilon * count
+        return total
+
+
+def _gap(value: float, low: float) -> float:
+    """value - low, rounded up, at most value."""
+    return min(math.nextafter(max(value - low, 0.0), math.inf), value)
+
+
+def _invert(upper: Callable[[float], float], delta: float) -> float:
+    """A point where the decreasing bound is at most delta, by bisection; inf if there is none."""
+    if upper(0.0) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while upper(high) > delta:
+        low, high = high, 2 * high
+        if high > 1e5:
+            return math.inf
+    for _ in range(48):
+        middle = (low + high) / 2
+        if upper(middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _invert_lower(lower: Callable[[float], float], delta: float, high: float) -> float:
+    """A point where the lower bound exceeds delta, so that the exact epsilon is not below it."""
+    low = 0.0
+    if not lower(low) > delta or math.isinf(high):
+        return 0.0
+    for _ in range(48):
+        middle = (low + high) / 2
+        if lower(middle) > delta:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,146 @@
+"""Sub-budgets: a part of an accountant's cap, handed to a component and given back unused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, final
+
+from privlearn._validate import user_range
+from privlearn.accountants.state import AccountState
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.budgets import B, Exact, exact
+from privlearn.errors import BudgetError, TokenCopyError
+from privlearn.losses import Loss
+from privlearn.noise import NoiseSource
+from privlearn.protocols import Plan
+from privlearn.tokens import Outcome, Spend, Tape, Token
+
+if TYPE_CHECKING:
+    from privlearn.accountants.accountant import _Accountant
+
+
+@final
+class Delegated(Generic[B]):
+    """What a component is handed: it issues tokens up to its budget and gives back the rest.
+
+    Made by `CentralAccountant.delegate`.  Its tokens are the accountant's own, so they open the
+    rows of the accountant's billboard.  Closing ends it; tokens that are still out stay charged.
+    """
+
+    def __init__(
+        self, parent: _Accountant[B], state: AccountState, name: str, budget: B, users: range
+    ) -> None:
+        self._parent, self._name, self._budget, self._users = parent, name, budget, users
+        self._allowance = state.allowances[name]
+
+    @property
+    def id(self) -> str:
+        """Its name in the ledger."""
+        return self._name
+
+    @property
+    def budget(self) -> B:
+        """The cap for every user in this part."""
+        return self._budget
+
+    @property
+    def users(self) -> range:
+        """The arrival indices it was made for."""
+        return self._users
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The accountant's neighbour relation."""
+        return self._parent.adjacency
+
+    @property
+    def trust(self) -> Trust:
+        """The accountant's."""
+        return self._parent.trust
+
+    @property
+    def noise(self) -> NoiseSource:
+        """The accountant's."""
+        return self._parent.noise
+
+    @property
+    def tape(self) -> Tape | None:
+        """The accountant's."""
+        return self._parent.tape
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was given back."""
+        return self._allowance.returned
+
+    def spent(self, user: int | None = None) -> B:
+        """What its tokens hold or have spent for one user (default: amount by amount, the most)."""
+        pieces = self._allowance.ceiling.charged.pieces(self._range(user))
+        amounts = zip(*(value.amounts for _, value in pieces), strict=True)
+        return self._budget._with(tuple(max(column) for column in amounts))
+
+    def remaining(self, user: int | None = None) -> B:
+        """What can still be issued for one user (default: for all of them at once)."""
+        return self._budget - self.spent(user)
+
+    def _range(self, user: int | None) -> range:
+        return self._users if user is None else range(user, user + 1)
+
+    def issue(self, price: Loss | B, *, users: range, label: str, failure: Exact = 0) -> Token[B]:
+        """Issues a token out of this part.
+
+        Raises:
+            As `CentralAccountant.issue`.  BudgetError: it was given back.
+        """
+        inside = self._allowance.ceiling.charged.check(user_range(users=users))
+        return self._parent._issue(price, inside, label, exact("failure", failure), self._name)
+
+    def commit(self, plan: Iterable[Plan]) -> None:
+        """Refuses: a plan is for the whole accountant.
+
+        Raises:
+            BudgetError: always.
+        """
+        raise BudgetError("a delegated part takes no plan: commit one with the whole accountant")
+
+    def left(self, label: str, users: range) -> int:
+        """0: there is no plan here."""
+        return 0
+
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
+        """For tokens: as the accountant's."""
+        self._parent.record_spend(token, spend, loss)
+
+    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
+        """For tokens and receipts: as the accountant's."""
+        self._parent.record_retire(token, outcome, digest)
+
+    def outstanding(self, token: Token[Any]) -> bool:
+        """For receipts: as the accountant's."""
+        return self._parent.outstanding(token)
+
+    @property
+    def failure(self) -> Fraction:
+        """The probability of failing that was handed over."""
+        return self._allowance.ceiling.failure
+
+    def close(self) -> None:
+        """Gives back what was not used; may be called twice."""
+        with self._parent._lock:
+            if not self._allowance.returned:
+                self._parent._take_back(self._name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _refuse_copy(self, *_: object) -> Never:
+        raise TokenCopyError("a delegated budget cannot be copied or pickled")
+
+    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
+
+    def __repr__(self) -> str:
+        return f"Delegated({self._budget}, spent {self.spent()}, users={self._users})"

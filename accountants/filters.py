@@ -1,0 +1,300 @@
+"""Filters and odometers: what holds when every next spend is chosen after seeing everything before.
+
+A *filter* allows a spend only if a sum, of amounts that are known before the spend runs, stays
+under a cap fixed in advance; then the cap is the guarantee, whenever one stops (Rogers, Roth,
+Ullman & Vadhan 2016).  An accountant without a plan is one filter for each arrival index, so ranges
+of indices compose in parallel and cost their maximum; `Filter` is the same rule for one index,
+without a ledger.  An *odometer* has no cap: it bounds the privacy loss so far, with a probability
+that is fixed in advance, at all times at once.
+
+What an accountant reports as *spent* is neither: it is the price of what happened, ex post, and
+becomes a guarantee only through the cap or through an odometer that was declared in advance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Generic, final
+
+from privlearn._validate import count as valid_count
+from privlearn.accountants.conversion import Bounded
+from privlearn.accountants.guarantee import Composite, as_loss, delta_of, epsilon_of
+from privlearn.accountants.state import AccountState
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import (
+    ZCDP,
+    B,
+    Currency,
+    Exact,
+    GaussianDP,
+    PureDP,
+    Renyi,
+    exact,
+    exact_text,
+    float_up,
+)
+from privlearn.errors import AdjacencyError, BudgetError, InsufficientBudgetError
+from privlearn.losses import Loss
+from privlearn.more_losses import MayFail
+
+THEOREMS: dict[type[Currency], str] = {
+    PureDP: "sums of ε (Rogers, Roth, Ullman & Vadhan 2016)",
+    ZCDP: "sums of ρ (Feldman & Zrnic 2021; Whitehouse, Ramdas, Rogers & Wu 2023)",
+    GaussianDP: "sums of μ² (Smith & Thakurta 2022; Koskela, Tobaben & Honkela 2023)",
+    Renyi: "sums at each order fixed in advance (Feldman & Zrnic 2021; Lécuyer 2021)",
+}
+"""What makes a cap in each currency a filter; proofs in ``docs/proofs.md#filters``."""
+
+FAILURES = (
+    "failures add up under a cap of their own (Whitehouse, Ramdas, Rogers & Wu 2023, for "
+    "approximate zCDP)"
+)
+
+CONCURRENT = (
+    "every filter and odometer for (ε, δ), f-DP or one Rényi order holds for interleaved "
+    "interactive mechanisms (Haney, Shoemate, Tian, Vadhan, Vyrros, Xu & Zhang 2023); plans: "
+    "Vadhan & Zhang 2023 for f-DP, Lyu 2022 for (ε, δ), Rényi and zCDP"
+)
+
+
+@final
+class Filter(Generic[B]):
+    """A privacy filter for one user: adaptively chosen losses, as long as they fit under the cap.
+
+    Args:
+        cap: in the currency that is counted.  A Rényi cap of several orders is kept at every one
+            of them, so each is a filter by itself and the best may be chosen at the end; a filter
+            that stopped only when *all* orders are exceeded would need another proof.
+        failure: the probability of failing set aside for losses such as `ApproxLoss`.  With a cap
+            in ZCDP this is the (ε, δ) filter of Whitehouse et al. 2023, with ρ = ε·tanh(ε/2) in
+            the place of ε²/2 and the exact conversion in the place of theirs.
+
+    It holds no tokens and writes no ledger: it is the arithmetic of an accountant, for simulations
+    and for mechanisms of one's own.
+    """
+
+    def __init__(
+        self, cap: B, *, failure: Exact = 0, adjacency: Adjacency = Adjacency.REPLACE_ONE
+    ) -> None:
+        if not isinstance(cap, Currency) or cap.is_zero:
+            raise BudgetError(f"cap = {cap!r}: must be a currency above zero")
+        self.cap, self.adjacency = cap, adjacency
+        self.failure = exact("failure", failure)
+        if not 0 <= self.failure < 1:
+            raise BudgetError(f"failure = {failure!r}: must lie in [0, 1)")
+        self._amounts = cap.zero().amounts
+        self._failed = Fraction(0)
+        self._prices: dict[Loss, tuple[tuple[Fraction, ...], Fraction]] = {}
+
+    @property
+    def theorem(self) -> str:
+        """What makes the cap a guarantee."""
+        basis = THEOREMS.get(type(self.cap), "no theorem is known for this currency")
+        return f"{basis}; {FAILURES}" if self.failure else basis
+
+    @property
+    def spent(self) -> B:
+        """The sum so far."""
+        return self.cap._with(self._amounts)
+
+    @property
+    def failed(self) -> Fraction:
+        """The sum of the probabilities of failing so far."""
+        return self._failed
+
+    @property
+    def remaining(self) -> B:
+        """What still fits."""
+        return self.cap - self.spent
+
+    def fits(self, loss: Loss, count: int = 1) -> bool:
+        """Whether so many runs of ``loss`` could be spent now.
+
+        Raises:
+            AdjacencyError, CurrencyError: the loss has no price here.
+        """
+        return self._after(loss, count) is not None
+
+    def spend(self, loss: Loss, count: int = 1) -> None:
+        """Counts runs of ``loss``, which are about to be made; refused, they must not be made.
+
+        Raises:
+            InsufficientBudgetError: they do not fit, and nothing is counted.
+            AdjacencyError, CurrencyError: the loss has no price here.
+        """
+        after = self._after(loss, count)
+        if after is None:
+            price, failure = self._price(loss)
+            failing = f" and failure {exact_text(failure * count)}" if failure else ""
+            raise InsufficientBudgetError(
+                spent=f"{self.spent}" + (f" and failure {self._failed}" if failure else ""),
+                requested=f"{self.cap._with(price) * count}{failing}",
+                remaining=self.remaining,
+                users=range(1),
+            )
+        self._amounts, self._failed = after
+
+    def _after(self, loss: Loss, count: int) -> tuple[tuple[Fraction, ...], Fraction] | None:
+        price, failure = self._price(loss)
+        if count != 1 or count is True:
+            number = valid_count(count=count)
+            price, failure = tuple(p * number for p in price), failure * number
+        amounts = tuple([a + p for a, p in zip(self._amounts, price, strict=True)])
+        failed = self._failed + failure if failure else self._failed
+        within = all([a <= c for a, c in zip(amounts, self.cap.amounts, strict=True)])
+        return (amounts, failed) if within and failed <= self.failure else None
+
+    def _price(self, loss: Loss) -> tuple[tuple[Fraction, ...], Fraction]:
+        found = self._prices.get(loss)
+        if found is None:
+            if loss.adjacency is not self.adjacency:
+                raise AdjacencyError(
+                    f"a loss for {loss.adjacency.value} in a filter for {self.adjacency.value}"
+                )
+            found = self.cap.price(loss.unless_failed()).amounts, loss.failure()
+            if len(self._prices) >= 4096:
+                self._prices.clear()
+            self._prices[loss] = found
+        return found
+
+    def _guarantee(self) -> Composite:
+        if not self.failure:
+            return self.cap
+        return MayFail(as_loss(self.cap, self.adjacency), self.failure)
+
+    def epsilon(self, delta: float) -> Bounded:
+        """ε of the guarantee, which is the cap's, at ``delta``."""
+        return epsilon_of(self._guarantee(), delta)
+
+    def delta(self, epsilon: float) -> Bounded:
+        """δ of the guarantee, which is the cap's, at ``epsilon``."""
+        return delta_of(self._guarantee(), epsilon)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RunningBound:
+    """With probability 1 − ``delta``, at no time so far did the privacy loss exceed the bound then.
+
+    ``epsilon`` is the bound now.  The loss is log(dP/dQ) of all that was released, under P, for
+    every pair of neighbours (where something may fail: of a view from which that is computed).
+    This is a statement about probabilities of losses, not (ε, δ)-DP: ε depends on what happened.
+    """
+
+    epsilon: float
+    delta: float
+    theorem: str
+
+
+_TARGETS = tuple(4.0**k for k in range(-10, 7))
+"""Sums of ρ at which the odometer's lines touch; fixed here, so chosen before any data."""
+
+
+@final
+class Odometer:
+    """A running bound on the privacy loss, time-uniform, for adaptively chosen losses and no cap.
+
+    For a zCDP sum V and every λ > 0, exp(λL − λ(λ+1)V) is a supermartingale under P; by Ville's
+    inequality, L <= (λ+1)V + log(1/δ)/λ at all times at once with probability 1 − δ.  The bound is
+    the least over 17 values of λ, each at δ/17, which were fixed in advance: within 7% of the best
+    λ at the least favourable V between 4⁻¹⁰ and 4⁶, apart from the 17.  (Whitehouse, Ramdas, Rogers
+    & Wu 2023 have further families of such lines; this is the union of lines, with its own proof in
+    ``docs/proofs.md#odometers``.)  Gaussian losses count by ρ = μ²/2.  For Rényi orders the same
+    with λ = α − 1 for each order; pure ε just adds up.
+
+    Args:
+        delta: the probability with which it may be wrong at some time; fixed in advance.
+        currency: a budget of the currency (and Rényi orders) to count in, of whatever amount.
+        failure: what the failures of the losses may add up to; it is added to δ.
+    """
+
+    def __init__(
+        self,
+        delta: Exact,
+        *,
+        currency: Currency | None = None,
+        failure: Exact = 0,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> None:
+        self.delta = exact("delta", delta)
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta = {delta!r}: must lie strictly between 0 and 1")
+        self.failure, self.adjacency = exact("failure", failure), adjacency
+        if not 0 <= self.failure < 1 - self.delta:
+            raise ValueError(f"failure = {failure!r}: must lie in [0, 1 − delta)")
+        self._zero = (ZCDP(1) if currency is None else currency).zero()
+        self._spent, self._failed = self._zero, Fraction(0)
+
+    def spend(self, loss: Loss, count: int = 1) -> None:
+        """Counts runs of ``loss``, which are about to be made.
+
+        Raises:
+            InsufficientBudgetError: failures beyond what was declared.
+            AdjacencyError, CurrencyError: the loss has no price here.
+        """
+        if loss.adjacency is not self.adjacency:
+            raise AdjacencyError(
+                f"a loss for {loss.adjacency.value} in an odometer for {self.adjacency.value}"
+            )
+        number = valid_count(count=count)
+        failed = self._failed + loss.failure() * number
+        if failed > self.failure:
+            raise InsufficientBudgetError(
+                spent=f"failure {exact_text(self._failed)}",
+                requested=f"failure {exact_text(loss.failure() * number)}",
+                remaining=f"failure {exact_text(self.failure - self._failed)}",
+                users=range(1),
+            )
+        price = self._zero.price(loss.unless_failed()) * number
+        self._spent, self._failed = self._spent + price, failed
+
+    @property
+    def bound(self) -> RunningBound:
+        """The bound now."""
+        return _bound(self._spent, self.delta, self.failure)
+
+
+def running_bound(state: AccountState, users: range | None = None) -> RunningBound | None:
+    """The odometer of an account, the largest over users; None if none was declared."""
+    if state.odometer is None:
+        return None
+    spent = [
+        sum((state.price(loss) * count for loss, count in tally.items()), start=state.cap.zero())
+        for _, tally in state.spent.pieces(users)
+    ]
+    bounds = [_bound(value, state.odometer, state.failure) for value in spent]
+    return max(bounds, key=lambda bound: bound.epsilon)
+
+
+def _bound(spent: Currency, delta: Fraction, failure: Fraction) -> RunningBound:
+    total = float_up(delta + failure)
+    match spent:
+        case PureDP():
+            return RunningBound(float_up(spent.epsilon), total, "sum of ε, at all times")
+        case ZCDP() | GaussianDP():
+            rho = spent.rho if isinstance(spent, ZCDP) else spent.mu_squared / 2
+            chance = math.log(len(_TARGETS)) - _log_down(delta)
+            slopes = [math.sqrt(chance / target) for target in _TARGETS]
+            return RunningBound(_least(float_up(rho), slopes, chance), total, _VILLE)
+        case Renyi():
+            chance = math.log(len(spent.curve)) - _log_down(delta)
+            values = [
+                float_up(e) + chance * (1 + 1e-14) / (float(a) - 1) for a, e in spent.curve.items()
+            ]
+            return RunningBound(min(values) * (1 + 1e-14), total, _VILLE)
+    raise BudgetError(f"{spent}: no odometer is proved for this currency")
+
+
+def _log_down(delta: Fraction) -> float:
+    return math.log(delta.numerator) - math.log(delta.denominator) - 1e-12
+
+
+def _least(rho: float, slopes: list[float], chance: float) -> float:
+    if rho == 0:
+        return 0.0  # nothing was released: the privacy loss is 0
+    return min((slope + 1) * rho + chance / slope for slope in slopes) * (1 + 1e-14)
+
+
+_VILLE = "Ville's inequality for a supermartingale per line, union over lines fixed in advance"

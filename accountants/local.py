@@ -1,0 +1,135 @@
+"""Local differential privacy: every user's messages are private by their own randomisation.
+
+Nobody but the user's own device sees the row.  A message depends on the user's row and on what was
+sent before, so replacing one user changes the laws of that user's own messages alone: the messages
+of one user compose, and those of others cost that user nothing (docs/proofs.md#local).
+
+There are two ledgers.  On the device, tokens are spent as everywhere else, one user each.  A server
+cannot know what devices draw; it records what clients *attest*, and the certificate says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import final
+
+from privlearn._validate import count as valid_count
+from privlearn._validate import text, user_range
+from privlearn.accountants.accountant import _Accountant
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.budgets import ApproxDP, B, Exact
+from privlearn.entries import AttestEntry, to_users
+from privlearn.ledger import Ledger
+from privlearn.losses import Loss
+from privlearn.noise import NoiseSource
+from privlearn.tokens import Tape
+
+
+@final
+class LocalAccountant(_Accountant[B]):
+    """Promises local differential privacy: the device's own account, or a server's of claims.
+
+    Removing a user cannot be hidden from who receives the messages, so ``adjacency`` is replace-one
+    or zero-out; under zero-out a device sends as many messages in either case, for its own record
+    or for the null record.
+
+    Args:
+        attested: for a server: it issues no tokens, and `attest` records what clients claim.
+
+    The other arguments are those of `CentralAccountant`.
+    """
+
+    trust = Trust.LOCAL
+
+    def __init__(
+        self,
+        budget: B | ApproxDP,
+        *,
+        users: range,
+        ledger: Ledger | None = None,
+        noise: NoiseSource | None = None,
+        currency: type[B] | None = None,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        side_information: Iterable[str] = (),
+        tape: Tape | None = None,
+        shared: bool = False,
+        population: str | None = None,
+        failure: Exact = 0,
+        odometer: Exact | None = None,
+        attested: bool = False,
+    ) -> None:
+        super().__init__(
+            budget,
+            users=users,
+            ledger=ledger,
+            noise=noise,
+            currency=currency,
+            adjacency=adjacency,
+            side_information=side_information,
+            tape=tape,
+            shared=shared,
+            population=population,
+            failure=failure,
+            odometer=odometer,
+            _attested=attested,
+        )
+
+    @property
+    def attested(self) -> bool:
+        """Whether this account holds claims of clients instead of spends."""
+        return self._state.opened.attested
+
+    def attest(
+        self,
+        loss: Loss,
+        *,
+        users: range,
+        most_messages: int,
+        count: int,
+        by: str,
+        mechanism: str,
+        label: str = "messages",
+    ) -> None:
+        """Records what clients claim of their messages, and charges it to each of the users.
+
+        Call it before messages are asked for, with the most that can come: what has been sent
+        cannot be refused any more.  Every user is charged ``most_messages`` times ``loss``, also
+        users who send fewer.
+
+        Args:
+            loss: of one message, for this accountant's neighbour relation.
+            users: whose messages they are.
+            most_messages: the most that any one of them sends.
+            count: the most that all of them send together.
+            by: who attests, such as the client software and its version.
+            mechanism: what the clients run.
+            label: the plan's, if a plan was committed.
+
+        Raises:
+            InsufficientBudgetError: some user's cap cannot hold it (nothing is charged).
+            BudgetError: more messages than users can send, not in the committed plan, or no
+                accountant of attestations.  AdjacencyError: a loss for another relation.
+        """
+        index = user_range(users=users)
+        with self._lock:
+            most = valid_count(most_messages=most_messages)
+            items = [] if self._state.plan is None else self._state.plan
+            fitting = (
+                position
+                for position, item in enumerate(items)
+                if (item.label, item.users) == (label, index) and item.left >= most
+            )
+            self._append(
+                AttestEntry(
+                    accountant=self.id,
+                    by=text(by=by),
+                    mechanism=text(mechanism=mechanism),
+                    label=label,
+                    users=to_users(index),
+                    adjacency=self.adjacency,
+                    loss=loss.to_dict(),
+                    most_messages=most,
+                    count=valid_count(count=count),
+                    planned=next(fitting, None),
+                )
+            )

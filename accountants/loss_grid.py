@@ -1,0 +1,410 @@
+r"""Laws of the privacy loss on a lattice and their convolutions, from above and from below.
+
+Upper side: a law is moved to a lattice of losses k*step by splitting every outcome between its two
+neighbours so that the mean of Y = dP/dQ stays: a spread, which can only raise the expectation of a
+convex function of Y.  Lower side: the same split, read as a randomised rounding of the loss, is
+something an adversary can do.  All weights are >= 0 and are only added and multiplied, so rounding
+errors are relative, also far out in the tails; no FFT is used.  See
+``docs/proofs.md#composition``, points 2 and 3.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from privlearn.accountants.steps import (
+    Direction,
+    DiscreteLaplaceStep,
+    Dominated,
+    FixedStep,
+    GaussianStep,
+    LaplaceStep,
+    PureStep,
+    RandomizedResponseStep,
+    SubsampledGaussianStep,
+    SupremumStep,
+)
+
+Array = NDArray[np.float64]
+ULP = 2.0**-53
+COARSEST = 0.125
+_MOST_ATOMS = 4096
+_POINTS = np.polynomial.legendre.leggauss(6)
+
+
+class Mesh(NamedTuple):
+    """How fine lattices are: points per standard deviation, fewer where arrays get long."""
+
+    limit: float = math.inf
+    """The largest step; where finite, laws end on it."""
+    points: int = 100
+    long: int = 12_000
+    least: int = 50
+
+
+FINE = Mesh(points=200, long=24_000, least=200)
+
+
+class Law(NamedTuple):
+    """A law of the loss on the lattice {k*step : k >= low}, see the module's docstring.
+
+    ``p``: P-weights, at least (in convex order) those of every law it stands for.  ``q``: Q-weight
+    times e^(k*step) under the same randomised rounding.  ``lost``: P-mass counted as an infinite
+    loss, absent from ``p``.  ``spill``: P-mass in ``p`` that the lower side must not count.
+    ``rounding``: relative error bound of every weight.
+    """
+
+    step: float
+    low: int
+    p: Array
+    q: Array
+    lost: float
+    spill: float
+    rounding: float
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the loss under P."""
+        k = np.arange(len(self.p)) * self.step
+        total = float(self.p.sum())
+        mean = float(self.p @ k) / total
+        return math.sqrt(max(float(self.p @ (k - mean) ** 2) / total, 0.0))
+
+
+def _split(loss: Array, p: Array, step: float, lost: float, spill: float) -> Law:
+    """Moves the P-mass p at each loss to the two lattice neighbours, keeping the mean of Y.
+
+    The share that goes up is (1 - e^-v)/(1 - e^-step) with v the distance to the lower neighbour.
+    It is raised by more than its rounding error and the error of the quadrature (below 1e-13 of p).
+    """
+    below = np.floor(loss / step)
+    v = loss - below * step
+    slack = 16 * ULP * (2 + np.abs(loss)) / step + 1e-13 / step
+    up = np.clip(np.expm1(-v) / math.expm1(-step) + slack, 0.0, 1.0)
+    low = int(below.min())
+    index = (below - low).astype(np.intp)
+    size = int(index.max()) + 2
+    weights: Array = np.bincount(index, p * (1 - up), size).astype(np.float64)
+    weights += np.bincount(index + 1, p * up, size)
+    scaled = p * np.exp(-v)
+    other: Array = np.bincount(index, scaled * (1 - up), size).astype(np.float64)
+    other += np.bincount(index + 1, scaled * up * math.exp(step), size)
+    return Law(step, low, weights, other, lost, spill, 1e-12 + 4 * len(p) * ULP / size)
+
+
+def _coarsen(law: Law) -> Law:
+    """The same on the lattice of twice the step: odd points are split as in `_split`."""
+    p, q, low = law.p, law.q, law.low
+    if low % 2:
+        p, q, low = np.concatenate(([0.0], p)), np.concatenate(([0.0], q)), low - 1
+    if len(p) % 2 == 0:
+        p, q = np.append(p, 0.0), np.append(q, 0.0)
+    up = min(1 / (1 + math.exp(-law.step)) * (1 + 8 * ULP), 1.0)
+    even, odd = p[::2].copy(), p[1::2]
+    even[1:] += odd * up
+    even[:-1] += odd * (1 - up)
+    even_q, odd_q = q[::2].copy(), q[1::2]
+    even_q[1:] += odd_q * (up * math.exp(law.step))
+    even_q[:-1] += odd_q * ((1 - up) * math.exp(-law.step))
+    return _trim(
+        Law(2 * law.step, low // 2, even, even_q, law.lost, law.spill, law.rounding + 16 * ULP),
+        0.0,
+    )
+
+
+def _trim(law: Law, tail: float) -> Law:
+    """Cuts at most ``tail`` P-mass on each side: top to infinity, bottom up to the first point."""
+    p, q = law.p, law.q
+    first = int(np.searchsorted(np.cumsum(p), tail, side="right"))
+    above = np.cumsum(p[::-1])
+    last = len(p) - int(np.searchsorted(above, tail, side="right"))
+    first = min(first, max(last - 1, 0))
+    if first == 0 and last == len(p):
+        return law
+    new_p, new_q = p[first:last].copy(), q[first:last].copy()
+    moved = float(p[:first].sum())
+    new_p[0] += moved
+    lost = law.lost + float(p[last:].sum()) * (1 + len(p) * ULP)
+    spill = law.spill + moved * (1 + len(p) * ULP)
+    rounding = law.rounding + 2 * max(first, 1) * ULP
+    return Law(law.step, law.low + first, new_p, new_q, lost, spill, rounding)
+
+
+def _join(one: Law, two: Law, tail: float) -> Law:
+    """Both, one after the other: a direct convolution (non-negative terms, relative rounding)."""
+    while one.step < two.step:
+        one = _coarsen(one)
+    while two.step < one.step:
+        two = _coarsen(two)
+    terms = min(len(one.p), len(two.p)) + 4
+    return _trim(
+        Law(
+            one.step,
+            one.low + two.low,
+            np.convolve(one.p, two.p),
+            np.convolve(one.q, two.q),
+            one.lost + two.lost,
+            one.spill + two.spill,
+            one.rounding + two.rounding + terms * ULP,
+        ),
+        tail,
+    )
+
+
+def _settle(law: Law, mesh: Mesh) -> Law:
+    """Coarsens while there are more than twice as many points as wanted, up to ``mesh.limit``."""
+    while law.step < mesh.limit:
+        points = law.std / law.step
+        wanted = mesh.points if len(law.p) < mesh.long else mesh.least
+        if points <= 2 * wanted and (len(law.p) < 2 * mesh.long or law.step >= COARSEST):
+            break
+        law = _coarsen(law)
+    return law
+
+
+def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
+    result: Law | None = None
+    square = law
+    while True:
+        if count & 1:
+            result = square if result is None else _settle(_join(result, square, tail), mesh)
+        count >>= 1
+        if not count:
+            assert result is not None
+            return result
+        square = _settle(_join(square, square, tail), mesh)
+
+
+def dyadic(size: float) -> float:
+    """The largest power of two that is at most ``size``."""
+    return 2.0 ** math.floor(math.log2(size))
+
+
+def _leaf(step: Dominated, tail: float, mesh: Mesh, direction: Direction) -> Law:
+    """One dominating pair on a lattice fine enough for it."""
+    match step:
+        case GaussianStep(mu_squared):
+            return _gaussian_leaf(math.sqrt(mu_squared) * (1 + 4 * ULP), tail, mesh)
+        case LaplaceStep(eps):
+            return _laplace_leaf(eps, _grid(eps, mesh))
+        case DiscreteLaplaceStep(eps, sensitivity):
+            return _discrete_laplace_leaf(eps, sensitivity, _grid(eps, mesh))
+        case RandomizedResponseStep(eps, k):
+            return _response_leaf(eps, k, _grid(eps, mesh))
+        case PureStep(eps):
+            return _response_leaf(eps, 2, _grid(eps, mesh))
+        case SupremumStep(eps):
+            return _supremum_leaf(eps, _grid(eps, mesh))
+        case FixedStep(eps, top):
+            share = math.expm1(top - eps) / math.expm1(-eps)
+            masses = np.array([share, 1 - share])
+            return _split(np.array([top, top - eps]), masses, _grid(eps, mesh), 0.0, 0.0)
+        case SubsampledGaussianStep(q, sigma):
+            return _subsampled_leaf(q, sigma, tail, mesh, direction)
+
+
+def _grid(scale: float, mesh: Mesh) -> float:
+    return min(dyadic(scale / mesh.points), mesh.limit, COARSEST)
+
+
+def _response_leaf(eps: float, k: int, step: float) -> Law:
+    total = 1 + (k - 1) * math.exp(-eps)
+    losses, masses = [eps, -eps], [1 / total, math.exp(-eps) / total]
+    if k > 2:
+        losses.append(0.0)
+        masses.append((k - 2) * math.exp(-eps) / total)
+    return _split(np.array(losses), np.array(masses), step, 0.0, 0.0)
+
+
+def _pieces(edges: Array) -> tuple[Array, Array]:
+    """Gauss-Legendre points and weights on every interval between consecutive edges."""
+    nodes, weights = _POINTS
+    half = np.diff(edges)[:, None] / 2
+    return (edges[:-1, None] + half * (1 + nodes)).ravel(), (half * weights).ravel()
+
+
+def _laplace_leaf(eps: float, step: float) -> Law:
+    """Loss eps w.p. 1/2, -eps w.p. e^-eps/2, density e^((l - eps)/2)/4 between them."""
+    # cells are equal but for a factor e^(step/2); the first and the last are cut off
+    first, last = math.floor(-eps / step), math.ceil(eps / step)
+    if last - first < 4:
+        edges = np.array([-eps, *(k * step for k in range(first + 1, last)), eps])
+        loss, weight = _pieces(edges)
+    else:
+        ends = (np.array([-eps, (first + 1) * step]), np.array([(last - 1) * step, eps]))
+        parts = [_pieces(edge) for edge in ends]
+        cell, share = _pieces(np.array([0.0, step]))
+        inner = np.arange(first + 1, last - 1) * step
+        loss = np.concatenate([(inner[:, None] + cell).ravel(), *(x for x, _ in parts)])
+        weight = np.concatenate([np.tile(share, len(inner)), *(w for _, w in parts)])
+    mass = weight * np.exp((loss - eps) / 2) / 4
+    loss = np.append(loss, [eps, -eps])
+    return _split(loss, np.append(mass, [0.5, math.exp(-eps) / 2]), step, 0.0, 0.0)
+
+
+def _discrete_laplace_leaf(eps: float, sensitivity: int, step: float) -> Law:
+    """The law of `_laplace_leaf` split between the losses eps (1 - 2k/sensitivity).
+
+    Its hockey stick is 1 - e^((l - eps)/2) there and a chord in e^l between them; so a subset of
+    these losses with both ends gives a law above it, which is used where there are very many.  An
+    inner loss l with gaps u, d to the next ones has P-mass
+    e^((l - eps)/2) (1/(1 + e^(-d/2)) - 1/(1 + e^(u/2))).
+    """
+    stride = -(-sensitivity // _MOST_ATOMS)
+    k = np.append(np.arange(0, sensitivity, stride), sensitivity)
+    loss = eps * (1 - 2 * (k / sensitivity))
+    gap = 2 * eps * (np.diff(k) / sensitivity)
+    up, down = gap[:-1] / 2, gap[1:] / 2
+    # 1/(1 + e^-d) - 1/(1 + e^u) = (e^u - e^-d)/((1 + e^-d)(1 + e^u)), without cancellation
+    share = np.exp(-down) * np.expm1(up + down) / ((1 + np.exp(-down)) * (1 + np.exp(up)))
+    inner = np.exp((loss[1:-1] - eps) / 2) * share
+    top = 1 / (1 + math.exp(-float(gap[0]) / 2))
+    bottom = math.exp(-eps) / (1 + math.exp(-float(gap[-1]) / 2))
+    mass = np.concatenate(([top], inner, [bottom]))
+    return _split(loss, mass, step, 0.0, 0.0)
+
+
+def _supremum_leaf(eps: float, step: float) -> Law:
+    """E_Q(Y - u)_+ = (1 - sqrt(r u))^2/(1 - r) on [r, 1/r], r = e^-eps, the maximum over t.
+
+    Its second derivative is sqrt(r) u^(-3/2)/(2(1 - r)): a Q-density, times u for P; the slopes
+    at the ends leave no atoms: -1 at u = r and 0 at u = 1/r.
+    """
+    inner = np.arange(math.ceil(-eps / step), math.floor(eps / step) + 1) * step
+    edges = np.unique(np.concatenate(([-eps], inner[np.abs(inner) < eps], [eps])))
+    loss, weight = _pieces(edges)
+    mass = weight * np.exp((loss - eps) / 2) / (-2 * math.expm1(-eps))
+    return _split(loss, mass, step, 0.0, 0.0)
+
+
+def _reach(tail: float) -> float:
+    """A z with Q(z) <= tail for the normal tail Q, at most 16 (the caller counts the true tail)."""
+    return min(max(math.sqrt(max(-2 * math.log(tail), 1.0)), 3.0), 16.0)
+
+
+def _gaussian_leaf(mu: float, tail: float, mesh: Mesh) -> Law:
+    """Loss mu^2/2 + mu z with z standard normal under P."""
+    step, reach = _grid(mu, mesh), _reach(tail)
+    low, high = mu * mu / 2 - mu * reach, mu * mu / 2 + mu * reach
+    inner = (np.arange(math.ceil(low / step), high / step) * step - mu * mu / 2) / mu
+    z, weight = _pieces(_edges(reach, 1 / 16, inner))
+    mass = weight * np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    out = float(special.ndtr(-reach)) * (1 + 1e-12)
+    loss = np.append(mu * mu / 2 + mu * z, low)
+    return _split(loss, np.append(mass, out), step, out, out)
+
+
+def _edges(reach: float, width: float, inner: Array) -> Array:
+    """Intervals of at most ``width`` on [-reach, reach] that break at ``inner``."""
+    regular = np.linspace(-reach, reach, 2 * math.ceil(reach / width) + 1)
+    return np.unique(np.concatenate((regular, inner[np.abs(inner) < reach])))
+
+
+def _subsampled_leaf(q: float, sigma: float, tail: float, mesh: Mesh, way: Direction) -> Law:
+    """r(z) = 1 + q(e^(z/sigma - 1/(2 sigma^2)) - 1), z standard normal without the record.
+
+    remove: P has density phi*r, loss log r.  add: P has density phi, loss -log r.
+    """
+    half = 1 / (2 * sigma * sigma)
+    reach = _reach(tail) + (1 / sigma if way == "remove" else 0.0)
+
+    def log_ratio(z: Array) -> Array:
+        y = z / sigma - half
+        small = np.log1p(q * np.expm1(np.minimum(y, 30.0)))
+        large = y + math.log(q) + np.log1p((1 - q) / q * np.exp(-np.maximum(y, 0.0)))
+        return np.where(y < 30, small, large)
+
+    ends = log_ratio(np.array([-reach, reach]))
+    rough = np.linspace(-min(reach, 6.0), min(reach, 6.0), 2001)
+    share = np.exp(-rough * rough / 2 + (log_ratio(rough) if way == "remove" else 0.0))
+    values = log_ratio(rough)
+    mean = float(share @ values / share.sum())
+    spread = math.sqrt(float(share @ (values - mean) ** 2 / share.sum()))
+    step = _grid(spread, mesh)
+    while (ends[1] - ends[0]) / step > 2 * mesh.long and step < COARSEST:
+        step *= 2
+    lattice = np.arange(math.ceil(ends[0] / step), ends[1] / step) * step
+    inside = np.expm1(lattice) / q
+    y = np.log1p(inside[inside > -1])
+    z, weight = _pieces(_edges(reach, min(1.0, sigma) / 16, sigma * (y + half)))
+    loss = log_ratio(z)
+    mass = weight * np.exp(-z * z / 2 + (loss if way == "remove" else 0.0))
+    mass /= math.sqrt(2 * math.pi)
+    if way == "remove":  # beyond +reach lost, below -reach at the loss of -reach
+        below = float(special.ndtr(-reach))
+        above = (1 - q) * below + q * float(special.ndtr(1 / sigma - reach))
+        loss, mass = np.append(loss, ends[0]), np.append(mass, below * (1 + 1e-12))
+        return _split(loss, mass, step, above * (1 + 1e-12), below * (1 + 1e-12))
+    out = float(special.ndtr(-reach)) * (1 + 1e-12)
+    loss = np.append(-loss, [-math.log1p(-q) if q < 1 else -ends[0], -ends[1]])
+    lost = 0.0 if q < 1 else out
+    return _split(loss, np.append(mass, [out, out]), step, lost, 2 * out)
+
+
+def block(
+    steps: Sequence[tuple[Dominated, int]], tail: float, mesh: Mesh, direction: Direction
+) -> Law:
+    """The law of all these steps; their order does not matter.  Small ones are joined first."""
+    counts: dict[Dominated, int] = {}
+    mass = 0.0
+    for step, count in steps:
+        if isinstance(step, GaussianStep):
+            mass += step.mu_squared * count
+        else:
+            counts[step] = counts.get(step, 0) + count
+    if mass:
+        counts[GaussianStep(mass * (1 + (len(steps) + 4) * ULP))] = 1
+    total = sum(counts.values())
+    share = tail / (4 * total)
+    heap: list[tuple[float, int, Law]] = []
+    for number, (step, count) in enumerate(counts.items()):
+        law = _power(_leaf(step, share, mesh, direction), count, share, mesh)
+        heap.append((law.std, number, law))
+    heapq.heapify(heap)
+    number = len(heap)
+    while len(heap) > 1:
+        one, two = heapq.heappop(heap)[2], heapq.heappop(heap)[2]
+        law = _settle(_join(one, two, share), mesh)
+        heapq.heappush(heap, (law.std, number, law))
+        number += 1
+    law = heap[0][2]
+    while law.step < mesh.limit < math.inf:
+        law = _coarsen(law)
+    return law
+
+
+class Curve(NamedTuple):
+    """delta(epsilon) from above and from below."""
+
+    upper: Callable[[float], float]
+    lower: Callable[[float], float]
+
+
+def curve_of_law(law: Law) -> Curve:
+    """The hockey-stick curve of a lattice law."""
+    points = (law.low + np.arange(len(law.p))) * law.step
+
+    def upper(epsilon: float) -> float:
+        start = int(np.searchsorted(points, epsilon))
+        total = float(-np.expm1(epsilon - points[start:]) @ law.p[start:])
+        return min(total * (1 + law.rounding + 1e-12) + law.lost, 1.0)
+
+    after_p = np.append(np.cumsum(law.p[::-1])[::-1], 0.0)
+
+    def lower(epsilon: float) -> float:
+        start = int(np.searchsorted(points, epsilon))
+        best = 0.0
+        for k in range(max(start - 2, 0), min(start + 3, len(points))):
+            p = float(after_p[k]) * (1 - law.rounding - 1e-11)
+            q = float(law.q[k:] @ np.exp(epsilon - points[k:])) * (1 + law.rounding + 1e-11)
+            best = max(best, p - q - law.spill)
+        return best
+
+    return Curve(upper, lower)

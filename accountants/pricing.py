@@ -1,0 +1,249 @@
+"""(ε, δ) of losses: the one place where a method is chosen.
+
+`evaluate` takes losses with counts, in the order in which they run; `largest_epsilon` and
+`largest_delta` take what stands for each user of an accountant, who runs its tokens in any order.
+The answer is the least of all bounds that hold, with the method that gave it:
+
+- ``gaussian``: all mass is Gaussian; the exact curve;
+- ``pure``: the sum of the worst cases;
+- ``renyi``: Rényi curves at the best real order (Canonne, Kamath & Steinke 2020);
+- ``dominating pairs``, ``backward recursion, ... order``, ``Gaussian majorant, any order``: tight
+  composition over fully adaptive inputs (`privlearn.accountants.composition`); ``+renyi`` where
+  losses of which only a curve is known take a part of δ;
+- ``group``: bounds for a person with several rows;
+- ``failure``: nothing but the probability of failing (ε infinite, or δ of 1);
+- ``nothing``: nothing was spent.
+
+Where something fails with a probability of its own, that is added whatever the method is.  An
+`Answer` is an upper bound.  For ``gaussian`` and the tight methods the exact worst case over all
+mechanisms of these losses and all adaptive inputs is at most ``error_bound`` below it (the lower
+end is computed too); for ``pure`` and ``renyi`` the bound covers rounding only, and the truth can
+be lower.  With ``+renyi`` the distance is to the worst case of the other losses alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+from privlearn._validate import probability
+from privlearn.accountants import tight
+from privlearn.accountants.conversion import Answer, Bounded
+from privlearn.accountants.guarantee import Composite, delta_of, epsilon_of, group_epsilon
+from privlearn.accountants.steps import Order
+from privlearn.budgets import GaussianDP, PureDP, exact, float_down, float_up
+from privlearn.losses import Composed, Loss, compose
+
+__all__ = [
+    "Answer",
+    "Evaluated",
+    "Order",
+    "evaluate",
+    "largest_delta",
+    "largest_epsilon",
+]
+
+_TIGHT = {
+    "dominating pairs",
+    "backward recursion, listed order",
+    "backward recursion, any order",
+    "Gaussian majorant, any order",
+}
+_MOST_COMPARED = 100
+_MOST_TIGHT = 4
+"""Users with different losses whose tight composition is computed for one answer."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A list of losses whose (ε, δ) can be asked for; made by `evaluate`."""
+
+    parts: tuple[tuple[Loss, int], ...]
+    order: Order
+    total: Loss
+    effort: float
+
+    def epsilon(self, delta: float) -> Answer:
+        """ε at ``delta``; infinite where the failures alone are more likely than that.
+
+        Raises:
+            ValueError: delta outside (0, 1).
+        """
+        return _best_epsilon(self, probability(delta=delta))
+
+    def delta(self, epsilon: float) -> Answer:
+        """δ at ``epsilon`` nats.
+
+        Raises:
+            ValueError: epsilon is negative or not finite.
+        """
+        return _best_delta(self, epsilon)
+
+
+def evaluate(
+    parts: Sequence[tuple[Loss, int]], *, order: Order = "any", effort: float = tight.THOROUGH
+) -> Evaluated:
+    """The composition of ``parts``: losses of one run with their counts, in the order they run.
+
+    Args:
+        parts: losses with counts.
+        order: "listed" if they run one after the other as listed (the n runs of an entry one after
+            the other, too; a stream that goes on while others run counts where it begins); "any" if
+            they may interleave in any way.
+        effort: bound on the work of a tight composition; 0 leaves it out.  The default takes
+            seconds at most.
+
+    Raises:
+        ValueError: no parts, or a count below 1.  AdjacencyError: adjacencies differ.
+
+    >>> from privlearn.losses import Gaussian
+    >>> evaluate([(Gaussian("1/400"), 1000)]).epsilon(1e-6).method
+    'gaussian'
+    """
+    return Evaluated(tuple(parts), order, compose(parts), effort)
+
+
+def largest_epsilon(parts: Sequence[Composite], delta: float, rounds: int = 1) -> Answer:
+    """ε at δ for whoever loses most, of what stands for each user (`promised`, `spent`).
+
+    Tokens of a plan can be spent in any order, and that order can depend on earlier outputs, so the
+    answer holds for every order.  Tight compositions are computed for the few users with the
+    largest bounds without them; for the others those bounds count.  For a person with several
+    ``rounds`` (rows) it is `group_epsilon`.
+    """
+    if rounds != 1:
+        bounds = [group_epsilon(what, delta, rounds) for what in parts]
+        return Answer(*max(bounds, key=lambda bound: bound.value), "group")
+    return _largest(parts, _quick_epsilon, _best_epsilon, probability(delta=delta))
+
+
+def largest_delta(parts: Sequence[Composite], epsilon: float) -> Answer:
+    """δ at ε for whoever loses most; as `largest_epsilon`."""
+    return _largest(parts, _quick_delta, _best_delta, epsilon)
+
+
+def _largest(
+    parts: Sequence[Composite],
+    quick: Callable[[Composite, float], Answer],
+    best: Callable[[Evaluated, float], Answer],
+    at: float,
+) -> Answer:
+    if len(parts) == 1 and isinstance(parts[0], Loss):
+        return best(_any_order(parts[0]), at)
+    bounds = [(what, quick(what, at)) for what in _maximal(parts)]
+    found: list[Answer] = []
+    for what, answer in sorted(bounds, key=lambda pair: pair[1].value, reverse=True):
+        if found and max(a.value for a in found) >= answer.value:
+            break  # nobody further down can lose more
+        if isinstance(what, Loss) and len(found) < _MOST_TIGHT:
+            answer = best(_any_order(what), at)
+        found.append(answer)
+    return max(found, key=lambda answer: answer.value)
+
+
+def _maximal(parts: Sequence[Composite]) -> list[Composite]:
+    """Without those who lose only a part of what somebody else loses."""
+    if len(parts) > _MOST_COMPARED:
+        return list(parts)
+    tallies = [dict(_any_order(p).parts) if isinstance(p, Loss) else None for p in parts]
+
+    def covered(i: int) -> bool:
+        mine = tallies[i]
+        return mine is not None and any(
+            all(other.get(loss, 0) >= n for loss, n in mine.items())
+            for j, other in enumerate(tallies)
+            if other is not None and j != i and (other != mine or j < i)
+        )
+
+    return [what for i, what in enumerate(parts) if not covered(i)]
+
+
+def _any_order(loss: Loss) -> Evaluated:
+    parts = loss.parts if isinstance(loss, Composed) else ((loss, 1),)
+    return Evaluated(parts, "any", loss, tight.QUICK)
+
+
+# Bounds without a tight composition -------------------------------------------------------------
+
+
+def _quick_epsilon(what: Composite, delta: float) -> Answer:
+    bound = epsilon_of(what, delta)
+    worst = _sound(what).pure() if isinstance(what, Loss) else None
+    pure = worst is not None and bound.value == float_up(worst)
+    return _named(what, bound, pure=pure, nothing=math.isinf(bound.value))
+
+
+def _quick_delta(what: Composite, epsilon: float) -> Answer:
+    bound = delta_of(what, epsilon)
+    worst = _sound(what).pure() if isinstance(what, Loss) else None
+    pure = worst is not None and epsilon >= worst
+    return _named(what, bound, pure=pure, nothing=bound.value >= 1)
+
+
+def _named(what: Composite, bound: Bounded, *, pure: bool, nothing: bool) -> Answer:
+    if what is None:
+        method = "nothing"
+    elif isinstance(what, GaussianDP):
+        method = "gaussian"
+    elif isinstance(what, PureDP):
+        method = "pure" if bound.value in (0, float_up(what.epsilon)) else "renyi"
+    elif not isinstance(what, Loss):
+        method = "renyi"
+    elif nothing and what.failure():
+        method = "failure"
+    elif _sound(what).gaussian() is not None:
+        method = "gaussian"
+    else:
+        method = "pure" if pure else "renyi"
+    return Answer(*bound, method)
+
+
+def _sound(loss: Loss) -> Loss:
+    """``loss`` apart from its failures."""
+    return loss.unless_failed()
+
+
+# The best bound ---------------------------------------------------------------------------------
+
+
+def _best_epsilon(what: Evaluated, delta: float) -> Answer:
+    failed = what.total.failure()
+    left = (exact("delta", delta) - failed) / (1 - failed) if failed < 1 else Fraction(0)
+    found = None
+    if left > 0 and _may_gain(what):
+        found = tight.epsilon(*_in_order(what), float_down(left), what.effort)
+    return _better(found, lambda: _quick_epsilon(what.total, delta))
+
+
+def _best_delta(what: Evaluated, epsilon: float) -> Answer:
+    failed = what.total.failure()
+    found = None
+    if failed < 1 and _may_gain(what):
+        found = tight.delta(*_in_order(what), epsilon, what.effort)
+    if found is not None and failed:
+        value, error = (Fraction(number) for number in found[:2])
+        found = Answer(
+            float_up(failed + (1 - failed) * value), float_up((1 - failed) * error), found.method
+        )
+    return _better(found, lambda: _quick_delta(what.total, epsilon))
+
+
+def _better(found: Answer | None, quick: Callable[[], Answer]) -> Answer:
+    """A tight composition includes the other methods, but for the sharper ones of `quick`."""
+    if found is not None and found.method in _TIGHT:
+        return found
+    other = quick()
+    return found if found is not None and found.value < other.value else other
+
+
+def _may_gain(what: Evaluated) -> bool:
+    return what.effort > 0 and _sound(what.total).gaussian() is None
+
+
+def _in_order(what: Evaluated) -> tuple[tight.Parts, Order]:
+    parts = [(_sound(loss), count) for loss, count in what.parts]
+    return tight.in_order(parts, what.order)

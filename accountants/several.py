@@ -1,0 +1,176 @@
+"""Several accountants in one ledger: each guarantee by itself, and what they add up to.
+
+Guarantees of one trust and one neighbour relation add up for a person who is protected by several
+accountants, whatever the order in which their mechanisms run (docs/proofs.md#several-accountants),
+if their caps and plans are fixed: a cap that was chosen after another accountant's releases were
+seen makes the sum a fact of one run, not a guarantee.
+
+Which indices are one person is public only if it was declared: accountants with the same
+``population`` name are added index by index.  Otherwise the ledger cannot know it, and the sum is
+for a person who may hold any one index in each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import final
+
+from privlearn.accountants.guarantee import Composite, as_loss, cap_of
+from privlearn.accountants.state import AccountState, total
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import Currency
+from privlearn.entries import OpenEntry
+from privlearn.errors import AdjacencyError, BudgetError
+from privlearn.losses import Loss, compose
+
+_MOST_SUMS = 4096
+"""Combinations of users' totals that are looked at, one sum each."""
+
+CHOSEN_BEFORE = (
+    "The caps and plans that are added were not chosen in view of what another of these "
+    "accountants had released."
+)
+
+Pieces = list[tuple[range, Composite]]
+"""What stands for each range of users."""
+
+
+def check_beside(opened: OpenEntry, others: Iterable[OpenEntry]) -> None:
+    """Raises why ``opened`` cannot stand in one ledger with the others."""
+    for other in others:
+        if other.simulated is not opened.simulated:
+            raise BudgetError(
+                f"noise = {opened.noise}: the ledger holds accountants with {other.noise}; "
+                "simulations and real noise need ledgers of their own"
+            )
+        shifting = Adjacency.ADD_REMOVE in (opened.adjacency, other.adjacency)
+        if shifting and _one_population(opened, other) and opened.users != other.users:
+            raise AdjacencyError(
+                f"population = {opened.population!r}: add-remove shifts indices, so all of its "
+                f"accountants are for users {list(other.users)}, not {list(opened.users)}"
+            )
+
+
+def _one_population(a: OpenEntry, b: OpenEntry) -> bool:
+    return a.population is not None and a.population == b.population
+
+
+@final
+@dataclass(frozen=True)
+class Sum:
+    """What several accountants promise together to one person."""
+
+    states: tuple[AccountState, ...]
+    who: str
+    parts: list[Composite]
+    """One composition for each kind of person, the guarantee being the largest; none if there are
+    too many to look at."""
+
+
+def promised_pieces(state: AccountState) -> Pieces:
+    """What stands for each user: the plan's composition, or the cap."""
+    if state.plan is None:
+        return [(state.users, cap_of(state))]
+    return [(users, total(tally)) for users, tally in state.committed.pieces()]
+
+
+def spent_pieces(state: AccountState) -> Pieces:
+    """What was spent on each user, ex post."""
+    return [(users, total(tally)) for users, tally in state.spent.pieces()]
+
+
+def sums(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> list[Sum]:
+    """The sums over accountants of one trust and neighbour relation, where there are several."""
+    found = []
+    for group in _grouped(states, lambda opened: (opened.trust, opened.adjacency)):
+        units = [
+            _together(same, pieces)
+            for same in _grouped(group, lambda opened: opened.population or opened)
+        ]
+        found += [unit for unit in units if len(unit.states) > 1]
+        if len(units) > 1:
+            found.append(_anybody(units))
+    return found
+
+
+def remarks(states: Sequence[AccountState]) -> list[str]:
+    """What an auditor has to know about several accountants, in words."""
+    kinds = _grouped(states, lambda opened: (opened.trust, opened.adjacency))
+    lines = []
+    if len(kinds) > 1:
+        names = [f"{s[0].opened.trust.value} {s[0].opened.adjacency.value}" for s in kinds]
+        lines.append(
+            f"Guarantees of different kinds ({', '.join(names)}) are stated each by itself and are "
+            "not added up: somebody protected by several of them has all of these losses."
+        )
+    for group in kinds:
+        units = _grouped(group, lambda opened: opened.population or opened)
+        if len(units) > 1:
+            lines.append(
+                f"Whether an index is one person in {_names(group)} was not declared "
+                "(population=...) and cannot be known from the ledger: their sum is for a person "
+                "with one row in each."
+            )
+    return lines
+
+
+def _together(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> Sum:
+    """Index by index: disjoint users cost the maximum, common ones the sum."""
+    adjacency = states[0].opened.adjacency
+    each = [pieces(state) for state in states]
+    if len(states) == 1:
+        return Sum(tuple(states), "", list(dict.fromkeys(what for _, what in each[0])))
+    edges = sorted(
+        {edge for items in each for users, _ in items for edge in (users.start, users.stop)}
+    )
+    cursor = [0] * len(each)
+    kinds: dict[tuple[Composite, ...], None] = {}
+    for start in edges[:-1]:
+        here = []
+        for number, items in enumerate(each):
+            while cursor[number] < len(items) and items[cursor[number]][0].stop <= start:
+                cursor[number] += 1
+            if cursor[number] < len(items) and start in items[cursor[number]][0]:
+                here.append(items[cursor[number]][1])
+        kinds[tuple(here)] = None
+    who = f"each index of population {states[0].opened.population!r}, in {_names(states)} together"
+    return Sum(tuple(states), who, _added(kinds, adjacency))
+
+
+def _anybody(units: Sequence[Sum]) -> Sum:
+    """For a person who may be anybody in each unit."""
+    states = tuple(state for unit in units for state in unit.states)
+    who = f"a person with one row in each of {_names(states)}"
+    if math.prod(len(unit.parts) for unit in units) > _MOST_SUMS:
+        return Sum(states, who, [])
+    kinds = product(*(unit.parts for unit in units))
+    return Sum(states, who, _added(kinds, states[0].opened.adjacency))
+
+
+def _added(kinds: Iterable[tuple[Composite, ...]], adjacency: Adjacency) -> list[Composite]:
+    totals: dict[Composite, None] = {}
+    for kind in kinds:
+        losses = [(_loss(what, adjacency), 1) for what in kind if what is not None]
+        totals[compose(losses) if losses else None] = None
+    return list(totals)
+
+
+def _loss(what: Loss | Currency, adjacency: Adjacency) -> Loss:
+    return what if isinstance(what, Loss) else as_loss(what, adjacency)
+
+
+def _grouped(
+    states: Sequence[AccountState], key: Callable[[OpenEntry], object]
+) -> list[list[AccountState]]:
+    groups: dict[int | object, list[AccountState]] = {}
+    for state in states:
+        name = key(state.opened)
+        groups.setdefault(id(name) if isinstance(name, OpenEntry) else name, []).append(state)
+    return list(groups.values())
+
+
+def _names(states: Sequence[AccountState]) -> str:
+    return f"accountants {' and '.join(str(state.number) for state in states)}"

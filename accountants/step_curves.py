@@ -1,0 +1,120 @@
+"""Renyi curves of steps, vectorised over many steps.
+
+Formulas and rounding slack as in `privlearn.losses`; used for frames of grids and for bounds of
+compositions with parts of which no more than a curve is known.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy import special
+
+from privlearn.accountants.conversion import renyi_delta, renyi_epsilon
+from privlearn.accountants.loss_grid import Array
+from privlearn.accountants.steps import (
+    BoundedRangeStep,
+    CurveStep,
+    GaussianStep,
+    LaplaceStep,
+    Plan,
+    PureStep,
+    Step,
+    SubsampledGaussianStep,
+)
+
+
+class StepCurve:
+    """The Renyi curve of a plan: an upper bound on the divergence of every order.
+
+    The upper bounds order*rho are used near order 1, where the moments cancel.
+    """
+
+    def __init__(self, plan: Plan):
+        parts: dict[type[Step], list[tuple[float, int]]] = {}
+        self._rest = [(s, n) for s, n in plan if isinstance(s, SubsampledGaussianStep | CurveStep)]
+        for step, count in plan:
+            if isinstance(step, GaussianStep):
+                parts.setdefault(GaussianStep, []).append((step.mu_squared, count))
+            elif not isinstance(step, SubsampledGaussianStep | CurveStep):
+                kind = type(step) if type(step) in _FORMULAS else PureStep
+                parts.setdefault(kind, []).append((step.epsilon, count))
+        self._parts = {kind: np.array(values) for kind, values in parts.items()}
+        self.sampled = any(isinstance(s, SubsampledGaussianStep) for s, _ in self._rest)
+
+    def __call__(self, order: float) -> float:
+        total = 0.0
+        for kind, values in self._parts.items():
+            total += float(_FORMULAS[kind](order, values[:, 0]) @ values[:, 1])
+        for step, count in self._rest:
+            if isinstance(step, SubsampledGaussianStep):
+                total += _sampled_renyi(step.q, step.sigma, order) * count
+            elif isinstance(step, CurveStep):
+                total += step.renyi(order) * count
+        return total * (1 + 1e-12)
+
+    @property
+    def orders(self) -> list[float] | None:
+        """The orders to look at; None for all."""
+        if self.sampled:
+            return [float(a) for a in (*range(2, 33), 40, 48, 64, 96, 128, 192, 256)]
+        return None
+
+    def epsilon(self, delta: float) -> float:
+        """ε at ``delta`` by this curve."""
+        return renyi_epsilon(self, delta, orders=self.orders).value
+
+    def delta(self, epsilon: float) -> float:
+        """δ at ``epsilon`` by this curve."""
+        return renyi_delta(self, epsilon, orders=self.orders).value
+
+
+def _renyi_gaussian(order: float, mass: Array) -> Array:
+    return order * mass / 2
+
+
+def _renyi_pure(order: float, eps: Array) -> Array:
+    return np.minimum(eps, order * eps * np.tanh(eps / 2))
+
+
+def _renyi_laplace(order: float, eps: Array) -> Array:
+    rho = np.where(eps > 1e-3, eps + np.expm1(-eps), eps * eps / 2)
+    weight = order / (2 * order - 1)
+    # log of weight e^((a-1)eps) + (1 - weight) e^(-a eps)
+    moment = (order - 1) * eps + np.log(weight + (1 - weight) * np.exp(-(2 * order - 1) * eps))
+    moment += 1e-14 * (1 + (order - 1) * eps)
+    return np.minimum(np.minimum(eps, order * rho * (1 + 1e-9)), moment / (order - 1))
+
+
+def _renyi_ranged(order: float, eps: Array) -> Array:
+    rho = eps * eps / 8
+    log_a = np.log(np.expm1(-order * eps) / np.expm1(-eps))
+    log_b = -eps + np.log(np.expm1(-(order - 1) * eps) / np.expm1(-eps))
+    t = np.clip(log_a + math.log(order - 1) - log_b - math.log(order), 0.0, eps)
+    moment = log_a + (order - 1) * t + np.log1p(-np.exp(log_b + t - log_a))
+    moment += 1e-14 * (1 + order * (1 + eps))
+    return np.minimum(np.minimum(eps, order * rho), moment / (order - 1))
+
+
+_FORMULAS: dict[type[Step], Callable[[float, Array], Array]] = {
+    GaussianStep: _renyi_gaussian,
+    PureStep: _renyi_pure,
+    LaplaceStep: _renyi_laplace,
+    BoundedRangeStep: _renyi_ranged,
+}
+
+
+@functools.lru_cache(maxsize=4096)
+def _sampled_renyi(q: float, sigma: float, order: float) -> float:
+    """Integer orders: Mironov, Talwar & Zhang 2019, section 3.3; else the next integer's."""
+    n = max(math.ceil(order), 2)
+    k = np.arange(n + 1)
+    with np.errstate(divide="ignore"):
+        terms = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
+        terms = terms + special.xlog1py(n - k, -q) + k * math.log(q)
+        terms = terms + k * (k - 1) / (2 * sigma * sigma)
+    log_moment = float(special.logsumexp(terms)) + 1e-11 * (1 + float(np.abs(terms[2:]).max()))
+    return max(log_moment, 0.0) / (n - 1)

@@ -1,0 +1,559 @@
+"""Several accountants in one ledger: each guarantee by itself, and sums that name their people."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from fractions import Fraction
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from privlearn.accountants import (
+    CentralAccountant,
+    JointAccountant,
+    LocalAccountant,
+    audit,
+    several,
+)
+from privlearn.accountants.audit import certify
+from privlearn.accountants.guarantee import epsilon_of
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.billboard import Billboard
+from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.cli import app
+from privlearn.domains import Ball
+from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, LedgerError
+from privlearn.ledger import GENESIS, Ledger, Record, read_records
+from privlearn.losses import Gaussian
+from privlearn.mechanisms import GaussianSum
+from privlearn.more_losses import PureEpsilon
+from privlearn.noise import NoiseSource
+from privlearn.protocols import Plan
+from privlearn.report import certificate_markdown, print_certificate, verdict
+from privlearn.rows import Rows
+
+USERS = range(10)
+SUM = GaussianSum(Ball(1.0, 2), 20.0)  # rho = 0.005
+
+
+def rows(users: range = USERS) -> Rows[Any]:
+    return Rows.seal(np.ones((len(users), 2)), users=users)
+
+
+def central(book: Ledger, cap: Any = None, **more: Any) -> CentralAccountant[Any]:
+    users = more.pop("users", USERS)
+    return CentralAccountant(cap or ZCDP(1), users=users, ledger=book, **{"shared": True, **more})
+
+
+def spend(accountant: CentralAccountant[Any], users: range | None = None) -> None:
+    part = accountant.users if users is None else users
+    SUM.release(rows(part), accountant.issue(SUM.loss(), users=part, label="sum"))
+
+
+def three(book: Ledger, **more: Any) -> tuple[Any, Any, Any]:
+    """A central, a joint and an attested local accountant that take turns."""
+    everyone = {"users": USERS, "ledger": book, **more}
+    first = CentralAccountant(ZCDP(1), **everyone)
+    second: JointAccountant[Any] = JointAccountant(GaussianDP(1), shared=True, **everyone)
+    third: LocalAccountant[Any] = LocalAccountant(PureDP(2), shared=True, attested=True, **everyone)
+    board = Billboard(second, USERS)
+    served = board.serve(rows(), lambda own: own).deliver(lambda own, _: own)
+    for _ in range(2):
+        spend(first)
+        board.post("sum", SUM.release(served, second.issue(SUM.loss(), users=USERS, label="joint")))
+        third.attest(
+            PureEpsilon("0.5"),
+            users=USERS,
+            most_messages=1,
+            count=9,
+            by="app 4.2",
+            mechanism="randomized-response",
+        )
+    return first, second, third
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("mixed") / "ledger.db"
+    for accountant in three(Ledger.create(path)):
+        accountant.close()
+    return path
+
+
+def rechained(bodies: list[dict[str, Any]]) -> list[Record]:
+    records: list[Record] = []
+    for body in bodies:
+        previous = records[-1].hash if records else GENESIS
+        records.append(Record.make(previous, len(records), body))
+    return records
+
+
+# One ledger ---------------------------------------------------------------------------------------
+
+
+def test_a_mixed_ledger_states_each_guarantee_by_itself(mixed: Path) -> None:
+    found = audit(mixed)
+    assert found.problems == []
+    assert found.closed
+    assert [g.trust for g in found.guarantees] == [Trust.CENTRAL, Trust.JOINT, Trust.LOCAL]
+    assert [g.accountants for g in found.guarantees] == [(1,), (2,), (3,)]
+    assert [g.attested for g in found.guarantees] == [False, False, True]
+    caps: list[Currency] = [ZCDP(1), GaussianDP(1), PureDP(2)]
+    assert [g.epsilon for g in found.guarantees] == [epsilon_of(c, 1e-6).value for c in caps]
+    assert [s.rho for s in found.spent[:2]] == pytest.approx([0.01, 0.01])
+    assert found.sums == []  # nothing of one kind
+    (remark,) = found.remarks
+    assert "central replace-one, joint replace-one, local replace-one" in remark
+    assert "not added up" in remark
+    assert found.attested
+    assert not found.holds
+    assert [share.accountant for share in found.mechanisms] == [1, 2]
+    assert [share.share for share in found.mechanisms] == [1, 1]
+
+
+def test_a_mixed_export_verifies_like_the_ledger_and_goes_through_json(
+    mixed: Path, tmp_path: Path
+) -> None:
+    Ledger.open(mixed).export(tmp_path / "export.jsonl")
+    found = audit(mixed)
+    assert audit(tmp_path / "export.jsonl", head=found.head) == found
+    assert type(found).model_validate_json(found.model_dump_json()) == found
+
+
+def test_reports_have_a_block_for_each_guarantee(mixed: Path) -> None:
+    found = audit(mixed)
+    assert verdict(found) == "VERIFIED from the ledger alone, except what clients attest (closed)"
+    console = Console(file=StringIO(), width=200)
+    print_certificate(found, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    text = certificate_markdown(found)
+    for shown in (printed, text):
+        places = [shown.index(f"accountant {i}, users 0..9") for i in (1, 2, 3)]
+        assert places == sorted(places)
+        assert shown.index("local DP, replace-one, attested, not verified") > places[2]
+        assert places[1] < shown.index("| joint |" if shown is text else "joint  ") < places[2]
+        assert "not added up" in shown
+    assert text.count("It rests on:") == 3
+
+
+def test_exit_codes_of_mixed_ledgers(mixed: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["audit", str(mixed), "--json"])
+    assert done.exit_code == 0
+    assert len(json.loads(done.output)["guarantees"]) == 3
+    assert CliRunner().invoke(app, ["audit", str(mixed)]).exit_code == 0
+    path = tmp_path / "simulation.db"
+    for accountant in three(Ledger.create(path), noise=NoiseSource.simulation(1)):
+        accountant.close()
+    assert CliRunner().invoke(app, ["audit", str(path)]).exit_code == 3
+
+
+def test_a_problem_of_one_accountant_is_named_and_leaves_the_others_stated(mixed: Path) -> None:
+    bodies = [copy.deepcopy(record.body) for record in read_records(mixed)]
+    bodies[0]["cap"]["rho"] = "0.001"
+    found = certify(rechained(bodies))
+    assert all("budget exceeded" in problem for problem in found.problems)
+    assert len(found.problems) == 2
+    assert found.spent == audit(mixed).spent
+    assert len(found.guarantees) == 3
+    assert found.guarantees[1:] == audit(mixed).guarantees[1:]
+
+
+def test_entries_moved_to_another_accountant_are_problems(mixed: Path) -> None:
+    bodies = [copy.deepcopy(record.body) for record in read_records(mixed)]
+    ids = [body["accountant"] for body in bodies if body["entry"] == "open"]
+    for position, body in enumerate(bodies):
+        if body["entry"] in ("spend", "retire", "attest"):
+            for other in set(ids) - {body["accountant"]}:
+                changed = copy.deepcopy(bodies)
+                changed[position]["accountant"] = other
+                assert certify(rechained(changed)).problems
+
+
+def test_cutting_the_tail_lowers_no_guarantee_that_is_left(mixed: Path) -> None:
+    records = read_records(mixed)
+    whole = audit(mixed)
+    for kept in range(1, len(records)):
+        cut = certify(records[:kept])
+        assert cut.problems == []
+        assert cut.guarantees == whole.guarantees[: len(cut.guarantees)]
+
+
+def test_the_ledger_is_closed_with_its_last_accountant(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    book = Ledger.create(path)
+    first, second = central(book), central(book)
+    first.close()
+    assert not book.closed
+    spend(second)
+    assert not audit(path).closed
+    second.close()
+    assert book.closed
+    assert audit(path).closed
+    # and may be opened for a further one, with a cap of its own
+    third = central(Ledger.open(path))
+    spend(third)
+    third.close()
+    assert audit(path).problems == []
+    assert len(audit(path).guarantees) == 3
+
+
+# Opening and resuming -----------------------------------------------------------------------------
+
+
+def test_a_second_accountant_has_to_be_asked_for() -> None:
+    book = Ledger.memory()
+    central(book, shared=False)
+    with pytest.raises(LedgerError, match=r"use resume.* or shared=True"):
+        central(book, shared=False)
+    assert len(book.entries) == 1
+    central(book)
+    assert len({entry.accountant for entry in book.entries}) == 2
+
+
+def test_an_accountant_that_wants_a_new_ledger_notices_another_at_the_last_moment() -> None:
+    book = Ledger.memory()
+    opened = central(Ledger.memory(), shared=False).ledger.entries[0]
+    central(book)
+    with pytest.raises(LedgerBusyError, match="another accountant has begun"):
+        book.append(opened, after=0, first=True)
+
+
+def test_simulations_and_real_noise_need_ledgers_of_their_own() -> None:
+    book = Ledger.memory()
+    central(book)
+    with pytest.raises(BudgetError, match="need ledgers of their own"):
+        central(book, noise=NoiseSource.simulation(0))
+    bodies = [record.body for record in book.records]
+    second = central(Ledger.memory(), noise=NoiseSource.simulation(0))
+    bodies += [record.body for record in second.ledger.records]
+    found = certify(rechained(bodies))
+    assert any("need ledgers of their own" in problem for problem in found.problems)
+    assert len(found.guarantees) == 2
+
+
+@pytest.mark.parametrize("population", ["", 3])
+def test_a_population_has_a_name(population: Any) -> None:
+    with pytest.raises(ValueError, match=r"population = .*non-empty text"):
+        central(Ledger.memory(), population=population)
+
+
+def test_each_is_resumed_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    book = Ledger.create(path)
+    first, second, third = three(book)
+    spent = [each.spent() for each in (first, second, third)]
+    book.close()
+    again = Ledger.open(path)
+    one: CentralAccountant[Any] = CentralAccountant.resume(again)
+    two: JointAccountant[Any] = JointAccountant.resume(again)
+    three_: LocalAccountant[Any] = LocalAccountant.resume(again)
+    assert [each.spent() for each in (one, two, three_)] == spent
+    assert [each.id for each in (one, two, three_)] == [first.id, second.id, third.id]
+    spend(one)
+    for each in (two, one, three_):
+        each.close()
+    assert audit(path).problems == []
+    assert audit(path).closed
+
+
+def test_the_one_that_is_meant_is_named_where_several_are_open() -> None:
+    book = Ledger.memory()
+    first, second = central(book, ZCDP(1)), central(book, ZCDP(2))
+    with pytest.raises(LedgerError, match=f"2 central ones are open, {first.id}, {second.id}"):
+        CentralAccountant.resume(book)
+    with pytest.raises(LedgerError, match="holds no central accountant 'x'"):
+        CentralAccountant.resume(book, accountant="x")
+    with pytest.raises(LedgerError, match=f"holds no joint accountant '{first.id}'"):
+        JointAccountant.resume(book, accountant=first.id)
+    again: CentralAccountant[Any] = CentralAccountant.resume(book, accountant=second.id)
+    assert again.budget == ZCDP(2)
+    again.close()
+    only: CentralAccountant[Any] = CentralAccountant.resume(book)
+    assert only.budget == ZCDP(1)
+    with pytest.raises(LedgerError, match="was closed"):
+        CentralAccountant.resume(book, accountant=second.id)
+
+
+def test_resuming_one_stops_its_predecessor_and_nobody_else() -> None:
+    book = Ledger.memory()
+    first, second = central(book), central(book)
+    token = first.issue(SUM.loss(), users=USERS, label="sum")
+    again: CentralAccountant[Any] = CentralAccountant.resume(book, accountant=first.id)
+    spend(second)
+    spend(again)
+    with pytest.raises(LedgerBusyError, match="only the last one may write"):
+        SUM.release(rows(), token)
+    spend(second)
+    assert certify(book.records).problems == []
+
+
+def test_a_token_pays_only_for_its_own_accountant() -> None:
+    book = Ledger.memory()
+    first, second = central(book, ZCDP("0.005")), central(book, ZCDP("0.01"))
+    spend(first)
+    spend(second)
+    with pytest.raises(BudgetError, match="budget exceeded"):
+        spend(first)
+    spend(second)
+    assert certify(book.records).problems == []
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_accountants_of_one_process_write_at_the_same_time(kind: str, tmp_path: Path) -> None:
+    book = Ledger.memory() if kind == "memory" else Ledger.create(tmp_path / "ledger.db")
+    several_ = [central(book) for _ in range(4)]
+    errors: list[BaseException] = []
+
+    def work(accountant: CentralAccountant[Any]) -> None:
+        try:
+            for _ in range(20):
+                spend(accountant)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in several_]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert {each.spent() for each in several_} == {ZCDP("0.1")}
+    found = certify(book.records)
+    assert found.problems == []
+    assert found.spends == 80
+
+
+def test_a_second_process_stops_all_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    book = Ledger.create(path)
+    first, second = central(book), central(book)
+    script = (
+        "import sys; from privlearn.accountants import CentralAccountant as C; "
+        "C.resume(sys.argv[1], accountant=sys.argv[2]).close()"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path), first.id], check=True)
+    for accountant in (first, second):
+        with pytest.raises(LedgerBusyError, match="written to by another process"):
+            spend(accountant)
+    assert audit(path).problems == []
+
+
+KILLED = """
+    import os, signal, sys
+    import numpy as np
+    from privlearn.accountants import CentralAccountant, LocalAccountant
+    from privlearn.budgets import ZCDP, PureDP
+    from privlearn.domains import Ball
+    from privlearn.ledger import Ledger
+    from privlearn.mechanisms import GaussianSum
+    from privlearn.more_losses import PureEpsilon
+    from privlearn.rows import Rows
+    from privlearn.tokens import Receipt
+
+    book = Ledger.create(sys.argv[1])
+    users = range(10)
+    first = CentralAccountant(ZCDP(1), users=users, ledger=book)
+    second = CentralAccountant(ZCDP(1), users=users, ledger=book, shared=True)
+    third = LocalAccountant(PureDP(1), users=users, ledger=book, shared=True, attested=True)
+    third.attest(PureEpsilon(1), users=users, most_messages=1, count=5, by="app", mechanism="rr")
+    second.issue(ZCDP("0.5"), users=users, label="unused")
+    print(first.id, second.id, flush=True)
+    Receipt._released = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+    mechanism = GaussianSum(Ball(1.0, 2), 20.0)
+    token = first.issue(mechanism.loss(), users=users, label="sum")
+    mechanism.release(Rows.seal(np.ones((10, 2)), users=users), token)
+"""
+
+
+def test_after_a_kill_each_is_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(path)],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    one, two = done.stdout.split()
+    assert audit(path).problems == []
+    assert audit(path).lost == 1
+    book = Ledger.open(path)
+    second: CentralAccountant[Any] = CentralAccountant.resume(book, accountant=two)
+    first: CentralAccountant[Any] = CentralAccountant.resume(book, accountant=one)
+    third: LocalAccountant[Any] = LocalAccountant.resume(book)
+    assert (first.spent(), second.spent(), third.spent()) == (ZCDP("0.005"), ZCDP(0), PureDP(1))
+    spend(second)
+    spend(first)
+    for accountant in (first, second, third):
+        accountant.close()
+    found = audit(path)
+    assert found.problems == []
+    assert found.closed
+    assert (found.spends, found.lost) == (3, 1)
+
+
+# Sums ---------------------------------------------------------------------------------------------
+
+
+PARTS = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(1, 10), st.integers(1, 5)), min_size=1, max_size=4
+)
+
+
+@given(st.lists(PARTS, min_size=2, max_size=3), st.data())
+def test_one_population_is_added_index_by_index(
+    plans: list[list[tuple[int, int, int]]], data: st.DataObject
+) -> None:
+    """An array over indices is the oracle; each accountant may protect a range of its own."""
+    book, array = Ledger.memory(), [Fraction(0)] * 20
+    for parts in plans:
+        start = data.draw(st.integers(0, 10))
+        accountant = central(book, GaussianDP(100), users=range(start, start + 10), population="p")
+        plan = []
+        for first, length, mass in parts:
+            users = range(start + first, min(start + first + length, start + 10))
+            plan.append(Plan("part", Gaussian(mass), users))
+            for user in users:
+                array[user] += mass
+        accountant.commit(plan)
+    found = certify(book.records)
+    assert found.problems == []
+    assert found.remarks == []
+    (together,) = found.sums
+    assert together.accountants == tuple(range(1, len(plans) + 1))
+    assert together.mu == pytest.approx(float(max(array)) ** 0.5, rel=1e-12)
+    assert together.epsilon == epsilon_of(Gaussian(max(array)), 1e-6).value
+    assert "each index of population 'p'" in together.who
+
+
+def test_disjoint_people_of_one_population_cost_the_maximum() -> None:
+    book = Ledger.memory()
+    for cap, users in ((ZCDP(1), range(5)), (ZCDP(2), range(5, 10))):
+        spend(central(book, cap, users=users, population="p"))
+    (together,) = certify(book.records).sums
+    assert together.rho == 2
+    assert together.users is None
+    (spent,) = certify(book.records).sums_spent
+    assert spent.rho == pytest.approx(0.005)
+
+
+def test_undeclared_people_may_be_the_same() -> None:
+    """Taking the maximum because indices do not overlap would be below the truth."""
+    book = Ledger.memory()
+    for cap, users in ((ZCDP(1), range(5)), (ZCDP(2), range(5, 10))):
+        spend(central(book, cap, users=users))
+    found = certify(book.records)
+    (together,), (spent,), (remark,) = found.sums, found.sums_spent, found.remarks
+    assert together.rho == 3
+    assert spent.rho == pytest.approx(0.01)
+    assert together.epsilon == pytest.approx(epsilon_of(ZCDP(3), 1e-6).value, rel=1e-9)
+    assert together.who == "a person with one row in each of accountants 1 and 2"
+    assert "not declared" in remark
+    assert together.assumptions[0] == f"This is the sum for {together.who}."
+    assert "not chosen in view of" in together.assumptions[1]
+    assert found.holds
+
+
+def test_populations_are_added_first_and_then_for_anybody() -> None:
+    book = Ledger.memory()
+    central(book, ZCDP(1), users=range(5), population="p")
+    central(book, ZCDP(2), users=range(5, 10), population="p")
+    central(book, ZCDP(4), population="q")
+    found = certify(book.records)
+    assert [(s.accountants, s.rho) for s in found.sums] == [((1, 2), 2), ((1, 2, 3), 6)]
+
+
+def test_only_the_same_trust_and_relation_are_added() -> None:
+    book = Ledger.memory()
+    central(book, population="p")
+    JointAccountant(ZCDP(1), users=USERS, ledger=book, shared=True, population="p")
+    central(book, population="p", adjacency=Adjacency.ZERO_OUT)
+    central(book, population="p", adjacency=Adjacency.ADD_REMOVE)
+    found = certify(book.records)
+    assert found.problems == []
+    assert found.sums == []
+    (remark,) = found.remarks
+    assert "central zero-out, central add-remove" in remark
+
+
+def test_add_remove_over_parts_of_one_population_is_refused() -> None:
+    book = Ledger.memory()
+    central(book, users=range(5), population="p", adjacency=Adjacency.ADD_REMOVE)
+    with pytest.raises(AdjacencyError, match="add-remove shifts indices"):
+        central(book, users=range(5, 10), population="p", adjacency=Adjacency.ADD_REMOVE)
+    central(book, users=range(5), population="p", adjacency=Adjacency.ADD_REMOVE)
+    (together,) = certify(book.records).sums
+    assert together.rho == 2
+    bodies = [copy.deepcopy(record.body) for record in book.records]
+    bodies[1]["users"] = [5, 10]
+    assert any("shifts indices" in problem for problem in certify(rechained(bodies)).problems)
+
+
+@pytest.mark.parametrize("population", [None, "p"])
+def test_caps_of_different_currencies_add_up(population: str | None) -> None:
+    book = Ledger.memory()
+    caps: list[Currency] = [ZCDP(1), GaussianDP(1), PureDP("0.5"), Renyi({2: 1, 16: 3})]
+    for cap in caps:
+        central(book, cap, population=population)
+    (together,) = certify(book.records).sums
+    single = [guarantee.epsilon for guarantee in certify(book.records).guarantees]
+    assert max(single) < together.epsilon < 2 * sum(single)
+    assert together.rho is None  # a Rényi cap has none
+    pure = Ledger.memory()
+    for epsilon in ("0.1", "0.2"):
+        central(pure, PureDP(epsilon), population=population)
+    (together,) = certify(pure.records, delta=1e-100).sums
+    assert together.epsilon == pytest.approx(0.3, rel=1e-12)
+
+
+def test_sums_of_claims_are_claims() -> None:
+    book = Ledger.memory()
+    for attested in (False, True):
+        LocalAccountant(
+            PureDP(1), users=range(1), ledger=book, shared=True, attested=attested, population="p"
+        )
+    found = certify(book.records)
+    (together,) = found.sums
+    assert together.attested
+    assert any("ATTESTED, NOT VERIFIED" in line for line in together.assumptions)
+
+
+def test_sums_are_stated_at_the_largest_promised_delta_and_shown() -> None:
+    book = Ledger.memory()
+    central(book)
+    central(book)
+    found = certify(book.records, delta=1e-5)
+    (together,) = found.sums
+    assert together.delta == 1e-5
+    console = Console(file=StringIO(), width=200)
+    print_certificate(found, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    for shown in (printed, certificate_markdown(found)):
+        assert "um, for a person with one row in each of accountants 1 and 2" in shown
+        assert "not declared" in shown
+
+
+def test_too_many_different_totals_are_said_to_be_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(several, "_MOST_SUMS", 3)
+    book = Ledger.memory()
+    for mass in (1, 2):
+        accountant = central(book, GaussianDP(9))
+        accountant.commit([Plan("a", Gaussian(mass), range(5)), Plan("b", Gaussian(5), USERS)])
+    found = certify(book.records)
+    assert found.sums == []
+    assert any("was not computed" in remark for remark in found.remarks)
+    assert found.problems == []
