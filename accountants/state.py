@@ -391,7 +391,7 @@ class AccountState:
                 f"{entry.mechanism} fails with probability {exact_text(failure)}, token "
                 f"{entry.token} holds {exact_text(account.failure)}"
             )
-        if entry.interactive and any(isinstance(part, MayFail) for part in _parts(loss)):
+        if entry.interactive and any(isinstance(part, MayFail) for part, _ in _counted(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: no theorem is known for a stream whose loss holds only apart "
                 "from an event; state it as an ApproxLoss"
@@ -733,7 +733,7 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
     """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
     if stated == actual:
         return True
-    if any(isinstance(part, ByArrival) for part in _parts(stated)):
+    if any(isinstance(part, ByArrival) for part, _ in _counted(stated)):
         return False  # its bounds are those of its dearest users
     if isinstance(stated, Laplace | BoundedRange) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon

@@ -1,4 +1,4 @@
-"""The command line: ``privlearn quickstart``, ``run``, ``audit``, ``errata``, ``reproduce``, prices.
+"""The command line: ``quickstart``, ``run``, ``audit``, ``errata``, ``reproduce``, and prices.
 
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
 
