@@ -6,7 +6,7 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
@@ -41,12 +41,12 @@ from privlearn.errors import (
 )
 from privlearn.losses import (
     BoundedRange,
-    Composed,
     Gaussian,
     Laplace,
     Loss,
     compose,
     gaussian_loss,
+    leaves_of,
     loss_from_dict,
 )
 from privlearn.more_losses import ByArrival, MayFail
@@ -201,6 +201,8 @@ class AccountState:
             self.odometer = _probability("odometer", opened.odometer)
             if not self.odometer:
                 raise BudgetError("odometer = 0: its δ must be above zero")
+            if self.odometer + self.failure >= 1:
+                raise BudgetError("odometer and failure: their δ must add up to less than 1")
         self.promise = promise
         self.users = user_range(users=_range(opened.users))
         self.ceiling = Ceiling.empty(self.users, cap, self.failure)
@@ -391,7 +393,17 @@ class AccountState:
                 f"{entry.mechanism} fails with probability {exact_text(failure)}, token "
                 f"{entry.token} holds {exact_text(account.failure)}"
             )
-        if entry.interactive and any(isinstance(part, MayFail) for part, _ in _counted(loss)):
+        if entry.arithmetic == "sum" and (entry.interactive or entry.profile):
+            raise BudgetError(
+                f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
+                "a profile"
+            )
+        if entry.interactive and any(isinstance(part, BoundedRange) for part, _ in leaves_of(loss)):
+            raise BudgetError(
+                f"{entry.mechanism}: bounded range is a statement about one release; state a "
+                "stream of them as a PureEpsilon"
+            )
+        if entry.interactive and _may_fail(loss):
             raise BudgetError(
                 f"{entry.mechanism}: no theorem is known for a stream whose loss holds only apart "
                 "from an event; state it as an ApproxLoss"
@@ -420,7 +432,7 @@ class AccountState:
 
     def _check_minimizers(self, entry: SpendEntry, loss: Loss) -> None:
         """A minimiser's loss is for the tilt that is drawn, and its solver's error is paid for."""
-        found = [(part, n) for part, n in _counted(loss) if isinstance(part, MinimizerLoss)]
+        found = [(part, n) for part, n in leaves_of(loss) if isinstance(part, MinimizerLoss)]
         if not found:
             return
         part, count = found[0]
@@ -663,15 +675,19 @@ def _check_relation(opened: OpenEntry) -> None:
 
 def has_minimizer(loss: Loss) -> bool:
     """Whether an objective perturbation is part of ``loss``."""
-    return any(isinstance(part, MinimizerLoss) for part, _ in _counted(loss))
+    return any(isinstance(part, MinimizerLoss) for part, _ in leaves_of(loss))
 
 
-def _counted(loss: Loss) -> Sequence[tuple[Loss, int]]:
-    return loss.parts if isinstance(loss, Composed) else ((loss, 1),)
+def _may_fail(loss: Loss) -> bool:
+    return isinstance(loss, MayFail) or any(_may_fail(part) for part, _ in loss.inner())
+
+
+def _by_arrival(loss: Loss) -> bool:
+    return isinstance(loss, ByArrival) or any(_by_arrival(part) for part, _ in loss.inner())
 
 
 def _gaussian_part(loss: Loss) -> Fraction:
-    masses = (p.mu_squared * count for p, count in _counted(loss) if isinstance(p, Gaussian))
+    masses = (p.mu_squared * count for p, count in leaves_of(loss) if isinstance(p, Gaussian))
     return sum(masses, Fraction(0))
 
 
@@ -733,7 +749,7 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
     """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
     if stated == actual:
         return True
-    if any(isinstance(part, ByArrival) for part, _ in _counted(stated)):
+    if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
     if isinstance(stated, Laplace | BoundedRange) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon

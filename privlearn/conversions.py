@@ -152,7 +152,11 @@ def _twice(loss: Loss) -> Loss:
             return compose([(_twice(part), count) for part, count in loss.parts])
     raise AdjacencyError(
         f"a {loss.kind} loss for {loss.adjacency.value} has no proved price under replace-one; "
-        "tabulate its curve as a RenyiCurve to use the weak triangle inequality"
+        + (
+            "state it as an ApproxLoss"
+            if loss.failure()
+            else "tabulate its curve as a RenyiCurve to use the weak triangle inequality"
+        )
     )
 
 

@@ -414,7 +414,7 @@ def read_event_list(path: str | os.PathLike[str]) -> EventList:
     """
     file = Path(path)
     if file.suffix not in (".json", ".toml"):
-        raise DataError(f"{file.name}: an event list must end in .json or .toml")
+        raise DataError(f"{path}: an event list must end in .json or .toml")
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

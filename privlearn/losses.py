@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
@@ -95,6 +95,10 @@ class Loss(ABC):
             ValueError: the loss does not say what so many users pay.
         """
         return [(users, self)]
+
+    def inner(self) -> Sequence[tuple[Loss, int]]:
+        """The losses that this one is made of, with counts; empty for a loss of its own kind."""
+        return ()
 
     @abstractmethod
     def numbers(self) -> dict[str, Any]:
@@ -382,6 +386,9 @@ class Composed(Loss):
     def pure(self) -> Fraction | None:
         return self._total(lambda loss: loss.pure())
 
+    def inner(self) -> Sequence[tuple[Loss, int]]:
+        return self.parts
+
     def failure(self) -> Fraction:
         return sum((loss.failure() * count for loss, count in self.parts), Fraction(0))
 
@@ -419,6 +426,15 @@ class Composed(Loss):
 
     def numbers(self) -> dict[str, Any]:
         return {"parts": [{"loss": loss.to_dict(), "count": n} for loss, n in self.parts]}
+
+
+def leaves_of(loss: Loss, count: int = 1) -> Iterator[tuple[Loss, int]]:
+    """The losses at the bottom of ``loss``, however deeply it is nested, with their counts."""
+    inner = loss.inner()
+    if not inner:
+        yield loss, count
+    for part, times in inner:
+        yield from leaves_of(part, count * times)
 
 
 def compose(parts: Sequence[tuple[Loss, int]]) -> Loss:

@@ -15,7 +15,7 @@ u = 1/4, where M = 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -666,6 +666,9 @@ class MayFail(Loss):
         _order(order)
         return math.inf
 
+    def inner(self) -> Sequence[tuple[Loss, int]]:
+        return ((self.loss, 1),)
+
     def failure(self) -> Fraction:
         return self.probability
 
@@ -716,6 +719,9 @@ class ByArrival(Loss):
             raise AdjacencyError(f"a profile for {names}: must be for replace-one or zero-out")
         object.__setattr__(self, "parts", listed)
         object.__setattr__(self, "adjacency", listed[0][1].adjacency)
+
+    def inner(self) -> Sequence[tuple[Loss, int]]:
+        return [(loss, 1) for _, loss in self.parts]
 
     def renyi(self, order: float) -> float:
         return max(loss.renyi(order) for _, loss in self.parts)
