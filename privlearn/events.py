@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -120,16 +121,16 @@ Curve = Annotated[tuple[tuple[Fraction, Fraction], ...], BeforeValidator(_curve)
 Whole = Annotated[int, Field(strict=True, ge=1, le=10**15)]
 
 
-class _Event(BaseModel):
+class _Event(BaseModel, ABC):
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
     )
     count: Whole = 1
     """How many times the mechanism runs."""
 
+    @abstractmethod
     def loss(self, adjacency: Adjacency) -> Loss:
         """What one run costs."""
-        raise NotImplementedError
 
 
 class GaussianEvent(_Event):
