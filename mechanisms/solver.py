@@ -9,8 +9,8 @@ it.  J is Δ-strongly convex, and ⟨∇J(θ*), z − θ*⟩ >= 0, so with e = z
 The float error of the computed ∇J is bounded beforehand from public constants (`attainable`).
 
 **It ends for every data set** on R^d and on balls.  Newton's method on the region: a step is taken
-in full if it halves the certified distance, else it is shortened until J falls enough (Armijo).  The
-former can happen only finitely often; the latter lowers J by an amount bounded below while the
+in full if it halves the certified distance, else it is shortened until J falls enough (Armijo).
+The former can happen only finitely often; the latter lowers J by an amount bounded below while the
 distance is too large, because the Hessian lies between Δ and Δ + nT.  Should `NEWTON_STEPS` not be
 enough, accelerated projected gradients follow, whose number of steps √((Δ+nT)/Δ)·log(…) is fixed by
 public constants.  Which of the two was needed is not visible outside but for its time, which is not
