@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import cache
 from importlib.metadata import version
 from typing import Any, ClassVar, Generic, Literal, Self, cast, final
 
@@ -64,6 +65,11 @@ from privlearn.protocols import Plan
 from privlearn.tokens import Outcome, Spend, Tape, Token, mint_token
 
 Of = Literal["guarantee", "spent"]
+
+
+@cache
+def _software() -> str:
+    return f"privlearn {version('privlearn')}"
 
 
 class _Accountant(Generic[B]):
@@ -128,7 +134,7 @@ class _Accountant(Generic[B]):
             )
         opened = OpenEntry(
             accountant=_new_id({entry.accountant for entry in others}),
-            software=f"privlearn {version('privlearn')}",
+            software=_software(),
             trust=self.trust,
             adjacency=adjacency,
             users=to_users(index),

@@ -1,10 +1,10 @@
-"""The command line: ``quickstart``, ``run``, ``audit``, ``errata``, ``reproduce``, and prices.
+"""The command line: ``quickstart``, ``run``, ``audit``, ``check``, ``errata``, ``reproduce``.
 
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
 
-Exit codes: 0 all is well; 1 an audit found problems; 2 wrong use or bad input; 3 the ledger is of a
-simulation; 4 the ledger cannot be read; 130 interrupted.  An audit of nothing but attestations
-finds no problem and exits with 0; its first line says that they are not verified.
+Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
+ledger is of a simulation; 4 the ledger cannot be read; 130 interrupted.  An audit of nothing but
+attestations finds no problem and exits with 0; its first line says that they are not verified.
 """
 
 from __future__ import annotations
@@ -300,6 +300,54 @@ def reproduce_cho_sun(
     print_findings(made.findings, console)
     for path in made.files:
         console.print(str(path), highlight=False, soft_wrap=True)
+
+
+@app.command()
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME|all|FILE.py:FACTORY]...",
+            help="What to check; default: all mechanisms and learners, then the zoo.",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    list_names: Annotated[bool, typer.Option("--list", help="Print the names and stop.")] = False,
+    confidence: Annotated[float, typer.Option(help="Of each sampling bound.")] = 0.999,
+    samples: Annotated[int, typer.Option(help="Outputs per sampling check.")] = 5_000,
+    seed: Annotated[int, typer.Option(min=0, help="Of samples and simulated noise.")] = 0,
+) -> None:
+    """Check that mechanisms and learners earn what they claim; yours too."""
+    from privlearn.checking import gate
+    from privlearn.report import print_report
+
+    with _clear_errors():
+        if list_names:
+            typer.echo("\n".join(gate.catalogue()))
+            return
+        settings = gate.Settings(confidence, samples, seed)
+        checks = gate.chosen(names or ["all"])
+        report = gate.run(checks, settings, _named_bar(len(checks), quiet=json))
+    if json:
+        sys.stdout.write(report.model_dump_json(indent=2) + "\n")
+    else:
+        print_report(report, _console())
+    if not report.passed:
+        raise typer.Exit(PROBLEMS)
+
+
+def _named_bar(length: int, *, quiet: bool) -> Callable[[str], None]:
+    from tqdm import tqdm
+
+    bar = tqdm(total=length, unit=" checks", disable=True if quiet else None, leave=False)
+
+    def advance(name: str) -> None:
+        bar.set_description(f"{name[:40]:40}")
+        bar.update()
+        if bar.n == length:
+            bar.close()
+
+    return advance
 
 
 def _settings(path: Path | None) -> dict[str, Any]:

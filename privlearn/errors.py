@@ -24,6 +24,8 @@
     │   ├── LedgerBusyError           another process has written to it
     │   ├── LedgerClosedError         no entry may follow ``close``
     │   └── UnknownKindError          a loss kind that this version does not know
+    ├── CheckError (ValueError)       a privacy check cannot be done as asked for
+    ├── PrivacyViolation (AssertionError)    a check found more loss than was claimed
     └── InterferenceError (AssertionError)   a learner failed the non-interference check
 
 Wrong values of public parameters raise plain ``ValueError`` or ``TypeError`` with the parameter's
@@ -131,3 +133,19 @@ class UnknownKindError(LedgerError):
 
 class InterferenceError(PrivlearnError, AssertionError):
     """Replaying a learner on a neighbouring data set changed what it must not change."""
+
+
+class CheckError(PrivlearnError, ValueError):
+    """A privacy check cannot be done as asked for; this is never a pass."""
+
+
+class PrivacyViolation(PrivlearnError, AssertionError):
+    """A mechanism loses more privacy than it claims.
+
+    Attributes:
+        evidence: what was found, where it is more than the message says.
+    """
+
+    def __init__(self, message: str, evidence: object = None) -> None:
+        super().__init__(message)
+        self.evidence = evidence

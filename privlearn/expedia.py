@@ -12,7 +12,6 @@ information and get no guarantee.
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 from array import array
@@ -241,7 +240,6 @@ def load_expedia(
     Raises:
         ValueError: ``declare_public`` is not True, or ``max_missing`` not in (0, 1).
         DataError: the file cannot be read, or not as described (file, line and column are named).
-        ImportError: histories have to be imputed and scikit-learn is not installed.
     """
     probability(max_missing=max_missing)
     require_declared(declare_public, "Expedia searches", SIDE_INFORMATION)
@@ -452,7 +450,7 @@ def _user_features(lines: _Lines, dropped: tuple[str, ...]) -> dict[str, Array]:
     predictors = np.stack([*(columns[name] for name in PREDICTORS), domain], axis=1)
     for name in HISTORY:
         if name not in dropped:
-            columns[name] = _imputed(name, columns[name], predictors)
+            columns[name] = _imputed(columns[name], predictors)
     features: dict[str, Array] = {}
     for name, edges in USER_EDGES.items():
         if name not in dropped:
@@ -462,19 +460,14 @@ def _user_features(lines: _Lines, dropped: tuple[str, ...]) -> dict[str, Array]:
     return features
 
 
-def _imputed(name: str, values: Array, predictors: Array) -> Array:
+def _imputed(values: Array, predictors: Array) -> Array:
     """``values`` with a regression tree's predictions in place of NaN."""
     missing = np.isnan(values)
     if not missing.any():
         return values
-    try:
-        trees = importlib.import_module("sklearn.tree")
-    except ImportError:
-        raise ImportError(
-            f"column {name} is missing for {missing.sum()} of {len(missing)} searches, and filling "
-            "it in needs scikit-learn: pip install 'privlearn[expedia]' (or scikit-learn)"
-        ) from None
-    tree = trees.DecisionTreeRegressor(max_depth=TREE_DEPTH, random_state=0)
+    from sklearn.tree import DecisionTreeRegressor
+
+    tree = DecisionTreeRegressor(max_depth=TREE_DEPTH, random_state=0)
     tree.fit(predictors[~missing], values[~missing])
     filled = values.copy()
     filled[missing] = tree.predict(predictors[missing])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from privlearn.domains import Array
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from privlearn.checking.gate import Finding, Report
 
 S = TypeVar("S", Attestation, Share)
 
@@ -243,3 +245,59 @@ def tastes_table(names: Sequence[str], theta: Array, precision: Array) -> list[t
     spread = np.sqrt(np.diag(np.linalg.inv(precision)))
     order = np.argsort(-np.abs(theta))
     return [(names[i], f"{theta[i]:+.2f} ± {spread[i]:.2f}") for i in order]
+
+
+def print_report(report: Report, console: Console) -> None:
+    """A table of what was claimed, computed and bounded, and below it whatever went wrong."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name, align in CHECK_COLUMNS:
+        table.add_column(name, justify=align, no_wrap=name == "subject")
+    for finding in report.findings:
+        style = "bold red" if finding.bad else None
+        table.add_row(*_check_cells(finding), style=style)
+    console.print(table)
+    for finding in report.findings:
+        if finding.bad:
+            console.print(f"\n{finding.subject}, {finding.check}: {finding.result}", style="bold")
+            console.print(f"  {finding.detail}", markup=False, highlight=False)
+    bad = sum(finding.bad for finding in report.findings)
+    verdict = f"{bad} of {len(report.findings)} findings need a look" if bad else "nothing refuted"
+    console.print(
+        f"\n{verdict}; seed {report.seed}, {report.seconds:.0f} s. Samples refute and never prove: "
+        "a lower bound below the claim is all they say.",
+        highlight=False,
+    )
+
+
+CHECK_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
+    ("subject", "left"),
+    ("check", "left"),
+    ("result", "left"),
+    ("unit", "left"),
+    ("claimed", "right"),
+    ("exact", "right"),
+    ("at least", "right"),
+    ("conf.", "right"),
+    ("samples", "right"),
+    ("s", "right"),
+)
+
+
+def _check_cells(finding: Finding) -> list[str]:
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.4g}"
+
+    return [
+        finding.subject,
+        finding.check,
+        finding.result,
+        finding.unit,
+        number(finding.claimed),
+        number(finding.exact),
+        number(finding.bound),
+        number(finding.confidence),
+        "" if finding.samples is None else str(finding.samples),
+        f"{finding.seconds:.1f}",
+    ]

@@ -148,7 +148,7 @@ class Tape(Protocol):
         """A spend was recorded."""
 
     def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
-        """Clipped rows were opened."""
+        """Clipped rows were opened; what is written into ``rows`` is what the mechanism gets."""
 
     def released(self, token: Token[Any], value: Array) -> Array:
         """A value is about to leave; what is returned leaves instead."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -239,7 +238,6 @@ def test_columns_missing_in_most_searches_are_dropped(tmp_path: Path) -> None:
     for row in rows:
         if int(row["srch_id"]) > 11:  # known in the first 6 of 60 searches: 90%, not more
             row["visitor_hist_starrating"] = "NULL"
-    pytest.importorskip("sklearn")
     assert len(load(write(tmp_path / "b.csv", rows)).user_names) == 18
     for row in rows:
         if int(row["srch_id"]) > 9:
@@ -256,7 +254,6 @@ def test_columns_missing_in_most_searches_are_dropped(tmp_path: Path) -> None:
 
 
 def test_missing_histories_are_imputed_by_a_tree_of_the_other_features(tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
     rows = synthetic(n_searches=120)
     for row in rows:  # the price paid before is a function of the length of stay
         row["visitor_hist_adr_usd"] = "175.0" if int(row["srch_length_of_stay"]) > 3 else "60"
@@ -267,22 +264,6 @@ def test_missing_histories_are_imputed_by_a_tree_of_the_other_features(tmp_path:
     holes = load(write(tmp_path / "holes.csv", rows))
     np.testing.assert_allclose(holes.users, whole.users, atol=1e-9)
     np.testing.assert_array_equal(holes.users, load(tmp_path / "holes.csv").users)
-
-
-def test_without_scikit_learn_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.tree", None)
-    rows = synthetic(n_searches=10)
-    path = write(tmp_path / "train.csv", rows)
-    assert load(path).users.shape == (10, 18), "nothing to impute, nothing to import"
-    for row in rows:
-        if row["srch_id"] == "3":
-            row["visitor_hist_adr_usd"] = "NULL"
-    with pytest.raises(
-        ImportError, match=r"visitor_hist_adr_usd is missing for 1 of 10.*privlearn\[expedia\]"
-    ):
-        load(write(path, rows))
 
 
 def test_a_constant_feature_is_zero(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from privlearn.domains import Array
 from privlearn.entries import IssueEntry, PlanEntry, RetireEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
+    CheckError,
     CurrencyError,
     HorizonError,
     InsufficientBudgetError,
@@ -591,7 +592,8 @@ def test_the_plan_refuses_what_non_interference_cannot_see(
     """These faults act alike on neighbours; the committed plan is what stops them."""
     data, neighbour = tame_pair(0)
     factory = planted(plant, trigger=trigger)
-    assert_noninterference(factory, data, neighbour, budget=RICH)
+    with pytest.raises(CheckError, match="fails in both worlds"):
+        assert_noninterference(factory, data, neighbour, budget=RICH)
     learner = factory(joint(budget=RICH))
     features, _, _ = users()
     with pytest.raises(BudgetError, match=message):

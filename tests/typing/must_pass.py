@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.random import Generator
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, B, GaussianDP, PureDP
+from privlearn.budgets import ZCDP, ApproxDP, B, GaussianDP, PureDP
+from privlearn.checking.asserts import assert_budget, assert_private
+from privlearn.checking.evidence import Evidence
+from privlearn.checking.laws import check_mechanism
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.losses import Gaussian
 from privlearn.mechanisms import GaussianSum, PrefixSum
 from privlearn.protocols import Accountant, Mechanism
+from privlearn.pytest_plugin import AccountantFactory
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Token
 
@@ -46,6 +51,32 @@ def joint() -> None:
     rows = Rows.seal(np.zeros((3, 1, 2)), users=range(3))
     shown = board.serve(rows, lambda own: own)
     board.post("gram", stream.append(shown.deliver(lambda own, action: own)))
+
+
+def noisy(data: list[float], rng: Generator) -> float:
+    return sum(data) + float(rng.laplace())
+
+
+def noisy_by_name(data: Array, *, rng: Generator) -> Array:
+    return data + rng.laplace(size=data.shape)
+
+
+def checked() -> tuple[float, str]:
+    assert_private(noisy, PureDP(1), neighbours=([0.0], [1.0]))
+    assert_private(noisy, Gaussian(1), neighbours=[([0.0], [1.0]), ([1.0], [1.0, 2.0])])
+    assert_private(noisy_by_name, ApproxDP(1, 1e-6), neighbours=(np.zeros(2), np.ones(2)))
+    assert_private(lambda data: data, PureDP(1), neighbours=(0, 1), witness=float)
+    total = GaussianSum.calibrated(Ball(1.0, 2), ZCDP(1))
+    found: Evidence = assert_private(total, neighbours=(np.zeros((1, 2)), np.ones((1, 2))))
+    assert_private(PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=3), ZCDP("0.5"))
+    assert check_mechanism(total).passed
+    return found.bound, assert_budget(lambda accountant: None, at_most=ZCDP(1)).used
+
+
+def in_a_test(privacy_accountant: AccountantFactory) -> Token[ZCDP]:
+    joint: JointAccountant[ZCDP] = privacy_accountant(ZCDP(1), trust="joint")
+    joint.close()
+    return privacy_accountant(ZCDP(1)).issue(ZCDP(1), users=range(3), label="all")
 
 
 def adjacency() -> Gaussian:

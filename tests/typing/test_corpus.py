@@ -37,7 +37,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str]]:
 
 
 def test_the_corpus_is_large() -> None:
-    assert len(SNIPPETS) >= 15
+    assert len(SNIPPETS) >= 25
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda path: path.stem)

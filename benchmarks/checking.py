@@ -1,0 +1,206 @@
+"""What the checking kit sees, with how many samples, how often it is wrong, and its own time.
+
+    OMP_NUM_THREADS=1 python benchmarks/checking.py
+
+Power: the share of runs that refute the claim, and, for sequential checks, the median number of
+pairs.  Directions of the shift are drawn anew in every run.  Alarms: the share of correct
+mechanisms, exactly at their claim, that are accused at confidence 0.95; the binomial 99.9% band
+around 5% is printed beside it.  Own time: CPU seconds of a check less those of drawing as many
+outputs, median.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from reporting import Table, in_parallel, parser, write
+from scipy.stats import binom
+
+from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
+from privlearn.checking.black_box import black_box
+from privlearn.checking.evidence import Evidence
+from privlearn.checking.gate import shipped_mechanisms
+from privlearn.checking.shipped_learners import WAYS, replay_pairs
+from privlearn.checking.subjects import Claimable
+from privlearn.checking.white_box import white_box
+from privlearn.domains import Array
+from privlearn.losses import Laplace
+
+SEED = 15_001
+Draw = Callable[[Any, np.random.Generator], Any]
+
+
+def normal(std: float, dim: int) -> Draw:
+    return lambda x, rng: x + std * rng.standard_normal(dim)
+
+
+def tree_stream(std: float, length: int) -> Draw:
+    """Running sums of a stream under one noise per node of a binary tree."""
+    levels = length.bit_length()
+    nodes = [
+        [(level, (t >> level) - 1) for level in range(levels) if (t >> level) & 1]
+        for t in range(1, length + 1)
+    ]
+    sizes = [length >> level for level in range(levels)]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    use = np.zeros((length, int(starts[-1])))
+    for t, used in enumerate(nodes):
+        for level, place in used:
+            use[t, starts[level] + place] = 1.0
+
+    def draw(x: Array, rng: np.random.Generator) -> Array:
+        return np.asarray(np.cumsum(x) + std * (use @ rng.standard_normal(use.shape[1])))
+
+    return draw
+
+
+def direction(dim: int, run: int) -> tuple[Array, Array]:
+    e = np.random.default_rng([SEED, dim, run]).standard_normal(dim)
+    return e / np.linalg.norm(e), np.zeros(dim)
+
+
+def runs(
+    draw: Draw, claim: Claimable, pairs: list[tuple[Any, Any]], **options: Any
+) -> tuple[list[Evidence], float]:
+    """The evidence for each pair, and the median of the kit's own CPU seconds."""
+    found, own = [], []
+    for run, pair in enumerate(pairs):
+        before = time.process_time()
+        evidence = black_box(draw, claim, pair, seed=SEED + run, confidence=0.95, **options)
+        spent = time.process_time() - before
+        rng = np.random.default_rng(run)
+        before = time.process_time()
+        for _ in range(evidence.samples):
+            draw(pair[0], rng)
+        own.append(spent - (time.process_time() - before))
+        found.append(evidence)
+    return found, float(np.median(own))
+
+
+def power(quick: bool) -> Table:
+    few, many = (20, 40) if quick else (60, 200)
+    under, length = float(np.sqrt(0.9)), 256
+    first = np.zeros(length)
+    first[0] = 1.0
+    # One user of a stream is in log2(256) + 1 = 9 nodes.
+    honest = float(np.sqrt(length.bit_length()))
+    tasks: list[tuple[str, Draw, int | None, int, dict[str, Any], str]] = []
+    for d in (1, 15):
+        half, ten = normal(0.5, d), normal(under, d)
+        most: dict[str, Any] = {"samples": 75_000}
+        tasks += [
+            (f"half of σ, d={d}", half, d, many, {"samples": 300}, "95% in 300"),
+            (f"ρ 10% too small, d={d}", ten, d, few // 4, most, "75,000"),
+            (
+                f"the same, sequential, d={d}",
+                ten,
+                d,
+                few,
+                most | {"sequential": True},
+                "median of 12,000 (6,000 pairs)",
+            ),
+        ]
+    for name, std in (("log T forgotten", 1.0), ("half the noise", honest / 2)):
+        draw = tree_stream(std, length)
+        tasks.append(
+            (f"stream T=256, {name}", draw, None, few // 2, {"samples": 2_000}, "2,000, 1 s")
+        )
+    rows = []
+    for name, draw, dim, n, options, asked in tasks:
+        pairs = [(first, np.zeros(length)) if dim is None else direction(dim, r) for r in range(n)]
+        found, own = runs(draw, GaussianDP(1), pairs, **options)
+        caught = np.mean([evidence.violated for evidence in found])
+        samples = np.median([evidence.samples for evidence in found])
+        rows.append([name, str(n), f"{caught:.0%}", f"{samples:.0f}", f"{own:.3f}", asked])
+    return Table("Power", ("task", "runs", "caught", "samples", "own CPU s", "asked for"), rows)
+
+
+def coin(x: int, rng: np.random.Generator) -> int:
+    """Randomised response at ε = 1."""
+    return int(rng.random() < 1 / (1 + np.exp(-1.0))) ^ x
+
+
+def extremal(x: int, rng: np.random.Generator) -> int:
+    """The law that dominates every (1, 0.01)-DP pair."""
+    return 2 + x if rng.random() < 0.01 else coin(x, rng)
+
+
+def laplace(x: float, rng: np.random.Generator) -> float:
+    """Scale 1."""
+    return float(x + rng.laplace())
+
+
+CONTROLS: list[tuple[str, Draw, Claimable, tuple[Any, Any]]] = [
+    ("Gaussian, μ=1, d=1", normal(1.0, 1), GaussianDP(1), (np.ones(1), np.zeros(1))),
+    ("Gaussian, μ=1, d=5", normal(1.0, 5), GaussianDP(1), (np.eye(5)[0], np.zeros(5))),
+    ("Gaussian, ρ=1/2", normal(1.0, 1), ZCDP("0.5"), (np.ones(1), np.zeros(1))),
+    ("Laplace, ε=1", laplace, PureDP(1), (1.0, 0.0)),
+    ("Laplace, its curve", laplace, Laplace(1), (1.0, 0.0)),
+    ("randomised response, ε=1", coin, PureDP(1), (0, 1)),
+    ("the extremal law of (1, 0.01)-DP", extremal, ApproxDP(1, "0.01"), (0, 1)),
+]
+
+
+def accused(control: int, options: dict[str, Any], run: int) -> bool:
+    _, draw, claim, pair = CONTROLS[control]
+    return black_box(draw, claim, pair, seed=SEED + run, confidence=0.95, **options).violated
+
+
+def alarms(jobs: int, quick: bool) -> Table:
+    n = 300 if quick else 3_000
+    low, high = (float(binom.ppf(x, n, 0.05)) / n for x in (0.0005, 0.9995))
+    rows = []
+    for i, (name, *_) in enumerate(CONTROLS):
+        for check, options in (
+            ("fixed, 400 samples", {"samples": 400}),
+            ("sequential, up to 800", {"samples": 800, "sequential": True}),
+        ):
+            share = np.mean(in_parallel(accused, ((i, options, run) for run in range(n)), jobs))
+            rows.append([name, check, str(n), f"{share:.2%}", f"{low:.2%} to {high:.2%}"])
+    return Table(
+        "Alarms on correct mechanisms", ("control", "check", "runs", "accused", "99.9% band"), rows
+    )
+
+
+def exact() -> Table:
+    rows = []
+    for name, make in shipped_mechanisms().items():
+        mechanism = make()
+        before = time.process_time()
+        found = white_box(mechanism)
+        spent = time.process_time() - before
+        tight = "tight" if found.tight else ""
+        rows.append([name, f"{found.worst.ratio:.6f}", f"{found.error:.0e}", f"{spent:.2f}", tight])
+    return Table(
+        "Exact divergences", ("mechanism", "claimed/exact", "error", "CPU s", "tight"), rows
+    )
+
+
+def replays(quick: bool) -> Table:
+    rows = []
+    n = 50 if quick else 200
+    for way in WAYS:
+        before = time.process_time()
+        replay_pairs(way, n, seed=SEED)
+        rows.append([str(way), str(n), f"{1e3 * (time.process_time() - before) / n:.2f}"])
+    return Table("Replay", ("learner", "pairs", "CPU ms per pair"), rows)
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--quick", action="store_true", help="fewer runs, for a first look")
+    given = options.parse_args()
+    tables = [
+        power(given.quick),
+        alarms(given.jobs, given.quick),
+        exact(),
+        replays(given.quick),
+    ]
+    write("checking", tables, {"seed": SEED, "quick": given.quick})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,662 @@
+"""One line in a test: `assert_private` and `assert_budget`.
+
+Both return what they found, and leave a line for the summary of the pytest plugin, because a test
+that passes says nothing by itself: `assert_private` says which loss the samples exclude, with
+which confidence; `assert_budget` says who spent how much.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Protocol, TypeVar, overload
+
+from numpy.random import Generator as RandomGenerator
+
+from privlearn._check_session import current, note
+from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
+from privlearn.accountants.audit import certify
+from privlearn.accountants.ceiling import ByUser
+from privlearn.accountants.guarantee import Composite, as_loss, epsilon_of
+from privlearn.accountants.pricing import largest_epsilon
+from privlearn.accountants.several import sums
+from privlearn.accountants.state import AccountState
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.budgets import (
+    ZCDP,
+    ApproxDP,
+    Currency,
+    GaussianDP,
+    PureDP,
+    Renyi,
+)
+from privlearn.checking.black_box import black_box
+from privlearn.checking.evidence import Evidence
+from privlearn.checking.subjects import Claimable, Subject, subject_of
+from privlearn.checking.white_box import Exact, white_box
+from privlearn.entries import OpenEntry, parse_entry
+from privlearn.errors import (
+    CheckError,
+    CurrencyError,
+    InsufficientBudgetError,
+    PrivacyViolation,
+)
+from privlearn.ledger import Ledger, Record, read_records
+from privlearn.losses import Loss, compose, loss_from_dict
+from privlearn.more_losses import MayFail
+from privlearn.noise import NoiseSource
+from privlearn.rows import Rows
+
+D = TypeVar("D")
+D_contra = TypeVar("D_contra", contravariant=True)
+X = TypeVar("X")
+X_contra = TypeVar("X_contra")
+
+CONFIDENCE = 0.99
+"""Of bounds in tests that name none: one correct check in a hundred may fail, and with a fixed seed
+it does so always or never."""
+SAMPLES = 5_000
+"""Runs, both worlds together, where none are asked for."""
+SECONDS = 60.0
+"""Time limit of one check."""
+USERS = range(1_000)
+"""Whom the accountant protects that `assert_budget` makes."""
+_ROOM = 1_000
+"""How many times ``at_most`` a run may spend before it is refused, once it was found to spend more
+than that."""
+
+
+class _NamedGenerator(Protocol[D_contra]):
+    def __call__(self, data: D_contra, /, *, rng: RandomGenerator) -> object: ...
+
+
+class _Releasing(Protocol[X]):
+    def loss(self) -> Loss: ...
+    def release(self, rows: Rows[X], token: Any, /) -> Any: ...
+
+
+class _Appending(Protocol[X]):
+    def append(self, rows: Rows[X], /) -> Any: ...
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *details: object) -> None: ...
+
+
+class _Streaming(Protocol[X]):
+    def loss(self) -> Loss: ...
+    def open(self, token: Any, /) -> _Appending[X]: ...
+
+
+Pairs = tuple[D, D] | Iterable[tuple[D, D]]
+"""One pair of neighbours, or several."""
+
+
+@overload
+def assert_private(
+    mechanism: Callable[[D, RandomGenerator], object] | Callable[[D], object] | _NamedGenerator[D],
+    claim: Claimable,
+    *,
+    neighbours: Pairs[D],
+    samples: int | None = ...,
+    sequential: bool = ...,
+    confidence: float | None = ...,
+    witness: Callable[[Any], float] | None = ...,
+    seed: int = ...,
+    seconds: float | None = ...,
+    adjacency: Adjacency | None = ...,
+    bits: bool = ...,
+    name: str | None = ...,
+) -> Evidence: ...
+@overload
+def assert_private(
+    mechanism: _Releasing[X] | _Streaming[X] | Subject[X],
+    claim: Claimable | None = ...,
+    *,
+    neighbours: Pairs[X] | None = ...,
+    samples: int | None = ...,
+    sequential: bool = ...,
+    confidence: float | None = ...,
+    witness: Callable[[Any], float] | None = ...,
+    seed: int = ...,
+    seconds: float | None = ...,
+    adjacency: Adjacency | None = ...,
+    bits: bool = ...,
+    name: str | None = ...,
+) -> Evidence: ...
+def assert_private(
+    mechanism: Any,
+    claim: Claimable | None = None,
+    *,
+    neighbours: Any = None,
+    samples: int | None = None,
+    sequential: bool = False,
+    confidence: float | None = None,
+    witness: Callable[[Any], float] | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+    adjacency: Adjacency | None = None,
+    bits: bool = False,
+    name: str | None = None,
+) -> Evidence:
+    """Raises if a mechanism is seen to lose more privacy than it claims.
+
+    Silence is no proof: what is returned says which loss the samples exclude, and no more.  For a
+    mechanism that adds its noise to one release, the exact divergence is computed too
+    (`white_box`), which finds what is too little for samples.
+
+    Args:
+        mechanism: ``f(data, rng)``, ``f(data)``, a mechanism of this package's protocol, or a
+            `Subject`; see `subject_of`.
+        claim: what it promises; default, for a mechanism, its ``loss()``.
+        neighbours: a pair of data sets, or a list of pairs; default, for a mechanism with a shipped
+            domain, its extreme records.
+        samples: runs, both worlds together; default 5000.
+        sequential: stop as soon as the claim is refuted.
+        confidence: of the bound; default that of the test (marker ``privacy``, or
+            ``--privacy-confidence``), else 0.99.
+        witness: scores outputs, larger ones speak for the first data set; default: learned.
+        seed: the same seed gives the same samples.
+        seconds: time limit; default 60, or what the test has left.
+        adjacency: if given, pairs that are no such neighbours are refused.
+        bits: look at the last bits of floating-point numbers too; see `black_box`.
+        name: for messages.
+
+    Raises:
+        PrivacyViolation: with the bound, the event that separates the worlds, and a line that finds
+            it again; its ``evidence`` is the `Evidence`, or the `Exact` divergence.
+        CheckError: the check cannot be done as asked for, or takes too long.
+    """
+    subject = subject_of(mechanism, claim, neighbours, name=name, adjacency=adjacency)
+    settings: dict[str, Any] = {
+        "samples": SAMPLES if samples is None else samples,
+        "sequential": sequential,
+        "confidence": level_of(confidence),
+        "seed": seed,
+    }
+    if bits:
+        settings["bits"] = True
+    evidence = black_box(subject, witness=witness, seconds=time_of(seconds), **settings)
+    given = neighbours is not None or not hasattr(mechanism, "domain")
+    exact = _exact(mechanism, claim, list(subject.neighbours) if given else None)
+    if exact is not None:
+        evidence = replace(evidence, notes=(*evidence.notes, str(exact).splitlines()[0]))
+    note(summary_line(evidence))
+    if exact is not None and exact.violated and not evidence.violated:
+        note(f"{subject.name}: VIOLATED by the exact divergence")
+        raise PrivacyViolation(
+            f"{exact}\n{evidence}\n  reproduce: white_box({_name(mechanism)}).demand()", exact
+        )
+    if evidence.violated:
+        passed = {"claim": claim, "neighbours": neighbours, "witness": witness}
+        line = _call(mechanism, passed | {"adjacency": adjacency}, settings)
+        raise PrivacyViolation(
+            f"{evidence}\n  reproduce: {line}\n  where: pair {evidence.pair} of "
+            f"{len(subject.neighbours)} (counted from 0)",
+            evidence,
+        )
+    return evidence
+
+
+def level_of(confidence: float | None) -> float:
+    """What was asked for, else the running test's confidence, else the default."""
+    session = current()
+    if confidence is None and session is not None:
+        confidence = session.confidence
+    return CONFIDENCE if confidence is None else confidence
+
+
+def time_of(seconds: float | None) -> float:
+    """What was asked for or the default, but no more than the running test has left.
+
+    Raises:
+        CheckError: the test has nothing left.
+    """
+    session = current()
+    left = None if session is None else session.seconds_left
+    if left is not None and left <= 0:
+        raise CheckError("seconds: the time that the test's privacy marker allows is used up")
+    limit = SECONDS if seconds is None else seconds
+    return limit if left is None else min(limit, left)
+
+
+def summary_line(evidence: Evidence) -> str:
+    """What one check found, on one line."""
+    verdict = "VIOLATED" if evidence.violated else "not refuted"
+    return (
+        f"{evidence.subject}: claim {evidence.claim}: {verdict}; {evidence.unit} >= "
+        f"{evidence.bound:.4g} of {evidence.claimed:.4g} at confidence {evidence.confidence:g} "
+        f"({evidence.samples} samples, {evidence.seconds:.2f} s)"
+    )
+
+
+def _exact(
+    mechanism: Any, claim: Claimable | None, pairs: list[tuple[Any, Any]] | None
+) -> Exact | None:
+    """The exact divergence, where it is known for sure and at once."""
+    if not (hasattr(mechanism, "release") and hasattr(mechanism, "loss")):
+        return None
+    try:
+        return white_box(mechanism, claim, pairs)
+    except CheckError:
+        return None
+
+
+def _name(mechanism: Any) -> str:
+    return str(getattr(mechanism, "__name__", None) or type(mechanism).__name__)
+
+
+def _call(mechanism: Any, given: dict[str, Any], settings: dict[str, Any]) -> str:
+    """The line of code that was run, as far as it can be written down."""
+    shown = [_name(mechanism)]
+    for argument, value in given.items():
+        if value is None:
+            continue
+        if argument == "claim":
+            shown.append(_as_code(value))
+        else:
+            text = str(value) if argument == "adjacency" else getattr(value, "__name__", argument)
+            shown.append(f"{argument}={text}")
+    shown += [f"{setting}={value!r}" for setting, value in settings.items()]
+    return f"assert_private({', '.join(shown)})"
+
+
+def _as_code(claim: Claimable) -> str:
+    return f"loss_from_dict({claim.to_dict()!r})" if isinstance(claim, Loss) else repr(claim)
+
+
+# Budgets ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetItem:
+    """One reason why somebody's budget is used up.
+
+    Attributes:
+        label: what the tokens were issued for.
+        mechanism: what spent them, or why nothing did: "planned", "token not spent", "delegated".
+        count: how many tokens.
+        share: part of all that is counted for the users of the report, 0 to 1.
+    """
+
+    label: str
+    mechanism: str
+    count: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetReport:
+    """Who has used how much: the users with the largest use, and what they used it for.
+
+    Attributes:
+        at_most: the limit.
+        used: of the worst users, in the limit's unit, as text.
+        ratio: used over limit, the largest of all amounts.
+        users: the worst range of arrival indices; None if several accountants are added up.
+        who: the same in words.
+        items: what it was used for, the largest first.
+        excess: by how much it is too much, as text; empty if it is not.
+    """
+
+    at_most: Currency | ApproxDP
+    used: str
+    ratio: float
+    users: range | None
+    who: str
+    items: tuple[BudgetItem, ...]
+    excess: str
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether more was used than allowed."""
+        return bool(self.excess)
+
+    def __str__(self) -> str:
+        verdict = f", {self.excess} too much" if self.exceeded else ""
+        lines = [f"{self.who} used {self.used} of {self.at_most}{verdict} ({self.ratio:.4g} times)"]
+        lines += [
+            f"  {item.label}: {item.mechanism}, {item.count} time{'s' * (item.count > 1)}, "
+            f"{item.share:.1%}"
+            for item in self.items
+        ]
+        return "\n".join(lines)
+
+
+Used = CentralAccountant[Any] | JointAccountant[Any] | LocalAccountant[Any]
+_ACCOUNTANTS = (CentralAccountant, JointAccountant, LocalAccountant)
+
+
+def in_memory(
+    budget: Currency | ApproxDP,
+    noise: NoiseSource,
+    *,
+    users: range,
+    trust: Trust | str = Trust.CENTRAL,
+    adjacency: Adjacency | None = None,
+    currency: type[Currency] | None = None,
+) -> Used:
+    """An accountant that forgets everything when the process ends, for tests.
+
+    Raises:
+        ValueError: no such trust.
+    """
+    kinds: dict[Trust, Any] = {
+        Trust.CENTRAL: CentralAccountant,
+        Trust.JOINT: JointAccountant,
+        Trust.LOCAL: LocalAccountant,
+    }
+    made: Used = kinds[Trust(trust)](
+        budget,
+        users=users,
+        ledger=Ledger.memory(),
+        noise=noise,
+        currency=currency,
+        adjacency=Adjacency.REPLACE_ONE if adjacency is None else adjacency,
+    )
+    return made
+
+
+def assert_budget(
+    run: Callable[[Any], object] | Used | Ledger | str | os.PathLike[str],
+    *,
+    at_most: Currency | ApproxDP,
+    users: range | None = None,
+    trust: Trust | str = Trust.CENTRAL,
+    adjacency: Adjacency | None = None,
+    may_spend_nothing: bool = False,
+    seed: int = 0,
+) -> BudgetReport:
+    """Raises if a run spends or reserves more than ``at_most`` for some user.
+
+    What counts: spends, whatever came of them; the committed plan, spent or not; tokens that were
+    issued and neither spent nor retired; what was delegated and not given back; what clients
+    attested.
+
+    Args:
+        run: takes an accountant in memory, whose cap is ``at_most``; or an accountant that was
+            used, its ledger, or the path of one.  A run that is refused for lack of budget is done
+            once more with a larger cap, to say by how much it was too much.
+        at_most: a currency; or ApproxDP, for which ε is computed as in a certificate.
+        users: of the accountant that is made, default ``range(1000)``; else whom to look at, all
+            by default.
+        trust: of the accountant that is made: "central", "joint" or "local".
+        adjacency: of the accountant that is made; default replace-one.
+        may_spend_nothing: whether a run that uses nothing is in order.
+        seed: of the accountant's noise.
+
+    Raises:
+        PrivacyViolation: too much; the report is its ``evidence``.
+        CheckError: nothing was used; the limit cannot be compared with what was used; the ledger
+            does not check.
+    """
+    if not isinstance(at_most, PureDP | ZCDP | GaussianDP | Renyi | ApproxDP):
+        raise CheckError(
+            f"at_most = {at_most!r}: must be a budget, such as ZCDP('0.5') or ApproxDP(1, 1e-6)"
+        )
+    refused: InsufficientBudgetError | None = None
+    if isinstance(run, (*_ACCOUNTANTS, Ledger, str, os.PathLike)):
+        states = _states(run)
+        within = users
+    elif callable(run):
+        index = USERS if users is None else users
+        states, refused = _run(run, at_most, index, trust, adjacency, seed)
+        within = None
+    else:
+        raise CheckError(
+            f"run = {run!r}: must take an accountant, or be a used one, its ledger or its path"
+        )
+    report = _measure(states, at_most, within)
+    if report is None:
+        if not may_spend_nothing:
+            raise CheckError(
+                "run: it spent and reserved nothing, so that nothing is tested; pass "
+                "may_spend_nothing=True if that is what it should do"
+            )
+        report = BudgetReport(at_most, "nothing", 0.0, states[0].users, "nobody", (), "")
+    name = str(getattr(run, "__name__", type(run).__name__))
+    note(f"{name}: {str(report).splitlines()[0]}")
+    if report.exceeded:
+        raise PrivacyViolation(f"{name}: {report}", report)
+    if refused is not None and isinstance(at_most, Currency):  # ε may fit where its ρ did not
+        raise PrivacyViolation(f"{name}: with a cap of {at_most}: {refused}", report)
+    return report
+
+
+def _run(
+    run: Callable[[Any], object],
+    at_most: Currency | ApproxDP,
+    users: range,
+    trust: Trust | str,
+    adjacency: Adjacency | None,
+    seed: int,
+) -> tuple[list[AccountState], InsufficientBudgetError | None]:
+    """What follows from a run, and why it was refused at first."""
+
+    def account(cap: Currency | ApproxDP) -> Used:
+        noise = NoiseSource.simulation(seed)
+        return in_memory(cap, noise, users=users, trust=trust, adjacency=adjacency)
+
+    book = account(at_most)
+    try:
+        run(book)
+    except InsufficientBudgetError as error:
+        book = account(book.budget * _ROOM)
+        try:
+            run(book)
+        except InsufficientBudgetError as again:
+            raise PrivacyViolation(
+                f"more than {_ROOM} times at_most = {at_most}: {again}"
+            ) from error
+        return _states(book), error
+    return _states(book), None
+
+
+def _states(used: Used | Ledger | str | os.PathLike[str]) -> list[AccountState]:
+    """What follows from the ledger, of one accountant or of all."""
+    if isinstance(used, _ACCOUNTANTS):
+        # Others may share its ledger; asked for is this one.
+        return [_folded(used.ledger.records, only=used.id)[0]]
+    records = used.records if isinstance(used, Ledger) else read_records(used)
+    if problems := certify(records).problems:
+        raise CheckError(f"run: the ledger does not check: {'; '.join(problems)}")
+    return _folded(records)
+
+
+def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountState]:
+    states: dict[str, AccountState] = {}
+    for record in records:
+        entry = parse_entry(record.body)
+        if only not in (None, entry.accountant):
+            continue
+        if isinstance(entry, OpenEntry):
+            states[entry.accountant] = state = AccountState(entry)
+            state.number = len(states)
+        states[entry.accountant].record(entry)
+    return list(states.values())
+
+
+def _measure(
+    states: Sequence[AccountState], at_most: Currency | ApproxDP, within: range | None
+) -> BudgetReport | None:
+    """The worst users of each accountant, and of several together; None if nothing was used."""
+    reports = [report for state in states if (report := _worst(state, at_most, within)) is not None]
+    if len(states) > 1 and within is None:
+        for added in sums(states, _composites):
+            if not added.parts:
+                raise CheckError(f"run: too many kinds of users to add up, for {added.who}")
+            for part in added.parts:
+                if part is not None:
+                    amounts = _priced(at_most, {part: 1})
+                    reports.append(_judged(at_most, amounts, None, added.who, ()))
+    return max(reports, key=lambda report: (report.exceeded, report.ratio), default=None)
+
+
+_Item = tuple[str, str, Loss | Currency]
+"""Label, mechanism, and what one token costs: its loss, or what it holds."""
+
+
+def _worst(
+    state: AccountState, at_most: Currency | ApproxDP, within: range | None
+) -> BudgetReport | None:
+    pieces = [(users, items) for users, items in _counted(state).pieces(within) if items]
+    if not pieces:
+        return None
+    adjacency = state.opened.adjacency
+    totals = [_losses(items, adjacency, at_most) for _, items in pieces]
+    distinct = dict.fromkeys(frozenset(total.items()) for total in totals)
+    if isinstance(at_most, ApproxDP):
+        # Tight composition takes a while, so the quick bound says who is worst.
+        delta = float(at_most.delta)
+        parts = {key: compose(_only_losses(dict(key))) for key in distinct}
+        rank = {key: epsilon_of(part, delta).value for key, part in parts.items()}
+        epsilon = largest_epsilon(list(parts.values()), delta).value
+        amounts = {key: _in_epsilon(epsilon) for key in distinct}
+    else:
+        amounts = {key: _priced(at_most, dict(key)) for key in distinct}
+        rank = {key: _ratio(at_most, found) for key, found in amounts.items()}
+    keys = [frozenset(total.items()) for total in totals]
+    most = max(range(len(pieces)), key=lambda i: rank[keys[i]])
+    users, items = pieces[most]
+    who = f"users {users.start}..{users.stop - 1}"
+    return _judged(at_most, amounts[keys[most]], users, who, _listed(state, items))
+
+
+def _counted(state: AccountState) -> ByUser[Counter[_Item]]:
+    """What is counted for each user, and how often."""
+    book: ByUser[Counter[_Item]] = ByUser(state.users, Counter(), Counter)
+
+    def add(users: range, item: _Item, count: int) -> None:
+        book.update(users, lambda before: before + Counter({item: count}))
+
+    if state.plan is not None:
+        for planned in state.plan:
+            for users, loss in planned.loss.over(planned.users):
+                add(users, (planned.label, "planned", loss), planned.count)
+        return book
+    open_allowances = {allowance.entry.allowance for allowance in state.delegated()}
+    for allowance in state.delegated():
+        inner = _holding(state, allowance.ceiling.cap, allowance.ceiling.failure)
+        add(range(*allowance.entry.users), (allowance.entry.label, "delegated", inner), 1)
+    for account in state.accounts.values():
+        entry, users = account.entry, range(*account.entry.users)
+        if entry.allowance in open_allowances or account.outcome == "unused":
+            continue
+        if account.spend is None or account.loss is None:
+            held = _holding(state, account.budget, account.failure)
+            add(users, (entry.label, "token not spent", held), 1)
+            continue
+        for piece, loss in account.loss.over(users):
+            add(piece, (entry.label, account.spend.mechanism, loss), 1)
+    for attested in state.attested:
+        item = attested.label, f"{attested.mechanism}, attested", loss_from_dict(attested.loss)
+        add(range(*attested.users), item, attested.most_messages)
+    return book
+
+
+def _holding(state: AccountState, budget: Currency, failure: Fraction) -> Loss | Currency:
+    return MayFail(as_loss(budget, state.opened.adjacency), failure) if failure else budget
+
+
+def _composites(state: AccountState) -> list[tuple[range, Composite]]:
+    found: list[tuple[range, Composite]] = []
+    for users, items in _counted(state).pieces():
+        total = _only_losses(_losses(items, state.opened.adjacency, None))
+        found.append((users, compose(total) if total else None))
+    return found
+
+
+def _losses(
+    items: Counter[_Item], adjacency: Adjacency, at_most: Currency | ApproxDP | None
+) -> Counter[Loss | Currency]:
+    """The costs alone; what is in the limit's own currency stays so, for exact sums."""
+    total: Counter[Loss | Currency] = Counter()
+    for (_, _, what), count in items.items():
+        if isinstance(what, Currency) and not _same(what, at_most):
+            what = as_loss(what, adjacency)
+        total[what] += count
+    return total
+
+
+def _same(what: Currency, at_most: Currency | ApproxDP | None) -> bool:
+    if isinstance(what, Renyi) and isinstance(at_most, Renyi):
+        return list(what.curve) == list(at_most.curve)
+    return type(what) is type(at_most)
+
+
+def _only_losses(total: Mapping[Loss | Currency, int]) -> list[tuple[Loss, int]]:
+    return [(what, count) for what, count in total.items() if isinstance(what, Loss)]
+
+
+def _listed(state: AccountState, items: Counter[_Item]) -> tuple[BudgetItem, ...]:
+    """By label and mechanism, with shares of the accountant's own currency."""
+    rows: dict[tuple[str, str], tuple[int, Fraction]] = {}
+    for (label, mechanism, what), count in items.items():
+        own = what if isinstance(what, Currency) else state.price(what)
+        before, amount = rows.get((label, mechanism), (0, Fraction(0)))
+        rows[label, mechanism] = before + count, amount + own.amounts[0] * count
+    whole = sum((amount for _, amount in rows.values()), Fraction(0)) or Fraction(1)
+    found = [
+        BudgetItem(label, mechanism, count, float(amount / whole))
+        for (label, mechanism), (count, amount) in rows.items()
+    ]
+    return tuple(sorted(found, key=lambda item: -item.share))
+
+
+def _priced(
+    at_most: Currency | ApproxDP, total: Mapping[Loss | Currency, int]
+) -> tuple[Fraction, ...]:
+    """All of it together, in the limit's unit; for ApproxDP ε alone.
+
+    Raises:
+        CheckError: the limit's currency has no price for something.
+    """
+    if isinstance(at_most, ApproxDP):
+        losses = compose(_only_losses(total))
+        return _in_epsilon(largest_epsilon([losses], float(at_most.delta)).value)
+    found = at_most.zero()
+    for what, count in total.items():
+        try:
+            if isinstance(what, Loss) and what.failure():
+                raise CurrencyError(f"a {what.kind} loss may fail; use ApproxDP")
+            found += (at_most.price(what) if isinstance(what, Loss) else what) * count
+        except CurrencyError as error:
+            raise CheckError(f"at_most = {at_most!r} cannot hold what was used: {error}") from None
+    return found.amounts
+
+
+def _in_epsilon(epsilon: float) -> tuple[Fraction, ...]:
+    return (Fraction(epsilon) if math.isfinite(epsilon) else _ENDLESS,)
+
+
+def _ratio(at_most: Currency | ApproxDP, amounts: tuple[Fraction, ...]) -> float:
+    limits = at_most.amounts[: len(amounts)]
+    return max(
+        float(used / limit) if limit else (math.inf if used else 0.0)
+        for used, limit in zip(amounts, limits, strict=True)
+    )
+
+
+_ENDLESS = Fraction(10) ** 300
+_NONE = Fraction(0)
+
+
+def _judged(
+    at_most: Currency | ApproxDP,
+    amounts: tuple[Fraction, ...],
+    users: range | None,
+    who: str,
+    items: tuple[BudgetItem, ...],
+) -> BudgetReport:
+    limits = at_most.amounts[: len(amounts)]
+    over = tuple(max(used - limit, _NONE) for used, limit in zip(amounts, limits, strict=True))
+    if isinstance(at_most, ApproxDP):
+        used = f"epsilon = {float(amounts[0]):.6g} at delta = {float(at_most.delta):g}"
+        excess = f"epsilon = {float(over[0]):.4g}"
+    else:
+        used, excess = str(at_most._of(amounts)), str(at_most._of(over))
+    return BudgetReport(
+        at_most, used, _ratio(at_most, amounts), users, who, items, excess if any(over) else ""
+    )

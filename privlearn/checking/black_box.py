@@ -1,0 +1,388 @@
+"""Sampling checks: run a mechanism on neighbouring data and see how far its outputs give them away.
+
+`black_box` learns an event (or a score) that separates the two worlds from one part of the outputs
+and draws its conclusion from the other part, or bets on one output after the other and stops as
+soon as the stake has grown enough (``sequential=True``).  Either way the answer is a lower bound on
+the loss with its confidence.  It refutes claims and never proves them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._validate import count, positive
+from privlearn.adjacency import Adjacency
+from privlearn.checking.betting import Bettors, best_moment, moment_bound
+from privlearn.checking.claims import Claim, claim_of
+from privlearn.checking.events import Cut, best_cut, event_bound
+from privlearn.checking.evidence import Evidence
+from privlearn.checking.outputs import Raised, Table, Warned, tabulate
+from privlearn.checking.subjects import Claimable, Subject, subject_of
+from privlearn.checking.witness import Family, Score, families, last_bits_tell
+from privlearn.errors import CheckError
+
+Array = NDArray[np.float64]
+Witness = Callable[[Any], float]
+
+FIRST_PAIRS = 64
+"""Pairs that a sequential check only learns from."""
+
+REFITS = 1.5
+"""A sequential check learns its witness again when it has seen so many times as many pairs."""
+
+CHOICES = 8
+"""And chooses again among the kinds of witnesses."""
+
+LEARNING = 0.4
+"""Part of the outputs that the witness is learned from."""
+
+ENOUGH = 6000
+"""Outputs per world from which nothing more is learned about the witness."""
+
+EXPLORED = 400
+"""Outputs per world for choosing among several pairs of neighbours."""
+
+
+def black_box(
+    mechanism: Any,
+    claim: Claimable | None = None,
+    neighbours: Any = None,
+    *,
+    samples: int = 5_000,
+    sequential: bool = False,
+    confidence: float = 0.95,
+    witness: Witness | None = None,
+    seed: int = 0,
+    seconds: float = 60.0,
+    adjacency: Adjacency | None = None,
+    bits: bool = False,
+    name: str | None = None,
+) -> Evidence:
+    """Bounds the loss of a mechanism from below by sampling.
+
+    Outputs may be of any kind: numbers, arrays, text, containers, None; NaN, infinities,
+    exceptions, warnings and changes of shape are outputs like any other.
+
+    Args:
+        mechanism: see `subject_of`.
+        claim: what it promises: a loss, a currency or ``ApproxDP``; default: its own loss.
+        neighbours: a pair of data sets, or several, of which the most telling is chosen first.
+        samples: the most outputs to draw, of both worlds together.
+        sequential: bet on pairs of outputs and stop at the first refutation.
+        confidence: of the bound.
+        witness: output → number, larger where the first data set is likelier; default: learned.
+        seed: of the mechanism's generator (a mechanism with randomness of its own ignores it).
+        seconds: the most time to take; a hanging run is interrupted (in the main thread).
+        adjacency: see `subject_of`.
+        bits: look at the last bits of floating-point numbers too.  They give away the data behind
+            nearly all noise that is sampled in floating point, this package's included (its
+            certificates say so); without ``bits`` a note tells where they would.
+        name: for reports.
+
+    Raises:
+        CheckError: bad arguments, the time is up, or every run of both worlds fails.
+    """
+    began = time.perf_counter()
+    if not 0.5 < confidence < 1:
+        raise CheckError(f"confidence = {confidence!r}: must lie between 0.5 and 1")
+    if count(samples=samples) < 40:
+        raise CheckError(f"samples = {samples!r}: must be at least 40")
+    subject = subject_of(mechanism, claim, neighbours, name=name, adjacency=adjacency)
+    check = _Check(subject, claim_of(subject.claim), samples, confidence, witness, seed, bits)
+    with _time_limit(positive(seconds=seconds), subject.name):
+        pair, used = check.choose_pair()
+        found = check.bet(pair, used) if sequential else check.split(pair, used)
+    return Evidence(
+        subject.name,
+        check.claim.text,
+        check.claim.unit,
+        check.claim.value,
+        found.bound,
+        confidence,
+        found.samples,
+        found.event,
+        found.p,
+        found.q,
+        found.method,
+        pair,
+        seed,
+        time.perf_counter() - began,
+        found.notes,
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    bound: float
+    samples: int
+    event: str
+    p: float
+    q: float
+    method: str
+    notes: tuple[str, ...]
+
+
+@dataclass
+class _Check:
+    subject: Subject[Any]
+    claim: Claim
+    samples: int
+    confidence: float
+    witness: Witness | None
+    seed: int
+    bits: bool
+
+    # Runs -----------------------------------------------------------------------------------------
+
+    def _worlds(self, pair: int, stage: int) -> tuple[_World, _World]:
+        first, second = self.subject.neighbours[pair]
+        seeds = np.random.SeedSequence([self.seed, pair, stage]).generate_state(2, np.uint64)
+        start = self.subject.start
+        return (
+            _World(start, first, int(seeds[0]), self.subject.name),
+            _World(start, second, int(seeds[1]), self.subject.name),
+        )
+
+    def choose_pair(self) -> tuple[int, int]:
+        """The most telling pair of neighbours, and the outputs spent on finding it."""
+        pairs = len(self.subject.neighbours)
+        if pairs == 1:
+            return 0, 0
+        each = max(min(EXPLORED, self.samples // (4 * pairs)), 10)
+        if 2 * each * pairs > self.samples // 2:
+            raise CheckError(
+                f"samples = {self.samples}: too few for {pairs} pairs of neighbours; at least "
+                f"{40 * pairs} are needed"
+            )
+        promises = []
+        for pair in range(pairs):
+            first, second = (world.draw(each) for world in self._worlds(pair, 1))
+            table_p, table_q, _ = self._tables(first, second)
+            best = self._scores(table_p, table_q, first, second, each)[0]
+            promises.append(best)
+        return int(np.argmax(promises)), 2 * each * pairs
+
+    def _tables(self, first: list[Any], second: list[Any]) -> tuple[Table, Table, Table]:
+        like = tabulate([*first, *second])
+        return like.take(slice(0, len(first))), like.take(slice(len(first), None)), like
+
+    def _scores(
+        self, p: Table, q: Table, first: list[Any], second: list[Any], held_out: int
+    ) -> tuple[float, Score, Family | None]:
+        """What the most promising witness promises, the witness, and how it was learned."""
+        if self.witness is not None:
+            x, y = self._witnessed(first), self._witnessed(second)
+            return self._promise(x, y, held_out), Score("the given witness", _no_table, x, y), None
+        # Where every output of either world is the same there is nothing to learn.
+        flat = Score("nothing: all outputs are alike", _flat, np.zeros(len(p)), np.zeros(len(q)))
+        best: tuple[float, Score, Family | None] = 0.0, flat, None
+        for family in families(p, q, bits=self.bits):
+            promise, score = self._of_family(family, p, q, held_out)
+            if best[2] is None or promise > best[0]:
+                best = promise, score, family
+        return best
+
+    def _of_family(self, family: Family, p: Table, q: Table, held_out: int) -> tuple[float, Score]:
+        scores = family(p, q)
+        promises = [self._promise(score.first, score.second, held_out) for score in scores]
+        i = int(np.argmax(promises))
+        return promises[i], scores[i]
+
+    def _notes(self, first: Table, second: Table) -> tuple[str, ...]:
+        if self.bits or not last_bits_tell(first, second):
+            return ()
+        return (
+            "the last bits of its numbers tell the data sets apart, as those of noise sampled in "
+            "floating point do; bits=True counts that",
+        )
+
+    def _promise(self, first: Array, second: Array, held_out: int) -> float:
+        cut = best_cut(self.claim, first, second, held_out, self.confidence)
+        return cut.promise
+
+    def _witnessed(self, outputs: list[Any]) -> Array:
+        assert self.witness is not None
+        values = np.array([float(self.witness(output)) for output in outputs])
+        if np.isnan(values).any():
+            raise CheckError("witness: must return a number for every output, not NaN")
+        return values
+
+    # A fixed number of outputs --------------------------------------------------------------------
+
+    def split(self, pair: int, used: int) -> _Found:
+        """Learns on one half of the outputs and concludes from the other."""
+        each = (self.samples - used) // 2
+        train = min(int(LEARNING * each), ENOUGH)
+        test = each - train
+        world_p, world_q = self._worlds(pair, 2)
+        first, second = world_p.draw(train), world_q.draw(train)
+        _not_all_failed(self.subject.name, first, second)
+        table_p, table_q, like = self._tables(first, second)
+        _, score, _ = self._scores(table_p, table_q, first, second, test)
+        cut = best_cut(self.claim, score.first, score.second, test, self.confidence)
+        moment = best_moment(self.claim, score.first, score.second, test, self.confidence)
+        x, y = self._scored(score, like, world_p.draw(test), world_q.draw(test))
+        p, q = cut.holds(x), cut.holds(y)
+        text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
+        if moment is not None and moment.promise > self._expected(cut, score, test):
+            bound = moment_bound(self.claim, moment, x, y, self.confidence)
+            method = f"{moment.bets.texts[0]} by betting"
+        else:
+            k, low = (p.sum(), q.sum()) if cut.above else (q.sum(), p.sum())
+            bound = event_bound(self.claim, int(k), test, int(low), test, self.confidence)
+            method = "binomial region of an event"
+        return _Found(
+            bound,
+            used + 2 * each,
+            text,
+            float(p.mean()),
+            float(q.mean()),
+            method,
+            self._notes(table_p, table_q),
+        )
+
+    def _expected(self, cut: Cut, score: Score, n: int) -> float:
+        """The bound if the event is as frequent among held-out outputs as it was in training."""
+        p, q = cut.holds(score.first).mean(), cut.holds(score.second).mean()
+        p, q = (p, q) if cut.above else (q, p)
+        return event_bound(self.claim, int(p * n), n, math.ceil(q * n), n, self.confidence)
+
+    def _scored(
+        self, score: Score, like: Table, first: list[Any], second: list[Any]
+    ) -> tuple[Array, Array]:
+        if self.witness is not None:
+            return self._witnessed(first), self._witnessed(second)
+        return score.of(tabulate(first, like)), score.of(tabulate(second, like))
+
+    # One pair after the other ---------------------------------------------------------------------
+
+    def bet(self, pair: int, used: int) -> _Found:
+        """Bets on pairs of outputs until the claim is refuted or the samples are used up."""
+        most = (self.samples - used) // 2
+        world_p, world_q = self._worlds(pair, 2)
+        need = -math.log(1 - self.confidence)
+        bettors = Bettors(self.claim)
+        first, second = [world.draw(min(FIRST_PAIRS, most)) for world in (world_p, world_q)]
+        _not_all_failed(self.subject.name, first, second)
+        next_fit = next_choice = 0
+        family: Family | None = None
+        past: tuple[Array, Array] = np.zeros(0), np.zeros(0)
+        while True:
+            n = len(first)
+            if n >= next_fit:
+                p, q, like = self._tables(first[-ENOUGH:], second[-ENOUGH:])
+                if n >= next_choice or family is None:
+                    _, score, family = self._scores(p, q, first, second, 4 * n)
+                    next_choice = CHOICES * n
+                else:
+                    _, score = self._of_family(family, p, q, 4 * n)
+                past, next_fit = (score.first, score.second), int(REFITS * n)
+            if n >= most:
+                break
+            step = min(max(n // 5, 16), most - n)
+            new_p, new_q = world_p.draw(step), world_q.draw(step)
+            new = self._scored(score, like, new_p, new_q)
+            passed = np.flatnonzero(bettors.play(past, new) >= need)
+            first, second = first + new_p, second + new_q
+            past = np.concatenate([past[0], new[0]]), np.concatenate([past[1], new[1]])
+            if passed.size:
+                bettors.cut(int(passed[0]) + 1)
+                spare = step - int(passed[0]) - 1
+                first, second = first[: len(first) - spare], second[: len(second) - spare]
+                break
+        cut = best_cut(self.claim, *past, len(past[0]), self.confidence)
+        p_rate, q_rate = float(cut.holds(past[0]).mean()), float(cut.holds(past[1]).mean())
+        text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
+        return _Found(
+            bettors.bound(self.confidence),
+            used + 2 * len(first),
+            text,
+            p_rate,
+            q_rate,
+            "sequential betting",
+            self._notes(p, q),
+        )
+
+
+def _no_table(table: Table) -> Array:
+    raise AssertionError("a given witness looks at outputs, not at tables")
+
+
+def _flat(table: Table) -> Array:
+    return np.zeros(len(table))
+
+
+def _not_all_failed(name: str, first: list[Any], second: list[Any]) -> None:
+    failures = [x for x in (*first, *second) if isinstance(x, Raised)]
+    if len(failures) == len(first) + len(second):
+        raise CheckError(
+            f"{name}: every run fails in both worlds, so nothing was checked; the first with "
+            f"{failures[0].kind}: {failures[0].message}"
+        )
+
+
+class _World:
+    """Runs of the subject on one data set."""
+
+    def __init__(
+        self, start: Callable[[Any, int], Callable[[], Any]], data: Any, seed: int, name: str
+    ) -> None:
+        try:
+            self._draw = start(data, seed)
+        except Exception as error:
+            raise CheckError(
+                f"{name} cannot be started: {type(error).__name__}: {error}"
+            ) from error
+
+    def draw(self, n: int) -> list[Any]:
+        """So many outputs; exceptions and warnings are outputs."""
+        draw, outputs = self._draw, []
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for _ in range(n):
+                output: Any
+                try:
+                    output = draw()
+                except (CheckError, KeyboardInterrupt):
+                    raise
+                except (Exception, SystemExit) as error:
+                    output = Raised.by(error)
+                if said:
+                    texts = tuple(f"{w.category.__name__}: {w.message}" for w in said)
+                    output = Warned(texts, output)
+                    said.clear()
+                outputs.append(output)
+        return outputs
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float, name: str) -> Iterator[None]:
+    """Interrupts what takes longer; only the main thread of a process can be interrupted."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(
+        signal, "setitimer"
+    ):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise CheckError(f"{name}: the check took more than seconds = {seconds:g}; no conclusion")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,393 @@
+"""`privlearn check`: the whole kit over everything that is shipped, or over your own.
+
+Each subject is checked in every way that applies to it: exactly (white box), by sampling (black
+box), against the laws of mechanisms, by replay on neighbouring users.  A finding states what was
+claimed, what was computed exactly, and the lower bound that samples allow.  The zoo is the kit's
+own test: its animals must be caught, their corrected controls must not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from privlearn.budgets import ZCDP
+from privlearn.checking.black_box import black_box
+from privlearn.checking.evidence import Evidence
+from privlearn.checking.laws import check_mechanism
+from privlearn.checking.shipped_learners import WAYS, Way, replay_pairs
+from privlearn.checking.subjects import Subject
+from privlearn.checking.white_box import Exact
+from privlearn.checking.zoo import ANIMALS, MUTANTS, Animal, Exhibit, Mutant
+from privlearn.domains import Ball, Box, PSDTrace
+from privlearn.errors import CheckError, InterferenceError
+from privlearn.mechanisms import (
+    AnytimeBLT,
+    BinaryTree,
+    BufferedToeplitz,
+    ColumnNormalizedBLT,
+    GaussianSum,
+    Huber,
+    LipschitzEnvelope,
+    Logistic,
+    MultinomialLogit,
+    ObjectivePerturbation,
+    Poisson,
+    PrefixSum,
+)
+
+Result = Literal["holds", "VIOLATED", "not refuted", "caught", "MISSED", "ALARM", "not done"]
+BAD: frozenset[Result] = frozenset({"VIOLATED", "MISSED", "ALARM", "not done"})
+
+HORIZON = 24
+"""Rows of the streams that are checked."""
+
+PAIRS = 200
+"""Generated pairs of neighbours for every way of running a learner."""
+
+
+class Finding(BaseModel):
+    """One line of the report.
+
+    Attributes:
+        subject: what was checked.
+        check: how.
+        result: "holds" was computed exactly or tried in full; "not refuted" is all that samples
+            can say; "MISSED" and "ALARM" are the kit's own failures, on the zoo.
+        unit: of the three numbers.
+        claimed: the promise.
+        exact: the loss on the worst neighbours, computed.
+        bound: the loss is at least this, with ``confidence``.
+        confidence: of the bound.
+        samples: outputs drawn, or pairs replayed.
+        seconds: taken.
+        detail: the rest, in words.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    subject: str
+    check: str
+    result: Result
+    unit: str = ""
+    claimed: float | None = None
+    exact: float | None = None
+    bound: float | None = None
+    confidence: float | None = None
+    samples: int | None = None
+    seconds: float
+    detail: str = ""
+
+    @property
+    def bad(self) -> bool:
+        """Whether somebody has to look."""
+        return self.result in BAD
+
+
+class Report(BaseModel):
+    """What the kit found, subject by subject."""
+
+    model_config = ConfigDict(frozen=True)
+
+    findings: tuple[Finding, ...]
+    seed: int
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was refuted, missed, or left undone."""
+        return not any(finding.bad for finding in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How thoroughly to check.
+
+    Args:
+        confidence: of each sampling bound; one in 1/(1−confidence) correct subjects is accused.
+        samples: outputs per sampling check.
+        seed: of samples and of simulated noise.
+    """
+
+    confidence: float = 0.999
+    samples: int = 5_000
+    seed: int = 0
+
+
+Checks = Callable[[Settings], Iterator[Finding]]
+
+
+# What is shipped ----------------------------------------------------------------------------------
+
+
+def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
+    """A small instance of every mechanism, by name."""
+    rho, fine = ZCDP("0.5"), ZCDP("0.2")
+    ball, matrix = Ball(1.0, 3), PSDTrace(4.0, 3)
+    streams = {
+        "blt": BufferedToeplitz.fitted(HORIZON),
+        "tree": BinaryTree(HORIZON),
+        "column-normalised": ColumnNormalizedBLT.fitted(HORIZON),
+        "anytime": AnytimeBLT(),
+    }
+    objectives = {
+        "logistic-1d": Logistic(1),
+        "logistic": Logistic(2),
+        "poisson": Poisson(2, max_rate=3.0),
+        "huber": Huber(2),
+        "multinomial": MultinomialLogit(max_items=2, dim=2),
+        "envelope": LipschitzEnvelope(Logistic(2), 0.5),
+    }
+    made: dict[str, Callable[[], Any]] = {
+        "gaussian-sum/ball": partial(GaussianSum.calibrated, ball, rho),
+        "gaussian-sum/box": partial(GaussianSum.calibrated, Box(-1.0, 2.0, 2), rho),
+        "gaussian-sum/gram": partial(GaussianSum.calibrated, matrix, rho),
+    }
+    for name, factorization in streams.items():
+        made[f"prefix-sum/{name}"] = partial(
+            PrefixSum.calibrated, ball, rho, factorization=factorization
+        )
+    for name, objective in objectives.items():
+        made[f"objective-perturbation/{name}"] = partial(
+            ObjectivePerturbation.calibrated, objective, fine, max_rows=20
+        )
+    return made
+
+
+def catalogue() -> dict[str, Checks]:
+    """Everything that can be asked for by name; ``zoo`` and ``mutants`` test the kit itself."""
+    found: dict[str, Checks] = {}
+    for name, make in shipped_mechanisms().items():
+        found[name] = partial(_made, name, make)
+    for way in WAYS:
+        found[f"learner/{way}"] = partial(replay_findings, way)
+    for animal in ANIMALS:
+        found[f"zoo/{animal.name}"] = partial(animal_findings, animal)
+    for mutant in MUTANTS:
+        found[f"mutants/{mutant.name}"] = partial(mutant_findings, mutant)
+    return found
+
+
+def chosen(names: Sequence[str]) -> dict[str, Checks]:
+    """The checks of a name, of all names below it (``prefix-sum``), or of ``all``.
+
+    Raises:
+        CheckError: nothing is called that.
+    """
+    known = catalogue()
+    found: dict[str, Checks] = {}
+    for name in names:
+        if ".py:" in name:
+            found[name] = partial(own_findings, name)
+            continue
+        matching = {
+            key: checks
+            for key, checks in known.items()
+            if name in ("all", key) or key.startswith(f"{name}/")
+        }
+        if not matching:
+            groups = sorted({key.partition("/")[0] for key in known})
+            raise CheckError(
+                f"nothing is called {name!r}; known: all, {', '.join(groups)}, a name below one of "
+                "these (`privlearn check --list`), or path/to/module.py:Factory"
+            )
+        found |= matching
+    return found
+
+
+def run(
+    checks: Mapping[str, Checks],
+    settings: Settings,
+    progress: Callable[[str], None] = lambda name: None,
+) -> Report:
+    """Runs the checks one after the other.
+
+    Args:
+        checks: by name, see `chosen`.
+        settings: for all of them.
+        progress: is told each name when its turn comes.
+    """
+    began, findings = time.perf_counter(), []
+    for name, check in checks.items():
+        progress(name)
+        findings += list(check(settings))
+    return Report(findings=tuple(findings), seed=settings.seed, seconds=time.perf_counter() - began)
+
+
+# Findings -----------------------------------------------------------------------------------------
+
+
+def _made(name: str, make: Callable[[], Any], settings: Settings) -> Iterator[Finding]:
+    return mechanism_findings(name, make(), settings)
+
+
+def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterator[Finding]:
+    """All laws of a mechanism, its exact divergence and its samples among them."""
+    began = time.perf_counter()
+    report = check_mechanism(
+        mechanism,
+        samples=settings.samples,
+        confidence=settings.confidence,
+        seed=settings.seed,
+        name=name,
+        raise_error=False,
+    )
+    spent = 0.0
+    for result in report:
+        if isinstance(result.found, Exact):
+            spent += result.found.seconds
+            yield _of_exact(name, result.found)
+        elif isinstance(result.found, Evidence):
+            spent += result.found.seconds
+            yield _of_evidence(name, result.found)
+    passed = sum(result.verdict == "passed" for result in report)
+    broken = [*report.failed, *report.undone]
+    yield Finding(
+        subject=name,
+        check="laws of mechanisms",
+        result="VIOLATED" if report.failed else "not done" if broken else "holds",
+        seconds=max(time.perf_counter() - began - spent, 0.0),
+        detail="; ".join(f"{r.name}: {r.detail}" for r in broken) or f"{passed} laws",
+    )
+
+
+def _of_exact(name: str, exact: Exact) -> Finding:
+    worst = exact.worst
+    return Finding(
+        subject=name,
+        check="exact divergence",
+        result="VIOLATED" if exact.violated else "holds",
+        unit=worst.measure,
+        claimed=_finite(worst.claimed),
+        exact=_finite(worst.exact),
+        seconds=exact.seconds,
+        detail=f"{'tight' if exact.tight else 'not tight'}; numerical error {exact.error:.0e}; "
+        f"least slack for {worst.pair}",
+    )
+
+
+def _of_evidence(name: str, evidence: Evidence) -> Finding:
+    return Finding(
+        subject=name,
+        check="samples",
+        result="VIOLATED" if evidence.violated else "not refuted",
+        unit=evidence.unit,
+        claimed=_finite(evidence.claimed),
+        bound=_finite(evidence.bound),
+        confidence=evidence.confidence,
+        samples=evidence.samples,
+        seconds=evidence.seconds,
+        detail="; ".join([evidence.event, *evidence.notes]),
+    )
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no infinity; a report leaves such a number out and says so in words."""
+    return number if math.isfinite(number) else None
+
+
+def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
+    """Replays of a learner on generated neighbours."""
+    began = time.perf_counter()
+    result: Result
+    try:
+        found = replay_pairs(way, PAIRS, seed=settings.seed)
+        result, detail = "holds", f"{found.moved} pairs moved something that was paid for"
+    except InterferenceError as error:
+        result, detail = "VIOLATED", "; ".join([str(error), *getattr(error, "__notes__", [])])
+    yield Finding(
+        subject=f"learner/{way}",
+        check="replay on neighbours",
+        result=result,
+        samples=PAIRS,
+        seconds=time.perf_counter() - began,
+        detail=detail,
+    )
+
+
+def animal_findings(animal: Animal, settings: Settings) -> Iterator[Finding]:
+    """The broken one must be caught, its control must not."""
+    for exhibit, name, expected in (
+        (animal.exhibit, animal.name, True),
+        (animal.control, f"{animal.name}, corrected", False),
+    ):
+        yield _exhibited(f"zoo/{name}", exhibit, settings, expected)
+
+
+def mutant_findings(mutant: Mutant, settings: Settings) -> Iterator[Finding]:
+    """The fault in our own source must be caught, the source as it is must not."""
+    yield _exhibited(f"mutants/{mutant.name}", mutant, settings, True)
+    yield _exhibited(f"mutants/{mutant.name}, unchanged", mutant.exhibit, settings, False)
+
+
+def _exhibited(name: str, exhibit: Exhibit, settings: Settings, expected: bool) -> Finding:
+    began = time.perf_counter()
+    verdict = exhibit.check(confidence=settings.confidence, seed=settings.seed)
+    result: Result = "caught" if verdict.caught else "MISSED"
+    if not expected:
+        result = "ALARM" if verdict.caught else "not refuted"
+    seconds = time.perf_counter() - began
+    if verdict.evidence is None:
+        return Finding(
+            subject=name, check="zoo", result=result, seconds=seconds, detail=verdict.how
+        )
+    line = _of_evidence(name, verdict.evidence)
+    return line.model_copy(update={"check": "zoo", "result": result, "seconds": seconds})
+
+
+# Your own -----------------------------------------------------------------------------------------
+
+
+def own_findings(where: str, settings: Settings) -> Iterator[Finding]:
+    """Checks what ``path/to/module.py:Factory`` makes: a mechanism, a `Subject`, or a `Way`.
+
+    Raises:
+        CheckError: the file or the name is missing, or makes something else.
+    """
+    made = _load(where)
+    if isinstance(made, Subject):
+        evidence = black_box(
+            made, samples=settings.samples, confidence=settings.confidence, seed=settings.seed
+        )
+        yield _of_evidence(made.name, evidence)
+    elif isinstance(made, Way):
+        yield from replay_findings(made, settings)
+    elif hasattr(made, "loss") and (hasattr(made, "release") or hasattr(made, "open")):
+        yield from mechanism_findings(where.rpartition(":")[2], made, settings)
+    else:
+        raise CheckError(
+            f"{where} is {made!r}: must be, or make when called without arguments, a mechanism "
+            "(loss() and release(rows, token) or open(token)), a Subject, or a Way"
+        )
+
+
+def _load(where: str) -> Any:
+    path, _, attribute = where.rpartition(":")
+    if not Path(path).is_file():
+        raise CheckError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None, "a name that ends in .py has a loader"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their module
+    spec.loader.exec_module(module)
+    if not hasattr(module, attribute):
+        raise CheckError(f"{path} has no {attribute!r}")
+    made = getattr(module, attribute)
+    if isinstance(made, type) or not (
+        isinstance(made, Subject | Way) or hasattr(made, "release") or hasattr(made, "open")
+    ):
+        try:
+            return made()
+        except TypeError as error:
+            raise CheckError(f"{where} cannot be called without arguments: {error}") from error
+    return made

@@ -1,0 +1,82 @@
+"""Tokens for a mechanism on the bench: any price, no cap, no ledger, reproducible noise."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, ClassVar, Self, final
+
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.budgets import Currency
+from privlearn.errors import CheckError
+from privlearn.losses import Loss
+from privlearn.noise import NoiseSource
+from privlearn.tokens import Outcome, Spend, Tape, Token, mint_token
+
+
+@final
+class _Anything(Currency):
+    """Holds every loss; there is nothing to protect on the bench."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = "anything"
+
+    def __init__(self) -> None:
+        self._amounts = ()
+
+    def _with(self, amounts: tuple[Fraction, ...]) -> Self:
+        return type(self)()
+
+    def price(self, loss: Loss) -> Self:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+
+@final
+class Laboratory:
+    """Issues tokens for mechanisms under test, thousands a second, and remembers the last spend.
+
+    Noise can be reached only after a spend here too: `record_spend` is what unlocks it, so that a
+    mechanism that draws first fails as it would fail to be durable.
+
+    Args:
+        seed: of the reproducible noise.
+        adjacency: the neighbour relation that tokens carry.
+    """
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    tape: ClassVar[Tape | None] = None
+
+    def __init__(self, seed: int, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> None:
+        self.id, self.adjacency = "laboratory", adjacency
+        self.last_spend: Spend | None = None
+        self._noise = NoiseSource.simulation(seed)
+        self._open: set[str] = set()
+        self._count = 0
+        self._budget = _Anything()
+
+    @property
+    def noise(self) -> NoiseSource:
+        """The noise of tokens that were spent."""
+        if not self._open:
+            raise CheckError("noise was drawn before a token was spent, or after it was retired")
+        return self._noise
+
+    def issue(self, users: range) -> Token[Currency]:
+        """A token that any loss fits into."""
+        self._count += 1
+        token: Token[Currency] = mint_token(
+            self, f"laboratory/{self._count}", self._budget, users, "bench", Fraction(1)
+        )
+        return token
+
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
+        self.last_spend = spend
+        self._open.add(token.id)
+
+    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
+        self._open.discard(token.id)
+
+    def outstanding(self, token: Token[Any]) -> bool:
+        return token.id in self._open

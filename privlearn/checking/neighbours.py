@@ -1,0 +1,168 @@
+"""Records at the edge of what a user can contribute, in pairs that differ as much as they can.
+
+A pair is a guess at the worst neighbours: for sums the pairs that come first attain the largest
+distance there is; for other computations they are good candidates and no more.  Records are made
+raw, many times too large, and get into their domain by its own `clip`: what a check then sees is
+what the code does, not what `sensitivity` says.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from privlearn._records import length, record_at
+from privlearn.adjacency import Adjacency
+from privlearn.domains import Array, Ball, Box, Domain, PSDTrace
+from privlearn.errors import CheckError
+from privlearn.mechanisms import Objective
+from privlearn.mechanisms.linear_models import Labelled
+from privlearn.mechanisms.multinomial import Choices
+from privlearn.mnl import NO_ITEM, Answer
+
+_TOO_LARGE = 1e3
+"""How many times too large records are before they are clipped."""
+_MOST = 24
+"""Pairs that are returned at most."""
+
+
+def worst_pairs(
+    domain: Domain[Any] | Objective[Any],
+    *,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    seed: int = 0,
+) -> list[tuple[Any, Any]]:
+    """Pairs of records, as blocks of length 1, whose contributions differ most; worst first.
+
+    Args:
+        domain: a shipped domain; or an objective on one, whose pairs are ordered by the distance of
+            their gradients instead.
+        adjacency: under zero-out every second record counts as the null record (it is all NaN);
+            under add-remove every second block is empty.
+        seed: of the random records among the extreme ones.
+
+    Raises:
+        CheckError: a domain that did not come with this package.
+    """
+    objective = domain if isinstance(domain, Objective) else None
+    space = domain.domain if isinstance(domain, Objective) else domain
+    block = extreme_records(space, seed=seed)
+    last = length(block) - 1  # the null record
+    if adjacency is Adjacency.REPLACE_ONE:
+        pairs = list(combinations(range(last + 1), 2))
+    else:
+        pairs = [(i, last) for i in range(last)]
+    far = _distances(space.clip(block), pairs, objective)
+    order = sorted(range(len(pairs)), key=lambda k: -far[k])  # stable: simple records first
+    empty = adjacency is Adjacency.ADD_REMOVE
+    chosen = [pairs[k] for k in order if far[k] > 0][:_MOST]
+    return [
+        (record_at(block, slice(i, i + 1)), record_at(block, slice(j, j if empty else j + 1)))
+        for i, j in chosen
+    ]
+
+
+def _distances(
+    contributions: Array, pairs: list[tuple[int, int]], objective: Objective[Any] | None
+) -> Array:
+    """How far each pair is apart, over the largest such distance, in the norm that shows it best.
+
+    For an objective in ℓ2 between gradients, at the θ that shows it best.
+    """
+    first, second = np.array(pairs).T
+    if objective is None:
+        apart = contributions[first] - contributions[second]
+        by_norm = np.array([np.abs(apart).sum(axis=1), np.linalg.norm(apart, axis=1)])
+        scaled = by_norm / np.maximum(by_norm.max(axis=1, keepdims=True), 1e-300)
+        # the farthest in ℓ2 comes first, among equals (rounding aside) the farthest in ℓ1
+        return np.asarray(np.round(np.maximum(scaled[0], scaled[1] + 1e-5 * scaled[0]), 9))
+    most = np.zeros(len(pairs))
+    axes = np.concatenate([np.eye(objective.dim), -np.eye(objective.dim)])
+    for size in (0.0, 1.0, 5.0):
+        for theta in size * axes[: None if size else 1]:
+            slopes = objective.gradients(contributions, theta)
+            most = np.maximum(most, np.linalg.norm(slopes[first] - slopes[second], axis=1))
+    return np.asarray(np.round(most / max(float(most.max()), 1e-300), 9))
+
+
+def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
+    """A block of records that `clip` puts at the edge of the domain; the last one is null.
+
+    Raises:
+        CheckError: a domain that did not come with this package.
+    """
+    rng = np.random.default_rng(seed)
+    match domain:
+        case Ball():
+            return _signed(_directions(domain.size, rng), domain.radius * _TOO_LARGE)
+        case Box():
+            middle, half = (domain.low + domain.high) / 2, (domain.high - domain.low) / 2
+            edge = middle + half * _TOO_LARGE * np.sign(_signed(_directions(domain.size, rng), 1.0))
+            return np.concatenate([edge[:-1], edge[-1:] * np.nan])
+        case PSDTrace():
+            return _factors(domain, rng)
+        case Labelled():
+            x = _signed(_directions(domain.dim, rng), domain.radius * _TOO_LARGE)
+            return np.repeat(x, 2, axis=0)[:-1], _ends(domain, 2 * len(x) - 1)
+        case Choices():
+            return _choices(domain, rng)
+    raise CheckError(
+        f"{type(domain).__name__}: the worst records of this domain are known to its author only; "
+        "give pairs of neighbouring records yourself (neighbours=[(block, block), ...])"
+    )
+
+
+def _directions(size: int, rng: np.random.Generator) -> Array:
+    """Unit vectors: the flattest, two axes, one halfway between, a random one."""
+    unit = np.eye(size)
+    many = [np.ones(size), unit[0], unit[-1], unit[0] - 0.5 * unit[-1], rng.standard_normal(size)]
+    kept = np.array(many[:1] if size == 1 else many)
+    return np.asarray(kept / np.linalg.norm(kept, axis=1, keepdims=True))
+
+
+def _signed(directions: Array, scale: float) -> Array:
+    """Both ends of every direction, and a record that no domain can use."""
+    both = np.stack([directions, -directions], axis=1).reshape(-1, directions.shape[1])
+    return np.concatenate([both * scale, np.full((1, directions.shape[1]), np.nan)])
+
+
+def _ends(domain: Labelled, n: int) -> Array:
+    return np.where(np.arange(n) % 2 == 0, domain.high + 1.0, domain.low - 1.0)
+
+
+def _factors(domain: PSDTrace, rng: np.random.Generator) -> Array:
+    """Factors (n, 2, dim): single vectors, two at once, and none."""
+    scale = np.sqrt(domain.trace) * _TOO_LARGE
+    single = _directions(domain.dim, rng)
+    if domain.dim > 1:
+        unit = np.eye(domain.dim)
+        single = np.concatenate([unit[:2], [unit[0] + unit[1], unit[0] - unit[1]], single])
+    block = np.zeros((len(single) + 1, 2, domain.dim))
+    block[:-1, 0] = single
+    block[-2, 1] = rng.standard_normal(domain.dim) if domain.dim > 1 else 0.0
+    block[-1] = np.nan
+    return np.asarray(block * scale)
+
+
+def _choices(domain: Choices, rng: np.random.Generator) -> Answer:
+    """Items along two opposite directions, at several angles, each of them chosen once."""
+    k, d = domain.max_items, domain.dim
+    directions = list(_directions(d, rng))
+    if d > 1:  # two long gradients that are nearly opposite at one θ, along the second axis
+        tilt = np.zeros(d)
+        tilt[:2] = 1.0, 0.25
+        directions[:0] = [tilt, tilt * np.where(np.arange(d) == 0, -1.0, 1.0)]
+    features, choices = [], []
+    for direction in directions:
+        signs = np.where(np.arange(k) % 2 == 0, 1.0, -1.0)
+        for turn in (1.0, -1.0):
+            picks = [0, *([1] if k > 1 and turn == 1.0 else []), *([NO_ITEM] * domain.outside)]
+            for pick in picks:
+                features.append(turn * signs[:, None] * direction * _TOO_LARGE)
+                choices.append(pick)
+    features.append(np.full((k, d), np.nan))
+    choices.append(0)
+    n = len(features)
+    return Answer(np.array(features), np.ones((n, k)), np.array(choices, dtype=np.int64))

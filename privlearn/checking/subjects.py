@@ -1,0 +1,269 @@
+"""What a sampling check runs: something that turns data into random outputs, again and again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from privlearn._records import blanked, join, leaves, length, record_at
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ApproxDP, Currency
+from privlearn.checking.laboratory import Laboratory
+from privlearn.checking.neighbours import worst_pairs
+from privlearn.domains import Domain
+from privlearn.errors import CheckError
+from privlearn.losses import Loss
+from privlearn.rows import Rows
+
+D = TypeVar("D")
+Claimable = Loss | Currency | ApproxDP
+
+STREAM = 64
+"""Rows of a stream without a horizon, where no neighbours are given."""
+
+
+@dataclass(frozen=True)
+class Subject(Generic[D]):
+    """Something to be checked by sampling.
+
+    Args:
+        name: for reports.
+        start: ``start(data, seed)`` returns ``draw``; each ``draw()`` is one fresh output.
+        claim: what it promises about neighbouring data.
+        neighbours: pairs of data sets.
+    """
+
+    name: str
+    start: Callable[[D, int], Callable[[], Any]]
+    claim: Claimable
+    neighbours: Sequence[tuple[D, D]]
+
+
+def subject_of(
+    mechanism: Any,
+    claim: Claimable | None = None,
+    neighbours: Any = None,
+    *,
+    name: str | None = None,
+    adjacency: Adjacency | None = None,
+) -> Subject[Any]:
+    """Makes a subject of a plain function or of a mechanism with ``release`` or ``open``.
+
+    Args:
+        mechanism: ``f(data, rng)`` with a NumPy generator, or ``f(data)`` with randomness of its
+            own; or a mechanism of this package's protocol, whose data are blocks of records
+            (what `Rows.seal` takes, leading axis: users); or a `Subject`.
+        claim: default: the mechanism's own ``loss()``.
+        neighbours: a tuple of two data sets, or a list of such tuples; default, for a mechanism
+            with a shipped domain: its extreme records.
+        name: for reports.
+        adjacency: if given, every pair is checked to be neighbours: sequences of records that
+            differ in one place (replace-one, zero-out) or by one record (add-remove).
+
+    Raises:
+        CheckError: nothing to run, no claim, no neighbours, or pairs that are no neighbours.
+    """
+    if isinstance(mechanism, Subject):
+        return _restated(mechanism, claim, neighbours, name, adjacency)
+    called = name or _name_of(mechanism)
+    if hasattr(mechanism, "release") or hasattr(mechanism, "open"):
+        return _of_mechanism(mechanism, claim, neighbours, called, adjacency)
+    if not callable(mechanism):
+        raise CheckError(
+            f"mechanism = {mechanism!r}: must be f(data, rng), or have loss() and release(rows, "
+            "token), or be a Subject"
+        )
+    if claim is None:
+        raise CheckError(f"{called}: a plain function needs a claim, such as PureDP(1)")
+    if neighbours is None:
+        raise CheckError(f"{called}: a plain function needs neighbours, a pair of data sets")
+    pairs = _pairs(neighbours)
+    _check_pairs(pairs, adjacency)
+    return Subject(called, _starter(mechanism), _checked(claim), pairs)
+
+
+def _restated(
+    subject: Subject[Any], claim: Any, neighbours: Any, name: str | None, adjacency: Any
+) -> Subject[Any]:
+    pairs = _pairs(subject.neighbours if neighbours is None else neighbours)
+    _check_pairs(pairs, adjacency)
+    promise = subject.claim if claim is None else claim
+    return Subject(name or subject.name, subject.start, _checked(promise), pairs)
+
+
+def _name_of(mechanism: Any) -> str:
+    return str(getattr(mechanism, "__name__", type(mechanism).__name__))
+
+
+def _checked(claim: Any) -> Claimable:
+    if not isinstance(claim, Loss | Currency | ApproxDP):
+        raise CheckError(
+            f"claim = {claim!r}: must be a loss or a budget, such as PureDP(1), ZCDP('0.5'), "
+            "GaussianDP(1), ApproxDP(1, 1e-6) or mechanism.loss()"
+        )
+    return claim
+
+
+def _starter(function: Callable[..., Any]) -> Callable[[Any, int], Callable[[], Any]]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise CheckError(f"{_name_of(function)}: its signature cannot be read") from None
+    places = [
+        p
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    named = {p.name for p in parameters}
+    if len(places) == 2:
+        return lambda data, seed: _with_generator(function, data, seed)
+    if len(places) == 1 and "rng" in named:
+        return lambda data, seed: _with_named_generator(function, data, seed)
+    if len(places) == 1:
+        return lambda data, seed: lambda: function(data)
+    raise CheckError(
+        f"{_name_of(function)} takes {len(places)} positional arguments: must be f(data, rng) or "
+        "f(data)"
+    )
+
+
+def _with_generator(function: Callable[..., Any], data: Any, seed: int) -> Callable[[], Any]:
+    rng = np.random.default_rng(seed)
+    return lambda: function(data, rng)
+
+
+def _with_named_generator(function: Callable[..., Any], data: Any, seed: int) -> Callable[[], Any]:
+    rng = np.random.default_rng(seed)
+    return lambda: function(data, rng=rng)
+
+
+def _pairs(neighbours: Any) -> list[tuple[Any, Any]]:
+    """A tuple of two is one pair; any other iterable is many pairs."""
+    if _is_pair(neighbours):
+        return [neighbours]
+    if not isinstance(neighbours, Iterable) or isinstance(neighbours, tuple | str):
+        raise CheckError(
+            f"neighbours = {neighbours!r}: must be a tuple of two data sets, or a list of such"
+        )
+    pairs = list(neighbours)
+    if not pairs:
+        raise CheckError("neighbours: no pair of data sets, or an exhausted iterator of them")
+    for i, pair in enumerate(pairs):
+        if not _is_pair(pair):
+            raise CheckError(f"neighbours[{i}]: must be a tuple of two data sets")
+    return pairs
+
+
+def _is_pair(item: Any) -> bool:
+    return type(item) is tuple and len(item) == 2
+
+
+def _check_pairs(pairs: Sequence[tuple[Any, Any]], adjacency: Adjacency | None) -> None:
+    for i, (first, second) in enumerate(pairs):
+        if first is second or _alike(first, second):
+            raise CheckError(f"neighbours[{i}]: the two data sets are the same")
+        if adjacency is not None:
+            _check_adjacent(i, list(first), list(second), adjacency)
+
+
+def _check_adjacent(i: int, first: list[Any], second: list[Any], adjacency: Adjacency) -> None:
+    if adjacency is Adjacency.ADD_REMOVE:
+        longer, shorter = sorted((first, second), key=len, reverse=True)
+        gaps = [longer[:k] + longer[k + 1 :] for k in range(len(longer))]
+        if len(longer) != len(shorter) + 1 or not any(_alike(gap, shorter) for gap in gaps):
+            raise CheckError(
+                f"neighbours[{i}]: {len(first)} and {len(second)} records; under add-remove one "
+                "must be the other with one record taken out"
+            )
+        return
+    changed = [k for k, (x, y) in enumerate(zip(first, second, strict=False)) if not _alike(x, y)]
+    if len(first) != len(second) or len(changed) != 1:
+        raise CheckError(
+            f"neighbours[{i}]: {len(first)} and {len(second)} records that differ at "
+            f"{changed[:5]}; under {adjacency.value} exactly one record may differ"
+        )
+
+
+def _alike(first: Any, second: Any) -> bool:
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, np.ndarray):
+        return first.shape == second.shape and bool(np.array_equal(first, second))
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(_alike, first, second))
+    try:
+        return bool(first == second)
+    except Exception:
+        return False
+
+
+def _of_mechanism(
+    mechanism: Any, claim: Any, neighbours: Any, name: str, adjacency: Adjacency | None
+) -> Subject[Any]:
+    own = mechanism.loss() if hasattr(mechanism, "loss") else None
+    promise = _checked(own if claim is None else claim)
+    relation = adjacency or (own.adjacency if isinstance(own, Loss) else Adjacency.REPLACE_ONE)
+
+    def start(block: Any, seed: int) -> Callable[[], Any]:
+        bench = Laboratory(seed, relation)
+        rows: Rows[Any] = Rows.seal(block, users=range(length(block)))
+        return lambda: run_once(mechanism, rows, bench)
+
+    if neighbours is None:
+        return Subject(name, start, promise, _extreme_pairs(mechanism, relation))
+    pairs = _pairs(neighbours)
+    _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
+    for i, (first, second) in enumerate(pairs):
+        _check_adjacent(i, _records(first), _records(second), relation)
+    return Subject(name, start, promise, pairs)
+
+
+def _records(block: Any) -> list[Any]:
+    return [
+        [np.asarray(leaf) for leaf in leaves(record_at(block, k))] for k in range(length(block))
+    ]
+
+
+def run_once(mechanism: Any, rows: Rows[Any], bench: Laboratory) -> Any:
+    """One output of a mechanism or of a whole stream on sealed rows."""
+    token = bench.issue(rows.users)
+    if hasattr(mechanism, "release"):
+        return mechanism.release(rows, token).value
+    with mechanism.open(token) as stream:
+        return stream.append(rows).value
+
+
+def domain_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Domain[Any]:
+    """The domain that a mechanism states when it spends, found by a run on null records.
+
+    Raises:
+        CheckError: it did not spend.
+    """
+    bench = Laboratory(0, adjacency)
+    run_once(mechanism, Rows.null(range(1)), bench)
+    if bench.last_spend is None:
+        raise CheckError(f"{_name_of(mechanism)} released without spending its token")
+    return bench.last_spend.domain
+
+
+def _extreme_pairs(mechanism: Any, adjacency: Adjacency) -> list[tuple[Any, Any]]:
+    """Extreme records as the first user, null ones behind."""
+    if adjacency is not Adjacency.REPLACE_ONE:
+        raise CheckError(f"neighbours: give a pair; default ones are not {adjacency.value}")
+    pairs = worst_pairs(domain_of(mechanism))
+    if hasattr(mechanism, "release"):
+        return pairs
+    horizon = getattr(getattr(mechanism, "factorization", None), "horizon", None)
+    behind = min(horizon or STREAM, 256) - 1
+    return [(_followed(first, behind), _followed(second, behind)) for first, second in pairs]
+
+
+def _followed(record: Any, behind: int) -> Any:
+    if behind == 0:
+        return record
+    copies = record_at(record, np.zeros(behind, dtype=int))
+    return join([record, blanked(copies, np.ones(behind, dtype=bool))])

@@ -1,0 +1,158 @@
+"""What surrounds a run under check: somebody who listens, and a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from privlearn.errors import CheckError
+
+_listeners: list[Ears] = []
+
+
+class Ears:
+    """Writes down what is printed, warned of and logged, with the time on a public clock.
+
+    Loggers that do not hand on to the root logger are not heard.
+
+    Args:
+        clock: read whenever something is said.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.heard: list[tuple[int, str, str]] = []
+        """When, what and where, in order; what is written piecemeal stands together."""
+        self.open = True
+        self._clock = clock
+
+    def hear(self, text: str, where: str) -> None:
+        """Notes a text, unless nobody listens at present."""
+        now = self._clock()
+        if not self.open or not text:
+            return
+        if self.heard and self.heard[-1][::2] == (now, where):
+            text = self.heard.pop()[1] + text
+        self.heard.append((now, text, where))
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hears everything while the block runs."""
+        root, handler = logging.getLogger(), _Handler(self)
+        level = root.level
+
+        def warned(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+            self.hear(f"{category.__name__}: {message}\n", "warnings")
+
+        with (
+            contextlib.redirect_stdout(_Stream(self, "stdout")),
+            contextlib.redirect_stderr(_Stream(self, "stderr")),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("always")
+            warnings.showwarning = warned
+            root.addHandler(handler)
+            root.setLevel(logging.DEBUG)
+            _listeners.append(self)
+            try:
+                yield
+            finally:
+                _listeners.remove(self)
+                root.setLevel(level)
+                root.removeHandler(handler)
+
+
+class aside:
+    """While the block runs, users act: what they print or warn of is theirs and is not heard."""
+
+    def __enter__(self) -> None:
+        self._were_open = [ears for ears in _listeners if ears.open]
+        for ears in self._were_open:
+            ears.open = False
+
+    def __exit__(self, *_: object) -> None:
+        for ears in self._were_open:
+            ears.open = True
+
+
+class _Stream(io.TextIOBase):
+    def __init__(self, ears: Ears, where: str) -> None:
+        self._ears, self._where = ears, where
+
+    def write(self, text: str, /) -> int:
+        self._ears.hear(text, self._where)
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+
+class _Handler(logging.Handler):
+    def __init__(self, ears: Ears) -> None:
+        super().__init__()
+        self._ears = ears
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = f"{record.name} {record.levelname}: {record.getMessage()}\n"
+        self._ears.hear(text, "log")
+
+
+class _TimeUp(BaseException):
+    """Not an Exception, so that what is checked does not take it for one of its own."""
+
+
+class TimeLimit:
+    """Ends what takes too long, as a `CheckError`: a check that does not end is never a pass.
+
+    In the main thread a timer interrupts Python code at any point, where the system has one (POSIX;
+    long calls into compiled code end first); elsewhere `check` has to be called now and then.
+
+    Args:
+        seconds: from the start of the ``with`` block.
+        what: who is slow, for the message.
+    """
+
+    def __init__(self, seconds: float, what: str) -> None:
+        if not 0 < seconds < float("inf"):
+            raise CheckError(f"seconds = {seconds!r}: must be a finite number above 0")
+        self.seconds, self.what = seconds, what
+        self.where = ""
+        """How far it came; whoever runs it keeps this up to date."""
+        in_main = threading.current_thread() is threading.main_thread()
+        self._timer = in_main and hasattr(signal, "setitimer")
+
+    def check(self) -> None:
+        """Raises if the time is up."""
+        if time.monotonic() > self._end:
+            raise _TimeUp
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        raise _TimeUp
+
+    def __enter__(self) -> TimeLimit:
+        self._end = time.monotonic() + self.seconds
+        if self._timer:
+            self._handler = signal.signal(signal.SIGALRM, self._ring)
+            # Again and again, in case something swallows the first one.
+            self._before = signal.setitimer(signal.ITIMER_REAL, self.seconds, 0.2)
+            self._began = time.monotonic()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._timer:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._handler)
+            if self._before[0]:  # somebody else's limit goes on
+                left = self._before[0] - (time.monotonic() - self._began)
+                signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), self._before[1])
+        if kind is not None and issubclass(kind, _TimeUp):
+            raise CheckError(
+                f"{self.what} did not end within {self.seconds:g} seconds{self.where}"
+            ) from None

@@ -1,0 +1,321 @@
+"""Scores that tell two worlds apart, learned from outputs; larger speaks for the first world.
+
+Several simple learners compete; which of them is used is decided on outputs that it was not fitted
+to, and what is then concluded rests on outputs that took part in neither.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.checking.outputs import Table
+
+Array = NDArray[np.float64]
+Scorer = Callable[[Table], Array]
+
+RIDGES = (1e-8, 0.1, 10.0)
+"""Shrinkage of correlations towards none; the first sees noise that is used twice."""
+
+MAX_FEATURES = 1500
+LOOK = 1500
+"""Outputs per world that suffice to choose among features."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A learned witness.
+
+    Attributes:
+        text: what it looks at.
+        of: scores of a table of outputs.
+        first: scores of training outputs of the first world by a fit that had not seen them.
+        second: the same for the second world.
+    """
+
+    text: str
+    of: Scorer
+    first: Array
+    second: Array
+
+
+Family = Callable[[Table, Table], list[Score]]
+"""Fits to training outputs of either world."""
+
+Fitted = tuple[str, Scorer]
+Fit = Callable[[Table, Table], list[Fitted]]
+
+
+def families(first: Table, second: Table, *, bits: bool = False) -> list[Family]:
+    """Learners that can say something about such outputs, cheap ones first.
+
+    Args:
+        first: training outputs of the first world.
+        second: training outputs of the second world.
+        bits: whether to look at the last bits of numbers, which give away nearly all noise that
+            is sampled in floating point (Mironov 2012).
+    """
+    varied = _varied(first, second)
+    fits: list[Family] = []
+    if first.symbols.shape[1]:
+        fits.append(partial(_crossed, _fit_symbols))
+    if varied or _indicators(first, second):
+        fits.append(partial(_crossed, _fit_linear))
+    if varied:
+        if len(varied) <= 24:
+            fits.append(partial(_crossed, _fit_quadratic))
+        fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
+        if len(varied) <= 64 and min(len(first), len(second)) >= 200:
+            fits.append(partial(_fit_trees, bits=bits))
+    return fits
+
+
+def last_bits_tell(first: Table, second: Table) -> bool:
+    """Whether the grids that the numbers lie on differ between the worlds, far beyond chance."""
+    x, y = lowest_bit(first.numbers), lowest_bit(second.numbers)
+    if not x.shape[1]:
+        return False
+    gap, noise = np.abs(x.mean(axis=0) - y.mean(axis=0)), np.sqrt(x.var(axis=0) + y.var(axis=0))
+    return bool((gap > 6 * noise / np.sqrt(min(len(x), len(y))) + 1e-9).any())
+
+
+def _varied(first: Table, second: Table) -> list[int]:
+    """Number columns that are not one constant."""
+    if not first.numbers.shape[1]:
+        return []
+    low = np.minimum(first.numbers.min(axis=0), second.numbers.min(axis=0))
+    high = np.maximum(first.numbers.max(axis=0), second.numbers.max(axis=0))
+    return [int(i) for i in np.flatnonzero(high > low)]
+
+
+def _crossed(fit: Fit, first: Table, second: Table) -> list[Score]:
+    """Fits on everything, with scores of each part by a fit on the other parts."""
+    folds = 4 if min(len(first), len(second)) < 2000 else 2
+    whole = fit(first, second)
+    parts_p, parts_q = np.arange(len(first)) % folds, np.arange(len(second)) % folds
+    outside_p = np.zeros((len(whole), len(first)))
+    outside_q = np.zeros((len(whole), len(second)))
+    for k in range(folds):
+        fitted = fit(first.take(parts_p != k), second.take(parts_q != k))
+        inside_p, inside_q = first.take(parts_p == k), second.take(parts_q == k)
+        for i, (_, scorer) in enumerate(fitted):
+            outside_p[i, parts_p == k] = scorer(inside_p)
+            outside_q[i, parts_q == k] = scorer(inside_q)
+    return [
+        Score(text, scorer, outside_p[i], outside_q[i]) for i, (text, scorer) in enumerate(whole)
+    ]
+
+
+# Symbols ------------------------------------------------------------------------------------------
+
+
+def _fit_symbols(first: Table, second: Table) -> list[Fitted]:
+    """Log odds of the whole row of symbols and numbers that repeat, and of the best column."""
+    fitted: list[Fitted] = [("the output as a whole", _odds(first, second, _whole))]
+    columns = first.symbols.shape[1]
+    if columns > 1:
+        gaps = [_column_gap(first.symbols[:, j], second.symbols[:, j]) for j in range(columns)]
+        j = int(np.argmax(gaps))
+        fitted.append((f"output{first.paths[j]}", _odds(first, second, _column(j))))
+    return fitted
+
+
+Keys = Callable[[Table], list[Any]]
+
+
+def _whole(table: Table) -> list[Any]:
+    return [row.tobytes() for row in np.hstack([table.symbols, table.numbers.view(np.int64)])]
+
+
+def _column(j: int) -> Keys:
+    return lambda table: table.symbols[:, j].tolist()
+
+
+def _column_gap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
+    top = int(max(first.max(), second.max())) + 2
+    p = np.bincount(first + 1, minlength=top) / len(first)
+    q = np.bincount(second + 1, minlength=top) / len(second)
+    return float(np.abs(p - q).sum())
+
+
+def _odds(first: Table, second: Table, keys: Keys) -> Scorer:
+    p, q = Counter(keys(first)), Counter(keys(second))
+    n, m = len(first), len(second)
+    table = {
+        key: float(np.log((p[key] + 0.5) / (n + 1)) - np.log((q[key] + 0.5) / (m + 1)))
+        for key in set(p) | set(q)
+    }
+    return lambda other: np.array([table.get(key, 0.0) for key in keys(other)])
+
+
+# Linear and quadratic -----------------------------------------------------------------------------
+
+
+def _design(table: Table, columns: list[tuple[int, int]]) -> Array:
+    """Numbers, and indicators of the listed (symbol column, code) pairs."""
+    if not columns:
+        return table.numbers
+    flags = np.stack([table.symbols[:, j] == code for j, code in columns], axis=1)
+    return np.hstack([table.numbers, flags.astype(np.float64)])
+
+
+def _indicators(first: Table, second: Table) -> list[tuple[int, int]]:
+    both = np.vstack([first.symbols, second.symbols])
+    room = MAX_FEATURES - first.numbers.shape[1]
+    found = [
+        (j, int(code))
+        for j in range(both.shape[1])
+        for code in np.unique(both[:, j])
+        if 1 < np.count_nonzero(both[:, j] == code) < len(both)
+    ]
+    return found[: max(room, 0)]
+
+
+def _fit_linear(first: Table, second: Table) -> list[Fitted]:
+    """Fisher's discriminant at several ridges."""
+    columns = _indicators(first, second)
+    x, y = _design(first, columns), _design(second, columns)
+    centre, gap = (x.mean(axis=0) + y.mean(axis=0)) / 2, x.mean(axis=0) - y.mean(axis=0)
+    inner = np.vstack([x - x.mean(axis=0), y - y.mean(axis=0)])
+    scale = np.sqrt((inner**2).mean(axis=0))
+    # A column without noise of its own counts by its gap alone.
+    scale = np.maximum(scale, 1e-9 * np.maximum(np.abs(gap), scale.max(initial=0.0)))
+    scale[scale == 0] = 1.0
+    unit = inner / scale
+    if unit.shape[1] > MAX_FEATURES:
+        return [_linear(gap / scale**2, centre, columns, first)]
+    values, vectors = np.linalg.eigh(unit.T @ unit / len(unit))
+    along = vectors.T @ (gap / scale)
+    fitted = []
+    for ridge in RIDGES:
+        weights = vectors @ (along / (np.maximum(values, 0.0) + ridge)) / scale
+        fitted.append(_linear(weights, centre, columns, first))
+    return fitted
+
+
+def _linear(weights: Array, centre: Array, columns: list[tuple[int, int]], like: Table) -> Fitted:
+    names = [f"output{n}" for n in like.names]
+    names += [f"(output{like.paths[j]} is {_value(like, j, code)})" for j, code in columns]
+    size = np.abs(weights)
+    top = np.argsort(-size)[:3]
+    text = " ".join(f"{weights[i]:+.3g}·{names[i]}" for i in top if size[i] > 0)
+    more = len(weights) - len(top)
+    text += f" and {more} more terms" if more > 0 else ""
+    return text, lambda table: np.asarray((_design(table, columns) - centre) @ weights)
+
+
+def _value(table: Table, column: int, code: int) -> str:
+    return repr(table.values[column][code]) if code >= 0 else "new"
+
+
+def _fit_quadratic(first: Table, second: Table) -> list[Fitted]:
+    """Log ratio of two normal densities, each with its own covariance."""
+    x, y = first.numbers, second.numbers
+    middle = np.median(np.vstack([x, y]), axis=0)
+    spread = np.median(np.abs(np.vstack([x, y]) - middle), axis=0)
+    spread = np.where(spread > 0, spread, np.maximum(np.vstack([x, y]).std(axis=0), 1e-300))
+
+    def unit(values: Array) -> Array:
+        return np.asarray(np.clip((values - middle) / spread, -50, 50))
+
+    forms = []
+    for values in (unit(x), unit(y)):
+        covariance = np.atleast_2d(np.cov(values.T)) + 1e-9 * np.eye(values.shape[1])
+        forms.append(
+            (values.mean(axis=0), np.linalg.inv(covariance), np.linalg.slogdet(covariance)[1])
+        )
+
+    def score(table: Table) -> Array:
+        logs = []
+        for mean, precision, log_det in forms:
+            away = unit(table.numbers) - mean
+            logs.append(-0.5 * np.einsum("ij,jk,ik->i", away, precision, away) - 0.5 * log_det)
+        return np.asarray(logs[0] - logs[1])
+
+    return [("means and covariances of the numbers", score)]
+
+
+# Single features ----------------------------------------------------------------------------------
+
+
+def lowest_bit(values: Array) -> Array:
+    """Exponent of the lowest set bit of each float: noise on a coarser grid has a higher one."""
+    mantissa, exponent = np.frexp(values)
+    whole = np.abs(mantissa * 2.0**53).astype(np.int64)
+    trailing = np.frexp((whole & -whole).astype(np.float64))[1] - 1
+    return np.where(values == 0, 1100.0, exponent - 53.0 + trailing)
+
+
+def _features(table: Table, middle: Array, bits: bool) -> tuple[list[str], Array]:
+    x = table.numbers
+    names = [f"output{n}" for n in table.names]
+    columns = [x]
+    if x.shape[1] <= 64:
+        columns.append(np.abs(x - middle))
+        names += [f"|output{n} − {m:.4g}|" for n, m in zip(table.names, middle, strict=True)]
+        if bits:
+            columns.append(lowest_bit(x))
+            names += [f"lowest set bit of output{n}" for n in table.names]
+    if x.shape[1] > 1:
+        of_all = [x.argmax(axis=1), x.argmin(axis=1), x.max(axis=1), x.min(axis=1), x.sum(axis=1)]
+        of_all += [(x**2).sum(axis=1), np.abs(np.diff(x, axis=1)).max(axis=1)]
+        columns += [np.stack(of_all, axis=1).astype(np.float64)]
+        names += [
+            f"{what} of the output"
+            for what in (
+                "arg-max",
+                "arg-min",
+                "maximum",
+                "minimum",
+                "sum",
+                "square",
+                "largest jump",
+            )
+        ]
+    return names, np.hstack(columns)
+
+
+def _fit_single(first: Table, second: Table, bits: bool) -> list[Fitted]:
+    """The two features with the largest difference of ranks."""
+    middle = np.median(second.numbers, axis=0)
+    names, x = _features(first.take(slice(0, LOOK)), middle, bits)
+    _, y = _features(second.take(slice(0, LOOK)), middle, bits)
+    both = np.vstack([x, y])
+    order = np.argsort(both, axis=0, kind="stable")
+    ahead = np.where(order < len(x), 1 / len(x), -1 / len(y)).cumsum(axis=0)
+    ranked = np.take_along_axis(both, order, axis=0)
+    last = np.vstack([ranked[1:] > ranked[:-1], np.ones((1, both.shape[1]), dtype=bool)])
+    gaps = np.abs(np.where(last, ahead, 0.0)).max(axis=0)
+    return [_one(int(i), names[int(i)], middle, bits) for i in np.argsort(-gaps)[:2]]
+
+
+def _one(i: int, name: str, middle: Array, bits: bool) -> Fitted:
+    return name, lambda table: _features(table, middle, bits)[1][:, i]
+
+
+def _fit_trees(first: Table, second: Table, bits: bool) -> list[Score]:
+    """Boosted trees over all features; scored on two fifths that they were not fitted to."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    middle = np.median(second.numbers, axis=0)
+    x, y = (_features(table.take(slice(0, LOOK)), middle, bits)[1] for table in (first, second))
+    cut_p, cut_q = len(x) * 3 // 5, len(y) * 3 // 5
+    model = HistGradientBoostingClassifier(
+        max_iter=15, max_leaf_nodes=8, learning_rate=0.4, early_stopping=False, random_state=0
+    )
+    model.fit(np.vstack([x[:cut_p], y[:cut_q]]), np.repeat([1, 0], [cut_p, cut_q]))
+
+    def score(table: Table) -> Array:
+        return np.asarray(
+            model.decision_function(_features(table, middle, bits)[1]), dtype=np.float64
+        )
+
+    outside_p = np.asarray(model.decision_function(x[cut_p:]), dtype=np.float64)
+    outside_q = np.asarray(model.decision_function(y[cut_q:]), dtype=np.float64)
+    return [Score("boosted trees over the output's features", score, outside_p, outside_q)]

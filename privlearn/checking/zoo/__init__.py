@@ -1,0 +1,73 @@
+"""The zoo: broken mechanisms, each beside its corrected control, for checks to be tried on.
+
+Every animal says in one sentence what is wrong with it and where it comes from.  A check that is
+pointed at its exhibit must find the fault, and must stay silent on its control.  Mutants are faults
+planted in the source of this package's own code.
+"""
+
+from privlearn.checking.zoo import (
+    beside,
+    numerics,
+    selection,
+    sparse_vector,
+    streams,
+    sums,
+    telling,
+    third_party,
+)
+from privlearn.checking.zoo.exhibits import (
+    Animal,
+    Examined,
+    Exhibit,
+    Lawful,
+    Made,
+    Replayed,
+    RowMap,
+    Sampled,
+    Verdict,
+    White,
+)
+from privlearn.checking.zoo.mutants import MUTANTS
+from privlearn.checking.zoo.mutation import Edit, Mutant
+
+__all__ = [
+    "ANIMALS",
+    "MUTANTS",
+    "Animal",
+    "Edit",
+    "Examined",
+    "Exhibit",
+    "Lawful",
+    "Made",
+    "Mutant",
+    "Replayed",
+    "RowMap",
+    "Sampled",
+    "Verdict",
+    "White",
+    "animal",
+]
+
+ANIMALS: tuple[Animal, ...] = (
+    *sparse_vector.ANIMALS,
+    *sums.ANIMALS,
+    *beside.ANIMALS,
+    *selection.ANIMALS,
+    *streams.ANIMALS,
+    *numerics.ANIMALS,
+    *telling.ANIMALS,
+    *third_party.ANIMALS,
+)
+"""Every broken mechanism and learner, with its control."""
+
+
+def animal(name: str) -> Animal:
+    """The animal of that name.
+
+    Raises:
+        KeyError: there is none; the message lists the names.
+    """
+    found = {each.name: each for each in ANIMALS}
+    if name not in found:
+        raise KeyError(f"{name!r} is not in the zoo; there are {', '.join(found)}")
+    return found[name]

@@ -1,0 +1,13 @@
+# expect: arg-type
+"""A number is no budget."""
+
+from privlearn.accountants import CentralAccountant
+from privlearn.budgets import ZCDP
+from privlearn.checking.asserts import assert_budget
+
+
+def run(accountant: CentralAccountant[ZCDP]) -> None:
+    accountant.issue(ZCDP(1), users=range(3), label="all")
+
+
+assert_budget(run, at_most=1.0)

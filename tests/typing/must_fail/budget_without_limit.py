@@ -1,0 +1,13 @@
+# expect: call-arg
+"""How much is too much has to be said."""
+
+from privlearn.accountants import CentralAccountant
+from privlearn.budgets import ZCDP
+from privlearn.checking.asserts import assert_budget
+
+
+def run(accountant: CentralAccountant[ZCDP]) -> None:
+    accountant.issue(ZCDP(1), users=range(3), label="all")
+
+
+assert_budget(run)

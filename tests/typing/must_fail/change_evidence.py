@@ -1,0 +1,10 @@
+# expect: misc
+"""What was found stands."""
+
+from privlearn.budgets import ZCDP
+from privlearn.checking.asserts import assert_private
+from privlearn.domains import Ball
+from privlearn.mechanisms import GaussianSum
+
+found = assert_private(GaussianSum.calibrated(Ball(1.0, 2), ZCDP(1)))
+found.bound = 0.0

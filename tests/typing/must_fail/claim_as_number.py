@@ -1,0 +1,13 @@
+# expect: call-overload
+"""A number is no claim: of what?"""
+
+from numpy.random import Generator
+
+from privlearn.checking.asserts import assert_private
+
+
+def noisy(data: list[float], rng: Generator) -> float:
+    return sum(data) + float(rng.laplace())
+
+
+assert_private(noisy, 1.0, neighbours=([0.0], [1.0]))

@@ -1,0 +1,9 @@
+# expect: call-overload
+"""A mechanism of matrices takes no lists of text."""
+
+from privlearn.budgets import ZCDP
+from privlearn.checking.asserts import assert_private
+from privlearn.domains import Ball
+from privlearn.mechanisms import GaussianSum
+
+assert_private(GaussianSum.calibrated(Ball(1.0, 2), ZCDP(1)), neighbours=(["a"], ["b"]))

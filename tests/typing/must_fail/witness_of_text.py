@@ -1,0 +1,18 @@
+# expect: (arg-type|call-overload|return-value)
+"""A witness scores outputs by numbers."""
+
+from numpy.random import Generator
+
+from privlearn.budgets import PureDP
+from privlearn.checking.asserts import assert_private
+
+
+def noisy(data: list[float], rng: Generator) -> float:
+    return sum(data) + float(rng.laplace())
+
+
+def speaks(output: object) -> str:
+    return "first" if output else "second"
+
+
+assert_private(noisy, PureDP(1), neighbours=([0.0], [1.0]), witness=speaks)
