@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, Protocol, TypeVar, overload
 
 from numpy.random import Generator as RandomGenerator
@@ -408,6 +409,8 @@ def assert_budget(
         raise CheckError(
             f"run = {run!r}: must take an accountant, or be a used one, its ledger or its path"
         )
+    if within is not None and not any(set(within) & set(state.users) for state in states):
+        raise CheckError(f"users = {within!r}: the accountant protects {states[0].users!r}")
     report = _measure(states, at_most, within)
     if report is None:
         if not may_spend_nothing:
@@ -483,8 +486,8 @@ def _measure(
 ) -> BudgetReport | None:
     """The worst users of each accountant, and of several together; None if nothing was used."""
     reports = [report for state in states if (report := _worst(state, at_most, within)) is not None]
-    if len(states) > 1 and within is None:
-        for added in sums(states, _composites):
+    if len(states) > 1:
+        for added in sums(states, partial(_composites, within=within)):
             if not added.parts:
                 raise CheckError(f"run: too many kinds of users to add up, for {added.who}")
             for part in added.parts:
@@ -501,7 +504,7 @@ _Item = tuple[str, str, Loss | Currency]
 def _worst(
     state: AccountState, at_most: Currency | ApproxDP, within: range | None
 ) -> BudgetReport | None:
-    pieces = [(users, items) for users, items in _counted(state).pieces(within) if items]
+    pieces = [(users, items) for users, items in _within(state, within) if items]
     if not pieces:
         return None
     adjacency = state.opened.adjacency
@@ -560,9 +563,18 @@ def _holding(state: AccountState, budget: Currency, failure: Fraction) -> Loss |
     return MayFail(as_loss(budget, state.opened.adjacency), failure) if failure else budget
 
 
-def _composites(state: AccountState) -> list[tuple[range, Composite]]:
+def _within(state: AccountState, within: range | None) -> list[tuple[range, Counter[_Item]]]:
+    """The pieces of those users who are the accountant's and are looked at."""
+    users = state.users if within is None else range(within.start, within.stop)
+    common = range(max(users.start, state.users.start), min(users.stop, state.users.stop))
+    return list(_counted(state).pieces(common)) if common else []
+
+
+def _composites(
+    state: AccountState, *, within: range | None = None
+) -> list[tuple[range, Composite]]:
     found: list[tuple[range, Composite]] = []
-    for users, items in _counted(state).pieces():
+    for users, items in _within(state, within):
         total = _only_losses(_losses(items, state.opened.adjacency, None))
         found.append((users, compose(total) if total else None))
     return found

@@ -36,6 +36,12 @@ SHARES = np.log([0.36, 0.18, 0.18, 0.18, 0.05, 0.05])
 MARKS = np.array([0.001, 0.01, 0.03, *np.linspace(0.06, 0.94, 11), 0.97, 0.99, 0.999])
 """Thresholds of events, as quantiles of scores."""
 
+STEEPEST = 30.0
+"""Nobody has so many samples that a larger ε could be refuted by them."""
+
+NO_CLAIM = 0.1
+"""Gaps to a claim of 0 are measured by this."""
+
 MOMENTS = 3
 """Moments that a bettor considers at once."""
 
@@ -66,8 +72,9 @@ class Bets:
 
 def lines(claim: Claim, value: float, thresholds: Array, q: Array) -> Bets:
     """P(score >= t) <= e^ε·Q(score >= t) + δ(ε), tight in the claim where Q(score >= t) = q."""
-    widest = max(4 * value + value**2, 0.1)
-    slopes = np.unique([*np.linspace(-widest, widest, 121), value, -value])
+    widest = min(max(4 * value + value**2, 0.1), STEEPEST)
+    slopes = np.linspace(-widest, widest, 121)
+    slopes = np.unique([*slopes, min(value, STEEPEST), -min(value, STEEPEST)])
 
     def allowed(number: float) -> Array:  # e^ε·q + δ(ε) for all events and slopes
         return np.asarray(np.exp(slopes) * q[:, None] + claim.delta(slopes, number))
@@ -85,10 +92,21 @@ def lines(claim: Claim, value: float, thresholds: Array, q: Array) -> Bets:
 
 
 def moments(
-    claim: Claim, log_ratio: Callable[[Array], Array], wanted: Sequence[tuple[float, float]]
+    claim: Claim, log_ratio: Callable[[Array], Array], wanted: Sequence[tuple[float, float, bool]]
 ) -> Bets:
-    """The moment inequalities of `privlearn.checking.claims` for pairs of orders and clips."""
-    singles = [_moment(claim, log_ratio, order, clip) for order, clip in wanted]
+    """The moment inequalities of `privlearn.checking.claims`.
+
+    Args:
+        claim: whose they are.
+        log_ratio: of P to Q, as far as is known, from scores.
+        wanted: orders, clips, and whether it is D(Q‖P) that is asked for.
+    """
+    singles = [
+        _turned(_moment(claim, _negative(log_ratio), order, clip))
+        if swapped
+        else _moment(claim, log_ratio, order, clip)
+        for order, clip, swapped in wanted
+    ]
     texts, gains, costs, limits, least = zip(*singles, strict=True)
 
     def all_limits(value: float) -> Array:
@@ -105,12 +123,22 @@ def moments(
 
 
 Function = Callable[[Array], Array]
+Inequality = tuple[str, Function, Function, Callable[[float], float], float]
+"""Text, u, v, c and the smallest u − v."""
 
 
-def _moment(
-    claim: Claim, log_ratio: Function, order: float, clip: float
-) -> tuple[str, Function, Function, Callable[[float], float], float]:
-    """Text, u, v, c and the smallest u − v."""
+def _negative(function: Function) -> Function:
+    return lambda s: -function(s)
+
+
+def _turned(single: Inequality) -> Inequality:
+    """The same with u of the second world and v of the first."""
+    text, gain, cost, limit, least = single
+    return f"{text}, worlds swapped", _negative(cost), _negative(gain), limit, least
+
+
+def _moment(claim: Claim, log_ratio: Function, order: float, clip: float) -> Inequality:
+    """No limit is above the largest u − v, where the claim says nothing."""
 
     def f(s: Array) -> Array:
         return np.clip(log_ratio(s), -clip, clip)
@@ -120,14 +148,15 @@ def _moment(
             f"KL divergence, log ratio within ±{clip:g}",
             f,
             lambda s: np.exp(f(s)),
-            lambda value: claim.divergence(1.0, value) - 1,
+            lambda value: min(claim.divergence(1.0, value) - 1, clip - float(np.exp(-clip))),
             -clip - float(np.exp(clip)),
         )
     rest = 1 - 1 / order
+    most = float(np.exp((order - 1) * clip)) - rest * float(np.exp(-order * clip))
 
     def limit(value: float) -> float:
-        with np.errstate(over="ignore"):
-            return float(np.exp((order - 1) * claim.divergence(order, value)) / order)
+        exponent = min((order - 1) * claim.divergence(order, value), 700.0)
+        return min(float(np.exp(exponent)) / order, most)
 
     return (
         f"moment of order {order:g}, log ratio within ±{clip:g}",
@@ -167,14 +196,12 @@ class Moment:
     Attributes:
         bets: the one inequality.
         order: of the moment.
-        swapped: whether the worlds change places.
         stake: λ.
         promise: the bound to be expected.
     """
 
     bets: Bets
     order: float
-    swapped: bool
     stake: float
     promise: float
 
@@ -194,9 +221,8 @@ def best_moment(
     need = -np.log(1 - confidence)
     ratio = calibrated(first, second)
     for swapped, order, clip in product((False, True), claim.orders, CLIPS):
-        x, y = (second, first) if swapped else (first, second)
-        bets = moments(claim, _turned(ratio) if swapped else ratio, [(order, clip)])
-        u, v = bets.gain(x)[0], bets.cost(y)[0]
+        bets = moments(claim, ratio, [(order, clip, swapped)])
+        u, v = bets.gain(first)[0], bets.cost(second)[0]
         deviation = float(np.sqrt(u.var() + v.var())) or 1e-12
         middle = float(u.mean() - v.mean())
         stake = min(
@@ -206,20 +232,15 @@ def best_moment(
         width = need / (held_out * stake) + stake * deviation**2 / 2
         promise = least_number(claim, order, middle - 1.15 * width)
         if best is None or promise > best.promise:
-            best = Moment(bets, order, swapped, stake, promise)
+            best = Moment(bets, order, stake, promise)
     return best
-
-
-def _turned(ratio: Function) -> Function:
-    return lambda s: -ratio(s)
 
 
 def moment_bound(
     claim: Claim, chosen: Moment, first: Array, second: Array, confidence: float
 ) -> float:
     """Lower bound on the claim's number from held-out scores, as many of either world."""
-    x, y = (second, first) if chosen.swapped else (first, second)
-    paid = chosen.bets.gain(x)[0] - chosen.bets.cost(y)[0]
+    paid = chosen.bets.gain(first)[0] - chosen.bets.cost(second)[0]
     need = -np.log(1 - confidence)
 
     def log_stake(c: float) -> float:
@@ -255,8 +276,15 @@ class _Segment:
     paid: Array
 
     def factors(self, value: float) -> Array:
-        """By what each bettor's stake was multiplied, pair by pair, at that number."""
-        return 1 + self.paid - (self.weights @ self.bets.limits(value))[:, None]
+        """By what each bettor's stake was multiplied, pair by pair, at that number.
+
+        Cutting off what is below 0 would make an unfavourable bet favourable, so whoever cannot
+        bear the worst outcome at that number bets less; the factor still falls with the number.
+        """
+        limits = self.weights @ self.bets.limits(value)
+        worst = limits - self.weights @ self.bets.least
+        part = np.minimum(1.0, (1 - LEAST_FACTOR) / np.maximum(worst, 1e-300))
+        return np.asarray(1 + part[:, None] * (self.paid - limits[:, None]))
 
 
 class Bettors:
@@ -302,7 +330,7 @@ class Bettors:
 
         if not self._rounds or not passes(0.0):
             return 0.0
-        low, high = 0.0, self.claim.value
+        low, high = 0.0, self.claim.value or 1e-6
         while passes(high):
             low, high = high, 2 * high
             if high > 1e9:
@@ -314,9 +342,8 @@ class Bettors:
 
 
 def _logs(segments: Sequence[_Segment], value: float) -> Array:
-    """Log factors of all bettors, shape (bettors, pairs); a ruined one stays ruined."""
-    with np.errstate(divide="ignore"):
-        return np.log(np.maximum(np.vstack([s.factors(value) for s in segments]), 0.0))
+    """Log factors of all bettors, shape (bettors, pairs)."""
+    return np.asarray(np.log(np.vstack([s.factors(value) for s in segments])))
 
 
 def _stakes(
@@ -330,7 +357,7 @@ def _stakes(
     root = np.linalg.cholesky(spread)
     rows = []
     for gain in gains:
-        more = np.nan_to_num(bets.reach(value * (1 + gain)) - bets.reach(value), posinf=0.0)
+        more = bets.reach(value + gain * (value or NO_CLAIM)) - bets.reach(value)
         rows.append(nnls(root.T, np.linalg.solve(root, more))[0])
     if ask_past:
         rows.append(_by_the_past(u, v, limits, np.diag(spread)))
@@ -364,8 +391,12 @@ def bets_on(claim: Claim, value: float, first: Array, second: Array) -> Bets:
 def _telling_moments(claim: Claim, first: Array, second: Array) -> Bets:
     """Clipping costs some moments more than others; those that see least are of no use."""
     ratio = calibrated(first, second)
-    wanted = [(a, clip) for a in claim.orders for clip in CLIPS if (a - 1) * clip <= 8]
+    wanted = [
+        (a, clip, swapped)
+        for a, clip, swapped in product(claim.orders, CLIPS, (False, True))
+        if (a - 1) * clip <= 8
+    ]
     bets = moments(claim, ratio, wanted)
     found = bets.gain(first).mean(axis=1) - bets.cost(second).mean(axis=1)
-    seen = [least_number(claim, a, float(x)) for (a, _), x in zip(wanted, found, strict=True)]
+    seen = [least_number(claim, a, float(x)) for (a, *_), x in zip(wanted, found, strict=True)]
     return moments(claim, ratio, [wanted[i] for i in np.argsort(seen)[-MOMENTS:]])

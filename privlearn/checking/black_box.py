@@ -8,15 +8,13 @@ the loss with its confidence.  It refutes claims and never proves them.
 
 from __future__ import annotations
 
-import contextlib
+import copy
+import itertools
 import math
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -28,8 +26,9 @@ from privlearn.checking.betting import Bettors, best_moment, moment_bound
 from privlearn.checking.claims import Claim, claim_of
 from privlearn.checking.events import Cut, best_cut, event_bound
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.outputs import Raised, Table, Warned, tabulate
-from privlearn.checking.subjects import Claimable, Subject, subject_of
+from privlearn.checking.outputs import MAX_NUMBERS, Raised, Table, Warned, tabulate
+from privlearn.checking.subjects import Claimable, Subject, alike, subject_of
+from privlearn.checking.supervision import TimeLimit
 from privlearn.checking.witness import Family, Score, families, last_bits_tell
 from privlearn.errors import CheckError
 
@@ -50,6 +49,9 @@ LEARNING = 0.4
 
 ENOUGH = 6000
 """Outputs per world from which nothing more is learned about the witness."""
+
+LARGE = 1e100
+"""Of larger scores it is enough to know that they are large; squares of these are finite."""
 
 EXPLORED = 400
 """Outputs per world for choosing among several pairs of neighbours."""
@@ -84,7 +86,8 @@ def black_box(
         confidence: of the bound.
         witness: output → number, larger where the first data set is likelier; default: learned.
         seed: of the mechanism's generator (a mechanism with randomness of its own ignores it).
-        seconds: the most time to take; a hanging run is interrupted (in the main thread).
+        seconds: the most time to take; a hanging run is interrupted in the main thread, elsewhere
+            the clock is read between runs.
         adjacency: see `subject_of`.
         bits: look at the last bits of floating-point numbers too.  They give away the data behind
             nearly all noise that is sampled in floating point, this package's included (its
@@ -92,7 +95,8 @@ def black_box(
         name: for reports.
 
     Raises:
-        CheckError: bad arguments, the time is up, or every run of both worlds fails.
+        CheckError: bad arguments, the time is up, every run of both worlds fails, an output
+            cannot be looked into, or the mechanism changed its data.
     """
     began = time.perf_counter()
     if not 0.5 < confidence < 1:
@@ -100,8 +104,11 @@ def black_box(
     if count(samples=samples) < 40:
         raise CheckError(f"samples = {samples!r}: must be at least 40")
     subject = subject_of(mechanism, claim, neighbours, name=name, adjacency=adjacency)
-    check = _Check(subject, claim_of(subject.claim), samples, confidence, witness, seed, bits)
-    with _time_limit(positive(seconds=seconds), subject.name):
+    limit = TimeLimit(positive(seconds=seconds), f"{subject.name}: the check")
+    start = count(at_least=0, seed=seed)
+    promise = claim_of(subject.claim)
+    check = _Check(subject, promise, samples, confidence, witness, start, bits, limit)
+    with limit:
         pair, used = check.choose_pair()
         found = check.bet(pair, used) if sequential else check.split(pair, used)
     return Evidence(
@@ -143,16 +150,17 @@ class _Check:
     witness: Witness | None
     seed: int
     bits: bool
+    limit: TimeLimit
 
     # Runs -----------------------------------------------------------------------------------------
 
     def _worlds(self, pair: int, stage: int) -> tuple[_World, _World]:
         first, second = self.subject.neighbours[pair]
         seeds = np.random.SeedSequence([self.seed, pair, stage]).generate_state(2, np.uint64)
-        start = self.subject.start
+        start, name = self.subject.start, self.subject.name
         return (
-            _World(start, first, int(seeds[0]), self.subject.name),
-            _World(start, second, int(seeds[1]), self.subject.name),
+            _World(start, first, int(seeds[0]), name, self.limit),
+            _World(start, second, int(seeds[1]), name, self.limit),
         )
 
     def choose_pair(self) -> tuple[int, int]:
@@ -175,6 +183,8 @@ class _Check:
         return int(np.argmax(promises)), 2 * each * pairs
 
     def _tables(self, first: list[Any], second: list[Any]) -> tuple[Table, Table, Table]:
+        if self.witness is not None:  # which may know outputs that nobody else can look into
+            first, second = [None] * len(first), [None] * len(second)
         like = tabulate([*first, *second])
         return like.take(slice(0, len(first))), like.take(slice(len(first), None)), like
 
@@ -217,7 +227,7 @@ class _Check:
         values = np.array([float(self.witness(output)) for output in outputs])
         if np.isnan(values).any():
             raise CheckError("witness: must return a number for every output, not NaN")
-        return values
+        return np.asarray(np.clip(values, -LARGE, LARGE))
 
     # A fixed number of outputs --------------------------------------------------------------------
 
@@ -226,7 +236,7 @@ class _Check:
         each = (self.samples - used) // 2
         train = min(int(LEARNING * each), ENOUGH)
         test = each - train
-        world_p, world_q = self._worlds(pair, 2)
+        world_p, world_q = worlds = self._worlds(pair, 2)
         first, second = world_p.draw(train), world_q.draw(train)
         _not_all_failed(self.subject.name, first, second)
         table_p, table_q, like = self._tables(first, second)
@@ -234,6 +244,7 @@ class _Check:
         cut = best_cut(self.claim, score.first, score.second, test, self.confidence)
         moment = best_moment(self.claim, score.first, score.second, test, self.confidence)
         x, y = self._scored(score, like, world_p.draw(test), world_q.draw(test))
+        _data_unchanged(self.subject.name, worlds)
         p, q = cut.holds(x), cut.holds(y)
         text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
         if moment is not None and moment.promise > self._expected(cut, score, test):
@@ -271,10 +282,11 @@ class _Check:
     def bet(self, pair: int, used: int) -> _Found:
         """Bets on pairs of outputs until the claim is refuted or the samples are used up."""
         most = (self.samples - used) // 2
-        world_p, world_q = self._worlds(pair, 2)
+        world_p, world_q = worlds = self._worlds(pair, 2)
         need = -math.log(1 - self.confidence)
         bettors = Bettors(self.claim)
-        first, second = [world.draw(min(FIRST_PAIRS, most)) for world in (world_p, world_q)]
+        begin = min(FIRST_PAIRS, most // 2)
+        first, second = world_p.draw(begin), world_q.draw(begin)
         _not_all_failed(self.subject.name, first, second)
         next_fit = next_choice = 0
         family: Family | None = None
@@ -302,6 +314,7 @@ class _Check:
                 spare = step - int(passed[0]) - 1
                 first, second = first[: len(first) - spare], second[: len(second) - spare]
                 break
+        _data_unchanged(self.subject.name, worlds)
         cut = best_cut(self.claim, *past, len(past[0]), self.confidence)
         p_rate, q_rate = float(cut.holds(past[0]).mean()), float(cut.holds(past[1]).mean())
         text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
@@ -333,18 +346,35 @@ def _not_all_failed(name: str, first: list[Any], second: list[Any]) -> None:
         )
 
 
+def _data_unchanged(name: str, worlds: tuple[_World, _World]) -> None:
+    if any(world.changed for world in worlds):
+        raise CheckError(f"{name} changes its data, so that its runs are not on the same data")
+
+
 class _World:
     """Runs of the subject on one data set."""
 
     def __init__(
-        self, start: Callable[[Any, int], Callable[[], Any]], data: Any, seed: int, name: str
+        self,
+        start: Callable[[Any, int], Callable[[], Any]],
+        data: Any,
+        seed: int,
+        name: str,
+        limit: TimeLimit,
     ) -> None:
+        self._data, self._before, self._limit = data, _copied(data), limit
+        self._comparable = alike(data, self._before)
         try:
             self._draw = start(data, seed)
         except Exception as error:
             raise CheckError(
                 f"{name} cannot be started: {type(error).__name__}: {error}"
             ) from error
+
+    @property
+    def changed(self) -> bool:
+        """Whether the data are no longer what they were."""
+        return self._comparable and not alike(self._data, self._before)
 
     def draw(self, n: int) -> list[Any]:
         """So many outputs; exceptions and warnings are outputs."""
@@ -353,8 +383,9 @@ class _World:
             warnings.simplefilter("always")
             for _ in range(n):
                 output: Any
+                self._limit.check()
                 try:
-                    output = draw()
+                    output = _copied(draw())
                 except (CheckError, KeyboardInterrupt):
                     raise
                 except (Exception, SystemExit) as error:
@@ -367,22 +398,22 @@ class _World:
         return outputs
 
 
-@contextlib.contextmanager
-def _time_limit(seconds: float, name: str) -> Iterator[None]:
-    """Interrupts what takes longer; only the main thread of a process can be interrupted."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(
-        signal, "setitimer"
-    ):
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise CheckError(f"{name}: the check took more than seconds = {seconds:g}; no conclusion")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+def _copied(output: Any) -> Any:
+    """The output as it is now: some mechanisms fill the same array every time; what is yielded
+    piece by piece is read as far as outputs are looked at.
+    """
+    if isinstance(output, _LASTING):
+        return output
+    if isinstance(output, np.ndarray) and output.dtype.kind != "O":
+        return output.copy()
+    if isinstance(output, Iterator):
+        return tuple(map(_copied, itertools.islice(output, MAX_NUMBERS + 1)))
+    if type(output) in (tuple, list):
+        return type(output)(map(_copied, output))
     try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        return copy.deepcopy(output)
+    except Exception:
+        return output
+
+
+_LASTING = (int, float, complex, str, bytes, type(None), np.generic)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import expit, ndtr, ndtri
 
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi, float_up
 from privlearn.errors import CheckError
@@ -82,7 +82,7 @@ class ApproxClaim(Claim):
     def delta(self, epsilon: Array, value: float) -> Array:
         # The region is a polygon, so a line touches it at a corner.
         slope, d = np.exp(epsilon), self.slack
-        q = (1 - d) / (1 + np.exp(value))
+        q = (1 - d) * expit(-value)
         corners = [np.full_like(slope, d), (1 - q) - slope * q, 1 - slope * (1 - d), 1 - slope]
         return np.asarray(np.maximum(np.maximum.reduce(corners), 0.0))
 
@@ -156,7 +156,7 @@ class RenyiClaim(Claim):
         # (x − e^ε)₊ <= c·x^α with equality in one point (Canonne, Kamath & Steinke 2020, Prop. 12)
         a, d = np.asarray(self.known)[:, None], value * np.asarray(self.curve)[:, None]
         logs = (a - 1) * (d - np.ravel(epsilon) + np.log1p(-1 / a)) - np.log(a)
-        return np.asarray(np.minimum(np.exp(logs.min(axis=0)), 1.0))
+        return np.asarray(np.exp(np.minimum(logs.min(axis=0), 0.0)))
 
     @property
     def orders(self) -> tuple[float, ...]:

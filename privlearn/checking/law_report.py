@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from privlearn.checking.evidence import Evidence
+from privlearn.checking.white_box import Exact
 from privlearn.errors import CheckError, PrivacyViolation
 
 C = TypeVar("C")
@@ -30,13 +31,13 @@ class CheckResult:
         verdict: "not applicable" if the law says nothing about the subject; "not done" if it does
             and could not be tried, which is no pass.
         detail: why, or what was measured.
-        evidence: of a sampling check.
+        found: of a sampling check, or of the exact comparison.
     """
 
     name: str
     verdict: Verdict
     detail: str
-    evidence: Evidence | None = None
+    found: Evidence | Exact | None = None
 
     def __str__(self) -> str:
         return f"{self.verdict:<15}{self.name}: {self.detail}"
@@ -83,10 +84,10 @@ class LawReport:
         line += f", {count['failed']} FAILED" if count["failed"] else ""
         line += f", {len(self.undone)} not done" if self.undone else ""
         return line + "".join(
-            f"; {r.evidence.unit} >= {r.evidence.bound:.4g} of {r.evidence.claimed:.4g} "
-            f"at confidence {r.evidence.confidence:g}"
+            f"; {r.found.unit} >= {r.found.bound:.4g} of {r.found.claimed:.4g} "
+            f"at confidence {r.found.confidence:g}"
             for r in self.results
-            if r.evidence is not None
+            if isinstance(r.found, Evidence)
         )
 
     def raise_if_bad(self) -> None:
@@ -97,7 +98,7 @@ class LawReport:
         """
         if self.failed:
             lines = "\n  ".join(f"{result.name}: {result.detail}" for result in self.failed)
-            found = next((r.evidence for r in self.failed if r.evidence is not None), None)
+            found = next((r.found for r in self.failed if r.found is not None), None)
             raise PrivacyViolation(
                 f"{self.subject} fails {len(self.failed)} of {len(self)} checks\n  {lines}",
                 self if found is None else found,
@@ -107,7 +108,7 @@ class LawReport:
             raise CheckError(f"{self.subject}: checks that could not be done\n  {lines}")
 
 
-Finding = str | Evidence
+Finding = str | Evidence | Exact
 """What a check returns that holds: what was measured."""
 
 
@@ -121,7 +122,7 @@ def perform(check: Callable[[C], Finding], case: C) -> CheckResult:
     except NotApplicable as reason:
         return CheckResult(name, "not applicable", str(reason))
     except PrivacyViolation as violation:
-        seen = violation.evidence if isinstance(violation.evidence, Evidence) else None
+        seen = violation.evidence if isinstance(violation.evidence, Evidence | Exact) else None
         return CheckResult(name, "failed", str(violation), seen)
     except CheckError as error:
         return CheckResult(name, "not done", str(error))

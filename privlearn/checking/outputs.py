@@ -1,28 +1,41 @@
 """Outputs of any kind as a table of numbers and symbols, so that nothing fails open.
 
 An output is taken apart into *leaves* with a path each: ``[0].x`` and so on.  Finite numbers stay
-numbers; NaN, infinities, text, None, exceptions, warnings, types, shapes and absent leaves are
-symbols.  A leaf that is a number in one run and a symbol in another is both.
+numbers, also those in texts, dates and objects' fields; NaN, infinities, text, None, exceptions,
+warnings, types, shapes and absent leaves are symbols.  A leaf that is a number in one run and a symbol in another is both.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from enum import Enum
-from typing import Any
+from fractions import Fraction
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+
+from privlearn.errors import CheckError
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 MAX_NUMBERS = 4096
-MAX_SYMBOLS = 256
-ABSENT, NUMBER = "absent", "a number"
+MAX_SYMBOLS = 4096
+MAX_QUOTED = 16
+MAX_DEPTH = 30
+MAX_LEAVES = 20_000
+GROUPS = 1024
+LARGE = 1e100
+ABSENT, NUMBER, WHOLE = "absent", "a number", "a whole number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +92,17 @@ def tabulate(outputs: Sequence[Any], like: Table | None = None) -> Table:
         names = tuple(f"[{i}]" for i in range(plain.shape[1])) if like is None else like.names
         if like is None:
             return Table(plain, names, np.zeros((len(plain), 0), dtype=np.int64), (), ())
-        one = _filled([dict(_leaves(outputs[0], ""))], like)  # alike but for the numbers
+        one = _filled([_row(outputs[0])], like)  # alike but for the numbers
         return Table(
             plain, like.names, one.symbols.repeat(len(plain), axis=0), like.paths, like.values
         )
-    rows = [dict(_leaves(output, "")) for output in outputs]
+    rows = [_row(output) for output in outputs]
     columns = _columns(rows) if like is None else like
     return _filled(rows, columns)
+
+
+def _row(output: Any) -> dict[str, Any]:
+    return dict(itertools.islice(_leaves(output, ""), MAX_LEAVES))
 
 
 def _fits(plain: Array, like: Table) -> bool:
@@ -100,67 +117,168 @@ def _homogeneous(outputs: Sequence[Any]) -> Array | None:
             type(x) is np.ndarray and x.shape == first.shape and x.dtype == first.dtype
             for x in outputs
         )
-        if not alike or first.dtype.kind not in "fiu" or first.size > MAX_NUMBERS:
+        if not alike or first.dtype.kind not in "fiu":
             return None
-        values = np.array(outputs, dtype=np.float64).reshape(len(outputs), -1)
-    elif all(type(x) is float or isinstance(x, np.floating) for x in outputs):
+        if first.size > MAX_NUMBERS:
+            values = np.array([_folded(x.ravel()) for x in outputs], dtype=np.float64)
+        else:
+            values = np.array(outputs, dtype=np.float64).reshape(len(outputs), -1)
+    elif all(isinstance(x, float) for x in outputs):  # np.float64 is one
         values = np.array(outputs, dtype=np.float64)[:, None]
     else:
         return None
-    return values if np.isfinite(values).all() else None
+    return values if (np.abs(values) <= LARGE).all() else None
 
 
-def _leaves(item: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _leaves(item: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    parts = None if depth > MAX_DEPTH else _parts(item, path)
+    if parts is None:
+        yield from _atoms(item, path or "[0]")
+        return
+    for place, part in parts:
+        yield from _leaves(part, place, depth + 1)
+
+
+def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
+    """What a compound output is made of; None for a single value."""
+    if isinstance(item, np.generic | str | bytes | Enum | type):
+        return None
     if isinstance(item, np.ndarray):
-        yield f"{path}.shape", f"{item.dtype.kind}{item.shape}"
-        for i, value in enumerate(item.ravel()[:MAX_NUMBERS].tolist()):
-            yield from _leaves(value, f"{path}[{i}]")
-    elif isinstance(item, Raised):
-        yield f"{path}.raises", item.kind
-        yield f"{path}.message", item.message
-    elif isinstance(item, Warned):
-        yield f"{path}.warns", item.warnings
-        yield from _leaves(item.value, path)
-    elif isinstance(item, Mapping):
-        yield f"{path}.keys", tuple(map(repr, item))
-        for key, value in item.items():
-            yield from _leaves(value, f"{path}[{key!r}]")
-    elif is_dataclass(item) and not isinstance(item, type):
-        for field in fields(item):
-            yield from _leaves(getattr(item, field.name), f"{path}.{field.name}")
-    elif isinstance(item, list | tuple):
-        yield f"{path}.length", len(item)
-        for i, value in enumerate(item[:MAX_NUMBERS]):
-            yield from _leaves(value, f"{path}[{i}]")
-    elif isinstance(item, set | frozenset):
-        yield path, tuple(sorted(map(repr, item)))
+        kind = [(f"{path}.shape", f"{item.dtype.kind}{item.shape}")]
+        flat = item.ravel()
+        return [*kind, *_numbered(flat.tolist() if item.dtype.kind in "biufO" else flat, path)]
+    if isinstance(item, complex):
+        return [(f"{path}.real", item.real), (f"{path}.imag", item.imag)]
+    if isinstance(item, Raised):
+        return [(f"{path}.raises", item.kind), (f"{path}.message", item.message)]
+    if isinstance(item, Warned):
+        return [*_numbered(item.warnings, f"{path}.warnings"), (path, item.value)]
+    if isinstance(item, Mapping):
+        entries = [(f"{path}[{key!r}]", value) for key, value in item.items()]
+        return [(f"{path}.keys", str(list(item))), *entries]
+    if isinstance(item, list | tuple):
+        kind = [(f"{path}.length", f"{type(item).__name__} of {len(item)}")]
+        return [*kind, *_numbered(item, path)]
+    if isinstance(item, set | frozenset):
+        members = sorted(map(repr, item))
+        return [(f"{path}.members", str(members)), *((f"{path}{{{m}}}", True) for m in members)]
+    if hasattr(item, "__array__"):  # tensors, frames, series
+        return [(path, np.asarray(item))]
+    return _fields(item, path)
+
+
+def _numbered(items: Sequence[Any], path: str) -> list[tuple[str, Any]]:
+    return [(f"{path}[{i}]", value) for i, value in enumerate(_folded(items))]
+
+
+def _folded(items: Any) -> Sequence[Any]:
+    """At most MAX_NUMBERS items: of longer outputs the rest is there as sums of groups."""
+    if len(items) <= MAX_NUMBERS:
+        return cast(Sequence[Any], items)
+    try:
+        rest = np.array(items[MAX_NUMBERS - GROUPS :], dtype=np.float64)
+    except (TypeError, ValueError):
+        rest = np.array([zlib.crc32(repr(x).encode()) for x in items[MAX_NUMBERS - GROUPS :]])
+    rest = np.concatenate([rest, np.zeros(-len(rest) % GROUPS)])
+    sums = rest.reshape(-1, GROUPS).sum(axis=0)
+    return [*items[: MAX_NUMBERS - GROUPS], *sums.tolist()]
+
+
+def _fields(item: Any, path: str) -> list[tuple[str, Any]] | None:
+    if isinstance(item, float | int | None | Fraction | Decimal | date | timedelta):
+        return None
+    names = [field.name for field in fields(item)] if is_dataclass(item) else []
+    names += [name for name in getattr(item, "__dict__", ()) if name not in names]
+    for kind in type(item).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        names += [n for n in ([slots] if isinstance(slots, str) else slots) if n not in names]
+    if not names:
+        return None
+    held = [(f"{path}.{name}", getattr(item, name)) for name in names if hasattr(item, name)]
+    return [(f"{path}.type", type(item).__name__), *held]
+
+
+def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """A single value, as one leaf or more."""
+    if isinstance(item, np.datetime64 | np.timedelta64):
+        item = str(item) if np.isnat(item) else int(item.astype(np.int64))
+    elif isinstance(item, np.floating):
+        item = float(item)
+    elif isinstance(item, np.generic):
+        item = item.item()
+    if isinstance(item, complex | tuple):
+        yield from _leaves(item, path)
+    elif isinstance(item, Enum):
+        yield path, item.name
+    elif isinstance(item, bool):
+        yield path, item
+    elif isinstance(item, int):
+        yield path, int(item)
+        if abs(item) >= 2**53:  # more digits than a float has
+            yield f"{path}.digits", hex(item)
+    elif isinstance(item, float):
+        yield path, float(item)
+    elif isinstance(item, str):
+        yield path, str(item)
+        yield from _numbers_in(item, path)
+    elif isinstance(item, Fraction | Decimal | date | timedelta):
+        yield f"{path}.type", type(item).__name__
+        yield path, _measured(item)
+    elif item is None or isinstance(item, bytes):
+        yield path, item
+    elif type(item).__repr__ is object.__repr__ or (callable(item) and not isinstance(item, type)):
+        raise CheckError(
+            f"output{path}: a {type(item).__name__} cannot be looked into; return numbers, text, "
+            "arrays, containers or dataclasses, or give a witness"
+        )
     else:
-        yield path or "[0]", _scalar(item)
+        yield path, repr(item)
 
 
-def _scalar(item: Any) -> Any:
-    if isinstance(item, bool | np.bool_):
-        return bool(item)
-    if isinstance(item, int | np.integer) and abs(int(item)) < 2**53:
-        return int(item)
-    if isinstance(item, float | np.floating):
-        return float(item)
-    if item is None or isinstance(item, str | bytes):
-        return item
-    return item.name if isinstance(item, Enum) else repr(item)
+def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
+    """Noise may hide in digits, where every text is seen once."""
+    found = _DIGITS.findall(text[:MAX_NUMBERS])
+    for i, digits in enumerate(found[:MAX_QUOTED]):
+        yield f"{path}.number[{i}]", float(digits)
+    if len(text) > MAX_QUOTED:
+        yield f"{path}.letters", len(text)
+
+
+_DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+def _measured(item: Fraction | Decimal | date | timedelta) -> Any:
+    """A number for it, where it has one; times count from the year 1."""
+    try:
+        if isinstance(item, timedelta):
+            return item.total_seconds()
+        if isinstance(item, datetime):
+            return (item.replace(tzinfo=None) - datetime.min).total_seconds()
+        return float(item.toordinal()) if isinstance(item, date) else float(item)
+    except (ValueError, OverflowError):
+        return repr(item)
 
 
 def _number(leaf: Any) -> float | None:
     if type(leaf) is float:
-        return leaf if math.isfinite(leaf) else None
-    return float(leaf) if type(leaf) is int else None
+        return _tamed(leaf) if math.isfinite(leaf) else None
+    if type(leaf) is not int:
+        return None
+    return _tamed(float(max(min(leaf, 2**1000), -(2**1000))))
+
+
+def _tamed(value: float) -> float:
+    """The number, or one in the same order whose square is finite."""
+    if abs(value) <= LARGE:
+        return value
+    return math.copysign(LARGE * (1 + math.log10(abs(value) / LARGE)), value)
 
 
 def _symbol(leaf: Any) -> Any:
     """What a leaf is, apart from its value if it is a number; NaN equals NaN."""
     if type(leaf) is float:
         return NUMBER if math.isfinite(leaf) else repr(leaf)
-    return NUMBER if type(leaf) is int else leaf
+    return WHOLE if type(leaf) is int else leaf
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -169,7 +287,8 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         for path, leaf in row.items():
             counts.setdefault(path, Counter())[_symbol(leaf)] += 1
-    names = tuple(path for path, seen in counts.items() if NUMBER in seen)[:MAX_NUMBERS]
+    numeric = [path for path, seen in counts.items() if NUMBER in seen or WHOLE in seen]
+    names = tuple(numeric[:MAX_NUMBERS])
     paths, values = [], []
     for path, seen in counts.items():
         missing = len(rows) - seen.total()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -164,7 +164,11 @@ def _is_pair(item: Any) -> bool:
 
 def _check_pairs(pairs: Sequence[tuple[Any, Any]], adjacency: Adjacency | None) -> None:
     for i, (first, second) in enumerate(pairs):
-        if first is second or _alike(first, second):
+        if isinstance(first, Iterator) or isinstance(second, Iterator):
+            raise CheckError(
+                f"neighbours[{i}]: an iterator is exhausted by the first run; give a list"
+            )
+        if first is second or alike(first, second):
             raise CheckError(f"neighbours[{i}]: the two data sets are the same")
         if adjacency is not None:
             _check_adjacent(i, list(first), list(second), adjacency)
@@ -174,13 +178,13 @@ def _check_adjacent(i: int, first: list[Any], second: list[Any], adjacency: Adja
     if adjacency is Adjacency.ADD_REMOVE:
         longer, shorter = sorted((first, second), key=len, reverse=True)
         gaps = [longer[:k] + longer[k + 1 :] for k in range(len(longer))]
-        if len(longer) != len(shorter) + 1 or not any(_alike(gap, shorter) for gap in gaps):
+        if len(longer) != len(shorter) + 1 or not any(alike(gap, shorter) for gap in gaps):
             raise CheckError(
                 f"neighbours[{i}]: {len(first)} and {len(second)} records; under add-remove one "
                 "must be the other with one record taken out"
             )
         return
-    changed = [k for k, (x, y) in enumerate(zip(first, second, strict=False)) if not _alike(x, y)]
+    changed = [k for k, (x, y) in enumerate(zip(first, second, strict=False)) if not alike(x, y)]
     if len(first) != len(second) or len(changed) != 1:
         raise CheckError(
             f"neighbours[{i}]: {len(first)} and {len(second)} records that differ at "
@@ -188,13 +192,14 @@ def _check_adjacent(i: int, first: list[Any], second: list[Any], adjacency: Adja
         )
 
 
-def _alike(first: Any, second: Any) -> bool:
+def alike(first: Any, second: Any) -> bool:
+    """Whether two data sets, records or parts of them are equal."""
     if type(first) is not type(second):
         return False
     if isinstance(first, np.ndarray):
         return first.shape == second.shape and bool(np.array_equal(first, second))
     if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(_alike, first, second))
+        return len(first) == len(second) and all(map(alike, first, second))
     try:
         return bool(first == second)
     except Exception:

@@ -24,6 +24,7 @@ RIDGES = (1e-8, 0.1, 10.0)
 """Shrinkage of correlations towards none; the first sees noise that is used twice."""
 
 MAX_FEATURES = 1500
+MAX_FLAGS = 256
 LOOK = 1500
 """Outputs per world that suffice to choose among features."""
 
@@ -168,12 +169,13 @@ def _design(table: Table, columns: list[tuple[int, int]]) -> Array:
 def _indicators(first: Table, second: Table) -> list[tuple[int, int]]:
     both = np.vstack([first.symbols, second.symbols])
     room = MAX_FEATURES - first.numbers.shape[1]
-    found = [
-        (j, int(code))
-        for j in range(both.shape[1])
-        for code in np.unique(both[:, j])
-        if 1 < np.count_nonzero(both[:, j] == code) < len(both)
-    ]
+    found: list[tuple[int, int]] = []
+    for j in range(both.shape[1]):
+        counts = np.bincount(both[:, j] + 1)
+        codes = np.flatnonzero((counts > 1) & (counts < len(both))) - 1
+        found += [(j, int(code)) for code in codes[:MAX_FLAGS]]
+        if len(found) >= room:
+            break
     return found[: max(room, 0)]
 
 

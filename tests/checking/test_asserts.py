@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -447,6 +448,8 @@ def test_only_some_users_of_an_accountant() -> None:
     assert assert_budget(book, at_most=ZCDP("0.5"), users=range(5)).users == range(5)
     with pytest.raises(PrivacyViolation, match=r"users 5\.\.5 used"):
         assert_budget(book, at_most=ZCDP("0.5"), users=range(6))
+    with pytest.raises(CheckError, match="users"):
+        assert_budget(book, at_most=ZCDP("0.5"), users=range(90, 95))
 
 
 def test_a_ledger_and_its_path(tmp_path: Path) -> None:
@@ -495,6 +498,9 @@ def test_several_accountants_of_one_ledger_add_up(population: str | None) -> Non
     assert assert_budget(ledger, at_most=ZCDP(1)).ratio == pytest.approx(1)
     with pytest.raises(PrivacyViolation, match="too much"):
         assert_budget(ledger, at_most=ZCDP("0.9"))
+    with pytest.raises(PrivacyViolation, match="too much"):
+        assert_budget(ledger, at_most=ZCDP("0.9"), users=range(3))
+    assert assert_budget(ledger, at_most=ZCDP(1), users=range(3)).ratio == 1
     assert assert_budget(book, at_most=ZCDP("0.5")).ratio == 1, "one accountant by itself"
 
 
@@ -575,3 +581,12 @@ def test_a_joint_accountant_and_other_relations() -> None:
     assert isinstance(local, LocalAccountant)
     assert joint.adjacency is local.adjacency is Adjacency.ZERO_OUT
     assert joint.users == range(7)
+
+
+def test_the_tutorial_runs_as_shown() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "checking.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= 8
+    names: dict[str, Any] = {"__name__": "tutorial"}
+    for block in blocks:
+        exec(compile(block, "docs/checking.md", "exec", dont_inherit=True), names)

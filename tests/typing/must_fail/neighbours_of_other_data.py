@@ -1,4 +1,4 @@
-# expect: call-overload
+# expect: incompatible type .*arg-type
 """Neighbours are data sets of what is checked."""
 
 from numpy.random import Generator

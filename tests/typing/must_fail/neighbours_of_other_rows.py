@@ -1,4 +1,4 @@
-# expect: call-overload
+# expect: (call-overload|arg-type|Cannot infer value of type parameter "X")
 """A mechanism of matrices takes no lists of text."""
 
 from privlearn.budgets import ZCDP

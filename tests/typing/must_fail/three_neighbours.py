@@ -1,4 +1,4 @@
-# expect: call-overload
+# expect: incompatible type .*arg-type
 """A pair has two data sets."""
 
 from numpy.random import Generator
