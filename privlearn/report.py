@@ -253,7 +253,7 @@ def print_report(report: Report, console: Console) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name, align in CHECK_COLUMNS:
-        table.add_column(name, justify=align, no_wrap=name == "subject")
+        table.add_column(name, justify=align, no_wrap=name != "subject")
     for finding in report.findings:
         style = "bold red" if finding.bad else None
         table.add_row(*_check_cells(finding), style=style)
@@ -271,11 +271,12 @@ def print_report(report: Report, console: Console) -> None:
     )
 
 
+TIMES = "times the claimed curve"
+
 CHECK_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
     ("subject", "left"),
     ("check", "left"),
     ("result", "left"),
-    ("unit", "left"),
     ("claimed", "right"),
     ("exact", "right"),
     ("at least", "right"),
@@ -293,8 +294,7 @@ def _check_cells(finding: Finding) -> list[str]:
         finding.subject,
         finding.check,
         finding.result,
-        finding.unit,
-        number(finding.claimed),
+        f"{finding.unit.replace(TIMES, '×')} {number(finding.claimed)}".strip(),
         number(finding.exact),
         number(finding.bound),
         number(finding.confidence),

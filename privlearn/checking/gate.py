@@ -258,7 +258,7 @@ def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterato
     broken = [*report.failed, *report.undone]
     yield Finding(
         subject=name,
-        check="laws of mechanisms",
+        check="laws",
         result="VIOLATED" if report.failed else "not done" if broken else "holds",
         seconds=max(time.perf_counter() - began - spent, 0.0),
         detail="; ".join(f"{r.name}: {r.detail}" for r in broken) or f"{passed} laws",
@@ -269,7 +269,7 @@ def _of_exact(name: str, exact: Exact) -> Finding:
     worst = exact.worst
     return Finding(
         subject=name,
-        check="exact divergence",
+        check="exact",
         result="VIOLATED" if exact.violated else "holds",
         unit=worst.measure,
         claimed=_finite(worst.claimed),
@@ -311,7 +311,7 @@ def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
         result, detail = "VIOLATED", "; ".join([str(error), *getattr(error, "__notes__", [])])
     yield Finding(
         subject=f"learner/{way}",
-        check="replay on neighbours",
+        check="replay",
         result=result,
         samples=PAIRS,
         seconds=time.perf_counter() - began,
