@@ -1,15 +1,17 @@
-"""What all served MNL learners share: one user at a time or in blocks, with equal results.
+"""What all served learners share: one user at a time or in blocks, with equal results.
 
-A learner shows each user items chosen from public state and that user's own row, and takes in the
-answer; users' data are sealed on entry.  What is learned, and when the public state changes, is for
-the subclasses: `_policy`, `_next_change`, `_take`.
+A learner shows each user an action chosen from public state and that user's own row, and takes in
+the answer; users' data are sealed on entry.  `Served` is about rounds and bad records, whatever is
+shown; `ServedMNL` shows items.  What is learned, and when the public state changes, is for the
+subclasses: `_policy`, `_next_change`, `_take`.
 """
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self, cast
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,47 +33,56 @@ from privlearn.mnl import NO_ITEM, Answer, Items
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows
 
+Own = TypeVar("Own")
+"""Blocks of users' own data."""
+Act = TypeVar("Act")
+"""Blocks of what users are shown."""
+Heard = TypeVar("Heard")
+"""Blocks of rows to learn from."""
+
+Mask = NDArray[np.bool_]
 Visit = tuple[Arrival, Items]
 """Arrivals, and their places in the block counted from 1: for messages to users, nothing else."""
 
 
-class ServedMNL(ABC):
-    """Serves items to users under a joint guarantee, and takes in their answers.
+class Served(ABC, Generic[Own, Act, Heard]):
+    """Serves users under a joint guarantee, and takes in their answers.
 
     After `start`, ``clock_`` is the next arrival index and ``private_messages_`` holds messages
     about single users' data, for the operator alone.
     """
 
-    n_items: int
-    dim: int
-    max_items: int
-    outside_option: bool
-    feature_scale: float
     random_state: int
     clock_: int
     private_messages_: list[tuple[int, str]]
     _way_on: ClassVar[str]
     """What to do after a round that failed half-way."""
+    _waiting: ClassVar[str]
+    """What the last user was served, while no answer has come."""
 
     @abstractmethod
     def start(self, accountant: Accountant[Any]) -> Self:
         """Calibrates the noise to the accountant's cap and commits the plan."""
 
     @abstractmethod
-    def _policy(self, visit: Visit) -> Items:
-        """Items for a block of users, row by row, from public state."""
+    def _policy(self, visit: tuple[Own, Items]) -> Act:
+        """What a block of users is shown, row by row, from public state."""
 
     @abstractmethod
     def _next_change(self) -> int:
         """The arrival index before which the public state cannot change."""
 
     @abstractmethod
-    def _take(self, rows: Rows[Answer]) -> None:
+    def _take(self, rows: Rows[Heard]) -> None:
         """Learns from answers up to the clock."""
 
     @abstractmethod
-    def _ties(self, n: int) -> Array:
-        """Public coins for the next n users, shape (n, N)."""
+    def _usable_answers(self, answer: Heard) -> Mask:
+        """Which rows to learn from hold something, shape (n,)."""
+
+    @abstractmethod
+    def _complaint(self, *, data: bool) -> str:
+        """What a user's data, or answers, must be; says nothing of what they were."""
 
     @abstractmethod
     def public_state(self) -> dict[str, Any]:
@@ -98,14 +109,6 @@ class ServedMNL(ABC):
             setattr(self, name, value)
         return self
 
-    def _check_market(self) -> None:
-        count(n_items=self.n_items)
-        count(dim=self.dim)
-        if count(max_items=self.max_items) > self.n_items:
-            raise ValueError(f"max_items = {self.max_items}: must be at most {self.n_items}")
-        positive(feature_scale=self.feature_scale)
-        count(random_state=self.random_state, at_least=0)
-
     @property
     def _started(self) -> bool:
         return hasattr(self, "_accountant")
@@ -115,8 +118,8 @@ class ServedMNL(ABC):
             raise RuntimeError("the learner has started: make a new one for another accountant")
 
     def _prepare_serving(self, accountant: Accountant[Any]) -> None:
-        self._asked: Shown[Visit, Items] | None = None
-        self._void: NDArray[np.bool_] = np.zeros(1, dtype=bool)
+        self._asked: Shown[tuple[Own, Items], Act] | None = None
+        self._void: Mask = np.zeros(1, dtype=bool)
         self._failed = False
         self._board = Billboard(accountant, accountant.users)
         self._coins = np.random.default_rng(self.random_state)
@@ -134,6 +137,142 @@ class ServedMNL(ABC):
 
     # Serving -------------------------------------------------------------------------------------
 
+    def _select(self, arrive: Callable[[], tuple[Own, Mask]]) -> Act | None:
+        """Serves the next user; None for a record that could not be served.
+
+        Args:
+            arrive: the user's own data as a block of one, and whether they are unusable.
+        """
+        self._check_serving()
+        user = range(self.clock_, self.clock_ + 1)
+        self._failed = True  # an interrupt from here on would lose this user's place
+        own, self._void = arrive()
+        self._tell(user, self._void, np.zeros(1, dtype=bool))
+        rows = Rows.seal((own, np.ones(1, dtype=np.int64)), users=user)
+        self._asked = self._board.serve(rows, self._policy)
+        self.clock_ = user.stop
+        self._failed = False
+        return self._asked.reveal()
+
+    def _observe(self, answer: Callable[[Own, Act], Heard]) -> None:
+        if self._asked is None:
+            raise UsersError("no user is waiting to answer: call select first")
+        self._failed = True  # as in _select
+        asked, self._asked = self._asked, None
+        rows, unheard = self._deliver(asked, answer)
+        self._tell(asked.users, np.zeros(1, dtype=bool), unheard & ~self._void)
+        self._take(rows)
+        self._failed = False
+
+    def _play(
+        self, arrive: Callable[[slice], Own], void: Mask, answer: Callable[[Own, Act], Heard]
+    ) -> None:
+        """Serves the next users, from one change of the public state to the next.
+
+        Args:
+            arrive: the own data of a part of the users.
+            void: whose data are unusable, shape (n,).
+            answer: rows to learn from, from own data and what was shown.
+        """
+        at = 0
+        while at < len(void):
+            stop = min(self._next_change() - self.clock_, len(void) - at) + at
+            users = range(self.clock_, self.clock_ + stop - at)
+            self._failed = True  # as in _select
+            block = arrive(slice(at, stop))
+            numbers = np.arange(1, len(users) + 1)
+            shown = self._board.serve(Rows.seal((block, numbers), users=users), self._policy)
+            self.clock_ = users.stop
+            rows, unheard = self._deliver(shown, answer)
+            self._tell(users, void[at:stop], unheard)
+            self._take(rows)
+            self._failed = False
+            at = stop
+
+    def _block_of_next(self, name: str, values: Any, shape: tuple[int, ...]) -> Array:
+        """Data of the next users, shape (n, *shape)."""
+        block = block_of(name, values, shape)
+        if self.clock_ + len(block) > self._accountant.users.stop:
+            raise HorizonError(
+                f"{len(block)} users after {self.clock_}: the horizon is {self._accountant.users}"
+            )
+        return block
+
+    @staticmethod
+    def _private(private: Array | None, n: int) -> Array:
+        own = np.zeros((n, 0)) if private is None else private
+        if not isinstance(own, np.ndarray) or own.dtype == object:
+            raise TypeError("private: must be a plain array of shape (n, m), not of objects")
+        if own.shape[:1] != (n,):
+            raise ValueError(f"private of shape {own.shape}: must have {n} rows")
+        return own
+
+    def _deliver(
+        self, shown: Shown[tuple[Own, Items], Act], answer: Callable[[Own, Act], Heard]
+    ) -> tuple[Rows[Heard], Mask]:
+        """The rows to learn from, and of whom no answer could be used, shape (n,)."""
+        heard = np.zeros(len(shown.users) + 1, dtype=bool)
+
+        def environment(visit: tuple[Own, Items], action: Act) -> Heard:
+            own, numbers = visit
+            reply = answer(own, action)
+            heard[numbers[self._usable_answers(reply)]] = True
+            return reply
+
+        return shown.deliver(environment), ~heard[1:]
+
+    def _tell(self, users: range, unusable: Mask, unheard: Mask) -> None:
+        """Messages to single users, for the operator's private records only."""
+        either = unusable | unheard
+        if not either.any():
+            return
+        for i in np.flatnonzero(either):
+            what = self._complaint(data=bool(unusable[i]))
+            self.private_messages_.append((users[int(i)], f"{what}; your record does not count"))
+
+    def _check_serving(self) -> None:
+        self._check_idle()
+        if self._accountant.trust is not Trust.JOINT:
+            raise ProvenanceError(
+                "serving users needs a JointAccountant; this one takes logged rows"
+            )
+
+    def _check_idle(self) -> None:
+        self._check_running()
+        if self._asked is not None:
+            raise UsersError(f"user {self.clock_ - 1} {self._waiting} but has not answered")
+
+    def _check_running(self) -> None:
+        if not self._started:
+            raise RuntimeError("the learner has no accountant: call start(accountant) first")
+        if self._failed:
+            raise RuntimeError(f"a round or release failed half-way: {self._way_on}")
+        if self.clock_ >= self._accountant.users.stop:
+            raise HorizonError(f"all users of {self._accountant.users} were served")
+
+
+class ServedMNL(Served[Arrival, Items, Answer]):
+    """Serves items to users, who choose one of them or nothing."""
+
+    n_items: int
+    dim: int
+    max_items: int
+    outside_option: bool
+    feature_scale: float
+    _waiting = "was shown items"
+
+    @abstractmethod
+    def _ties(self, n: int) -> Array:
+        """Public coins for the next n users, shape (n, N)."""
+
+    def _check_market(self) -> None:
+        count(n_items=self.n_items)
+        count(dim=self.dim)
+        if count(max_items=self.max_items) > self.n_items:
+            raise ValueError(f"max_items = {self.max_items}: must be at most {self.n_items}")
+        positive(feature_scale=self.feature_scale)
+        count(random_state=self.random_state, at_least=0)
+
     def select(self, features: ArrayLike, revenues: ArrayLike | None = None) -> Items:
         """Returns the items to show the next user; at most K indices, ascending.
 
@@ -149,19 +288,16 @@ class ServedMNL(ABC):
             HorizonError: all users were served.  UsersError: the last user's answer is missing.
             ProvenanceError: the accountant is not joint.  RuntimeError: a release failed before.
         """
-        self._check_serving()
-        user = range(self.clock_, self.clock_ + 1)
-        values = row_of(features, (self.n_items, self.dim))[None]
-        self._failed = True  # an interrupt from here on would lose this user's place
-        earned = np.ones(self.n_items) if revenues is None else row_of(revenues, (self.n_items,))
-        own = Arrival(values, earned[None], self._ties(1), np.zeros((1, 0)))
-        self._void = self._unusable(own.features, own.revenues)
-        self._tell(user, self._void, np.zeros(1, dtype=bool))
-        rows = Rows.seal((own, np.ones(1, dtype=np.int64)), users=user)
-        self._asked = self._board.serve(rows, self._policy)
-        self.clock_ = user.stop
-        self._failed = False
-        shown = self._asked.reveal()
+
+        def arrive() -> tuple[Arrival, Mask]:
+            values = row_of(features, (self.n_items, self.dim))[None]
+            earned = (
+                np.ones(self.n_items) if revenues is None else row_of(revenues, (self.n_items,))
+            )
+            own = Arrival(values, earned[None], self._ties(1), np.zeros((1, 0)))
+            return own, self._unusable(own.features, own.revenues)
+
+        shown = self._select(arrive)
         if shown is None:
             shown = default_items(1, self.max_items)[0]
         return cast(Items, shown[shown != NO_ITEM])
@@ -174,16 +310,8 @@ class ServedMNL(ABC):
         Raises:
             UsersError: nobody was shown items.
         """
-        if self._asked is None:
-            raise UsersError("no user is waiting to answer: call select first")
         answer = NO_ITEM if choice is None else choice
-
-        self._failed = True  # as in select
-        asked, self._asked = self._asked, None
-        rows, unheard = self._deliver(asked, lambda own, shown: cast(Items, [answer]))
-        self._tell(asked.users, np.zeros(1, dtype=bool), unheard & ~self._void)
-        self._take(rows)
-        self._failed = False
+        self._observe(self._answering(lambda own, shown: cast(Items, [answer])))
 
     def play(
         self,
@@ -212,69 +340,39 @@ class ServedMNL(ABC):
             earned = np.ones(values.shape[:2])
         else:
             earned = block_of("revenues", revenues, (self.n_items,), len(values))
-        own = np.zeros((len(values), 0)) if private is None else private
-        if not isinstance(own, np.ndarray) or own.dtype == object:
-            raise TypeError("private: must be a plain array of shape (n, m), not of objects")
-        if own.shape[:1] != (len(values),):
-            raise ValueError(f"private of shape {own.shape}: must have {len(values)} rows")
+        own = self._private(private, len(values))
         void = self._unusable(values, earned)
-        at = 0
-        while at < len(values):
-            stop = min(self._next_change() - self.clock_, len(values) - at) + at
-            users = range(self.clock_, self.clock_ + stop - at)
-            self._failed = True  # as in select
-            ties = self._ties(stop - at)
-            block = Arrival(values[at:stop], earned[at:stop], ties, own[at:stop])
-            numbers = np.arange(1, len(users) + 1)
-            shown = self._board.serve(Rows.seal((block, numbers), users=users), self._policy)
-            self.clock_ = users.stop
-            rows, unheard = self._deliver(shown, respond)
-            self._tell(users, void[at:stop], unheard)
-            self._take(rows)
-            self._failed = False
-            at = stop
+
+        def arrive(part: slice) -> Arrival:
+            ties = self._ties(part.stop - part.start)
+            return Arrival(values[part], earned[part], ties, own[part])
+
+        self._play(arrive, void, self._answering(respond))
 
     def _checked_block(self, features: Any) -> Array:
-        values = block_of("features", features, (self.n_items, self.dim))
-        if self.clock_ + len(values) > self._accountant.users.stop:
-            raise HorizonError(
-                f"{len(values)} users after {self.clock_}: the horizon is {self._accountant.users}"
-            )
-        return values
+        return self._block_of_next("features", features, (self.n_items, self.dim))
 
     @np.errstate(all="ignore")  # a warning would tell of sealed data
-    def _unusable(self, features: Array, revenues: Array) -> NDArray[np.bool_]:
+    def _unusable(self, features: Array, revenues: Array) -> Mask:
         """Rows that will count as null whatever the answer, shape (n,)."""
         blank = np.zeros((len(features), 0))
         return ~usable(Arrival(features / self.feature_scale, revenues, blank, blank))
 
-    def _deliver(
-        self, shown: Shown[Visit, Items], respond: Respond
-    ) -> tuple[Rows[Answer], NDArray[np.bool_]]:
-        """The rows to learn from, and of whom no answer could be used, shape (n,)."""
-        heard = np.zeros(len(shown.users) + 1, dtype=bool)
+    def _usable_answers(self, answer: Answer) -> Mask:
+        return cast(Mask, np.isfinite(answer.features).all(axis=(1, 2)))
 
-        def environment(visit: Visit, items: Items) -> Answer:
-            own, numbers = visit
-            answer = self._answered(own, items, respond)
-            heard[numbers[np.isfinite(answer.features).all(axis=(1, 2))]] = True
-            return answer
+    def _complaint(self, *, data: bool) -> str:
+        if data:
+            return (
+                f"features and revenues must be ({self.n_items}, {self.dim}) and "
+                f"({self.n_items},) finite numbers"
+            )
+        return "the answer must be an item that was on offer" + (
+            " or nothing" if self.outside_option else ""
+        )
 
-        return shown.deliver(environment), ~heard[1:]
-
-    def _tell(self, users: range, unusable: NDArray[np.bool_], unheard: NDArray[np.bool_]) -> None:
-        """Messages to single users, for the operator's private records only."""
-        for i in np.flatnonzero(unusable | unheard):
-            if unusable[i]:
-                what = (
-                    f"features and revenues must be ({self.n_items}, {self.dim}) and "
-                    f"({self.n_items},) finite numbers"
-                )
-            else:
-                what = "the answer must be an item that was on offer" + (
-                    " or nothing" if self.outside_option else ""
-                )
-            self.private_messages_.append((users[int(i)], f"{what}; your record does not count"))
+    def _answering(self, respond: Respond) -> Callable[[Arrival, Items], Answer]:
+        return lambda own, shown: self._answered(own, shown, respond)
 
     def _answered(self, own: Arrival, shown: Items, respond: Respond) -> Answer:
         return answered(
@@ -284,23 +382,3 @@ class ServedMNL(ABC):
             outside=self.outside_option,
             scale=self.feature_scale,
         )
-
-    def _check_serving(self) -> None:
-        self._check_idle()
-        if self._accountant.trust is not Trust.JOINT:
-            raise ProvenanceError(
-                "serving users needs a JointAccountant; this one takes logged rows"
-            )
-
-    def _check_idle(self) -> None:
-        self._check_running()
-        if self._asked is not None:
-            raise UsersError(f"user {self.clock_ - 1} was shown items but has not answered")
-
-    def _check_running(self) -> None:
-        if not self._started:
-            raise RuntimeError("the learner has no accountant: call start(accountant) first")
-        if self._failed:
-            raise RuntimeError(f"a round or release failed half-way: {self._way_on}")
-        if self.clock_ >= self._accountant.users.stop:
-            raise HorizonError(f"all users of {self._accountant.users} were served")

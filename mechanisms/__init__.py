@@ -3,6 +3,7 @@
 if __name__ != "privlearn.mechanisms":
     raise ImportError("import privlearn.mechanisms, not the folder: a second copy would not match")
 
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.envelope import LipschitzEnvelope
 from privlearn.mechanisms.factorization import (
     AnytimeBLT,
@@ -11,25 +12,40 @@ from privlearn.mechanisms.factorization import (
     ColumnNormalizedBLT,
 )
 from privlearn.mechanisms.gaussian import GaussianSum
+from privlearn.mechanisms.generalized_gaussian import GeneralizedGaussianSum
 from privlearn.mechanisms.linear_models import Huber, Logistic, Poisson
 from privlearn.mechanisms.multinomial import MultinomialLogit
+from privlearn.mechanisms.noisy_max import ReportNoisyMax
+from privlearn.mechanisms.noisy_max_stream import NoisyMaxStream
 from privlearn.mechanisms.objective_perturbation import ObjectivePerturbation
 from privlearn.mechanisms.objectives import Objective
+from privlearn.mechanisms.one_of_k import OneOfK, OneOfKStream, local_one_of_k
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
+from privlearn.mechanisms.vertices import CrossPolytope, ExplicitVertices, SimplexVertices
 
 __all__ = [
     "AnytimeBLT",
+    "BatchedPrefixSum",
     "BinaryTree",
     "BufferedToeplitz",
     "ColumnNormalizedBLT",
+    "CrossPolytope",
+    "ExplicitVertices",
     "GaussianSum",
+    "GeneralizedGaussianSum",
     "Huber",
     "LipschitzEnvelope",
     "Logistic",
     "MultinomialLogit",
+    "NoisyMaxStream",
     "Objective",
     "ObjectivePerturbation",
+    "OneOfK",
+    "OneOfKStream",
     "Poisson",
     "PrefixSum",
     "PrefixSumStream",
+    "ReportNoisyMax",
+    "SimplexVertices",
+    "local_one_of_k",
 ]

@@ -11,7 +11,7 @@ import numpy as np
 
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm, _bound, _to_radius
+from privlearn.domains import Array, Norm, _bound, _to_radius, exponent_of
 from privlearn.mechanisms.objectives import UNIT, Objective
 
 
@@ -61,7 +61,7 @@ class Labelled:
 
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
         """Of a plain sum of records; objective perturbation does not use it."""
-        stretch = math.sqrt(self.dim) if norm == "l1" else 1.0
+        stretch = math.sqrt(self.dim) if exponent_of(norm) < 2 else 1.0
         factor = 2 if adjacency is Adjacency.REPLACE_ONE else 1
         label = (self.high - self.low) if factor == 2 else max(abs(self.low), abs(self.high))
         return factor * self.radius * stretch + label

@@ -10,7 +10,7 @@ import numpy as np
 
 from privlearn._validate import count
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm
+from privlearn.domains import Array, Norm, exponent_of
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mnl import NO_ITEM, Answer, clip_items, shares
 
@@ -71,8 +71,10 @@ class Choices:
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
         """Of a plain sum of flat records; objective perturbation does not use it."""
         k = self.max_items
-        largest = {"l1": k * math.sqrt(self.dim) + k + 1, "l2": math.sqrt(2 * k + 1)}
-        return (2 if adjacency is Adjacency.REPLACE_ONE else 1) * largest.get(norm, 1.0)
+        p = exponent_of(norm)
+        taxi, flat = k * math.sqrt(self.dim) + k + 1, math.sqrt(2 * k + 1)
+        largest = 1.0 if math.isinf(p) else flat if p >= 2 else taxi
+        return (2 if adjacency is Adjacency.REPLACE_ONE else 1) * largest
 
     def decode(self, total: Array) -> Array:
         return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar, final
@@ -15,7 +16,8 @@ from privlearn.domains import Array, Domain
 from privlearn.errors import AdjacencyError, HorizonError, UsersError
 from privlearn.losses import Loss, gaussian_std
 from privlearn.mechanisms.factorization import BufferedToeplitz, Factorization
-from privlearn.noise import GaussianNoise
+from privlearn.mechanisms.generalized_gaussian import GeneralizedGaussianSum
+from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
@@ -33,6 +35,11 @@ class PrefixSum(Generic[X]):
     (sensitivity·max_j‖C_j‖/noise_std)².  C is lower triangular and the noise Gaussian, so rows may
     be chosen after seeing earlier outputs (Denisov et al. 2022, Theorem 2.1).
 
+    With an ``exponent`` p > 2 each row of z is generalized Gaussian in ℓp
+    (`GeneralizedGaussianNoise`), and row t of C·x + z moves by C_tj·v when x_j moves by v.  Given
+    the rows before, that costs ρ = (p−1)·C_tj²·‖v‖_p²/(2·noise_std²); zCDP adds up over adaptive
+    releases, so the stream costs what one release with the sensitivity in ℓp times ‖C_j‖ does.
+
     Args:
         domain: what one user can contribute (use `PSDTrace` for sums of outer products).
         factorization: B and C; default in `calibrated` is the buffered Toeplitz one (BLT).
@@ -41,6 +48,7 @@ class PrefixSum(Generic[X]):
         calibration: where ``noise_std`` comes from; for the ledger.
         by_arrival: charge each user for the own column of C, (sensitivity·‖C_j‖/noise_std)², where
             late ones are shorter; the horizon is then a fixed, public number.
+        exponent: p in [2, 1000] of the noise; 2 is Gaussian, and never worse where measured.
     """
 
     domain: Domain[X]
@@ -49,9 +57,11 @@ class PrefixSum(Generic[X]):
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     calibration: Calibration = Calibration.PROVED
     by_arrival: bool = False
+    exponent: float = 2.0
 
     def __post_init__(self) -> None:
         positive(noise_std=self.noise_std)
+        GeneralizedGaussianNoise(self.noise_std, self.exponent)
         if self.adjacency is Adjacency.ADD_REMOVE:
             raise AdjacencyError("a stream has no add-remove price: every later row would shift")
 
@@ -64,8 +74,18 @@ class PrefixSum(Generic[X]):
         horizon: int | None = None,
         factorization: Factorization | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        exponent: float | None = 2.0,
     ) -> PrefixSum[X]:
         """The least noise that ``budget`` allows for a stream of at most ``horizon`` rows.
+
+        Args:
+            domain: as above.
+            budget: for the whole stream.
+            horizon: the most rows.
+            factorization: instead of the default one for that horizon.
+            adjacency: as above.
+            exponent: of the noise; None chooses by computed error between Gaussian noise and the
+                least κ, as `GeneralizedGaussianSum.calibrated`.
 
         Raises:
             TypeError: not exactly one of horizon and factorization.  CurrencyError, ValueError: as
@@ -76,15 +96,36 @@ class PrefixSum(Generic[X]):
         if factorization is None:
             assert horizon is not None
             factorization = BufferedToeplitz.fitted(horizon)
+        if exponent != 2:
+            made = GeneralizedGaussianSum.calibrated(
+                domain, budget, exponent=exponent, adjacency=adjacency
+            )
+            if made.exponent != 2:
+                return cls._fitting(made, budget, factorization)
         reach = domain.sensitivity(adjacency, "l2") * factorization.column_norm()
         return cls(domain, factorization, gaussian_std(reach, budget.gaussian_mass()), adjacency)
+
+    @classmethod
+    def _fitting(
+        cls, single: GeneralizedGaussianSum[X], budget: Currency, factorization: Factorization
+    ) -> PrefixSum[X]:
+        """The noise of one sum, times the column norm, up to rounding."""
+        std = single.noise_std * factorization.column_norm()
+        step = math.ulp(std)
+        while True:
+            made = cls(
+                single.domain, factorization, std, single.adjacency, exponent=single.exponent
+            )
+            if budget.covers(budget.price(made.loss())):
+                return made
+            std, step = std + step, 2 * step
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
         return Spend(
             "prefix-sum",
             self.domain,
-            GaussianNoise(self.noise_std),
+            self._noise(),
             gain=self.factorization.column_norm(),
             parameters={
                 "factorization": self.factorization.kind,
@@ -94,6 +135,11 @@ class PrefixSum(Generic[X]):
             interactive=True,
             profile=self._profile() if self.by_arrival else (),
         )
+
+    def _noise(self) -> GaussianNoise | GeneralizedGaussianNoise:
+        if self.exponent == 2:
+            return GaussianNoise(self.noise_std)
+        return GeneralizedGaussianNoise(self.noise_std, self.exponent)
 
     def _profile(self) -> tuple[tuple[int, float], ...]:
         """Numbers of users and bounds on their column norms, in at most about 40 steps.
@@ -119,7 +165,8 @@ class PrefixSum(Generic[X]):
 
     def error_std(self, t: int) -> float:
         """Standard deviation per coordinate of the running sum after ``t`` >= 1 rows."""
-        return self.noise_std * self.factorization.error_std(t)
+        single = GeneralizedGaussianNoise(self.noise_std, self.exponent)
+        return single.coordinate_std(self.domain.size) * self.factorization.error_std(t)
 
     def open(self, token: Token[B]) -> PrefixSumStream[X]:
         """Spends ``token`` for the whole stream.

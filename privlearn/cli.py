@@ -88,6 +88,112 @@ def run_mnl(
     _run(_config(settings), out)
 
 
+_WAYS = (
+    "tofw: restarts, plain, buffered; pofw: auto, thresholds, choices, vertices; "
+    "hdb: gaussian, noisy_max."
+)
+
+
+def _table_command(learner: str, help: str) -> None:
+    """Adds ``privlearn run LEARNER``, on a table."""
+
+    def run_on_table(
+        data: Annotated[
+            str | None,
+            typer.Option(help="diabetes, breast_cancer, digits, or your CSV or Parquet file."),
+        ] = None,
+        target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+        columns: Annotated[
+            str | None, typer.Option(help="Features, a,b,…; default: all others.")
+        ] = None,
+        classes: Annotated[
+            str | None, typer.Option(help="Labels of a classification, no,yes; or arms.")
+        ] = None,
+        bounds: Annotated[
+            str | None, typer.Option(help="Public bounds of columns, a=0:120,b=-1:1,…")
+        ] = None,
+        feature_bound: Annotated[
+            float | None, typer.Option(help="All other columns lie in ± this; public.")
+        ] = None,
+        row_bound: Annotated[
+            float | None, typer.Option(help="Norm of a scaled row, public (tofw).")
+        ] = None,
+        label_bound: Annotated[
+            float | None, typer.Option(help="Largest |label − centre|, public (regression).")
+        ] = None,
+        label_centre: Annotated[
+            float | None, typer.Option(help="Public centre of the labels; default 0.")
+        ] = None,
+        scale: Annotated[
+            str | None, typer.Option(help="'declared'; scaling by the data is refused.")
+        ] = None,
+        p: Annotated[float | None, typer.Option(help="Of the ℓp ball (tofw); default 2.")] = None,
+        radius: Annotated[float | None, typer.Option(help="Of the set of parameters.")] = None,
+        method: Annotated[str | None, typer.Option(help=_WAYS)] = None,
+        budget: Annotated[str | None, typer.Option(help="rho=…, mu=… or epsilon=…,delta=…")] = None,
+        horizon: Annotated[int | None, typer.Option(help="Number of users, public.")] = None,
+        held_out: Annotated[
+            int | None, typer.Option(help="Rows after the horizon that score the fit.")
+        ] = None,
+        seed: Annotated[
+            int | None, typer.Option(help="Order of a shipped table's rows; never of noise.")
+        ] = None,
+        simulate_noise: Annotated[
+            int | None, typer.Option(help="Seed of reproducible noise; protects nobody.")
+        ] = None,
+        config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
+        out: Annotated[Path, typer.Option(help="New folder for the run.")] = Path("out"),
+    ) -> None:
+        flags = {
+            "data": data,
+            "target": target,
+            "columns": _listed(columns),
+            "classes": _listed(classes),
+            "bounds": None if bounds is None else _bounds(bounds),
+            "feature_bound": feature_bound,
+            "row_bound": row_bound,
+            "label_bound": label_bound,
+            "label_centre": label_centre,
+            "scale": scale,
+            "p": p,
+            "radius": radius,
+            "method": method,
+            "budget": budget,
+            "horizon": horizon,
+            "held_out": held_out,
+            "seed": seed,
+            "simulate_noise": simulate_noise,
+            "learner": learner,
+        }
+        settings = _settings(config) | {k: v for k, v in flags.items() if v is not None}
+        _run_table(settings, out)
+
+    run_app.command(learner, help=help)(run_on_table)
+
+
+_table_command("tofw", "Learn a linear model from a table, over an ℓp ball, privately.")
+_table_command("pofw", "Learn a sparse linear model from a table, over the ℓ1 ball, privately.")
+_table_command("hdb", "Play a table's classes as the arms of a bandit, privately.")
+
+
+def _listed(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",")]
+
+
+def _bounds(text: str) -> dict[str, tuple[float, float]]:
+    found: dict[str, tuple[float, float]] = {}
+    for part in text.split(","):
+        name, _, interval = part.rpartition("=")
+        try:
+            low, high = (float(end) for end in interval.split(":"))
+        except ValueError:
+            _fail(f"bounds: {part.strip()!r} must be name=low:high", BAD_INPUT)
+        if not name.strip() or name.strip() in found:
+            _fail(f"bounds: {part.strip()!r} must name a column, each once", BAD_INPUT)
+        found[name.strip()] = (low, high)
+    return found
+
+
 @app.command()
 def audit(
     ledger: Annotated[Path, typer.Argument(help="Ledger file, or its JSON-lines export.")],
@@ -302,6 +408,56 @@ def reproduce_cho_sun(
         console.print(str(path), highlight=False, soft_wrap=True)
 
 
+def _reproduce_han(
+    target: str, seeds: int, first: int, horizons: str, jobs: int, out: Path
+) -> None:
+    from privlearn import _han_reproduction
+
+    try:
+        chosen = tuple(int(part) for part in horizons.split(",")) if horizons else None
+    except ValueError:
+        _fail(f"horizons = {horizons!r}: must be integers, joined by commas", BAD_INPUT)
+    request = _han_reproduction.Request(target, seeds, chosen, jobs, first, out)
+    try:
+        with _bars() as start:
+            made = _han_reproduction.reproduce_han(request, start)
+    except KeyboardInterrupt:
+        _fail("stopped; finished runs are kept, the same command goes on", INTERRUPTED)
+    console = _console()
+    for line in (*made.summary, *map(str, made.files)):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+@reproduce_app.command("table5.1")
+def reproduce_table_5_1(
+    seeds: Annotated[int, typer.Option(help="Runs of each cell; more can be added later.")] = 20,
+    first_seed: Annotated[int, typer.Option(help="The first seed of people and noise.")] = 7300,
+    horizons: Annotated[
+        str, typer.Option(help="Numbers of users; default 1000,2000,5000,10000.")
+    ] = "",
+    jobs: Annotated[int, typer.Option(help="Processes; results do not depend on it.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder; finished runs in it are kept.")] = Path(
+        "reproduction"
+    ),
+) -> None:
+    """Private convex optimisation, Han et al. (2022), Table 5.1: as published, true, and ours."""
+    _reproduce_han("table5.1", seeds, first_seed, horizons, jobs, out)
+
+
+@reproduce_app.command("fig5.1")
+def reproduce_figure_5_1(
+    seeds: Annotated[int, typer.Option(help="Runs of each cell; more can be added later.")] = 20,
+    first_seed: Annotated[int, typer.Option(help="The first seed of people and noise.")] = 7300,
+    horizons: Annotated[str, typer.Option(help="Number of users; default 10000.")] = "",
+    jobs: Annotated[int, typer.Option(help="Processes; results do not depend on it.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder; finished runs in it are kept.")] = Path(
+        "reproduction"
+    ),
+) -> None:
+    """High-dimensional bandit, Han et al. (2022), Figure 5.1: DP-HDB and its rivals."""
+    _reproduce_han("fig5.1", seeds, first_seed, horizons, jobs, out)
+
+
 @app.command()
 def check(
     names: Annotated[
@@ -364,12 +520,16 @@ def _settings(path: Path | None) -> dict[str, Any]:
 
 
 def _config(settings: dict[str, Any]) -> Any:
-    from pydantic import ValidationError
-
     from privlearn.runs import RunConfig
 
+    return _validated(RunConfig, settings)
+
+
+def _validated(form: Any, settings: dict[str, Any]) -> Any:
+    from pydantic import ValidationError
+
     try:
-        return RunConfig(**settings)
+        return form(**settings)
     except ValidationError as error:
         details = [
             f"{'.'.join(map(str, item['loc'])) or 'settings'}: "
@@ -394,7 +554,28 @@ def _run(config: Any, out: Path) -> None:
         console.print(f"  {line}", markup=False, highlight=False)
     console.print()
     print_certificate(outcome.certificate, console)
-    folders = outcome.folders
+    _show_folders(outcome.folders, console)
+
+
+def _run_table(settings: dict[str, Any], out: Path) -> None:
+    from privlearn import table_runs
+    from privlearn.report import print_certificate
+
+    config = _validated(table_runs.TableConfig, settings)
+    console = _console()
+    with _clear_errors(), _bars() as progress:
+        outcome = table_runs.run_table(config, out, progress)
+    for line in outcome.released:
+        console.print(line, markup=False, highlight=False)
+    console.print("\nfor the operator only:", style="dim")
+    for line in outcome.lines:
+        console.print(f"  {line}", markup=False, highlight=False)
+    console.print()
+    print_certificate(outcome.certificate, console)
+    _show_folders(outcome.folders, console)
+
+
+def _show_folders(folders: Any, console: Any) -> None:
     console.print(f"\npublic   {folders.public}   (ledger, billboard, certificate, learner)")
     console.print(f"private  {folders.private}   (what only the operator may see)")
     console.print(

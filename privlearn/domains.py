@@ -2,7 +2,7 @@
 
 A domain turns a block of records into vectors that provably lie in the set, whatever comes in: a
 record with NaN, infinity or a wrong shape becomes the null value ``clip(0)``.  `sensitivity` is
-then the largest distance, in ℓ2 or ℓ1, between two contributions (replace-one) or between a
+then the largest distance, in a norm ℓp, between two contributions (replace-one) or between a
 contribution and the null value (zero-out, add-remove).
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, final
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,38 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import float_up
 
 Array = NDArray[np.float64]
-Norm = Literal["l1", "l2", "linf"]
+Norm = Literal["l1", "l2", "linf"] | float
+"""A name, or the exponent p >= 1 of ℓp.  Noise asks in numbers p > 2 only, where an answer for ℓ2
+is never too small."""
+X = TypeVar("X")
 X_contra = TypeVar("X_contra", contravariant=True)
 
 _SHRINK = 1 - 1e-12
 """Clipped values stay inside by this factor, which covers the rounding of norm and product."""
+
+
+def exponent_of(norm: Norm) -> float:
+    """The exponent p of the norm ℓp.
+
+    Raises:
+        ValueError: no such norm.
+    """
+    named = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
+    p = named.get(norm, 0.0) if isinstance(norm, str) else float(norm)
+    if not p >= 1:
+        raise ValueError(f"norm = {norm!r}: must be 'l1', 'l2', 'linf' or an exponent >= 1")
+    return p
+
+
+def _norms(values: Array, p: float) -> Array:
+    """The ℓp norms of rows; inf where that is too large for a float."""
+    with np.errstate(over="ignore"):
+        if p in (1, 2, math.inf):
+            return np.asarray(np.linalg.norm(values, ord=p, axis=1))
+        # powers of numbers below 1 alone: those of small ones vanish, those of large ones overflow
+        largest = np.abs(values).max(axis=1)
+        scaled = np.abs(values) / np.where(largest > 0, largest, 1.0)[:, None]
+        return np.asarray(largest * np.power(np.power(scaled, p).sum(axis=1), 1 / p))
 
 
 class Domain(Protocol[X_contra]):
@@ -108,8 +135,10 @@ class _Diameter(ABC):
 class Ball(_Diameter):
     """Vectors of length ``size`` with norm at most ``radius``; records are scaled into it.
 
-    Diameter 2·radius in its own norm.  In ℓ2: 2·radius for an ℓ1 or ℓ2 ball, 2·radius·√size for
-    ℓ∞.  In ℓ1: 2·radius for ℓ1, 2·radius·√size for ℓ2, 2·radius·size for ℓ∞.
+    ``norm`` is "l1", "l2", "linf", or the exponent q of any ℓq; the numbers 1, 2 and inf become the
+    names.  Diameter 2·radius in its own norm, and in ℓp 2·radius·size^{max(0, 1/p − 1/q)}: by
+    Hölder's inequality ‖x‖_p <= size^{1/p−1/q}·‖x‖_q for p <= q, attained by a flat vector, and
+    ‖x‖_p <= ‖x‖_q for p >= q, attained on an axis.
     """
 
     kind: ClassVar[str] = "ball"
@@ -120,29 +149,22 @@ class Ball(_Diameter):
     def __post_init__(self) -> None:
         object.__setattr__(self, "radius", _bound(radius=self.radius))
         object.__setattr__(self, "size", count(size=self.size))
-        if self.norm not in ("l1", "l2", "linf"):
-            raise ValueError(f"norm = {self.norm!r}: must be 'l1', 'l2' or 'linf'")
+        names: dict[float, Norm] = {1.0: "l1", 2.0: "l2", math.inf: "linf"}
+        p = exponent_of(self.norm)
+        object.__setattr__(self, "norm", names.get(p, p))
 
     def clip(self, block: Array) -> Array:
         """Scales each row, shape (size,), to norm <= radius."""
         values = _rows_of(block, (self.size,))
-        order = {"l1": 1, "l2": 2, "linf": np.inf}[self.norm]
-        with np.errstate(over="ignore"):  # a norm of inf scales its row to 0
-            norms = np.linalg.norm(values, ord=order, axis=1)
+        norms = _norms(values, exponent_of(self.norm))
         return _to_radius(values, norms, self.radius)
 
     def null(self) -> Array:
         return np.zeros(self.size)
 
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
-        stretch = {
-            ("l1", "l1"): 1.0,
-            ("l1", "l2"): 1.0,
-            ("l2", "l2"): 1.0,
-            ("l2", "l1"): math.sqrt(self.size),
-            ("linf", "l2"): math.sqrt(self.size),
-            ("linf", "l1"): float(self.size),
-        }.get((self.norm, norm), 1.0)
+        more = 1 / exponent_of(norm) - 1 / exponent_of(self.norm)
+        stretch = 1.0 if more <= 0 else _power(self.size, more)
         return (2 if adjacency is Adjacency.REPLACE_ONE else 1) * self.radius * stretch
 
     def decode(self, total: Array) -> Array:
@@ -150,6 +172,10 @@ class Ball(_Diameter):
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "radius": self.radius, "size": self.size, "norm": self.norm}
+
+
+def _power(size: int, exponent: float) -> float:
+    return math.sqrt(size) if exponent == 0.5 else float(size**exponent)
 
 
 @final
@@ -193,9 +219,11 @@ class Box(_Diameter):
             width = max(high - null, null - low)
         # Exact where it can be, so that a count in [0, 1] costs exactly what it should.
         root = math.isqrt(self.size)
-        if norm == "l2" and root * root != self.size:
-            return float_up(width) * math.sqrt(self.size) * (1 + 1e-15)
-        return float_up(width * {"l1": self.size, "l2": root, "linf": 1}[norm])
+        p = exponent_of(norm)
+        whole = {1.0: self.size, math.inf: 1} | ({2.0: root} if root**2 == self.size else {})
+        if p not in whole:
+            return float_up(width) * _power(self.size, 1 / p) * (1 + 1e-14)
+        return float_up(width * whole[p])
 
     def decode(self, total: Array) -> Array:
         return total
@@ -265,8 +293,7 @@ class PSDTrace(_Diameter):
 
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
         frobenius = self.trace * (math.sqrt(2) if adjacency is Adjacency.REPLACE_ONE else 1.0)
-        stretch = math.sqrt(self.size) if norm == "l1" else 1.0
-        return frobenius * stretch
+        return frobenius * _power(self.size, max(1 / exponent_of(norm) - 0.5, 0.0))
 
     def decode(self, total: Array) -> Array:
         """Turns svec vectors, shape (..., size), into symmetric matrices (..., dim, dim)."""
@@ -282,10 +309,87 @@ class PSDTrace(_Diameter):
         return {"kind": self.kind, "trace": self.trace, "dim": self.dim, **form}
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class OneOf(_Diameter, Generic[X]):
+    """``arms`` contributions at once, of which at most one is real and the others are null.
+
+    Takes blocks of pairs (records of ``inner``, arms of shape (n,)).  A contribution is a row of
+    length arms·inner.size: the record's at its arm's place, null ones elsewhere.  A record whose
+    arm is not one of 0, …, arms − 1, or that `inner` cannot use, is null at every arm.
+
+    Two contributions differ at one place, by at most the diameter D of ``inner``, or at two, at
+    each by at most R, the largest distance of a contribution from the null one: in ℓp by
+    max(D, 2^{1/p}·R).  Squared in ℓ2 that is max(D², 2R²); it is no more than D where the null
+    contribution is the centre of a ball.  Attained by two farthest records on one arm, or by the
+    one farthest from null on two arms.  Under zero-out it is R: one place.
+
+    Args:
+        inner: a shipped domain.
+        arms: K >= 2.
+
+    Raises:
+        ValueError: fewer than two arms.  TypeError: a domain that only its author can rebuild.
+    """
+
+    kind: ClassVar[str] = "one-of"
+    inner: Domain[X]
+    arms: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arms", count(at_least=2, arms=self.arms))
+        if isinstance(self.inner, OneOf) or domain_from_dict(self.inner.to_dict()) != self.inner:
+            raise TypeError(f"inner = {self.inner!r}: must be a shipped domain of one contribution")
+
+    @property
+    def size(self) -> int:
+        return self.arms * self.inner.size
+
+    def clip(self, block: tuple[X, NDArray[Any]]) -> Array:
+        """Rows of length arms·inner.size, in blocks by arm."""
+        records, arms = block
+        contributions = self.inner.clip(records)
+        chosen = np.asarray(arms, dtype=np.float64)
+        if chosen.shape != (len(contributions),):
+            raise ValueError(f"arms of shape {chosen.shape}: must be ({len(contributions)},)")
+        real = np.flatnonzero((chosen >= 0) & (chosen < self.arms) & (chosen == np.floor(chosen)))
+        rows = np.tile(self.null(), (len(chosen), 1)).reshape(-1, self.arms, self.inner.size)
+        rows[real, chosen[real].astype(np.intp)] = contributions[real]
+        return rows.reshape(-1, self.size)
+
+    def null(self) -> Array:
+        return np.tile(self.inner.null(), self.arms)
+
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        p, single = exponent_of(norm), self.inner.sensitivity(adjacency, norm)
+        if adjacency is Adjacency.REPLACE_ONE:
+            moved = self.inner.sensitivity(Adjacency.ZERO_OUT, norm)
+            return max(single, moved * (math.sqrt(2) if p == 2 else 2 ** (1 / p)))
+        if adjacency is Adjacency.ADD_REMOVE and self.inner.null().any():
+            return float(self.arms ** (1 / p)) * single  # the null entries come and go too
+        return single
+
+    def decode(self, total: Array) -> Array:
+        """Sums by arm, shape (..., arms, *shape of one)."""
+        apart = np.reshape(total, (*np.shape(total)[:-1], self.arms, self.inner.size))
+        return self.inner.decode(apart)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "arms": self.arms, "inner": self.inner.to_dict()}
+
+
+def _read_one_of(data: Mapping[str, Any]) -> Domain[Any]:
+    inner = domain_from_dict(data["inner"])
+    if inner is None:
+        raise ValueError(f"inner = {data['inner']!r}: must be a shipped domain")
+    return OneOf(inner, data["arms"])
+
+
 _READERS: dict[str, Callable[[Mapping[str, Any]], Domain[Any]]] = {
     "ball": lambda data: Ball(data["radius"], data["size"], data["norm"]),
     "box": lambda data: Box(data["low"], data["high"], data["size"]),
     "psd-trace": lambda data: PSDTrace(data["trace"], data["dim"], data.get("layout", "svec")),
+    "one-of": _read_one_of,
 }
 
 

@@ -16,12 +16,13 @@ from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import round_up
 from privlearn.domains import Array, Norm
-from privlearn.errors import TokenCopyError
+from privlearn.errors import BudgetError, TokenCopyError
 from privlearn.losses import Laplace, Loss, gaussian_loss
+from privlearn.more_losses import GeneralizedGaussian
 
 
 class Noise(Protocol):
-    """Independent noise on every coordinate, with the loss it gives at a sensitivity."""
+    """Independent noise on every vector, with the loss it gives at a sensitivity."""
 
     @property
     def norm(self) -> Norm:
@@ -89,6 +90,153 @@ class LaplaceNoise:
         return {"family": "laplace", "scale": self.scale}
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class GumbelNoise:
+    """Gumbel noise, distribution function exp(−e^{−x/scale}), for scores of which one is chosen.
+
+    In double precision: below 37·scale, on a grid that is coarse only where few numbers lie.
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", positive(scale=self.scale))
+
+    @property
+    def norm(self) -> Norm:
+        return "linf"
+
+    def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
+        """Refused: the price of a choice depends on what is chosen from.
+
+        Raises:
+            BudgetError: always.
+        """
+        raise _for_choices(self)
+
+    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
+        return np.asarray(-self.scale * np.log(-np.log(source.uniform(shape))))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"family": "gumbel", "scale": self.scale}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ExponentialNoise:
+    """Exponential noise of mean ``scale``, for scores of which one is chosen."""
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", positive(scale=self.scale))
+
+    @property
+    def norm(self) -> Norm:
+        return "linf"
+
+    def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
+        """Refused: one-sided noise on a number that is released reveals it.
+
+        Raises:
+            BudgetError: always.
+        """
+        raise _for_choices(self)
+
+    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
+        return np.asarray(-self.scale * np.log(source.uniform(shape)))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"family": "exponential", "scale": self.scale}
+
+
+def _for_choices(noise: GumbelNoise | ExponentialNoise) -> BudgetError:
+    family = noise.to_dict()["family"]
+    return BudgetError(
+        f"{family} noise protects which of several scores is largest, not the scores: use "
+        "ReportNoisyMax, or state own_loss"
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GeneralizedGaussianNoise:
+    """Vectors (along the last axis) with density ∝ exp(−‖z‖²/(2std²)), ‖·‖ the norm of ℓp, p >= 2.
+
+    Sampling (Han et al. 2022, Lemma 3.1 with its scale corrected: ``docs/errata``).  In polar
+    coordinates of ‖·‖ the radius r has density ∝ r^{d−1}·exp(−r²/(2std²)), so r² is Gamma(d/2,
+    scale 2std²): std² times the sum of d squared normals.  The direction is independent of it, with
+    the law of x/‖x‖ for any x of density f(‖x‖); take ∏exp(−|x_i|^p), where |x_i|^p is Gamma(1/p)
+    with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such.
+
+    Args:
+        std: σ; the mean of ‖z‖² is d·std², and the std of a coordinate is `coordinate_std`.
+        exponent: p in [2, 1000].
+    """
+
+    std: float
+    exponent: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "std", positive(std=self.std))
+        object.__setattr__(self, "exponent", positive(exponent=self.exponent))
+        if not 2 <= self.exponent <= 1000:
+            raise ValueError(f"exponent = {self.exponent!r}: must lie in [2, 1000]")
+
+    @property
+    def norm(self) -> Norm:
+        return "l2" if self.exponent == 2 else self.exponent
+
+    def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
+        """ρ = (p−1)·s²/(2std²) for a sensitivity s in ℓp, rounded up.
+
+        ‖·‖ is (p−1)-smooth (Juditsky & Nemirovski 2008), and that is all that the proof in
+        ``docs/errata/generalized-gaussian.md`` uses: κ = κ₊ = p − 1 in the norm of the noise
+        itself.  Through ‖x‖_p <= d^{1/p−1/q}·‖x‖_q it is κs_q²/(2std²) with κ = (p−1)d^{2/p−2/q}.
+        For p = 2 the Gaussian loss.
+        """
+        if self.exponent == 2:
+            return gaussian_loss(sensitivity, self.std, adjacency)
+        return GeneralizedGaussian(
+            round_up(Fraction(self.exponent) - 1),
+            round_up(Fraction(positive(sensitivity=sensitivity))),
+            Fraction(self.std),
+            adjacency=adjacency,
+        )
+
+    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
+        if self.exponent == 2:
+            return source.normal(shape) * self.std
+        from scipy.special import gamma, gammaincinv
+
+        squares = np.square(source.normal(shape)).sum(axis=-1, keepdims=True)
+        signs, levels = np.where(source.uniform(shape) < 0.5, -1.0, 1.0), source.uniform(shape)
+        share = 1 / self.exponent
+        powers = np.asarray(gammaincinv(share, levels))
+        # where powers underflow, the distribution function of |x| is x/Γ(1 + 1/p)
+        sizes = np.where(powers > 1e-280, powers**share, levels * gamma(1 + share))
+        largest = sizes.max(axis=-1, keepdims=True, initial=0.0)
+        scaled = sizes / largest
+        length = np.power(np.power(scaled, self.exponent).sum(axis=-1, keepdims=True), share)
+        return np.asarray(signs * scaled * (np.sqrt(squares) * self.std / length))
+
+    def coordinate_std(self, dim: int) -> float:
+        """Standard deviation of each coordinate of a vector of length ``dim``.
+
+        E r²·E(x₁²/‖x‖²), where ‖x‖^p is Gamma(d/p) and independent of x/‖x‖, so that the second
+        factor is E x₁²/E‖x‖² = Γ(3/p)Γ(d/p)/(Γ(1/p)Γ((d+2)/p)).
+        """
+        p, d = self.exponent, count(dim=dim)
+        if p == 2:
+            return self.std
+        logs = math.lgamma(3 / p) - math.lgamma(1 / p) + math.lgamma(d / p)
+        return self.std * math.sqrt(d * math.exp(logs - math.lgamma((d + 2) / p)))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"family": "generalized-gaussian", "std": self.std, "exponent": self.exponent}
+
+
 def noise_from_dict(data: dict[str, Any]) -> Noise | None:
     """Rebuilds a shipped noise from its JSON form; None for a family only its author knows."""
     match data.get("family"):
@@ -96,6 +244,12 @@ def noise_from_dict(data: dict[str, Any]) -> Noise | None:
             return GaussianNoise(data["std"])
         case "laplace":
             return LaplaceNoise(data["scale"])
+        case "gumbel":
+            return GumbelNoise(data["scale"])
+        case "exponential":
+            return ExponentialNoise(data["scale"])
+        case "generalized-gaussian":
+            return GeneralizedGaussianNoise(data["std"], data["exponent"])
     return None
 
 

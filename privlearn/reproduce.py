@@ -37,7 +37,10 @@ from privlearn.expedia import SIDE_INFORMATION, ExpediaSearches, load_expedia
 Progress = Callable[[str, int, int, str], Callable[[int], None]]
 """Starts a bar with a name, a length, what is done already and a unit; the result advances it."""
 
-WRITERS = ("cli", "report", "errata", "_figures", "_findings", "_reproduction", "reproduce")
+WRITERS = (
+    *("cli", "report", "errata", "_figures", "_findings", "_reproduction", "reproduce"),
+    "_han_reproduction",
+)
 """Modules of which no run depends."""
 
 

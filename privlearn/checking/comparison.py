@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
 from privlearn.checking.printer import Printer, alike, difference, short
 from privlearn.checking.tape import Event, Run
-from privlearn.domains import Array, PSDTrace
+from privlearn.domains import Array, PSDTrace, exponent_of
 from privlearn.errors import InterferenceError
 from privlearn.losses import leaves_of
 from privlearn.objective_loss import MinimizerLoss
@@ -167,7 +166,7 @@ def _compare_released(a: Event, b: Event, moved: bool, single: bool, where: str)
     entry = f"; entry {list(map(int, worst))}: {x!r}, then {y!r}"
     if not moved:
         _check_size(change, a.spend, 0.0, rounding, what, entry)
-    elif a.spend.mechanism == "prefix-sum":  # the contribution is in every later sum, once
+    elif a.spend.mechanism in ("prefix-sum", "batched-prefix-sum"):  # the contribution is in every later sum, once
         for row in change:
             _check_size(row, a.spend, a.reach, rounding, what, entry)
     elif single and a.spend.own_loss is None:
@@ -202,7 +201,6 @@ def _check_size(
     if norm == "l1" and isinstance(spend.domain, PSDTrace) and change.ndim == 2:
         # svec has √2 times one of two equal entries; in l2 it has the norm of the matrix as it is.
         flat = np.where(np.eye(len(change)) > 0, change, change / np.sqrt(2)).ravel()
-    orders: dict[str, Any] = {"l1": 1, "l2": 2, "linf": np.inf}
-    size = float(np.linalg.norm(flat, orders[norm]))
+    size = float(np.linalg.norm(flat, exponent_of(norm)))
     if not size <= paid * (1 + 1e-9) + slack:  # also if it is not a number
         raise InterferenceError(f"{what} by {size:.6g} in {norm}, paid for {paid:.6g}{entry}")

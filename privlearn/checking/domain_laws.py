@@ -14,13 +14,12 @@ from privlearn._records import join, leaves, length, record_at
 from privlearn.adjacency import Adjacency
 from privlearn.checking.law_report import Broken, Finding, LawReport, NotApplicable, perform_all
 from privlearn.checking.neighbours import extreme_records
-from privlearn.domains import Array, Domain, Norm, domain_from_dict
+from privlearn.domains import Array, Domain, Norm, domain_from_dict, exponent_of
 from privlearn.errors import CheckError
 
 _SCALES = (0.0, 1e-310, 1e-160, 1e-3, 1.0, 1e3, 1e150, 1e300)
 _ROUNDING = 1e-9
 _HUGE = 1e150
-_ORDERS: dict[Norm, float] = {"l1": 1, "l2": 2, "linf": np.inf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +165,7 @@ def contributions(domain: Domain[Any], block: Any) -> Array:
 
 def apart(clipped: Array, null: Array, adjacency: Adjacency, norm: Norm) -> float:
     """The largest distance of neighbours among contributions."""
-    order, most = _ORDERS[norm], 0.0
+    order, most = exponent_of(norm), 0.0
     clipped = np.clip(clipped, -_HUGE, _HUGE)  # far enough, without overflow
     if adjacency is Adjacency.ADD_REMOVE:
         return float(np.linalg.norm(clipped, ord=order, axis=1).max())

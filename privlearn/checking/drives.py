@@ -142,3 +142,94 @@ def logged(size: int = 1) -> Drive:
             yield from [None] * len(block)
 
     return drive
+
+
+# Rows and contexts: a user's array is one vector, and the answer is a label or a reward -----------
+
+
+def examples(size: int = 1) -> Drive:
+    """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
+
+    x is the user's array as one vector, y the answer to an offer of all items, whatever it is; for
+    central accountants.  A block of one is sent as a single row, unless y is a list, which
+    `partial_fit` would take for the labels of a block.
+    """
+    count(size=size)
+
+    def drive(learner: Any, users: Iterable[User]) -> Iterator[Array]:
+        rest = iter(users)
+        while block := list(islice(rest, size)):
+            with aside():
+                labels = [user.respond(_all_items(user.features)) for user in block]
+            rows = [_as_vector(user.features) for user in block]
+            if size == 1 and not isinstance(labels[0], list | tuple):
+                learner.partial_fit(rows[0], labels[0])
+            else:
+                learner.partial_fit(rows, labels)
+            for _ in block:
+                yield learner.coef_
+
+    return drive
+
+
+def pulled(size: int | None = None) -> Drive:
+    """A contextual bandit: `select` and `observe`, or `play` in blocks of so many users.
+
+    The context is the user's array as one vector.  An item is an arm: the reward is 1 if it is the
+    user's answer to an offer of all, 0 for another one, and the answer itself if that is no item.
+    """
+
+    def one_by_one(learner: Any, users: Iterable[User]) -> Iterator[int]:
+        for user in users:
+            arm = learner.select(_as_vector(user.features))
+            yield arm
+            with aside():
+                reward = _reward(user, arm)
+            learner.observe(reward)
+
+    def in_blocks(learner: Any, users: Iterable[User]) -> Iterator[int | None]:
+        rest = iter(users)
+        while block := list(islice(rest, size)):
+            received: list[int | None] = [None] * len(block)
+            learner.play(
+                [_as_vector(user.features) for user in block],
+                _rewarding(block, received),
+                np.arange(len(block), dtype=np.float64)[:, None],
+            )
+            yield from received
+
+    if size is None:
+        return one_by_one
+    count(size=size)
+    return in_blocks
+
+
+def _rewarding(block: list[User], received: list[int | None]) -> Callable[[Any, Any], list[Any]]:
+    """As `_asking`, for arms."""
+
+    def respond(own: Any, arms: Any) -> list[Any]:
+        rewards: list[Any] = []
+        for number, arm in zip(own.private[:, 0], arms, strict=True):
+            place = int(number)
+            if received[place] is None:
+                received[place] = int(arm)
+            with aside():
+                rewards.append(_reward(block[place], int(arm)))
+        return rewards
+
+    return respond
+
+
+def _reward(user: User, arm: int) -> Any:
+    answer: Any = user.respond(_all_items(user.features))
+    if type(answer) is int and 0 <= answer < 10**6:
+        return float(answer == arm)
+    return answer
+
+
+def _all_items(features: Any) -> Items:
+    return np.arange(len(features) if isinstance(features, np.ndarray) else 2)
+
+
+def _as_vector(features: Any) -> Any:
+    return features.ravel() if isinstance(features, np.ndarray) else features

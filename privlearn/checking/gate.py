@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from privlearn.budgets import ZCDP
@@ -35,17 +36,25 @@ from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
+    CrossPolytope,
+    ExplicitVertices,
     GaussianSum,
+    GeneralizedGaussianSum,
     Huber,
     LipschitzEnvelope,
     Logistic,
     MultinomialLogit,
     Objective,
     ObjectivePerturbation,
+    OneOfK,
+    OneOfKStream,
     Poisson,
     PrefixSum,
+    ReportNoisyMax,
+    SimplexVertices,
 )
 from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.generalized_gaussian_tree import GeneralizedGaussianTree
 
 Result = Literal["holds", "VIOLATED", "not refuted", "caught", "MISSED", "ALARM", "not done"]
 BAD: frozenset[Result] = frozenset({"VIOLATED", "MISSED", "ALARM", "not done"})
@@ -165,7 +174,46 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
         made[f"objective-perturbation/{name}"] = partial(
             ObjectivePerturbation.calibrated, objective, fine, max_rows=20
         )
-    return made
+    return made | _choices(rho) | _arms(rho)
+
+
+def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
+    """Noisy choices, and noise in other norms than ℓ2."""
+    corners = ExplicitVertices(np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, -1.0]]))
+    choice = ReportNoisyMax.calibrated
+    return {
+        "report-noisy-max/gumbel": partial(choice, CrossPolytope(2), 1.0, rho),
+        "report-noisy-max/gumbel-two-picks": partial(choice, CrossPolytope(2), 1.0, rho, top=2),
+        "report-noisy-max/polytope": partial(choice, corners, 1.0, rho, norm="l2"),
+        "report-noisy-max/laplace": partial(choice, CrossPolytope(2), 1.0, rho, noise="laplace"),
+        "report-noisy-max/exponential": partial(
+            choice, SimplexVertices(3), 1.0, rho, noise="exponential"
+        ),
+        "generalized-gaussian-sum/l3": partial(
+            GeneralizedGaussianSum.calibrated, Ball(1.0, 2, 3.0), rho, exponent=3.0
+        ),
+        "generalized-gaussian-sum/linf": partial(
+            GeneralizedGaussianSum.calibrated, Ball(1.0, 2, "linf"), rho, exponent=4.0
+        ),
+        "generalized-gaussian-tree/l3": partial(
+            GeneralizedGaussianTree.calibrated,
+            Ball(1.0, 2, 3.0),
+            rho,
+            horizon=HORIZON,
+            exponent=3.0,
+        ),
+    }
+
+
+def _arms(rho: ZCDP) -> dict[str, Callable[[], Any]]:
+    """One of K, by each of the lemma's prices."""
+    ball = Ball(1.0, 2)
+    choice = ReportNoisyMax.calibrated(CrossPolytope(2), 1.0, rho)
+    return {
+        "one-of-k/gaussian-sum": partial(OneOfK.calibrated, ball, rho, arms=3),
+        "one-of-k/report-noisy-max": partial(OneOfK, choice, 2),
+        "one-of-k/prefix-sum": partial(OneOfKStream.calibrated, ball, rho, arms=2, horizon=HORIZON),
+    }
 
 
 def catalogue() -> dict[str, Checks]:
@@ -302,10 +350,10 @@ def _finite(number: float) -> float | None:
 
 def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
     """Replays of a learner on generated neighbours."""
-    began = time.perf_counter()
+    began, pairs = time.perf_counter(), PAIRS // way.cost
     result: Result
     try:
-        found = replay_pairs(way, PAIRS, seed=settings.seed)
+        found = replay_pairs(way, pairs, seed=settings.seed)
         result, detail = "holds", f"{found.moved} pairs moved something that was paid for"
     except InterferenceError as error:
         result, detail = "VIOLATED", "; ".join([str(error), *getattr(error, "__notes__", [])])
@@ -313,7 +361,7 @@ def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
         subject=f"learner/{way}",
         check="replay",
         result=result,
-        samples=PAIRS,
+        samples=pairs,
         seconds=time.perf_counter() - began,
         detail=detail,
     )

@@ -53,7 +53,7 @@ from privlearn.checking.law_report import (
 from privlearn.checking.subjects import Claimable, subject_of
 from privlearn.checking.supervision import Ears
 from privlearn.checking.white_box import white_box
-from privlearn.domains import Array, Domain, PSDTrace
+from privlearn.domains import Array, Domain, PSDTrace, exponent_of
 from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
 from privlearn.errors import (
     CheckError,
@@ -507,7 +507,7 @@ def check_sum_moves_by_its_sensitivity(case: _Case) -> Finding:
     before, far = _natural(case, without[adjacency]().value), 0.0
     for other in range(length(case.examples)):
         new = case.run(case.replaced(0, record_at(case.examples, slice(other, other + 1))))
-        order = {"l1": 1, "l2": 2, "linf": np.inf}[case.spend.noise.norm]
+        order = exponent_of(case.spend.noise.norm)
         far = max(far, float(np.linalg.norm(_natural(case, new.value) - before, ord=order)))
     if not far <= limit * (1 + _ROUNDING) + 1e-9 * _size(before):
         raise Broken(f"one record moves the release by {far:.9g}; paid for is {limit:.9g}")

@@ -10,11 +10,17 @@ from typing import Any
 from privlearn._validate import count
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP, Renyi
-from privlearn.checking.drives import Drive, logged, played, serve
+from privlearn.checking.drives import Drive, examples, logged, played, pulled, serve
 from privlearn.checking.populations import generated_pairs
 from privlearn.checking.replay import assert_noninterference
 from privlearn.learners import DPMNL, OnePassNewtonMNL
+from privlearn.learners.constraint_sets import LpBall, Polytope, Simplex
+from privlearn.learners.convex_baselines import LocalMD, NoisySFW, NoisySGD
+from privlearn.learners.hdb import DPHDB
+from privlearn.learners.linear_bandits import DPUCB, PrivateLeastSquares
+from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.references import RandomAssortments
+from privlearn.learners.tofw import DPTOFW
 
 N_ITEMS, DIM, SHOWN, USERS = 6, 2, 3, 10
 FIRST = 4
@@ -32,6 +38,8 @@ class Way:
         drive: see `privlearn.checking.drives`.
         options: further arguments of `assert_noninterference`.
         arrays: whether users must send arrays of the right shape.
+        n_items: rows of the users' arrays, and the number of proper answers.
+        cost: how many times slower a replay is than others; gate and tests do so many fewer.
     """
 
     learner: str
@@ -40,6 +48,8 @@ class Way:
     drive: Drive = serve
     options: Mapping[str, Any] = field(default_factory=dict)
     arrays: bool = False
+    n_items: int = N_ITEMS
+    cost: int = 1
 
     def __str__(self) -> str:
         return f"{self.learner}, {self.how}"
@@ -88,6 +98,31 @@ def _at_random(accountant: Any) -> RandomAssortments:
     return RandomAssortments(max_items=SHOWN)
 
 
+CLASSES = 2
+"""Rows of the arrays of users with a label or a reward; read as one vector of length INPUTS."""
+INPUTS = CLASSES * DIM
+
+
+def _tofw(**options: Any) -> Callable[[Any], DPTOFW]:
+    return lambda accountant: DPTOFW(INPUTS, **options).start(accountant)
+
+
+def _baseline(kind: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda accountant: kind(INPUTS, **options).start(accountant)
+
+
+def _pofw(inside: Any = None, **options: Any) -> Callable[[Any], DPPOFW]:
+    where = LpBall(INPUTS, 1, 2.0) if inside is None else inside
+    return lambda accountant: DPPOFW(where, **options).start(accountant)
+
+
+def _bandit(kind: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda accountant: kind(n_arms=CLASSES, dim=INPUTS, **options).start(accountant)
+
+
+_CORNERS = Polytope([[1.0, 0, 0, 0], [0, 2.0, 0, 0], [0, 0, -1.0, 1.0], [-1.0, -1.0, 0, 0]])
+
+
 _CENTRAL = {"accountant": CentralAccountant}
 _RICH = {"budget": ZCDP(100)}
 _RENYI = {"budget": Renyi({4: 3})}
@@ -110,6 +145,51 @@ WAYS = (
         {"may_spend_nothing": True},
         arrays=True,
     ),
+    *(
+        Way(learner, how, factory, drive, _CENTRAL, n_items=CLASSES)
+        for learner, how, factory, drive in (
+            ("DPTOFW", "one by one", _tofw(), examples()),
+            ("DPTOFW", "in blocks", _tofw(p=1.5), examples(3)),
+            ("DPTOFW", "logistic", _tofw(loss="logistic", p=float("inf")), examples(4)),
+            ("DPTOFW", "plain", _tofw(method="plain"), examples()),
+            ("DPTOFW", "plain, in blocks", _tofw(method="plain", p=1.5), examples(7)),
+            ("DPTOFW", "anytime", _tofw(method="plain", anytime=True), examples(2)),
+            ("DPPOFW", "thresholds", _pofw(method="thresholds"), examples()),
+            ("DPPOFW", "choices", _pofw(method="choices"), examples(3)),
+            ("DPPOFW", "vertices", _pofw(Simplex(INPUTS), loss="logistic"), examples(4)),
+            ("DPPOFW", "polytope", _pofw(_CORNERS), examples()),
+            ("NoisySFW", "in blocks", _baseline(NoisySFW), examples(3)),
+            ("NoisySGD", "one by one", _baseline(NoisySGD, passes=4), examples()),
+            ("LocalMD", "in blocks", _baseline(LocalMD, phases=2, steps=3), examples(4)),
+        )
+    ),
+    Way(
+        "DPTOFW",
+        "buffered",
+        _tofw(method="buffered"),
+        examples(3),
+        _CENTRAL,
+        n_items=CLASSES,
+        cost=8,
+    ),
+    *(
+        Way(learner, how, factory, drive, n_items=CLASSES)
+        for learner, how, factory, drive in (
+            ("DPHDB", "one by one", _bandit(DPHDB, first_epoch=FIRST), pulled()),
+            ("DPHDB", "in blocks", _bandit(DPHDB, first_epoch=FIRST), pulled(3)),
+            (
+                "DPHDB",
+                "by noisy choices",
+                _bandit(DPHDB, method="noisy_max", first_epoch=FIRST, preselection=0.5),
+                pulled(),
+            ),
+            ("DPHDB", "logistic", _bandit(DPHDB, loss="logistic", first_epoch=FIRST), pulled(5)),
+            ("PrivateLeastSquares", "one by one", _bandit(PrivateLeastSquares), pulled()),
+            ("PrivateLeastSquares", "in blocks", _bandit(PrivateLeastSquares), pulled(4)),
+            ("DPUCB", "one by one", _bandit(DPUCB), pulled()),
+            ("DPUCB", "in blocks", _bandit(DPUCB), pulled(4)),
+        )
+    ),
 )
 
 
@@ -124,7 +204,7 @@ def replay_pairs(way: Way, n: int, *, seed: int = 0) -> Replays:
     people = generated_pairs(
         count(n=n),
         seed,
-        n_items=N_ITEMS,
+        n_items=way.n_items,
         dim=DIM,
         users=USERS,
         positions=(FIRST - 1, FIRST),

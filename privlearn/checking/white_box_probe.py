@@ -45,6 +45,8 @@ class _Script:
 
     def uniform(self, shape: tuple[int, ...]) -> Array:
         """In turn a sign (above 1/2 for +) and e^−x for the next number x."""
+        if self.normals:
+            raise CheckError("normal and uniform numbers are mixed: check it by sampling")
         n, calls = math.prod(shape), self.uniforms
         first = calls // 2
         if calls % (2 * n) not in (0, n):
@@ -106,7 +108,9 @@ def run(mechanism: Any, loss: Loss, block: Any, script: _Script) -> Array:
     else:
         released = mechanism.release(rows, token)
     value = np.asarray(released.value)
-    if value.dtype.kind not in "fiu" or not np.isfinite(value).all():
+    if value.dtype.kind in "iu":
+        raise CheckError("the output is a choice or a count, so noise is not just added")
+    if value.dtype.kind != "f" or not np.isfinite(value).all():
         raise CheckError("the output is not made of finite numbers, so noise is not just added")
     return np.asarray(value, dtype=np.float64).reshape(-1)
 

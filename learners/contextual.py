@@ -1,0 +1,194 @@
+"""What all served linear bandits share: a context comes, an arm is pulled, a reward is heard.
+
+The score of arm a is x·θ_a.  Scores that are equal, such as all of them while nothing is known,
+are served in turn by the public arrival number.  Contexts are divided by a public bound and
+clamped into [−1, 1]^d; rewards are clipped by the loss.  A user whose data or reward are unusable
+is the null record, alone, and the clock goes on.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privlearn._validate import count, positive
+from privlearn.domains import Array
+from privlearn.learners.inputs import block_of, row_of
+from privlearn.learners.scalar_losses import ScalarLoss, named_loss
+from privlearn.learners.served import Mask, Served
+
+Arms = NDArray[np.int64]
+
+
+class Visitor(NamedTuple):
+    """A user's own data on arrival; arrays of one user, or of a block with a leading axis."""
+
+    context: Array
+    """As sent, shape (d,)."""
+    turn: Arms
+    """The public arrival number; ties between arms go by it."""
+    private: Array
+    """Whatever else is the user's own (luck, tastes), shape (m,); only ``respond`` reads it."""
+
+
+class Feedback(NamedTuple):
+    """Rows to learn from; arrays of one user, or of a block with a leading axis."""
+
+    context: Array
+    """In [−1, 1]^d, or NaN for a null record."""
+    arm: Arms
+    """The arm that was pulled, 0..K−1."""
+    reward: Array
+    """Within the range of the loss, or NaN for a null record."""
+
+
+Respond = Callable[[Visitor, Arms], ArrayLike]
+"""The users' side: block of own data and pulled arms (n,) to rewards (n,)."""
+
+
+def scores(contexts: Array, theta: Array) -> Array:
+    """x·θ_a for contexts (n, d) and θ (K, d); shape (n, K), each row by itself to the last bit."""
+    return np.stack([np.einsum("...d,d->...", contexts, one) for one in theta], axis=1)
+
+
+def best_in_turn(values: Array, turn: Arms) -> Arms:
+    """The arm with the highest value, shape (n, K) to (n,); ties go to the next in turn."""
+    n, arms = values.shape
+    users = np.arange(n)
+    order = (turn[:, None] + np.arange(arms)) % arms
+    places = values[users[:, None], order].argmax(axis=1)
+    return cast(Arms, order[users, places])
+
+
+def in_turn(turn: Arms, n_arms: int) -> Arms:
+    """Every arm as often as any other."""
+    return turn % n_arms
+
+
+def usable_contexts(contexts: Array) -> Mask:
+    """Which rows have only finite numbers, shape (n,)."""
+    return np.asarray(np.isfinite(contexts).all(axis=1))
+
+
+@np.errstate(all="ignore")  # a warning would tell of sealed data
+def scaled(contexts: Array, bound: float) -> Array:
+    """Contexts (n, d) in [−1, 1]^d; unusable ones become 0."""
+    usable = usable_contexts(contexts)
+    values = np.where(usable[:, None], contexts, 0.0) / bound
+    return np.asarray(np.minimum(np.maximum(values, -1.0), 1.0))
+
+
+class ServedBandit(Served[Visitor, Arms, Feedback]):
+    """Pulls one of K arms for every user."""
+
+    n_arms: int
+    dim: int
+    loss: str | ScalarLoss
+    context_bound: float
+    reward_bound: float
+    _waiting = "had an arm pulled"
+
+    @abstractmethod
+    def _arms(self, contexts: Array, turn: Arms) -> Arms:
+        """Arms for a block of scaled contexts, row by row, from public state."""
+
+    def _check_bandit(self) -> None:
+        if count(n_arms=self.n_arms) < 2:
+            raise ValueError(f"n_arms = {self.n_arms}: must be an integer >= 2")
+        count(dim=self.dim)
+        positive(context_bound=self.context_bound)
+        positive(reward_bound=self.reward_bound)
+        count(random_state=self.random_state, at_least=0)
+        self._loss = named_loss(self.loss, self.reward_bound)
+
+    def _policy(self, visit: tuple[Visitor, Arms]) -> Arms:
+        own = visit[0]
+        return self._arms(scaled(own.context, self.context_bound), own.turn)
+
+    # Serving -------------------------------------------------------------------------------------
+
+    def select(self, context: ArrayLike) -> int:
+        """Returns the arm to pull for the next user.
+
+        An unusable context (NaN, wrong shape) makes this user's record null: an arm is pulled in
+        turn, the clock goes on, and only ``private_messages_`` says so.
+
+        Args:
+            context: shape (d,), entries within ±``context_bound``; larger ones are clamped.
+
+        Raises:
+            HorizonError: all users were served.  UsersError: the last user's reward is missing.
+            ProvenanceError: the accountant is not joint.  RuntimeError: a release failed before.
+        """
+
+        def arrive() -> tuple[Visitor, Mask]:
+            values = row_of(context, (self.dim,))[None]
+            own = Visitor(values, np.array([self.clock_]), np.zeros((1, 0)))
+            return own, self._unusable(values)
+
+        arm = self._select(arrive)
+        return self.clock_ % self.n_arms if arm is None else int(arm)
+
+    def observe(self, reward: float | None) -> None:
+        """Takes the reward of the arm that was pulled last; one that is no number is null.
+
+        Raises:
+            UsersError: no arm was pulled.
+        """
+        self._observe(lambda own, arm: self._feedback(own, arm, [reward]))
+
+    def play(self, contexts: ArrayLike, respond: Respond, private: Array | None = None) -> None:
+        """Serves many users at once; the same as `select` and `observe` one after the other.
+
+        Args:
+            contexts: shape (n, d), the next n users; an array, or a list of rows.
+            respond: the users' rewards, row by row.
+            private: array of shape (n, m), handed through to ``respond`` and read by nobody else.
+
+        Rows that are no numbers of the right shape count as null, each by itself, as in `select`.
+
+        Raises:
+            HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
+            shape, blocks of different lengths.  TypeError: ``private`` is no plain array.
+        """
+        self._check_serving()
+        values = self._block_of_next("contexts", contexts, (self.dim,))
+        own = self._private(private, len(values))
+        first = self.clock_
+
+        def arrive(part: slice) -> Visitor:
+            turns = np.arange(first + part.start, first + part.stop)
+            return Visitor(values[part], turns, own[part])
+
+        self._play(
+            arrive,
+            self._unusable(values),
+            lambda own, arms: self._feedback(own, arms, respond(own, arms)),
+        )
+
+    def _unusable(self, contexts: Array) -> Mask:
+        return ~usable_contexts(contexts)
+
+    @np.errstate(all="ignore")  # as in scaled
+    def _feedback(self, own: Visitor, arms: Arms, rewards: Any) -> Feedback:
+        heard = block_of("rewards", rewards, (), len(arms))
+        reward = self._loss.labels(np.where(np.isfinite(heard), heard, np.nan))
+        good = usable_contexts(own.context) & np.isfinite(reward)
+        context = scaled(own.context, self.context_bound)
+        return Feedback(
+            context=np.where(good[:, None], context, np.nan),
+            arm=np.asarray(arms, dtype=np.int64),
+            reward=np.where(good, reward, np.nan),
+        )
+
+    def _usable_answers(self, answer: Feedback) -> Mask:
+        return cast(Mask, np.isfinite(answer.reward))
+
+    def _complaint(self, *, data: bool) -> str:
+        if data:
+            return f"the context must be ({self.dim},) finite numbers"
+        return "the reward must be a finite number in the range of the loss"

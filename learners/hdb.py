@@ -1,0 +1,334 @@
+r"""DP-HDB: a private high-dimensional contextual bandit, one θ_a per arm (Han et al., Algorithm 3).
+
+Users come in public epochs.  In the first one (the warm-up) arms are pulled in turn; from then on
+everybody gets the arm with the highest x·θ_a, after a pre-selection by the warm-up estimates if
+wanted.  At the end of an epoch all K arms together make one step: every user has one increment
+−φ'(x·θ_a; r)·x, of the arm a that was pulled, and the null increment 0 for all other arms (the
+synthetic update of the paper), and what is released is either
+
+* ``gaussian``: the K sums of increments plus Gaussian noise.  With U_k = θ + (step/n)·sum, the
+  estimates are pooled over epochs with weights 1/variance that are forgotten geometrically, and
+  soft-thresholded at a multiple of the noise that is left (entries far above it are kept whole);
+* ``noisy_max``: for every arm the best few of the 2d vertices ±e_j by report-noisy-max (the
+  mechanism of the paper), and θ_a moves along them.  The sign is part of the vertex that was
+  released; the sums themselves are never used.
+
+Privacy: a user is in one epoch, so every epoch may spend the whole budget (parallel composition
+over public batches), and within it in the sums of one arm: `OneOfK` charges the maximum over arms,
+not their sum (errata 14).  What a user is served depends on releases and on that user's own
+context: joint DP (``docs/proofs.md``).  The user's own arm is seen by that user and is not
+protected against that user.
+
+Repairs of the paper: every arm's clock is the number of users so far, whichever arm they got (null
+increments advance it), so weights are public: dividing by true pull counts would leak, and a global
+clock after the warm-up would give early users up to K times the weight that was paid for.  The null
+increment of the linear and of the logistic model is 0 for every θ, because its context is 0.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, Self, cast, final
+
+import numpy as np
+
+from privlearn._validate import count, finite, positive
+from privlearn.domains import Array
+from privlearn.errors import DataError
+from privlearn.learners.contextual import (
+    Arms,
+    Feedback,
+    ServedBandit,
+    best_in_turn,
+    in_turn,
+    scores,
+)
+from privlearn.learners.hdb_epochs import (
+    Epochs,
+    Estimate,
+    GaussianEpochs,
+    NoisyMaxEpochs,
+    Setting,
+    epoch_ends,
+)
+from privlearn.learners.scalar_losses import ScalarLoss
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+_STATE_VERSION = 1
+
+Increments = tuple[Array, Arms]
+"""Blocks of increments (n, d), and the arms (n,) they belong to."""
+
+_METHODS: dict[str, Epochs] = {"gaussian": GaussianEpochs(), "noisy_max": NoisyMaxEpochs()}
+
+
+@final
+class DPHDB(ServedBandit):
+    """Private high-dimensional contextual bandit with K arms.
+
+    Args:
+        n_arms: K >= 2.
+        dim: d.
+        loss: ``"squared"`` (linear rewards, clipped to ±``reward_bound``), ``"logistic"`` (rewards
+            0 and 1), or a `ScalarLoss` whose derivative in the score is φ'.
+        context_bound: public bound on context entries, which are clamped to it.
+        reward_bound: public bound on rewards, for squared loss.
+        method: ``"gaussian"``, ``"noisy_max"``, or one of these with constants of its own.
+        first_epoch: users of the warm-up, whose arms are pulled in turn; default: what the noise
+            requires, at most an eighth of the horizon.
+        preselection: h: after the warm-up, only arms within h/2 of the best by the warm-up
+            estimates are pulled; default: all arms.
+        radius: of the ℓ1 ball that θ_a is kept in, in units of the usual score (the reward bound).
+        curvature: public guess of the mean square of a context entry over ``context_bound``²;
+            default 1/(2·ln d), that of Gaussian contexts scaled by their largest entry.
+        random_state: taken for the sake of a common interface; there are no coins.
+
+    After `start`, ``coef_`` (K, d) are the public estimates for contexts as sent, and ``clock_`` is
+    the next arrival index.
+    """
+
+    _way_on = "resume the ledger, load the last saved state"
+
+    def __init__(
+        self,
+        *,
+        n_arms: int,
+        dim: int,
+        loss: Literal["squared", "logistic"] | ScalarLoss = "squared",
+        context_bound: float = 1.0,
+        reward_bound: float = 1.0,
+        method: Literal["gaussian", "noisy_max"] | Epochs = "gaussian",
+        first_epoch: int | None = None,
+        preselection: float | None = None,
+        radius: float = 2.0,
+        curvature: float | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.n_arms, self.dim, self.loss = n_arms, dim, loss
+        self.context_bound, self.reward_bound = context_bound, reward_bound
+        self.method, self.first_epoch, self.preselection = method, first_epoch, preselection
+        self.radius, self.curvature, self.random_state = radius, curvature, random_state
+
+    def _check_params(self) -> None:
+        self._check_bandit()
+        if isinstance(self.method, str) and self.method not in _METHODS:
+            raise ValueError(f"method = {self.method!r}: must be one of {list(_METHODS)}")
+        if not isinstance(self.method, str | GaussianEpochs | NoisyMaxEpochs):
+            raise TypeError(f"method = {self.method!r}: must be GaussianEpochs or NoisyMaxEpochs")
+        if self.first_epoch is not None:
+            count(first_epoch=self.first_epoch)
+        if self.preselection is not None:
+            positive(preselection=self.preselection)
+        positive(radius=self.radius)
+        if self.curvature is not None and not 0 < finite(curvature=self.curvature) <= 1:
+            raise ValueError(f"curvature = {self.curvature!r}: must lie in (0, 1]")
+
+    def _setting(self, accountant: Accountant[Any]) -> Setting:
+        loss = self._loss
+        slope = loss.slope / 2 if math.isfinite(loss.slope) else loss.unit or 1.0
+        curvature = self.curvature or 1 / max(2 * math.log(self.dim), 1.0)
+        return Setting(
+            self.n_arms,
+            self.dim,
+            len(accountant.users),
+            slope=slope,
+            kept=math.isfinite(loss.slope),
+            bend=loss.curvature,
+            curvature=curvature,
+            radius=self.radius * slope / loss.curvature,
+            budget=accountant.budget,
+            adjacency=accountant.adjacency,
+        )
+
+    # Life ----------------------------------------------------------------------------------------
+
+    def start(self, accountant: Accountant[Any]) -> Self:
+        """Calibrates the noise of every epoch to the accountant's cap and commits the plan.
+
+        Raises:
+            ValueError: a parameter is out of range.  CurrencyError: the cap's currency has no price
+            for the method (report-noisy-max has none in `GaussianDP`).  BudgetError: the accountant
+            has begun.  RuntimeError: started before.
+        """
+        self._check_fresh()
+        self._prepare(accountant)
+        accountant.commit(
+            Plan("epoch", step.loss(), epoch)
+            for step, epoch in zip(self._steps, self._epochs, strict=True)
+        )
+        self._begin(accountant)
+        return self
+
+    def _prepare(self, accountant: Accountant[Any]) -> None:
+        self._check_params()
+        users = accountant.users
+        setting = self._setting(accountant)
+        method = _METHODS[self.method] if isinstance(self.method, str) else self.method
+        first = self.first_epoch or method.first_length(setting)
+        if first > len(users):
+            raise ValueError(f"first_epoch = {first}: must be at most {len(users)}, all users")
+        ends = [users.start + end for end in epoch_ends(len(users), first, method.growth)]
+        starts = [users.start, *ends[:-1]]
+        self._method, self._public = method, setting
+        self._steps = [method.mechanism(setting, k) for k in range(len(ends))]
+        self._epochs = [range(a, b) for a, b in zip(starts, ends, strict=True)]
+        self._epoch = 0
+        self._pending: list[Rows[Feedback]] = []
+        blank = np.zeros((self.n_arms, self.dim))
+        self._estimate = Estimate(blank, blank, 0.0, 0.0)
+        self._warm = blank
+        self._prepare_serving(accountant)
+
+    @property
+    def coef_(self) -> Array:
+        """The public estimates θ_a for contexts as sent, shape (K, d)."""
+        return self._estimate.theta / self.context_bound
+
+    def decision_function(self, contexts: Array) -> Array:
+        """Scores x·θ_a of the public estimates, shape (n, K)."""
+        return scores(np.asarray(contexts, dtype=np.float64), self.coef_)
+
+    # Serving -------------------------------------------------------------------------------------
+
+    def _next_change(self) -> int:
+        return self._epochs[self._epoch].stop
+
+    def _arms(self, contexts: Array, turn: Arms) -> Arms:
+        if self._epoch == 0:
+            return in_turn(turn, self.n_arms)
+        values = scores(contexts, self._estimate.theta)
+        if self.preselection is not None:
+            early = scores(contexts, self._warm)
+            out = early < early.max(axis=1, keepdims=True) - self.preselection / 2
+            values = np.where(out, -np.inf, values)
+        return best_in_turn(values, turn)
+
+    # Learning ------------------------------------------------------------------------------------
+
+    def _take(self, rows: Rows[Feedback]) -> None:
+        """Adds rows to the open epoch and, at its public end, releases and learns."""
+        self._pending.append(rows)
+        epoch = self._epochs[self._epoch]
+        if self.clock_ < epoch.stop:
+            return
+        rows, self._pending = Rows.concat(self._pending), []
+        # After a crash within the release, this epoch's token is gone and its outcome is lost:
+        # nothing is drawn twice, the estimates stay, the next epoch goes on.
+        if self._accountant.left("epoch", epoch):
+            self._failed = True  # until the release is whole
+            self._learn(rows, epoch)
+            self._failed = False
+        self._epoch += 1
+
+    def _learn(self, rows: Rows[Feedback], epoch: range) -> None:
+        step, theta = self._steps[self._epoch], self._estimate.theta
+        token = self._accountant.issue(step.loss(), users=epoch, label="epoch")
+        released = self._board.post(
+            f"epoch/{self._epoch}",
+            step.release(rows.map_rows(lambda heard: self._increments(heard, theta)), token),
+        )
+        self._estimate = self._method.learn(
+            self._estimate, released, self._public, self._epoch, len(epoch)
+        )
+        if self._epoch == 0:
+            self._warm = self._estimate.theta
+
+    def _increments(self, heard: Feedback, theta: Array) -> Increments:
+        """−φ'(x·θ_a; r)·x of each user's own arm, at the epoch's public θ."""
+        score = np.einsum("nd,nd->n", heard.context, theta[heard.arm])
+        return -self._loss.derivative(score, heard.reward)[:, None] * heard.context, heard.arm
+
+    # Public state --------------------------------------------------------------------------------
+
+    def public_state(self) -> dict[str, Any]:
+        """Everything the learner goes on from, as JSON: a function of releases and the clock."""
+        params = self.get_params()
+        if not isinstance(self.loss, str):
+            params["loss"] = self.loss.to_dict()
+        params["method"] = {"kind": type(self._method).__name__, **asdict(cast(Any, self._method))}
+        return {
+            "privlearn_hdb": _STATE_VERSION,
+            "params": params,
+            "clock": self.clock_,
+            "epoch": self._epoch,
+            "epochs": [[epoch.start, epoch.stop] for epoch in self._epochs],
+            "warm": self._warm.tolist(),
+            "theta": self._estimate.theta.tolist(),
+            "pooled": self._estimate.pooled.tolist(),
+            "variance": self._estimate.variance,
+            "weight": self._estimate.weight,
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the public state as JSON; sealed rows of an open epoch are not in it."""
+        Path(path).write_text(json.dumps(self.public_state(), indent=1), encoding="utf-8")
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        accountant: Accountant[Any],
+        *,
+        loss: ScalarLoss | None = None,
+    ) -> DPHDB:
+        """Goes on from a saved state under the resumed accountant of the same ledger.
+
+        Users of the open epoch whose rows were lost with the process count as null records.
+
+        Args:
+            path: what `save` wrote.
+            accountant: resumed.
+            loss: the loss, if it was not named.
+
+        Raises:
+            DataError: the file is not a saved state, its loss has no name, or the accountant holds
+            none of its plan.
+        """
+        try:
+            state = json.loads(Path(path).read_text(encoding="utf-8"))
+            if state["privlearn_hdb"] != _STATE_VERSION:
+                raise DataError(f"{path}: state version {state['privlearn_hdb']} is not known")
+            params = {**state["params"]}
+            if loss is not None:
+                params["loss"] = loss
+            elif not isinstance(params["loss"], str):
+                raise DataError(f"{path}: its loss has no name; hand in loss=")
+            kinds = {type(method).__name__: type(method) for method in _METHODS.values()}
+            constants = {**params["method"]}
+            params["method"] = kinds[constants.pop("kind")](**constants)
+            learner = cls(**params)
+            learner._prepare(accountant)
+            estimate = Estimate(
+                np.array(state["theta"]),
+                np.array(state["pooled"]),
+                state["variance"],
+                state["weight"],
+            )
+            learner._estimate, learner._warm = estimate, np.array(state["warm"])
+            learner._epoch, learner.clock_ = state["epoch"], state["clock"]
+            learner._begin(accountant)
+        except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} is not a saved learner: {error}") from None
+        going = learner.clock_ < accountant.users.stop
+        if going and not any(accountant.left("epoch", epoch) for epoch in learner._epochs):
+            raise DataError(
+                f"{path}: nothing of this learner's plan is left with the accountant; "
+                "resume the ledger that the state belongs to"
+            )
+        learner._rejoin()
+        return learner
+
+    def _rejoin(self) -> None:
+        """Lets the billboard's clock catch up; lost rows of the open epoch become null."""
+        begun = range(self._accountant.users.start, self.clock_)
+        if not begun:
+            return
+        lost: Rows[Feedback] = self._board.skip(begun)
+        if self._epoch < len(self._epochs) and self._epochs[self._epoch].start < self.clock_:
+            # Releases at once if the epoch was full and only its last answer was missing.
+            self._take(lost.slice(range(self._epochs[self._epoch].start, self.clock_)))

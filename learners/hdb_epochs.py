@@ -1,0 +1,285 @@
+"""How DP-HDB learns from an epoch: what is released of its increments, and the step that follows.
+
+Both ways scale their constants by public sizes alone (`Setting`); one token pays for all arms of an
+epoch (`OneOfK`), at the whole budget, since epochs have no user in common.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple, Protocol, cast, final
+
+import numpy as np
+
+from privlearn._validate import count, finite, positive
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import Currency
+from privlearn.domains import Array, Ball
+from privlearn.mechanisms.gaussian import GaussianSum
+from privlearn.mechanisms.noisy_max import ReportNoisyMax
+from privlearn.mechanisms.one_of_k import OneOfK
+from privlearn.mechanisms.vertices import CrossPolytope
+
+
+class Setting(NamedTuple):
+    """Public sizes that the constants of an epoch are scaled by."""
+
+    n_arms: int
+    """K."""
+    dim: int
+    """d."""
+    horizon: int
+    """T."""
+    slope: float
+    """Size of a derivative φ' that is worth keeping: the reward bound, or half of |φ'|'s bound."""
+    kept: bool
+    """Whether derivatives stay of that size however good the estimates, as for binary rewards."""
+    bend: float
+    """Bound on φ''."""
+    curvature: float
+    """Mean square of one scaled context entry."""
+    radius: float
+    """Of the ℓ1 ball that θ_a is scaled into."""
+    budget: Currency
+    """What each epoch may spend."""
+    adjacency: Adjacency
+
+    @property
+    def spread(self) -> float:
+        """Usual ℓ2 norm of a scaled context."""
+        return math.sqrt(self.dim * self.curvature)
+
+    @property
+    def scale(self) -> float:
+        """Usual size of a score."""
+        return self.slope / self.bend
+
+    def clip(self, clip: float, decay: float, floor: float, epoch: int) -> float:
+        """Bound on φ' in one epoch; the constants are in units of the slope."""
+        return self.slope * (1.0 if self.kept else max(clip * decay**epoch, floor))
+
+    def step(self, users: int) -> float:
+        """1/curvature of the sum over an epoch, if every arm has its public share of the users."""
+        return self.n_arms / (users * self.bend * self.curvature)
+
+
+class Estimate(NamedTuple):
+    """What the learner goes on from; a function of releases and public counts."""
+
+    theta: Array
+    """shape (K, d), for scaled contexts."""
+    pooled: Array
+    """Before thresholds, shape (K, d)."""
+    variance: float
+    """Of the noise on an entry of ``pooled``."""
+    weight: float
+    """Sum of the weights of all epochs so far, the past forgotten."""
+
+
+class Epochs(Protocol):
+    """A way of learning from epochs."""
+
+    @property
+    def growth(self) -> float:
+        """Ratio of consecutive epoch lengths, >= 1."""
+
+    def first_length(self, setting: Setting) -> int:
+        """Users in the first epoch, by default."""
+
+    def mechanism(self, setting: Setting, epoch: int) -> OneOfK[Array]:
+        """What is released at the end of an epoch, at the whole budget."""
+
+    def learn(
+        self, old: Estimate, released: Array, setting: Setting, epoch: int, users: int
+    ) -> Estimate:
+        """The next estimate, from what was released after ``users`` users."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GaussianEpochs:
+    """Pooled and thresholded estimates from one Gaussian release per epoch.
+
+    Args:
+        growth: ratio of consecutive epoch lengths, >= 1.
+        clip: bound on φ' in the first epoch for a context of the usual norm, in units of the reward
+            bound; an increment is scaled into the ℓ2 ball of radius clip·(usual norm).
+        clip_decay: its ratio from one epoch to the next, in (0, 1].
+        clip_floor: the least one.
+        first_step, step: step sizes in units of 1/curvature; above 1 they make up for clipping.
+        first_threshold, threshold: soft threshold in standard deviations of the noise left.
+        memory: weight of the past from one epoch to the next, in [0, 1].
+        keep: entries beyond so many standard deviations are not shrunk.
+        first_std: the first epoch is as long as it takes for this standard deviation of its
+            estimates, in units of the usual score, but at most an eighth of the horizon.
+    """
+
+    growth: float = 1.15
+    clip: float = 0.08
+    clip_decay: float = 0.85
+    clip_floor: float = 0.032
+    first_step: float = 1.0
+    step: float = 1.6
+    first_threshold: float = 0.5
+    threshold: float = 1.4
+    memory: float = 0.4
+    keep: float = 3.0
+    first_std: float = 0.04
+
+    def __post_init__(self) -> None:
+        _check_epochs(self.growth, self.clip, self.clip_decay, self.clip_floor, self.first_std)
+        positive(first_step=self.first_step)
+        positive(step=self.step)
+        _not_negative(first_threshold=self.first_threshold)
+        _not_negative(threshold=self.threshold)
+        _not_negative(keep=self.keep)
+        if not 0 <= finite(memory=self.memory) <= 1:
+            raise ValueError(f"memory = {self.memory!r}: must lie in [0, 1]")
+
+    def first_length(self, setting: Setting) -> int:
+        """Users until the noise on an estimate is `first_std`."""
+        noise = _noise_std(self.mechanism(setting, 0))
+        return _length(noise * setting.step(1), self.first_std, setting)
+
+    def mechanism(self, setting: Setting, epoch: int) -> OneOfK[Array]:
+        """K Gaussian sums of increments, (K, d)."""
+        clip = setting.clip(self.clip, self.clip_decay, self.clip_floor, epoch)
+        ball = Ball(clip * setting.spread, setting.dim)
+        return OneOfK.calibrated(
+            ball, setting.budget, arms=setting.n_arms, adjacency=setting.adjacency
+        )
+
+    def learn(
+        self, old: Estimate, released: Array, setting: Setting, epoch: int, users: int
+    ) -> Estimate:
+        """One noisy Newton step, pooled with those before and thresholded."""
+        step = setting.step(users) * (self.first_step if epoch == 0 else self.step)
+        variance = (step * _noise_std(self.mechanism(setting, epoch))) ** 2
+        weight = old.weight * self.memory + 1 / variance
+        share = 1 / (variance * weight)
+        pooled = (1 - share) * old.pooled + share * (old.theta + step * released)
+        left = (1 - share) ** 2 * old.variance + share**2 * variance
+        std = math.sqrt(left)
+        bar = self.first_threshold if epoch == 0 else self.threshold
+        theta = np.where(np.abs(pooled) > self.keep * std, pooled, soft(pooled, bar * std))
+        return Estimate(into_l1_ball(theta, setting.radius), pooled, left, weight)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NoisyMaxEpochs:
+    """Steps along the vertices ±e_j that report-noisy-max picks for every arm.
+
+    Args:
+        growth: ratio of consecutive epoch lengths, >= 1.
+        first_picks, picks: vertices per arm in the first epoch and later.
+        clip, clip_decay, clip_floor: as for `GaussianEpochs`; an increment is scaled into the ℓ∞
+            ball of that radius.
+        first_step, step: ℓ1 length of a step, in units of the usual score, shared equally by the
+            picks; in the first epoch and in the second.
+        step_decay: its ratio from the second epoch on.
+        first_std: as for `GaussianEpochs`, of the noise on a score.
+    """
+
+    growth: float = 1.0
+    first_picks: int = 3
+    picks: int = 2
+    clip: float = 0.1
+    clip_decay: float = 0.6
+    clip_floor: float = 0.03
+    first_step: float = 0.5
+    step: float = 0.35
+    step_decay: float = 0.6
+    first_std: float = 0.021
+
+    def __post_init__(self) -> None:
+        _check_epochs(self.growth, self.clip, self.clip_decay, self.clip_floor, self.first_std)
+        count(first_picks=self.first_picks)
+        count(picks=self.picks)
+        positive(first_step=self.first_step)
+        positive(step=self.step)
+        if not 0 < finite(step_decay=self.step_decay) <= 1:
+            raise ValueError(f"step_decay = {self.step_decay!r}: must lie in (0, 1]")
+
+    def first_length(self, setting: Setting) -> int:
+        """Users until the noise on a score is `first_std`."""
+        return _length(self._single(setting, 0).scale * setting.step(1), self.first_std, setting)
+
+    def mechanism(self, setting: Setting, epoch: int) -> OneOfK[Array]:
+        """For every arm the picked vertices ±e_j, (K, picks)."""
+        return OneOfK(self._single(setting, epoch), setting.n_arms)
+
+    def _single(self, setting: Setting, epoch: int) -> ReportNoisyMax:
+        """One arm's choice; another arm's differs from the null one by half as much (`OneOfK`)."""
+        picks = self.first_picks if epoch == 0 else self.picks
+        clip = setting.clip(self.clip, self.clip_decay, self.clip_floor, epoch)
+        top = min(picks, 2 * setting.dim - 1)
+        return _choice(setting.dim, clip, setting.budget, top, setting.adjacency)
+
+    def learn(
+        self, old: Estimate, released: Array, setting: Setting, epoch: int, users: int
+    ) -> Estimate:
+        """A step along the picked vertices."""
+        length = self.first_step if epoch == 0 else self.step * self.step_decay ** (epoch - 1)
+        points = CrossPolytope(setting.dim).points(np.asarray(released, dtype=np.int64))
+        moves = length * setting.scale * points.mean(axis=1)
+        theta = into_l1_ball(old.theta + moves, setting.radius)
+        return Estimate(theta, theta, 0.0, 0.0)
+
+
+@lru_cache(maxsize=256)
+def _choice(
+    dim: int, clip: float, budget: Currency, top: int, adjacency: Adjacency
+) -> ReportNoisyMax:
+    made = ReportNoisyMax.calibrated(CrossPolytope(dim), clip, budget, top=top, adjacency=adjacency)
+    # Of two arms, twice the half is rounded up once more: above the whole by the last digit.
+    return replace(made, scale=made.scale * (1 + 1e-9))
+
+
+def _noise_std(arms: OneOfK[Array]) -> float:
+    return cast(GaussianSum[Array], arms.mechanism).noise_std
+
+
+def _check_epochs(growth: float, clip: float, decay: float, floor: float, std: float) -> None:
+    if finite(growth=growth) < 1:
+        raise ValueError(f"growth = {growth!r}: must be >= 1")
+    positive(clip=clip)
+    if not 0 < finite(clip_decay=decay) <= 1:
+        raise ValueError(f"clip_decay = {decay!r}: must lie in (0, 1]")
+    if positive(clip_floor=floor) > clip:
+        raise ValueError(f"clip_floor = {floor!r}: must be at most clip = {clip!r}")
+    positive(first_std=std)
+
+
+def _not_negative(**named: float) -> None:
+    ((name, value),) = named.items()
+    if finite(**{name: value}) < 0:
+        raise ValueError(f"{name} = {value!r}: must be >= 0")
+
+
+def _length(noise: float, std: float, setting: Setting) -> int:
+    """Users in the first epoch: enough for noise and for sampling, within an eighth of all."""
+    wanted = max(round(noise / (std * setting.scale)), 20 * setting.n_arms)
+    return max(min(wanted, setting.horizon // 8), min(setting.n_arms, setting.horizon))
+
+
+def soft(values: Array, bar: float) -> Array:
+    """Soft threshold: towards 0 by ``bar``, entry by entry."""
+    return cast(Array, np.sign(values) * np.maximum(np.abs(values) - bar, 0.0))
+
+
+def into_l1_ball(theta: Array, radius: float) -> Array:
+    """Scales each row, shape (K, d), into the ℓ1 ball."""
+    norms = np.abs(theta).sum(axis=1, keepdims=True)
+    return cast(Array, theta * np.minimum(1.0, radius / np.maximum(norms, radius)))
+
+
+def epoch_ends(horizon: int, first: int, growth: float) -> list[int]:
+    """Ends of public epochs of sizes ⌊first·growth^k⌋ that cover ``horizon`` users."""
+    ends, size = [min(first, horizon)], float(first)
+    while ends[-1] < horizon:
+        size = min(size * growth, float(horizon))
+        ends.append(min(ends[-1] + int(size), horizon))
+    return ends

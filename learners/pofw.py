@@ -1,0 +1,466 @@
+"""DP-POFW: private online convex optimisation over the ℓ1 ball and other polytopes.
+
+Users come in epochs of public sizes; each user is in one epoch, which may therefore spend the whole
+budget (parallel composition), and θ is released at every time, changing at the ends of epochs.
+
+``thresholds``  (ℓ1 ball) a noisy gradient sum per epoch, its coordinates pooled over the epochs and
+                thresholded at public multiples of their noise: iterated soft thresholding.
+``choices``     (ℓ1 ball) an epoch's few largest coordinates by report-noisy-max, whose noise grows
+                with log d only, then a noisy sum over those coordinates alone.  Where the budget
+                admits no Gaussian noise, such as `PureDP`, a step along the chosen vertices.
+``projections`` (any polytope) the same pooled sums, projected onto the set in place of thresholds.
+``vertices``    (any polytope) a Frank-Wolfe step towards the mean of the vertices that
+                report-noisy-max has chosen.
+
+``published``   (any polytope) the paper's: a pick after every user, over all users so far, a step
+                1/t towards it, increments clipped at the published bound βD + L.  At its proved
+                price it learns only from very many users.
+
+``auto`` decides between sums and choices by computed noise: a Gaussian sum has noise
+∝ √(d/(2 ln d)) per coordinate when gradients of typical length are not clipped, report-noisy-max
+log V for V vertices (2d for the ball).  A `GaussianDP` cap has no price for choices and takes sums;
+`PureDP` has none for Gaussian sums.
+
+Source: Han et al. 2022, Algorithm 2, choose one vertex per user and pay for √T of them; epochs,
+clipping of residuals and Gumbel noise are ours.  Privacy: `BatchedPrefixSum`, `ReportNoisyMax`,
+`NoisyMaxStream`, `GaussianSum`; θ is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privlearn._validate import positive
+from privlearn.budgets import Currency
+from privlearn.domains import Array, Ball
+from privlearn.errors import CurrencyError
+from privlearn.learners.constraint_sets import (
+    ConstraintSet,
+    LpBall,
+    Polytope,
+    Simplex,
+    checked_member,
+)
+from privlearn.learners.scalar_losses import ScalarLoss
+from privlearn.learners.streaming import (
+    Example,
+    StreamLearner,
+    Terms,
+    checked_choice,
+    epoch_count,
+    epoch_sizes,
+)
+from privlearn.learners.tofw import scale_of
+from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
+from privlearn.mechanisms.noisy_max import ReportNoisyMax
+from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
+from privlearn.mechanisms.vertices import (
+    CrossPolytope,
+    ExplicitVertices,
+    SimplexVertices,
+    Vertices,
+)
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+Method = Literal["auto", "thresholds", "projections", "choices", "vertices", "published"]
+
+
+class _Rule(NamedTuple):
+    """Public constants of one way."""
+
+    epochs: int
+    users_per_noise: float
+    growth: float
+    clips: tuple[float, float, float]
+    """Level of residuals in the first epoch, its ratio from epoch to epoch, its least value."""
+    first_step: float
+    step: float
+    picks: int = 1
+    decay: float = 1.0
+    """Ratio of the steps from the second epoch on."""
+
+    def level(self, epoch: int) -> float:
+        """Residuals are clipped at so much of the unit."""
+        first, ratio, least = self.clips
+        return max(first * ratio**epoch, least)
+
+    def move(self, epoch: int) -> float:
+        """The step of an epoch."""
+        if epoch == 0:
+            return self.first_step
+        return self.step * self.decay ** (epoch - 1)
+
+
+_THRESHOLDS = _Rule(4, 30.0, 1.3, (0.3, 0.85, 0.1), 0.8, 0.7)
+_SOFT, _HARD, _MEMORY = 1.4, 4.0, 0.4
+"""Thresholds in standard deviations of the noise; what one epoch leaves of the weights before."""
+_CHOICES = _Rule(3, 8.0, 1.2, (0.2, 0.5, 0.04), 1.0, 1.0, picks=5)
+_CHOICE_SHARE = Fraction(1, 2)
+_SIGNS = _Rule(5, 4.0, 1.0, (0.15, 0.7, 0.04), 0.3, 0.5, picks=2, decay=0.6)
+_VERTICES = _Rule(3, 8.0, 1.0, (0.1, 0.85, 0.06), 0.7, 0.2, picks=4, decay=0.6)
+
+
+@final
+class DPPOFW(StreamLearner):
+    """Private Frank-Wolfe over a polytope for a stream of (x, y), θ released at every time.
+
+    Args:
+        constraint_set: ``LpBall(dim, 1, radius)``, a `Simplex` or a `Polytope`.
+        loss: ``"squared"``, ``"logistic"``, or a `ScalarLoss`.
+        feature_bound: bound on ‖x‖_∞; longer features are scaled onto it.
+        label_bound: bound on |y| for the squared loss.
+        method: see the module; only the ℓ1 ball has ``"thresholds"`` and ``"choices"``.
+        initial: θ at the start, a member; default the member nearest to 0.
+
+    After `start`, ``method_`` is the method that was taken.  Memory: O(d) with sums; with choices
+    an epoch's users are kept, sealed, until its end.
+    """
+
+    def __init__(
+        self,
+        constraint_set: ConstraintSet,
+        *,
+        loss: str | ScalarLoss = "squared",
+        feature_bound: float = 1.0,
+        label_bound: float = 1.0,
+        method: Method = "auto",
+        initial: ArrayLike | None = None,
+    ) -> None:
+        self.constraint_set, self.loss, self.feature_bound = constraint_set, loss, feature_bound
+        self.label_bound, self.method, self.initial = label_bound, method, initial
+
+    @property
+    def _dim(self) -> int:
+        return self.constraint_set.dim
+
+    @property
+    def _feature_norm(self) -> float:
+        return math.inf
+
+    @property
+    def _is_ball(self) -> bool:
+        return isinstance(self.constraint_set, LpBall)
+
+    def _check_params(self) -> None:
+        inside = self.constraint_set
+        if not isinstance(inside, LpBall | Simplex | Polytope):
+            raise TypeError(f"constraint_set = {inside!r}: must be an LpBall, Simplex or Polytope")
+        if isinstance(inside, LpBall) and inside.p != 1:
+            raise ValueError(f"p = {inside.p!r}: only the ℓ1 ball has few vertices; use DPTOFW")
+        known = ("auto", "thresholds", "projections", "choices", "vertices", "published")
+        checked_choice(known, method=self.method)
+        if not self._is_ball and self.method in ("thresholds", "choices"):
+            raise ValueError(f"method = {self.method!r}: for the ℓ1 ball only")
+
+    def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
+        inside = self.constraint_set
+        if self.initial is None:
+            self._theta = np.asarray(inside.pull(np.zeros(self._dim)))
+        else:
+            self._theta = checked_member(self.initial, inside).copy()
+        self._scale = scale_of(
+            self._loss,
+            dim=self._dim,
+            q=math.inf,
+            feature_bound=positive(feature_bound=self.feature_bound),
+            reach=inside.diameter(1) / 4,
+        )
+        self.method_: str = self.method
+        if self.method == "auto":
+            self.method_ = self._chosen(accountant.budget)
+        self._way: _Way = _WAYS[self.method_](self, accountant)
+        return self._way.plan()
+
+    def _chosen(self, budget: Currency) -> str:
+        """The method, by the public sizes of noise; see the module."""
+        inside, dim = self.constraint_set, self._dim
+        sums = "thresholds" if self._is_ball else "projections"
+        choices = "choices" if self._is_ball else "vertices"
+        if not _priced(budget.gaussian_mass):
+            return choices
+        probe = CrossPolytope(1)
+        if not _priced(lambda: ReportNoisyMax.calibrated(probe, 1.0, budget)):
+            return sums
+        corners = len(inside.corners) if isinstance(inside, Polytope) else dim
+        corners *= 2 if self._is_ball else 1
+        gaussian = math.sqrt(dim / (2 * math.log(max(dim, 3))))
+        return sums if gaussian <= math.log(max(corners, 3)) else choices
+
+    def _next_change(self) -> int:
+        return self._way.next_change()
+
+    def _take(self, rows: Rows[Example]) -> None:
+        self._way.take(rows)
+
+
+def _priced(price: Any) -> bool:
+    try:
+        price()
+    except CurrencyError:
+        return False
+    return True
+
+
+class _Way:
+    """One way of learning over epochs; it owns the mechanisms of a started learner."""
+
+    rule: _Rule
+
+    def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
+        self._learner, self._accountant = learner, accountant
+        self._scale, self._set = learner._scale, learner.constraint_set
+        self._number = 0
+
+    def _cut(self, smallest: float) -> None:
+        users, rule = self._accountant.users, self.rule
+        number = epoch_count(len(users), rule.users_per_noise * smallest, rule.epochs)
+        ends = np.cumsum([0, *epoch_sizes(len(users), number, rule.growth)]) + users.start
+        self._epochs = [range(a, b) for a, b in pairwise(ends.tolist())]
+
+    @property
+    def _clips(self) -> list[float]:
+        """Clips of single coordinates, epoch by epoch."""
+        bound = float(self._learner.feature_bound)
+        unit = self._scale.unit * self._scale.curvature
+        return [
+            bound * max(self.rule.level(k) * unit, self._scale.floor)
+            for k in range(len(self._epochs))
+        ]
+
+    def plan(self) -> list[Plan]:
+        raise NotImplementedError
+
+    def take(self, rows: Rows[Example]) -> None:
+        raise NotImplementedError
+
+    def next_change(self) -> int:
+        return self._epochs[min(self._number, len(self._epochs) - 1)].stop
+
+
+@final
+class _Sums(_Way):
+    rule = _THRESHOLDS
+
+    def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
+        super().__init__(learner, accountant)
+        budget: Currency = accountant.budget
+        self._cut(math.sqrt(self._scale.dim / float(budget.gaussian_mass())))
+        self._sums = [
+            BatchedPrefixSum.calibrated(
+                Ball(self._scale.clip(self.rule.level(k)), self._scale.dim),
+                budget,
+                sizes=(len(users),),
+                adjacency=accountant.adjacency,
+            )
+            for k, users in enumerate(self._epochs)
+        ]
+        self._pooled: Array = np.zeros(self._scale.dim)
+        self._variance = self._weight = 0.0
+        self._stream: BatchedStream[Array] | None = None
+
+    def plan(self) -> list[Plan]:
+        pairs = zip(self._sums, self._epochs, strict=True)
+        return [Plan("epoch", sums.loss(), users) for sums, users in pairs]
+
+    def take(self, rows: Rows[Example]) -> None:
+        users, sums, learner = self._epochs[self._number], self._sums[self._number], self._learner
+        if self._stream is None:
+            token = self._accountant.issue(sums.loss(), users=users, label="epoch")
+            self._stream = sums.open(token)
+        increments = learner._increments([(-1.0, learner._theta)])
+        released = self._stream.append(rows.map_rows(increments))
+        if released is None:
+            return
+        total = learner._board.post(f"sum/{self._number}", released)
+        step = self.rule.move(self._number) * self._scale.newton / len(users)
+        variance = (step * sums.error_std(1)) ** 2
+        self._weight = _MEMORY * self._weight + 1 / variance
+        new = 1 / (variance * self._weight)
+        self._pooled = (1 - new) * self._pooled + new * (learner._theta + step * total)
+        self._variance = (1 - new) ** 2 * self._variance + new**2 * variance
+        learner._theta = self._shrunk()
+        self._stream, self._number = None, self._number + 1
+
+    def _shrunk(self) -> Array:
+        """The pooled gradient steps without what may be noise."""
+        if self._learner.method_ == "projections":
+            return self._set.project(self._pooled)
+        std, sizes = math.sqrt(self._variance), np.abs(self._pooled)
+        soft = np.copysign(np.maximum(sizes - _SOFT * std, 0.0), self._pooled)
+        kept = np.where(sizes > _HARD * std, self._pooled, soft)
+        return np.asarray(self._set.pull(kept))
+
+
+class _Picking(_Way):
+    """What the ways with report-noisy-max share: an epoch's users are kept, sealed, to its end."""
+
+    vertices: Vertices
+
+    def _begin(self, share: Fraction) -> None:
+        """Cuts the epochs and makes their choices, at ``share`` of the budget."""
+        accountant = self._accountant
+        budget, adjacency = accountant.budget.share(share), accountant.adjacency
+        self._picks = min(self.rule.picks, self.vertices.count - 1)
+        probe = ReportNoisyMax.calibrated(
+            self.vertices, 1.0, budget, top=self._picks, adjacency=adjacency
+        )
+        spread = 2 * self.vertices.diameter("l1")
+        self._cut(math.log(self.vertices.count) * probe.scale / spread)
+        self._choices = [
+            ReportNoisyMax.calibrated(
+                self.vertices, clip, budget, top=self._picks, adjacency=adjacency
+            )
+            for clip in self._clips
+        ]
+        self._pending: list[Rows[Array]] = []
+
+    def plan(self) -> list[Plan]:
+        pairs = zip(self._choices, self._epochs, strict=True)
+        return [Plan("choice", choice.loss(), users) for choice, users in pairs]
+
+    def take(self, rows: Rows[Example]) -> None:
+        learner, users = self._learner, self._epochs[self._number]
+        self._pending.append(rows.map_rows(learner._increments([(-1.0, learner._theta)])))
+        if rows.users.stop < users.stop:
+            return
+        kept, self._pending = Rows.concat(self._pending), []
+        choice = self._choices[self._number]
+        token = self._accountant.issue(choice.loss(), users=users, label="choice")
+        picked = learner._board.post(f"choice/{self._number}", choice.release(kept, token))
+        learner._theta = np.asarray(self._set.pull(self._moved(kept, np.asarray(picked))))
+        self._number += 1
+
+    def _moved(self, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
+        """θ after the choice of an epoch."""
+        raise NotImplementedError
+
+
+@final
+class _Choices(_Picking):
+    rule = _CHOICES
+
+    def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
+        super().__init__(learner, accountant)
+        self.vertices = CrossPolytope(self._scale.dim)
+        budget: Currency = accountant.budget
+        self._measured: list[GaussianSum[Array]] = []
+        if not _priced(budget.gaussian_mass):
+            self.rule = _SIGNS
+            self._begin(Fraction(1))
+            return
+        self._begin(_CHOICE_SHARE)
+        self._measured = [
+            GaussianSum.calibrated(
+                Ball(clip, self._picks, "linf"),
+                budget.share(1 - _CHOICE_SHARE),
+                adjacency=accountant.adjacency,
+            )
+            for clip in self._clips
+        ]
+
+    def plan(self) -> list[Plan]:
+        pairs = zip(self._measured, self._epochs, strict=False)
+        return [*super().plan(), *(Plan("values", sums.loss(), users) for sums, users in pairs)]
+
+    def _moved(self, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
+        learner, users, dim = self._learner, self._epochs[self._number], self._scale.dim
+        moved = learner._theta.copy()
+        if not self._measured:
+            reach = self._scale.unit / float(learner.feature_bound)
+            toward = self.vertices.points(picked).mean(axis=0)
+            return np.asarray(moved + self.rule.move(self._number) * reach * toward)
+        places, sums = picked % dim, self._measured[self._number]
+        # +e_j and −e_j may both be chosen; the second place is then measured as 0.
+        first = np.zeros(len(places))
+        first[np.unique(places, return_index=True)[1]] = 1.0
+        token = self._accountant.issue(sums.loss(), users=users, label="values")
+        values = sums.release(rows.map_rows(lambda g: g[:, places] * first), token)
+        total = learner._board.post(f"values/{self._number}", values) * first
+        step = self.rule.move(self._number) * self._scale.newton / len(users)
+        np.add.at(moved, places, step * total)
+        return moved
+
+
+def _vertices_of(inside: ConstraintSet) -> Vertices:
+    if isinstance(inside, LpBall):
+        return CrossPolytope(inside.dim, inside.radius)
+    if isinstance(inside, Simplex):
+        return SimplexVertices(inside.dim, inside.radius)
+    assert isinstance(inside, Polytope)
+    return ExplicitVertices(inside.vertices)
+
+
+@final
+class _Corners(_Picking):
+    rule = _VERTICES
+
+    def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
+        super().__init__(learner, accountant)
+        self.vertices = _vertices_of(learner.constraint_set)
+        self._begin(Fraction(1))
+
+    def _moved(self, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
+        theta = self._learner._theta
+        toward = self.vertices.points(picked).mean(axis=0)
+        return np.asarray(theta + self.rule.move(self._number) * (toward - theta))
+
+
+@final
+class _Published(_Way):
+    """Algorithm 2 of the paper, step by step; errata 13 says which of its prices hold."""
+
+    def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
+        super().__init__(learner, accountant)
+        bound, loss = float(learner.feature_bound), learner._loss
+        diameter = self._set.diameter(1)
+        largest = max(float(np.abs(self._set.minimize(np.ones(learner._dim))).sum()), diameter)
+        slope = min(loss.slope, loss.curvature * (largest * bound + self._scale.unit))
+        self._stream: NoisyMaxPicks | None = None
+        self._picks = NoisyMaxStream.calibrated(
+            _vertices_of(learner.constraint_set),
+            loss.curvature * bound**2 * diameter + slope * bound,
+            accountant.budget,
+            horizon=len(accountant.users),
+            adjacency=accountant.adjacency,
+        )
+        self._before, self._done = learner._theta, 0
+
+    def plan(self) -> list[Plan]:
+        return [Plan("picks", self._picks.loss(), self._accountant.users)]
+
+    def next_change(self) -> int:
+        return self._accountant.users.start + self._done + 1
+
+    def take(self, rows: Rows[Example]) -> None:
+        learner, t = self._learner, self._done
+        if self._stream is None:
+            users = self._accountant.users
+            token = self._accountant.issue(self._picks.loss(), users=users, label="picks")
+            self._stream = self._picks.open(token)
+        terms: Terms = [(-(t + 1.0), learner._theta)]
+        if t:
+            terms = [*terms, (float(t), self._before)]
+        picked = self._stream.append(rows.map_rows(learner._increments(terms))).value
+        self._before, self._done = learner._theta, t + 1
+        toward = self._picks.vertices.points(picked)[0]
+        moved = learner._theta + (toward - learner._theta) / (t + 2)
+        learner._theta = np.asarray(self._set.pull(moved) if learner._is_ball else moved)
+        if rows.users.stop == self._accountant.users.stop:
+            self._stream.close()
+
+
+_WAYS: dict[str, type[_Sums] | type[_Choices] | type[_Corners] | type[_Published]] = {
+    "published": _Published,
+    "thresholds": _Sums,
+    "projections": _Sums,
+    "choices": _Choices,
+    "vertices": _Corners,
+}

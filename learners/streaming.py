@@ -1,0 +1,310 @@
+"""What all learners on streams of logged rows (x, y) share: one row at a time or in blocks.
+
+A learner releases a parameter ``coef_`` that is public at any time.  Rows are sealed on entry, and
+what enters a mechanism is a function of one row and of public state.  When the public state
+changes, and how, is for the subclasses: `_prepare`, `_next_change`, `_take`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import gammaln
+
+from privlearn._validate import count, positive
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.billboard import Billboard
+from privlearn.domains import Array
+from privlearn.errors import AdjacencyError, HorizonError, ProvenanceError
+from privlearn.learners.constraint_sets import norms
+from privlearn.learners.inputs import block_of, row_of
+from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, named_loss
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+Example = tuple[Array, Array]
+"""A block of rows: features, shape (n, d), and labels, shape (n,)."""
+Terms = Sequence[tuple[float, Array]]
+"""Public weights and parameters; an increment is the weighted sum of gradients at them."""
+
+_ROUNDING = 1 + 1e-9
+
+
+def typical_length(dim: int, q: float) -> float:
+    """A typical ‖x‖₂ of a vector with ‖x‖_q = 1: √d/(d·E|N|^q)^{1/q}, N standard normal.
+
+    For q = ∞ it is √d/√(2 ln d), the leading order.
+    """
+    if q == math.inf:
+        return math.sqrt(dim) / math.sqrt(2 * math.log(max(dim, 3)))
+    moment = math.exp(q / 2 * math.log(2) + gammaln((q + 1) / 2) - 0.5 * math.log(math.pi))
+    return float(math.sqrt(dim) / (dim * moment) ** (1 / q))
+
+
+class StreamLearner(ABC):
+    """Learns from a stream of logged rows under a central accountant.
+
+    After `start`, ``coef_`` (d,) is the released parameter, ``clock_`` the next arrival index and
+    ``private_messages_`` holds messages about single users' data, for the operator alone.
+    """
+
+    loss: str | ScalarLoss
+    feature_bound: float
+    label_bound: float
+    clock_: int
+    private_messages_: list[tuple[int, str]]
+
+    # For subclasses ------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _dim(self) -> int:
+        """d."""
+
+    @property
+    @abstractmethod
+    def _feature_norm(self) -> float:
+        """The q of the norm that ``feature_bound`` is about."""
+
+    @abstractmethod
+    def _check_params(self) -> None:
+        """Raises ValueError or TypeError for a parameter out of range."""
+
+    @abstractmethod
+    def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
+        """Calibrates the mechanisms; the plan of all they will spend."""
+
+    @abstractmethod
+    def _next_change(self) -> int:
+        """The arrival index before which increments are made from the same public state."""
+
+    @abstractmethod
+    def _take(self, rows: Rows[Example]) -> None:
+        """Learns from the rows up to the clock, which are not beyond `_next_change`."""
+
+    # Parameters, as scikit-learn expects them ----------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Constructor arguments by name."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Self:
+        """Changes constructor arguments; only before `start`.
+
+        Raises:
+            ValueError: unknown name.  RuntimeError: started.
+        """
+        if self._started:
+            raise RuntimeError("the learner has started: its parameters are public history")
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ValueError(f"{name}: not a parameter; known: {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+    # Life ----------------------------------------------------------------------------------------
+
+    @property
+    def _started(self) -> bool:
+        return hasattr(self, "_accountant")
+
+    def start(self, accountant: Accountant[Any]) -> Self:
+        """Calibrates the noise to the accountant's cap and commits the plan of all releases.
+
+        Raises:
+            ValueError, TypeError: a parameter is out of range.  BudgetError: the accountant has
+            begun.  CurrencyError: its currency has no price for this noise.  ProvenanceError: it
+            is not central.  RuntimeError: started before.
+        """
+        if self._started:
+            raise RuntimeError("the learner has started: make a new one for another accountant")
+        if accountant.trust is not Trust.CENTRAL:
+            raise ProvenanceError(
+                "logged rows were not served by a billboard: a joint or local guarantee does not "
+                "cover them; use a CentralAccountant"
+            )
+        if accountant.adjacency is Adjacency.ADD_REMOVE:
+            raise AdjacencyError("under add-remove every later row of a stream would shift")
+        self._bound = positive(feature_bound=self.feature_bound)
+        self._loss = named_loss(self.loss, positive(label_bound=self.label_bound))
+        self._check_params()
+        self._theta: Array = np.zeros(self._dim)
+        self._board = Billboard(accountant, accountant.users)
+        self.clock_ = accountant.users.start
+        self.private_messages_ = []
+        self._failed = False
+        accountant.commit(self._prepare(accountant))
+        self._accountant = accountant
+        return self
+
+    @property
+    def coef_(self) -> Array:
+        """The released parameter, shape (d,); a copy."""
+        return self._theta.copy()
+
+    @property
+    def billboard_(self) -> Billboard:
+        """Everything that was posted, with the tokens that paid for it."""
+        return self._board
+
+    def predict(self, x: ArrayLike) -> Array:
+        """Scores x·θ of the released parameter, shape (n,) for x of shape (n, d), else ()."""
+        return np.asarray(np.asarray(x, dtype=np.float64) @ self._theta)
+
+    def partial_fit(self, x: ArrayLike, y: ArrayLike) -> Self:
+        """Learns from the next user, or the next n, in order of arrival.
+
+        Features beyond ``feature_bound`` are scaled onto it and labels clipped.  A row that is no
+        numbers of the right shape, or has no label, counts as null, alone: the clock goes on, and
+        only ``private_messages_`` says so.
+
+        Args:
+            x: shape (d,) with a single label, or (n, d); a list may hold rows of any kind.
+            y: the label, or shape (n,).
+
+        Raises:
+            HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
+            shape, blocks of different lengths.  RuntimeError: not started, or failed half-way.
+        """
+        self._check_running()
+        values, labels = self._block(x, y)
+        users = range(self.clock_, self.clock_ + len(labels))
+        if users.stop > self._accountant.users.stop:
+            raise HorizonError(
+                f"{len(users)} users after {users.start}: the horizon is {self._accountant.users}"
+            )
+        if not users:
+            return self
+        self._tell(users, values, labels)
+        rows = Rows.seal((values, labels), users=users)
+        self._failed = True  # until all is taken in: a half-taken row must not be sent again
+        while self.clock_ < users.stop:
+            stop = min(self._next_change(), users.stop)
+            whole = (self.clock_, stop) == (users.start, users.stop)
+            part = rows if whole else rows.slice(range(self.clock_, stop))
+            self.clock_ = stop
+            self._take(part)
+        self._failed = False
+        return self
+
+    def _block(self, x: Any, y: Any) -> Example:
+        if not (isinstance(y, list | tuple) or getattr(y, "ndim", 0) > 0):
+            plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (self._dim,)
+            values = x if plain else row_of(x, (self._dim,))
+            return values[None], np.array([y]) if isinstance(y, float) else row_of(y, ())[None]
+        values = block_of("x", x, (self._dim,))
+        return values, block_of("y", y, (), len(values))
+
+    def _check_running(self) -> None:
+        if not self._started:
+            raise RuntimeError("the learner has no accountant: call start(accountant) first")
+        if self._failed:
+            raise RuntimeError(
+                "a round or release failed half-way: its sealed sums are lost; serve other users "
+                "with a new learner and accountant"
+            )
+
+    def _tell(self, users: range, values: Array, labels: Array) -> None:
+        """Messages to single users, for the operator's private records only."""
+        try:
+            with np.errstate(all="ignore"):  # a warning would tell of sealed data
+                heard = np.isfinite(self._loss.labels(labels)).reshape(labels.shape)
+        except Exception:  # so would an error of a loss of the user's own; its rows become null
+            heard = np.isfinite(labels)
+        clear = np.isfinite(values)
+        if heard.all() and clear.all():
+            return
+        for i in np.flatnonzero(~(heard & clear.all(axis=1))):
+            what = f"features must be ({self._dim},) finite numbers"
+            if np.isfinite(values[i]).all():
+                what = "the label must be a number that the loss takes"
+            self.private_messages_.append((users[int(i)], f"{what}; your record does not count"))
+
+    # Increments ----------------------------------------------------------------------------------
+
+    def _examples(self, block: Example) -> Example:
+        """Rows within the public bounds; what is no number stays none, and makes its row null."""
+        values, labels = block
+        q, bound = self._feature_norm, self._bound
+        sizes = np.abs(values)
+        if q == math.inf:
+            over = sizes.max(axis=1) > bound * _ROUNDING
+        else:
+            if bound != 1:
+                sizes /= bound
+            over = ~((sizes**q).sum(axis=1) <= _ROUNDING)
+        if over.any():
+            usable = np.where(np.isfinite(values), values, 0.0)
+            scale = np.where(over, bound / np.maximum(norms(usable, q), bound), 1.0)
+            values = values * scale[:, None]
+        return values, self._loss.labels(labels)
+
+    def _increments(self, terms: Terms) -> Callable[[Example], Array]:
+        """Weighted sums of the rows' gradients at public parameters; row by row, shape (n, d)."""
+
+        if isinstance(self._loss, SquaredLoss):  # linear in θ: one score is enough
+            mixed: Array = sum((weight * theta for weight, theta in terms), np.zeros(self._dim))
+            total = sum(weight for weight, _ in terms)
+            terms = [(total, mixed / total)]
+
+        def increments(block: Example) -> Array:
+            values, labels = self._examples(block)
+            # Sums along a row, and no matrix product, so that blocks give the same bits.
+            residuals: Any = 0.0
+            for weight, theta in terms:
+                scores = (values * theta).sum(axis=1)
+                residuals = residuals + weight * self._loss.derivative(scores, labels)
+            return np.asarray(residuals[:, None] * values)
+
+        return increments
+
+    # Public state --------------------------------------------------------------------------------
+
+    def public_state(self) -> dict[str, Any]:
+        """The learner's public side, as JSON values: a function of releases and the clock."""
+        return {
+            "learner": type(self).__name__,
+            "params": {name: _plain(value) for name, value in self.get_params().items()},
+            "clock": self.clock_,
+            "coef": self._theta.tolist(),
+        }
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return "inf" if value == math.inf else value
+
+
+def checked_choice(options: Sequence[str], **named: str) -> str:
+    """Returns the value if it is one of ``options``.
+
+    Raises:
+        ValueError: it is not.
+    """
+    ((name, value),) = named.items()
+    if value not in options:
+        raise ValueError(f"{name} = {value!r}: must be one of {', '.join(map(repr, options))}")
+    return value
+
+
+def epoch_count(users: int, smallest: float, most: int) -> int:
+    """At most ``most`` epochs, of on average at least ``smallest`` users."""
+    return int(np.clip(count(users=users) / smallest, 1, min(most, users)))
+
+
+def epoch_sizes(users: int, epochs: int, growth: float) -> list[int]:
+    """Sizes of geometrically growing epochs, each at least 1; there are no more than users."""
+    weights = growth ** np.arange(min(epochs, users))
+    sizes = np.maximum(np.floor(users * weights / weights.sum()).astype(int), 1)
+    sizes[-1] += users - sizes.sum()
+    return [int(size) for size in sizes]

@@ -1,0 +1,197 @@
+"""Private prefix sums over public batches: one token, a noisy running total after every batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, Self, TypeVar, final
+
+import numpy as np
+
+from privlearn._validate import count, positive
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import B, Currency
+from privlearn.domains import Array, Domain
+from privlearn.errors import AdjacencyError, UsersError
+from privlearn.losses import Loss, gaussian_std
+from privlearn.mechanisms.factorization import ColumnNormalizedBLT, Factorization
+from privlearn.noise import GaussianNoise
+from privlearn.rows import Rows
+from privlearn.tokens import Receipt, Released, Spend, Token
+
+X = TypeVar("X")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BatchedPrefixSum(Generic[X]):
+    """Running sums of clipped contributions, released at the end of every public batch.
+
+    With x_j the sum over batch j, this releases A·x + B·z as `PrefixSum` does, so there is noise
+    for as many arrivals as there are batches.  The batches are fixed beforehand by counts, hence
+    one user changes one x_j, by at most the domain's sensitivity: one Gaussian mechanism of mass
+    (sensitivity·max_j‖C_j‖/noise_std)² for the whole stream, also if contributions are chosen after
+    seeing earlier outputs (Denisov et al. 2022, Theorem 2.1).  Nothing leaves within a batch, and
+    memory is O(size) besides the noise ahead.
+
+    Args:
+        domain: what one user can contribute.
+        sizes: users in each batch.
+        factorization: B and C over the batches.
+        noise_std: standard deviation of z per coordinate, unit of the sum.
+        adjacency: replace-one or zero-out.
+    """
+
+    domain: Domain[X]
+    sizes: tuple[int, ...]
+    factorization: Factorization
+    noise_std: float
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sizes, tuple) or not self.sizes:
+            raise ValueError(f"sizes = {self.sizes!r}: must be a tuple with one entry per batch")
+        for size in self.sizes:
+            count(size=size)
+        positive(noise_std=self.noise_std)
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+        horizon = self.factorization.horizon
+        if horizon is not None and horizon < len(self.sizes):
+            raise ValueError(f"factorization: for {horizon} batches, not {len(self.sizes)}")
+
+    @classmethod
+    def calibrated(
+        cls,
+        domain: Domain[X],
+        budget: Currency,
+        *,
+        sizes: Sequence[int],
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> BatchedPrefixSum[X]:
+        """The least noise that ``budget`` allows; column-normalised BLT over the batches.
+
+        Raises:
+            CurrencyError, ValueError: as for `GaussianSum.calibrated`; no batches.
+        """
+        batches = tuple(sizes)
+        factorization = ColumnNormalizedBLT.fitted(max(len(batches), 1))
+        reach = domain.sensitivity(adjacency, "l2") * factorization.column_norm()
+        std = gaussian_std(reach, budget.gaussian_mass())
+        return cls(domain, batches, factorization, std, adjacency)
+
+    def spend(self) -> Spend:
+        """The statement for the ledger."""
+        return Spend(
+            "batched-prefix-sum",
+            self.domain,
+            GaussianNoise(self.noise_std),
+            gain=self.factorization.column_norm(),
+            parameters={
+                "sizes": list(self.sizes),
+                "factorization": self.factorization.kind,
+                **self.factorization.parameters(),
+            },
+            interactive=True,
+        )
+
+    def loss(self) -> Loss:
+        """The price of the whole stream."""
+        return self.spend().loss(self.adjacency)
+
+    def error_std(self, batch: int) -> float:
+        """Standard deviation per coordinate of the sum after ``batch`` >= 1 batches."""
+        return self.noise_std * self.factorization.error_std(batch)
+
+    def open(self, token: Token[B]) -> BatchedStream[X]:
+        """Spends ``token`` for the whole stream.
+
+        Raises:
+            UsersError: the token's users are not those of the batches.  AdjacencyError: the token
+            is for another neighbour relation.  TokenError: see `Token.spend`.
+        """
+        if token.adjacency is not self.adjacency:
+            raise AdjacencyError(
+                f"a stream for {self.adjacency.value}, a token for {token.adjacency.value}"
+            )
+        if len(token.users) != sum(self.sizes):
+            raise UsersError(f"users = {token.users!r}: the batches hold {sum(self.sizes)}")
+        return BatchedStream(self, token)
+
+
+@final
+class BatchedStream(Generic[X]):
+    """An open stream; it retires the token with its last batch."""
+
+    __slots__ = ("__total", "_batch", "_ends", "_lock", "_mechanism", "_next", "_noise", "_receipt")
+
+    def __init__(self, mechanism: BatchedPrefixSum[X], token: Token[B]) -> None:
+        self._mechanism = mechanism
+        self._receipt: Receipt = token.spend(mechanism.spend())
+        size = mechanism.domain.size
+        self._noise = mechanism.factorization.stream(lambda n: self._receipt.draw((n, size)))
+        self._next = token.users.start
+        self._ends = [token.users.start + int(end) for end in np.cumsum(mechanism.sizes)]
+        self._batch = 0
+        self.__total = np.zeros(size)
+        self._lock = threading.Lock()
+
+    @property
+    def next_end(self) -> int:
+        """The arrival index at which the open batch ends.
+
+        Raises:
+            UsersError: all batches have ended.
+        """
+        if self._batch == len(self._ends):
+            raise UsersError("the last batch has ended")
+        return self._ends[self._batch]
+
+    def append(self, rows: Rows[X]) -> Released[Array] | None:
+        """Adds the next rows, all of one batch; releases the running sum if they complete it.
+
+        Returns:
+            shape (size,), or (dim, dim) for `PSDTrace`; None within a batch.
+
+        Raises:
+            UsersError: not the next users of the stream, or of more than one batch.
+        """
+        with self._lock:
+            end = self.next_end
+            if rows.users.start != self._next or rows.users.stop > end:
+                raise UsersError(
+                    f"the stream is at user {self._next} and its batch ends before {end}; "
+                    f"the rows are {rows.users!r}"
+                )
+            values = self._receipt.open(rows)
+            self._next = rows.users.stop
+            # In order, one by one, so that the sum does not depend on how the batch was cut.
+            values[0] += self.__total
+            self.__total = np.cumsum(values, axis=0)[-1].copy()
+            if self._next < end:
+                return None
+            self._batch += 1
+            noisy = self.__total + self._noise.next(1)[0]
+            released = self._receipt.publish(self._mechanism.domain.decode(noisy))
+            if self._batch == len(self._ends):
+                self._receipt.close()
+            return released
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if not self._receipt.closed:
+            self._receipt.__exit__(None, None, None)
+
+    def __repr__(self) -> str:
+        return f"BatchedStream(next user {self._next}, sealed)"
+
+
+def even_sizes(users: int, batches: int) -> tuple[int, ...]:
+    """So many batches (at most one per user) of nearly equal sizes."""
+    parts = min(count(batches=batches), count(users=users))
+    ends = np.round(np.linspace(0, users, parts + 1)).astype(int).tolist()
+    return tuple(stop - start for start, stop in pairwise(ends))

@@ -1,0 +1,522 @@
+"""Whole runs on tables: from rows and a budget to a folder with a public and a private half.
+
+``tofw`` and ``pofw`` learn a linear model from logged rows under a central guarantee, ``hdb``
+serves the rows as users of a bandit under a joint one: an arm per class, and a user tells only
+whether the arm that was pulled is the right one.  One pass, in the order of arrival; the horizon is
+public.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from privlearn import report
+from privlearn.accountants import CentralAccountant, Certificate, JointAccountant
+from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP
+from privlearn.domains import Array
+from privlearn.errors import DataError
+from privlearn.learners.constraint_sets import LpBall, dual_exponent
+from privlearn.learners.hdb import DPHDB
+from privlearn.learners.linear_bandits import LassoBandit, RandomArms
+from privlearn.learners.pofw import DPPOFW
+from privlearn.learners.streaming import StreamLearner
+from privlearn.learners.tofw import DPTOFW
+from privlearn.ledger import Ledger
+from privlearn.linear_bandit_market import ArmMarket
+from privlearn.noise import NoiseSource
+from privlearn.runs import Folders, Progress, parse_budget
+from privlearn.tables import SHIPPED, Table, Wanted, read_table
+
+BLOCKS = 200
+"""A stream is handed over in about so many blocks, which changes no result."""
+
+_METHODS: Mapping[str, tuple[str, ...]] = {
+    "tofw": ("restarts", "plain", "buffered"),
+    "pofw": ("auto", "thresholds", "choices", "vertices"),
+    "hdb": ("gaussian", "noisy_max"),
+}
+_NO_GAUSSIAN = ("choices", "vertices", "noisy_max")
+"""Methods whose choices have no price in `GaussianDP`."""
+_SQUARED_RADIUS, _LOGISTIC_RADIUS = 2.0, 5.0
+
+Pair = tuple[float, float]
+
+
+class TableConfig(BaseModel):
+    """Settings of one run on a table; everything here is public."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    learner: Literal["tofw", "pofw", "hdb"]
+    data: str
+    """``diabetes``, ``breast_cancer``, ``digits``, or a CSV or Parquet file."""
+    target: str | None = None
+    """The column to predict."""
+    columns: tuple[str, ...] | None = None
+    """Features; default: all columns but the target."""
+    classes: tuple[str, ...] | None = None
+    """Labels of a classification (two for tofw and pofw, the second counts as 1), or arms."""
+    bounds: dict[str, Pair] = Field(default_factory=dict)
+    """Public (low, high) of columns; values beyond are moved onto them."""
+    feature_bound: Annotated[float, Field(gt=0, le=1e100)] | None = None
+    """Columns without ``bounds`` lie in ±feature_bound."""
+    row_bound: Annotated[float, Field(gt=0, le=1e100)] | None = None
+    """tofw: bound on the dual norm of a scaled row; default d^{1/q}/2."""
+    label_bound: Annotated[float, Field(gt=0, le=1e100)] | None = None
+    """Regression: |label − label_centre| is at most this."""
+    label_centre: Annotated[float, Field(ge=-1e100, le=1e100)] | None = None
+    scale: str = "declared"
+    """There is no other scaling than by declared bounds."""
+    p: Annotated[float, Field(gt=1)] | None = None
+    """tofw: θ lives in an ℓp ball; default 2."""
+    radius: Annotated[float, Field(gt=0, le=1e100)] | None = None
+    """Of the set that θ is kept in, for scaled rows and labels."""
+    method: str | None = None
+    budget: str = "rho=1"
+    horizon: Annotated[int, Field(ge=1)] | None = None
+    """Number of users, a public count."""
+    held_out: Annotated[int, Field(ge=0)] | None = None
+    """Rows after the horizon that score the fit, for the operator; default for shipped tables: a
+    fifth of the rows."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the order of a shipped table's rows and of references, never of secure noise."""
+    simulate_noise: Annotated[int, Field(ge=0)] | None = None
+    """Seed of reproducible noise; the ledger is then a simulation and is never certified."""
+    side_information: tuple[str, ...] = ()
+    """What was computed from these data and is declared public."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.scale != "declared":
+            raise ValueError(
+                f"scale = {self.scale!r}: refused. Scaling by minima, means or deviations of the "
+                "rows would release them unpaid; declare public bounds instead (bounds, "
+                "feature_bound, label_bound), from units or from what is known without these data"
+            )
+        for name, (low, high) in self.bounds.items():
+            if not (low < high and math.isfinite(high - low) and high - low >= 1e-100):
+                raise ValueError(f"bounds: {name} = {low:g}:{high:g} must be finite, low < high")
+        if self.data not in SHIPPED:
+            if self.target is None:
+                raise ValueError("target: name the column of your file that is to be predicted")
+            if self.horizon is None:
+                raise ValueError("horizon: the number of users is a public count; state it")
+        self._fits_learner()
+        budget = parse_budget(self.budget)
+        if not all(0 < amount <= 10**9 for amount in budget.amounts):
+            raise ValueError(f"budget = {self.budget!r}: must be above zero and at most 1e9")
+        return self
+
+    def _fits_learner(self) -> None:
+        if self.method is not None and self.method not in _METHODS[self.learner]:
+            known = ", ".join(_METHODS[self.learner])
+            raise ValueError(f"method = {self.method!r}: {self.learner} has {known}")
+        for name in ("p", "row_bound"):
+            if getattr(self, name) is not None and self.learner != "tofw":
+                raise ValueError(f"{name}: for tofw only")
+        if self.classes is not None:
+            if len(set(self.classes)) < len(self.classes) or "" in self.classes:
+                raise ValueError("classes: each once, and none blank")
+            if len(self.classes) < 2 or (len(self.classes) > 2 and self.learner != "hdb"):
+                most = "at least two (the arms)" if self.learner == "hdb" else "two"
+                raise ValueError(f"classes: {self.learner} needs {most}, not {len(self.classes)}")
+            if self.label_bound is not None or self.label_centre is not None:
+                raise ValueError("label_bound, label_centre: for regressions, without classes")
+        if self.learner == "hdb":
+            if self.data not in SHIPPED and self.classes is None:
+                raise ValueError("classes: name the classes of the target, which are the arms")
+            if self.held_out:
+                raise ValueError("held_out: a bandit is scored on the users it serves")
+
+    def noise(self) -> NoiseSource:
+        """The noise source that the accountant will own."""
+        if self.simulate_noise is None:
+            return NoiseSource.secure()
+        return NoiseSource.simulation(self.simulate_noise)
+
+    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
+        """The budget, and the currency to count an (ε, δ) promise in."""
+        budget = parse_budget(self.budget)
+        if not isinstance(budget, ApproxDP):
+            return budget, None
+        return budget, ZCDP if self.method in _NO_GAUSSIAN else GaussianDP
+
+    def wanted(self) -> Wanted:
+        """What to read, and all that is declared about it."""
+        classes = self.classes
+        if classes is None and self.learner != "hdb" and self.data == "digits":
+            classes = ("0", "1")
+        return Wanted(
+            self.data,
+            self.target,
+            self.columns,
+            tuple(self.bounds.items()),
+            self.feature_bound,
+            classes,
+            self.label_bound,
+            self.label_centre,
+            self.seed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutcome:
+    """What a run leaves behind.
+
+    Attributes:
+        certificate: of the ledger.
+        released: lines about what is public.
+        lines: for the operator only.
+        folders: where the files are.
+    """
+
+    certificate: Certificate
+    released: list[str]
+    lines: list[str]
+    folders: Folders
+
+
+def run_table(config: TableConfig, out: Path, progress: Progress) -> TableOutcome:
+    """Learns from a table within a budget; leaves a public and a private folder.
+
+    Raises:
+        DataError: the table cannot be used, or the folder not written.  PrivlearnError, ValueError:
+        learner and budget do not go together; nothing is written then.
+    """
+    table, test = _split(config)
+    if config.learner == "hdb" and table.classes is None:
+        raise DataError(f"{config.data!r} is a regression: hdb needs classes, which are its arms")
+    _rehearse(config, table)
+    work = _serve if config.learner == "hdb" else _learn
+    return work(config, table, test, Folders.create(out), progress)
+
+
+def _split(config: TableConfig) -> tuple[Table, Table]:
+    """Rows to learn from, and rows that score the fit."""
+    wanted = config.wanted()
+    if not wanted.shipped:
+        assert config.horizon is not None
+        table = read_table(wanted, config.horizon + (config.held_out or 0))
+        users = config.horizon
+    else:
+        table = read_table(wanted)
+        default = 0 if config.learner == "hdb" else len(table) // 5
+        held = default if config.held_out is None else config.held_out
+        users = len(table) - held if config.horizon is None else config.horizon
+        if not 0 < users <= len(table) - held:
+            raise DataError(
+                f"horizon = {config.horizon}, held_out = {held}: {config.data!r} has {len(table)} "
+                "rows"
+            )
+        table = table.take(slice(0, users + held))
+    return table.take(slice(0, users)), table.take(slice(users, len(table)))
+
+
+def _rehearse(config: TableConfig, table: Table) -> None:
+    """Lets settings that do not fit fail before anything is written; opens no row."""
+    budget, currency = config.cap()
+    kind = JointAccountant if config.learner == "hdb" else CentralAccountant
+    accountant: Any = kind(
+        budget,
+        users=range(len(table)),
+        noise=NoiseSource.simulation(0),
+        currency=currency,
+    )
+    _learner(config, table).start(accountant)
+
+
+def _learner(config: TableConfig, table: Table) -> DPHDB | StreamLearner:
+    options: dict[str, Any] = {} if config.method is None else {"method": config.method}
+    if config.learner == "hdb":
+        assert table.classes is not None
+        if config.radius is not None:
+            options["radius"] = config.radius
+        return DPHDB(n_arms=len(table.classes), dim=table.dim, random_state=config.seed, **options)
+    radius = config.radius
+    if radius is None:
+        radius = _SQUARED_RADIUS if table.classes is None else _LOGISTIC_RADIUS
+    options["loss"] = "squared" if table.classes is None else "logistic"
+    if config.learner == "pofw":
+        return DPPOFW(LpBall(table.dim, 1, radius), **options)
+    p = 2.0 if config.p is None else config.p
+    row_bound = config.row_bound or table.dim ** (1 / dual_exponent(p)) / 2
+    return DPTOFW(table.dim, p=p, radius=radius, feature_bound=row_bound, **options)
+
+
+def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
+    budget, currency = config.cap()
+    kind = JointAccountant if config.learner == "hdb" else CentralAccountant
+    side = [*table.side_information, *config.side_information]
+    if config.learner == "hdb":
+        side.append(
+            "a table of classes is played as a bandit: a user's response is +1 for the arm of the "
+            "user's own class and -1 for all others"
+        )
+    return kind(
+        budget,
+        users=range(len(table)),
+        ledger=Ledger.create(folders.public / "ledger.db"),
+        noise=config.noise(),
+        currency=currency,
+        side_information=side,
+    )
+
+
+# Streams ------------------------------------------------------------------------------------------
+
+
+def _learn(
+    config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
+) -> TableOutcome:
+    accountant = _accountant(config, table, folders)
+    learner = _learner(config, table)
+    assert isinstance(learner, StreamLearner)
+    learner.start(accountant)
+    inputs, targets = table.inputs(), table.targets()
+    foreseen = np.full(len(table), np.nan)
+    advance, size = progress("private", len(table)), _block(len(table))
+    for start in range(0, len(table), size):
+        part = slice(start, min(start + size, len(table)))
+        with np.errstate(all="ignore"):  # a warning would tell of sealed data
+            foreseen[part] = learner.predict(inputs[part])
+        learner.partial_fit(inputs[part], targets[part])
+        advance(part.stop - part.start)
+    accountant.close()
+    certificate = _write_public(folders, accountant, learner, table)
+    _write_messages(folders.private, learner, table)
+    lines = [_pass_line(table)]
+    score = _Score(table)
+    curve = score.curve(foreseen, targets)
+    _write_curve(folders.private, curve, score.curve_name)
+    _plot(folders.private / "progress.png", curve, "rows learned from", score.curve_name)
+    lines += score.lines(test, learner.coef_, folders.private)
+    return TableOutcome(certificate, [_strongest(table, learner.coef_)], lines, folders)
+
+
+@dataclass(frozen=True, slots=True)
+class _Score:
+    """How good a fit is, computed from the rows themselves: for the operator alone."""
+
+    table: Table
+
+    @property
+    def name(self) -> str:
+        return "R²" if self.table.classes is None else "accuracy"
+
+    @property
+    def curve_name(self) -> str:
+        if self.table.classes is None:
+            return "mean squared error of the forecasts, scaled labels"
+        return "share of wrong forecasts"
+
+    def errors(self, scores: Array, targets: Array) -> Array:
+        """Of every row, shape (n,)."""
+        if self.table.classes is None:
+            return np.asarray((scores - targets) ** 2)
+        return np.asarray(((scores > 0) != (targets > 0)).astype(np.float64))
+
+    def curve(self, foreseen: Array, targets: Array) -> dict[str, Array]:
+        """Errors of forecasts made before a row was learned from; usable rows only."""
+        kept = self.table.usable
+        constant = np.full(int(kept.sum()), self.constant())
+        return {
+            "private": self.errors(foreseen[kept], targets[kept]),
+            "best constant": self.errors(constant, targets[kept]),
+        }
+
+    def constant(self) -> float:
+        """The best constant answer on the rows that were learned from."""
+        mine = self.table.targets()[self.table.usable]
+        if self.table.classes is None:
+            return float(mine.mean()) if len(mine) else 0.0
+        return 1.0 if len(mine) and mine.mean() > 0.5 else -1.0
+
+    def reference(self) -> Array:
+        """A fit without privacy on the same rows, shape (d,)."""
+        kept = self.table.usable
+        inputs, targets = self.table.inputs()[kept], self.table.targets()[kept]
+        if self.table.classes is None:
+            return np.asarray(np.linalg.lstsq(inputs, targets, rcond=None)[0])
+        if len(set(targets)) < 2:
+            return np.append(np.zeros(len(self.table.columns)), self.constant())
+        from sklearn.linear_model import LogisticRegression  # slow to import
+
+        fit = LogisticRegression(C=10.0, fit_intercept=False, max_iter=10_000)
+        return np.asarray(fit.fit(inputs, targets).coef_[0], dtype=np.float64)
+
+    def of(self, scores: Array, targets: Array, constant: float) -> float:
+        """R² against the best constant, or accuracy."""
+        mean = float(self.errors(scores, targets).mean())
+        if self.table.classes is not None:
+            return 1.0 - mean
+        return 1.0 - mean / float(self.errors(np.full(len(targets), constant), targets).mean())
+
+    def lines(self, test: Table, coef: Array, private: Path) -> list[str]:
+        """The fit on rows that nothing was learned from, beside both references."""
+        kept = test.usable
+        inputs, targets = test.inputs()[kept], test.targets()[kept]
+        if len(targets) < 2 or (self.table.classes is None and np.ptp(targets) == 0):
+            return []
+        constant = self.constant()
+        found = {
+            "constant": self.of(np.full(len(targets), constant), targets, constant),
+            "private": self.of(inputs @ coef, targets, constant),
+            "non-private": self.of(inputs @ self.reference(), targets, constant),
+        }
+        told = {"measure": self.name, "rows": len(targets), **found}
+        (private / "held_out.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
+        return [f"{self.name} on {len(targets)} held-out rows: {shown}"]
+
+
+def _strongest(table: Table, coef: Array) -> str:
+    names = [*(column.name for column in table.columns), "constant"]
+    order = np.argsort(-np.abs(coef), kind="stable")[:5]
+    shown = ", ".join(f"{names[i]} {coef[i]:+.3f}" for i in order)
+    return f"largest coefficients for scaled columns: {shown}"
+
+
+# Bandits ------------------------------------------------------------------------------------------
+
+
+def _serve(
+    config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
+) -> TableOutcome:
+    accountant = _accountant(config, table, folders)
+    learner = _learner(config, table)
+    assert isinstance(learner, DPHDB)
+    assert table.classes is not None
+    learner.start(accountant)
+    kept, arms = table.usable, len(table.classes)
+    advance = progress("private", len(table))
+    market = _market(table.inputs(), table.targets(), arms)
+    regrets = {f"private ({config.budget})": market.serve(learner, advance)[kept]}
+    pulled = market.pulled
+    accountant.close()
+    certificate = _write_public(folders, accountant, learner, table)
+    _write_messages(folders.private, learner, table)
+    _write_pulls(folders.private / "pulls.csv", pulled, table.classes)
+    if kept.any():
+        usable = _market(table.inputs()[kept], table.targets()[kept], arms)
+        lasso = LassoBandit(n_arms=arms, dim=table.dim)
+        regrets["non-private Lasso bandit"] = usable.serve(lasso)
+        regrets["random"] = usable.serve(RandomArms(n_arms=arms, random_state=config.seed))
+    _write_curve(folders.private, regrets, "regret")
+    _plot(folders.private / "regret.png", regrets, "users served", "share of wrong arms")
+    tail = max(int(kept.sum()) // 4, 1)
+    lines = [_pass_line(table)] + [
+        f"{name}: {regret.sum():.0f} wrong arms of {len(regret)}; share {regret.mean():.3f}, "
+        f"{regret[-tail:].mean():.3f} in the last quarter"
+        for name, regret in regrets.items()
+        if len(regret)
+    ]
+    epochs = len(learner.public_state()["epochs"])
+    released = [f"{arms} arms, {epochs} public epochs; an estimate per arm after each"]
+    return TableOutcome(certificate, released, lines, folders)
+
+
+def _market(contexts: Array, classes: Array, arms: int) -> ArmMarket:
+    """Right arms pay 1 and wrong ones −1; regret counts wrong arms.  Null users pay NaN."""
+    hits = (classes[:, None] == np.arange(arms)).astype(np.float64)
+    rewards = np.where(np.isfinite(classes)[:, None], 2 * hits - 1, np.nan)
+    return ArmMarket(contexts, rewards, hits)
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def _block(users: int) -> int:
+    return max(users // BLOCKS, 1)
+
+
+def _pass_line(table: Table) -> str:
+    return (
+        f"one pass over {len(table)} users; records that cannot be used count as null "
+        "(private/messages.txt, if there are any)"
+    )
+
+
+def _write_public(
+    folders: Folders, accountant: Any, learner: DPHDB | StreamLearner, table: Table
+) -> Certificate:
+    certificate: Certificate = accountant.certificate()
+    public = folders.public
+    accountant.ledger.export(public / "ledger.jsonl")
+    _write_json(public / "billboard.json", learner.billboard_.history())
+    _write_json(
+        public / "model.json",
+        {
+            "table": table.describe(),
+            "coef": learner.coef_.tolist(),
+            "learner": type(learner).__name__,
+            "state": learner.public_state(),
+        },
+    )
+    (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")
+    (public / "certificate.md").write_text(report.certificate_markdown(certificate), "utf-8")
+    return certificate
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False), "utf-8")
+
+
+def _write_messages(private: Path, learner: DPHDB | StreamLearner, table: Table) -> None:
+    messages = {**dict(learner.private_messages_), **dict(table.messages)}
+    if messages:
+        lines = [f"user {user}: {text}" for user, text in sorted(messages.items())]
+        (private / "messages.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _write_curve(private: Path, curves: Mapping[str, Array], what: str) -> None:
+    """Cumulative sums of every curve at 200 places or fewer."""
+    totals = {name: np.cumsum(values) for name, values in curves.items()}
+    length = min((len(total) for total in totals.values()), default=0)
+    with open(private / "progress.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["users", *(f"{name}: total {what}" for name in totals)])
+        if length:
+            for users in np.unique(np.linspace(1, length, min(length, 200)).astype(int)):
+                row = [f"{total[users - 1]:.6g}" for total in totals.values()]
+                writer.writerow([users, *row])
+
+
+def _write_pulls(path: Path, pulled: Any, classes: tuple[str, ...]) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["user", "arm"])
+        writer.writerows(
+            (user, classes[arm] if arm >= 0 else "") for user, arm in enumerate(pulled)
+        )
+
+
+def _plot(path: Path, curves: Mapping[str, Array], x: str, y: str) -> None:
+    """Running averages over a tenth of the users, one curve per learner."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    colors = ["#1b6ca8", "#4a4a4a", "#c0392b", "#7f8c8d"]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for (name, values), color in zip(curves.items(), colors, strict=False):
+        window = max(len(values) // 10, 1)
+        if len(values):
+            smooth = np.convolve(values, np.ones(window) / window, mode="valid")
+            axes.plot(
+                np.arange(window, len(values) + 1), smooth, color=color, linewidth=2, label=name
+            )
+    axes.set(xlabel=x, ylabel=y, title="running average over a tenth of the users", ylim=(0, None))
+    if axes.lines:
+        axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    figure.savefig(path, dpi=130)

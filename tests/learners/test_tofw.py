@@ -1,0 +1,491 @@
+"""DP-TOFW: one path in two forms, its price, its noiseless limit, and what it reaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from privlearn.accountants import CentralAccountant
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, Renyi
+from privlearn.checking import assert_noninterference
+from privlearn.domains import Array, Ball, Norm
+from privlearn.errors import InterferenceError
+from privlearn.learners import tofw
+from privlearn.learners.constraint_sets import LpBall, Polytope, Simplex, dual_exponent, norms
+from privlearn.learners.scalar_losses import CustomLoss
+from privlearn.learners.streaming import Example, StreamLearner, Terms, typical_length
+from privlearn.learners.tofw import DPTOFW, restart_plan
+from privlearn.mechanisms import ColumnNormalizedBLT, PrefixSum
+from privlearn.noise import NoiseSource
+
+METHODS: tuple[Any, ...] = ("restarts", "plain", "buffered")
+DIM, HORIZON = 3, 130
+every = pytest.mark.parametrize("method", METHODS)
+
+
+def huber(score: Array, label: Array) -> Array:
+    return np.clip(score - label, -0.5, 0.5)
+
+
+HUBER = CustomLoss(huber, curvature=1.0, slope=0.5)
+
+
+def central(
+    horizon: int = HORIZON, seed: int = 0, budget: Any = None, **options: Any
+) -> CentralAccountant[Any]:
+    return CentralAccountant(
+        GaussianDP(3) if budget is None else budget,
+        users=range(horizon),
+        noise=NoiseSource.simulation(seed),
+        **options,
+    )
+
+
+def stream(n: int = HORIZON, seed: int = 0, dim: int = DIM) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, dim))
+    x /= norms(x, 3.0)[:, None]
+    theta = np.linspace(0.6, -0.3, dim)
+    return x, x @ theta + 0.05 * rng.normal(size=n)
+
+
+def labels_for(loss: Any, y: Array) -> Array:
+    return (y > 0).astype(float) if loss == "logistic" else y
+
+
+# One path in two forms ------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize("loss", ["squared", "logistic", HUBER])
+@pytest.mark.parametrize("p", [1.5, 2.0, math.inf])
+def test_the_block_path_is_the_one_user_path(method: Any, loss: Any, p: float) -> None:
+    x, y = stream()
+    y = labels_for(loss, y)
+    whole = DPTOFW(DIM, p=p, method=method, loss=loss).start(central()).partial_fit(x, y)
+    single = DPTOFW(DIM, p=p, method=method, loss=loss).start(central())
+    inside = LpBall(DIM, p, 2.0)
+    for row, label in zip(x, y, strict=True):
+        single.partial_fit(row, float(label))
+        assert inside.contains(single.coef_), "at every time"
+    assert np.array_equal(whole.coef_, single.coef_)
+    assert whole.coef_.any()
+
+
+@settings(max_examples=10, deadline=None)
+@given(cuts=st.lists(st.integers(1, HORIZON - 1), max_size=6), method=st.sampled_from(METHODS))
+def test_any_split_of_the_users_over_calls_gives_the_same_result(
+    cuts: list[int], method: Any
+) -> None:
+    x, y = stream()
+    whole = DPTOFW(DIM, method=method).start(central()).partial_fit(x, y)
+    parts, at = DPTOFW(DIM, method=method).start(central()), 0
+    for stop in sorted({*cuts, HORIZON}):
+        parts.partial_fit(x[at:stop], y[at:stop])
+        at = stop
+    assert np.array_equal(whole.coef_, parts.coef_)
+    assert whole.public_state() == parts.public_state()
+
+
+def test_plain_moves_at_every_time_and_restarts_at_the_ends_of_batches() -> None:
+    x, y = stream()
+    changes = {}
+    for method in METHODS[:2]:
+        learner = DPTOFW(DIM, method=method, clip=0.05)
+        learner.start(central(budget=GaussianDP(1000)))
+        before, moved = learner.coef_, 0
+        for row, label in zip(x, y, strict=True):
+            learner.partial_fit(row, float(label))
+            moved += not np.array_equal(before, learner.coef_)
+            before = learner.coef_
+        changes[method] = moved
+    assert changes == {"plain": HORIZON, "restarts": 24}
+
+
+# Price ----------------------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize(
+    "budget", [GaussianDP("0.5"), ZCDP("0.1"), Renyi({4: "0.5", 16: 2})], ids=repr
+)
+def test_the_plan_spends_the_whole_budget_and_no_more(method: Any, budget: Any) -> None:
+    accountant = central(budget=budget)
+    x, y = stream()
+    DPTOFW(DIM, method=method).start(accountant).partial_fit(x, y)
+    spent = accountant.spent()
+    assert budget.covers(spent)
+    assert float(spent.gaussian_mass() / budget.gaussian_mass()) > 1 - 1e-9
+    for user in (0, HORIZON // 2, HORIZON - 1):  # disjoint epochs: everybody pays once
+        assert budget.covers(accountant.spent(user))
+
+
+@every
+def test_an_approximate_budget_is_kept_by_the_certificate(method: Any) -> None:
+    accountant = central(budget=ApproxDP(1, "0.01"), currency=GaussianDP)
+    x, y = stream()
+    DPTOFW(DIM, method=method).start(accountant).partial_fit(x, y)
+    assert 0.99 < accountant.epsilon(0.01) <= 1.0
+
+
+@every
+def test_zero_out_neighbours_need_half_the_noise(method: Any) -> None:
+    stds = []
+    for adjacency in (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT):
+        accountant = central(adjacency=adjacency)
+        DPTOFW(DIM, method=method).start(accountant).partial_fit(*stream())
+        spends = [e for e in accountant.ledger.entries if e.entry == "spend"]
+        stds.append(spends[0].model_dump()["noise"]["std"])
+    assert stds[1] == pytest.approx(stds[0] / 2)
+
+
+@pytest.mark.parametrize("p", [1.01, 1.25, 1.5])
+@pytest.mark.parametrize("dim", [5, 20, 1000])
+def test_no_generalized_gaussian_noise_would_be_smaller(p: float, dim: int) -> None:
+    """Why increments are clipped in ℓ2: in ℓq they would need more noise, of whatever law."""
+    q, budget, sums = dual_exponent(p), ZCDP("0.05"), ColumnNormalizedBLT.fitted(1000)
+    ours = PrefixSum.calibrated(Ball(typical_length(dim, q), dim), budget, factorization=sums)
+    theirs = PrefixSum.calibrated(Ball(1.0, dim, q), budget, factorization=sums, exponent=None)
+    assert ours.error_std(1000) < theirs.error_std(1000)
+
+
+@every
+@pytest.mark.parametrize("loss", ["squared", "logistic", HUBER])
+def test_the_sensitivity_of_an_increment_is_attained_and_never_exceeded(
+    method: Any, loss: Any
+) -> None:
+    """Two rows that pull as hard as they can, for the first user and for later ones."""
+    x, y = stream()
+    learner = DPTOFW(DIM, p=1.5, method=method, loss=loss, clip=0.01)
+    learner.start(central(budget=GaussianDP(100)))
+    y = labels_for(loss, y)
+    rng = np.random.default_rng(3)
+    for done in (0, 1, 60):
+        learner.partial_fit(x[learner.clock_ : done], y[learner.clock_ : done])
+        way: Any = learner._way
+        increments = getattr(way, "_increments", None) or learner._increments(
+            [(1.0, learner._theta)]
+        )
+        ball = Ball(0.01, DIM)
+        short, lowest = 0.05 * np.eye(DIM)[:1], 0.0 if loss == "logistic" else -1.0
+        high, low = (ball.clip(increments((short, np.array([v])))) for v in (lowest, 1.0))
+        spread = np.linalg.norm(high - low)
+        assert spread == pytest.approx(ball.diameter(), rel=1e-9), f"user {done + 1}"
+        many = 10.0 ** rng.uniform(-2, 3, (400, 1)) * rng.normal(size=(400, DIM))
+        pulls = ball.clip(increments((many, rng.choice([0.0, 1.0], 400))))
+        apart = np.linalg.norm(pulls[:, None] - pulls[None], axis=2)
+        assert apart.max() <= ball.diameter()
+
+
+# Replay on neighbours -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One user."""
+
+    x: Any
+    y: Any
+
+
+def logged(size: int) -> Callable[[Any, Iterable[Row]], Iterator[None]]:
+    def drive(learner: StreamLearner, users: Iterable[Row]) -> Iterator[None]:
+        rest = iter(users)
+        while block := list(islice(rest, size)):
+            if size == 1:
+                learner.partial_fit(block[0].x, block[0].y)
+            else:
+                learner.partial_fit([row.x for row in block], [row.y for row in block])
+            yield from [None] * len(block)
+
+    return drive
+
+
+def people(n: int, seed: int) -> list[Row]:
+    x, y = stream(n, seed)
+    return [Row(row, float(label)) for row, label in zip(x, y, strict=True)]
+
+
+ODD = (
+    Row(np.array([5.0, -5.0, 1.0]), -1.0),
+    Row(np.array([math.nan, 0.0, 0.0]), 1.0),
+    Row([1.0], 1.0),
+    Row(np.array([1e300, 1e300, 0.0]), 1e300),
+    Row("nothing", None),
+)
+
+
+def replay(
+    method: Any, at: int, other: Row, *, size: int = 1, budget: Any = None, **params: Any
+) -> Any:
+    users = people(40, 1)
+    neighbour = [*users[:at], other, *users[at + 1 :]]
+    return assert_noninterference(
+        lambda accountant: DPTOFW(DIM, p=1.5, method=method, **params).start(accountant),
+        users,
+        neighbour,
+        drive=logged(size),
+        accountant=CentralAccountant,
+        budget=budget,
+    )
+
+
+@every
+@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize("at", [0, 17, 39])
+def test_neighbours_change_nothing_but_what_was_paid_for(method: Any, size: int, at: int) -> None:
+    found = replay(method, at, ODD[at % len(ODD)], size=size)
+    assert found.moved >= 1
+    assert found.runs == 3 or method == "buffered"
+
+
+@pytest.mark.parametrize("other", ODD, ids=range(len(ODD)))
+@pytest.mark.parametrize("loss", ["squared", HUBER])
+def test_odd_rows_change_nothing_but_what_was_paid_for(other: Row, loss: Any) -> None:
+    assert replay("plain", 5, other, size=3, loss=loss).moved == 1
+
+
+class Loose:
+    """A broken domain: it states a ball and clips nothing."""
+
+    def __init__(self, radius: float, size: int) -> None:
+        self._ball = Ball(radius, size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ball, name)
+
+    def clip(self, block: Array) -> Array:
+        return np.nan_to_num(block)
+
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        return self._ball.sensitivity(adjacency, norm)
+
+
+@every
+def test_an_increment_that_is_not_clipped_is_caught(
+    method: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tofw, "Ball", Loose)
+    with pytest.raises(InterferenceError, match="paid for"):
+        replay(method, 5, ODD[0])
+
+
+def test_clipping_the_gradients_radially_instead_of_the_increment_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As published: each gradient is in the ball, their weighted difference need not be."""
+
+    def increments(self: StreamLearner, terms: Terms) -> Callable[[Example], Array]:
+        def broken(block: Example) -> Array:
+            values, labels = self._examples(block)
+            total = np.zeros_like(values)
+            for weight, theta in terms:
+                scores = (values * theta).sum(axis=1)
+                gradients = self._loss.derivative(scores, labels)[:, None] * values
+                lengths = norms(gradients, 3.0)[:, None]
+                total += weight * gradients * np.minimum(1, 0.05 / np.maximum(lengths, 1e-9))
+            return total
+
+        return broken
+
+    monkeypatch.setattr(tofw, "Ball", Loose)
+    monkeypatch.setattr(StreamLearner, "_increments", increments)
+
+    def tried() -> None:
+        for label in np.linspace(-1, 1, 21):  # one of them is near what is predicted
+            other = Row(np.array([-0.7, 0.7, 0.0]), float(label))
+            replay("plain", 30, other, clip=0.05, budget=ZCDP(100))
+
+    with pytest.raises(InterferenceError, match="paid for"):
+        tried()
+
+
+# The noiseless limit --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("p", [1.5, 2.0, 4.0, math.inf])
+def test_without_noise_and_clipping_it_is_online_frank_wolfe(loss: str, p: float) -> None:
+    """The recursion of the paper, d_t = ∇f_t(θ_t) + (1 − 1/t)(d_{t−1} − ∇f_t(θ_{t−1})), while
+    blocks hold one user, 32 users."""
+    n = 32
+    x, y = stream(n)
+    y = labels_for(loss, y)
+    learner = DPTOFW(DIM, p=p, method="plain", loss=loss, clip=1e3, feature_bound=3.0)
+    learner.start(central(n, budget=GaussianDP(10**12)))
+
+    def gradient(theta: Array, t: int) -> Array:
+        score = x[t] @ theta
+        residual = expit(score) - y[t] if loss == "logistic" else score - y[t]
+        return np.asarray(residual * x[t])
+
+    q, theta, before, d = dual_exponent(p), np.zeros(DIM), np.zeros(DIM), np.zeros(DIM)
+    for t in range(n):
+        d = gradient(theta, t) + (1 - 1 / (t + 1)) * (d - gradient(before, t))
+        powers = np.ones(DIM) if q == 1 else np.abs(d) ** (q - 1)
+        vertex = -2.0 * np.sign(d) * powers / norms(powers, p)
+        before, theta = theta, theta + min(1, 1.4 / (t + 1 + 20)) * (vertex - theta)
+        learner.partial_fit(x[t], float(y[t]))
+        assert learner.coef_ == pytest.approx(theta, abs=1e-4), f"user {t + 1}"
+
+
+def test_without_noise_all_ways_find_the_parameter() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, DIM))
+    x /= norms(x, 3.0)[:, None]
+    theta = np.array([0.5, -0.3, 0.1])
+    for method in METHODS:
+        learner = DPTOFW(DIM, p=1.5, method=method)
+        learner.start(central(4000, budget=GaussianDP(10**9))).partial_fit(x, x @ theta)
+        # A small clip biases the vertices' increments, which no noise evens out here.
+        slack = 0.15 if method == "plain" else 0.05
+        assert learner.coef_ == pytest.approx(theta, abs=slack), method
+
+
+# What it reaches ------------------------------------------------------------------------
+
+
+def suboptimality(method: Any, p: float, horizon: int, dim: int, seeds: range) -> float:
+    """Mean of ‖θ̂ − θ‖²/‖θ‖², which is the paper's SubOpt for features without direction."""
+    q, found = dual_exponent(p), []
+    theta = np.zeros(dim)
+    theta[:5] = 1
+    theta /= norms(theta, p)
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(horizon, dim))
+        x /= norms(x, q)[:, None]
+        y = x @ theta + 0.05 * rng.normal(size=horizon)
+        accountant = central(horizon, seed, ApproxDP(1, Fraction(1, horizon)), currency=GaussianDP)
+        learner = DPTOFW(dim, p=p, method=method).start(accountant).partial_fit(x, y)
+        found.append(((learner.coef_ - theta) ** 2).sum() / (theta**2).sum())
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize(
+    ("method", "p", "horizon", "dim", "bound"),
+    [
+        ("plain", 1.5, 1000, 5, 0.02),
+        ("plain", 1.5, 1000, 10, 0.08),
+        ("plain", 1.5, 10000, 10, 0.0015),
+        ("restarts", 1.5, 1000, 5, 0.003),
+        ("restarts", 1.5, 1000, 10, 0.015),
+        ("restarts", 1.5, 10000, 10, 0.0003),
+        ("restarts", math.inf, 1000, 20, 0.24),
+        ("restarts", math.inf, 10000, 10, 0.0005),
+        ("restarts", 1.25, 5000, 10, 0.0006),
+        ("restarts", 4.0, 5000, 10, 0.0006),
+        ("restarts", 1.5, 1000, 50, 1.0),
+        ("buffered", 1.5, 1000, 10, 0.004),
+        ("buffered", 1.5, 10000, 10, 0.0001),
+        ("buffered", math.inf, 1000, 20, 0.04),
+    ],
+)
+def test_targets_are_reached(method: str, p: float, horizon: int, dim: int, bound: float) -> None:
+    assert suboptimality(method, p, horizon, dim, range(500, 505)) <= bound
+
+
+@pytest.mark.parametrize("method", ["restarts", "buffered"])
+@pytest.mark.parametrize("loss", ["logistic", HUBER])
+def test_other_losses_learn_as_well(method: Any, loss: Any) -> None:
+    rng = np.random.default_rng(0)
+    theta = np.array([3.0, -2.0, 0.0]) if loss == "logistic" else np.array([0.6, -0.3, 0.0])
+    x = rng.normal(size=(20000, DIM))
+    x /= norms(x, 2.0)[:, None]
+    y = x @ theta + 0.05 * rng.normal(size=len(x))
+    if loss == "logistic":
+        y = (rng.random(len(x)) < expit(x @ theta)).astype(float)
+    learner = DPTOFW(DIM, p=2, radius=5.0, method=method, loss=loss)
+    learner.start(central(20000, budget=GaussianDP(1))).partial_fit(x, y)
+    assert ((learner.coef_ - theta) ** 2).sum() < 0.3 * (theta**2).sum()
+
+
+# Sets, horizons, parameters -------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize(
+    "inside", [Simplex(DIM, 1.0), Polytope(np.vstack([np.eye(DIM), -np.ones(DIM)]))]
+)
+def test_other_sets_are_never_left(method: Any, inside: Any) -> None:
+    x, y = stream()
+    learner = DPTOFW(DIM, method=method, theta_set=inside).start(central())
+    assert inside.contains(learner.coef_)
+    for row, label in zip(x[:60], y[:60], strict=True):
+        learner.partial_fit(row, float(label))
+        assert inside.contains(learner.coef_)
+
+
+@every
+def test_it_starts_where_it_is_told(method: Any) -> None:
+    start = [0.1, 0.2, 0.3]
+    assert DPTOFW(DIM, method=method, initial=start).start(central()).coef_.tolist() == start
+    with pytest.raises(ValueError, match="outside"):
+        DPTOFW(DIM, method=method, initial=[3.0, 0, 0]).start(central())
+
+
+@every
+@pytest.mark.parametrize("horizon", [1, 2, 3, 5, 33])
+def test_few_users_are_enough_to_run(method: Any, horizon: int) -> None:
+    x, y = stream(horizon)
+    accountant = central(horizon)
+    learner = DPTOFW(DIM, method=method).start(accountant).partial_fit(x, y)
+    assert np.isfinite(learner.coef_).all()
+    assert accountant.certificate(0.01)
+
+
+def test_anytime_needs_no_horizon() -> None:
+    accountant = central(10**9)
+    learner = DPTOFW(DIM, method="plain", anytime=True).start(accountant)
+    learner.partial_fit(*stream(300)).close()
+    assert learner.coef_.any()
+    assert accountant.ledger.entries[-1].model_dump()["outcome"] == "released"
+    with pytest.raises(RuntimeError, match="half-way"):
+        learner.partial_fit(*stream(1))
+    with pytest.raises(ValueError, match="anytime"):
+        DPTOFW(DIM, anytime=True).start(central())
+
+
+@given(users=st.integers(1, 20000), dim=st.integers(1, 200), mu=st.floats(0.01, 100))
+def test_restarts_are_public_and_add_up(users: int, dim: int, mu: float) -> None:
+    plan = restart_plan(users, dim, mu)
+    assert sum(size for size, _ in plan) == users
+    assert all(size >= 1 and 0 < level <= 1 for size, level in plan)
+    levels = [level for _, level in plan]
+    assert levels == sorted(levels, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"p": 1.0}, "DPPOFW"),
+        ({"p": 0.5}, "p = 0.5"),
+        ({"p": math.nan}, "p = nan"),
+        ({"radius": 0.0}, "radius"),
+        ({"radius": -1.0}, "radius"),
+        ({"dim": 0}, "dim"),
+        ({"clip": 0.0}, "clip"),
+        ({"theta_set": Simplex(DIM + 1)}, "theta_set"),
+        ({"initial": [math.nan] * DIM}, "theta"),
+    ],
+)
+def test_bad_parameters_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DPTOFW(DIM).set_params(**changes).start(central())
+
+
+def test_a_set_that_is_none_is_refused() -> None:
+    broken: Any = "ball"
+    with pytest.raises(TypeError, match="theta_set"):
+        DPTOFW(DIM, theta_set=broken).start(central())

@@ -1,0 +1,198 @@
+"""Prefix sums over public batches: their price, their noise, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privlearn.accountants import CentralAccountant
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ZCDP, GaussianDP, PureDP
+from privlearn.checking import assert_pipeline_noninterference
+from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.errors import AdjacencyError, CurrencyError, UsersError
+from privlearn.losses import Gaussian
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
+from privlearn.mechanisms.factorization import BinaryTree, ColumnNormalizedBLT
+from privlearn.noise import NoiseSource
+from privlearn.rows import Rows
+
+SIZES = (3, 1, 4, 2)
+USERS = range(10, 20)
+BALL = Ball(1.0, 2)
+
+
+def accountant(users: range = USERS, seed: int = 0, **options: Any) -> CentralAccountant[Any]:
+    budget = options.pop("budget", GaussianDP(1))
+    return CentralAccountant(budget, users=users, noise=NoiseSource.simulation(seed), **options)
+
+
+def opened(
+    sums: BatchedPrefixSum[Array], users: range = USERS, seed: int = 0
+) -> tuple[CentralAccountant[Any], BatchedStream[Array]]:
+    central = accountant(users, seed)
+    return central, sums.open(central.issue(sums.loss(), users=users, label="sums"))
+
+
+def data(n: int = len(USERS), seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=(n, 2))
+
+
+def released(stream: BatchedStream[Array], values: Array, cuts: list[int]) -> list[Array]:
+    """What leaves when the users come in pieces that end at ``cuts`` and at the ends of batches."""
+    ends = np.cumsum(SIZES).tolist()
+    found, at = [], 0
+    for stop in sorted({*cuts, *ends}):
+        part = Rows.seal(values[at:stop], users=USERS[at:stop])
+        at, value = stop, stream.append(part)
+        assert (value is not None) == (stop in ends)
+        if value is not None:
+            found.append(value.value)
+    return found
+
+
+def test_the_price_is_that_of_one_gaussian_mechanism() -> None:
+    sums = BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES)
+    assert sums.noise_std == pytest.approx(2.0)
+    assert sums.loss() == Gaussian(sums.loss().gaussian() or 0)
+    assert Fraction(1) - Fraction(1, 10**9) <= (sums.loss().gaussian() or 0) <= 1
+    tree = BatchedPrefixSum(BALL, SIZES, BinaryTree(4), 2.0)
+    assert float(tree.loss().gaussian() or 0) == pytest.approx(3 * (2.0 / 2.0) ** 2)
+
+
+def test_noise_is_for_as_many_arrivals_as_there_are_batches() -> None:
+    sums = BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=(100,) * 12)
+    assert sums.error_std(12) == 2.0 * ColumnNormalizedBLT.fitted(12).error_std(12)
+    assert 1.5 * sums.noise_std < sums.error_std(12) < 2.0 * sums.noise_std
+
+
+@settings(max_examples=15, deadline=None)
+@given(cuts=st.lists(st.integers(1, len(USERS) - 1), max_size=6))
+def test_sums_do_not_depend_on_how_the_users_come(cuts: list[int]) -> None:
+    sums = BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES)
+    whole = released(opened(sums)[1], data(), [])
+    parts = released(opened(sums)[1], data(), cuts)
+    assert np.array_equal(whole, parts)
+
+
+def test_with_little_noise_the_sums_are_the_sums() -> None:
+    sums = BatchedPrefixSum(BALL, SIZES, ColumnNormalizedBLT.fitted(4), 1e-9)
+    stream = sums.open(
+        (central := accountant(budget=GaussianDP(10**10))).issue(
+            sums.loss(), users=USERS, label="sums"
+        )
+    )
+    found = released(stream, data(), [2])
+    exact = np.cumsum(BALL.clip(data()), axis=0)[np.cumsum(SIZES) - 1]
+    assert np.array(found) == pytest.approx(exact, abs=1e-7)
+    assert central.budget.covers(central.spent())
+
+
+def test_the_noise_has_the_stated_size() -> None:
+    sums = BatchedPrefixSum.calibrated(Ball(1.0, 3000), GaussianDP(1), sizes=(1, 1, 1, 1))
+    central = accountant(range(4))
+    stream = sums.open(central.issue(sums.loss(), users=range(4), label="sums"))
+    for batch in range(4):
+        value = stream.append(Rows.seal(np.zeros((1, 3000)), users=range(batch, batch + 1)))
+        assert value is not None
+        assert np.std(value.value) == pytest.approx(sums.error_std(batch + 1), rel=0.07)
+
+
+def test_matrices_keep_their_shape() -> None:
+    sums = BatchedPrefixSum.calibrated(PSDTrace(1.0, 2), GaussianDP(1), sizes=(2,))
+    central = accountant(range(2))
+    stream = sums.open(central.issue(sums.loss(), users=range(2), label="sums"))
+    value = stream.append(Rows.seal(np.zeros((2, 1, 2)), users=range(2)))
+    assert value is not None
+    assert value.value.shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "users", [range(11, 12), range(10, 14), range(0, 1)], ids=["ahead", "two batches", "before"]
+)
+def test_users_come_in_order_and_batch_by_batch(users: range) -> None:
+    _, stream = opened(BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES))
+    with pytest.raises(UsersError, match="the stream is at user 10"):
+        stream.append(Rows.seal(data(len(users)), users=users))
+    assert stream.next_end == 13
+
+
+def test_the_last_batch_retires_the_token() -> None:
+    central, stream = opened(BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES))
+    released(stream, data(), [])
+    assert central.ledger.entries[-1].model_dump()["outcome"] == "released"
+    with pytest.raises(UsersError, match="last batch"):
+        stream.append(Rows.seal(data(1), users=range(20, 21)))
+
+
+def test_a_stream_that_is_left_is_lost() -> None:
+    central, stream = opened(BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES))
+    with stream:
+        pass
+    assert central.ledger.entries[-1].model_dump()["outcome"] == "lost"
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    factorization = ColumnNormalizedBLT.fitted(4)
+    sums = BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES)
+    central = accountant(range(9))
+    with pytest.raises(UsersError, match="the batches hold 10"):
+        sums.open(central.issue(sums.loss(), users=range(9), label="sums"))
+    with pytest.raises(ValueError, match="sizes"):
+        BatchedPrefixSum(BALL, (), factorization, 1.0)
+    with pytest.raises(ValueError, match="size = 0"):
+        BatchedPrefixSum(BALL, (2, 0), factorization, 1.0)
+    with pytest.raises(ValueError, match="for 4 batches, not 5"):
+        BatchedPrefixSum(BALL, (1,) * 5, factorization, 1.0)
+    with pytest.raises(ValueError, match="noise_std"):
+        BatchedPrefixSum(BALL, SIZES, factorization, 0.0)
+    with pytest.raises(AdjacencyError, match="add-remove"):
+        BatchedPrefixSum(BALL, SIZES, factorization, 1.0, Adjacency.ADD_REMOVE)
+    zero = accountant(adjacency=Adjacency.ZERO_OUT)
+    token = zero.issue(Gaussian(1, adjacency=Adjacency.ZERO_OUT), users=USERS, label="sums")
+    with pytest.raises(AdjacencyError, match="zero-out"):
+        sums.open(token)
+    with pytest.raises(CurrencyError, match="PureDP"):
+        BatchedPrefixSum.calibrated(BALL, PureDP(1), sizes=SIZES)
+
+
+def test_under_zero_out_half_the_noise_is_enough() -> None:
+    zero = BatchedPrefixSum.calibrated(
+        BALL, GaussianDP(1), sizes=SIZES, adjacency=Adjacency.ZERO_OUT
+    )
+    assert zero.noise_std == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("replaced", [0, 3, 9])
+def test_neighbours_move_it_by_no_more_than_was_paid_for(replaced: int) -> None:
+    def pipeline(central: Any, rows: Rows[Array]) -> Any:
+        sums = BatchedPrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), sizes=SIZES)
+        stream = sums.open(central.issue(sums.loss(), users=rows.users, label="sums"))
+        found, at = [], 0
+        for size in SIZES:
+            value = stream.append(rows.slice(rows.users[at : at + size]))
+            at += size
+            assert value is not None
+            found.append(value.value)
+        return found
+
+    first, second = 3 * data(), 3 * data()
+    second[replaced] = -second[replaced]
+    found = assert_pipeline_noninterference(pipeline, first, second)
+    assert found.moved == 1
+    assert found.releases == len(SIZES)
+
+
+@given(users=st.integers(1, 5000), batches=st.integers(1, 60))
+def test_even_sizes_add_up(users: int, batches: int) -> None:
+    sizes = even_sizes(users, batches)
+    assert sum(sizes) == users
+    assert len(sizes) == min(users, batches)
+    assert max(sizes) - min(sizes) <= 2
+    assert min(sizes) >= math.floor(users / len(sizes))

@@ -1,0 +1,141 @@
+"""Picks after every row: their law, their price, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privlearn.accountants import CentralAccountant
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ZCDP, GaussianDP, PureDP, Renyi
+from privlearn.checking import assert_pipeline_noninterference
+from privlearn.domains import Array
+from privlearn.errors import AdjacencyError, CurrencyError, HorizonError, UsersError
+from privlearn.mechanisms.noisy_max import ReportNoisyMax
+from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
+from privlearn.mechanisms.vertices import CrossPolytope
+from privlearn.noise import NoiseSource
+from privlearn.rows import Rows
+
+LINE = CrossPolytope(1)
+
+
+def opened(
+    stream: NoisyMaxStream, seed: int = 0, budget: Any = None
+) -> tuple[CentralAccountant[Any], NoisyMaxPicks]:
+    users = range(stream.horizon)
+    accountant: CentralAccountant[Any] = CentralAccountant(
+        ZCDP(10**6) if budget is None else budget,
+        users=users,
+        noise=NoiseSource.simulation(seed),
+    )
+    return accountant, stream.open(accountant.issue(stream.loss(), users=users, label="picks"))
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 7, 8, 100])
+def test_the_price_is_that_of_all_picks_together(horizon: int) -> None:
+    stream = NoisyMaxStream(CrossPolytope(3, 2.0), 0.5, 40.0, horizon)
+    singles = [
+        ReportNoisyMax(stream.vertices, 0.5, stream.scale_at(t)).loss()
+        for t in range(1, horizon + 1)
+    ]
+    expected = sum(float(single.zcdp() or 0) for single in singles)
+    assert float(stream.loss().zcdp() or 0) == pytest.approx(expected)
+    # Not more than noise that grows exactly like the root, by the paper's sum, times 2.
+    harmonic = sum(1 / t for t in range(1, horizon + 1))
+    assert expected <= 2 * harmonic * (4.0 / 40.0) ** 2 / 8
+
+
+def test_noise_grows_by_doublings() -> None:
+    stream = NoisyMaxStream(LINE, 1.0, 3.0, 100)
+    scales = [stream.scale_at(t) / 3 for t in (1, 2, 3, 4, 7, 8, 64)]
+    assert scales == pytest.approx([1, 2**0.5, 2**0.5, 2, 2, 8**0.5, 8])
+
+
+def test_picks_have_the_law_of_the_exponential_mechanism() -> None:
+    stream = NoisyMaxStream(LINE, 1.0, 0.05, 4095)
+    rows = np.zeros((4095, 1))
+    rows[0] = 1.0
+    picks = opened(stream)[1].append(Rows.seal(rows, users=range(4095))).value
+    for first in (1024, 2048):
+        block = picks[first - 1 : 2 * first - 1]
+        odds = math.exp(2.0 / stream.scale_at(first))
+        chance = odds / (1 + odds)
+        slack = 4 * math.sqrt(chance * (1 - chance) / first)
+        assert float((block == 0).mean()) == pytest.approx(chance, abs=slack)
+
+
+def test_one_by_one_is_all_at_once() -> None:
+    rows = np.random.default_rng(0).normal(size=(50, 4))
+    stream = NoisyMaxStream(CrossPolytope(4), 1.0, 2.0, 50)
+    whole = opened(stream)[1].append(Rows.seal(rows, users=range(50))).value
+    single = opened(stream)[1]
+    parts = [
+        single.append(Rows.seal(rows[t : t + 1], users=range(t, t + 1))).value for t in range(50)
+    ]
+    assert np.array_equal(whole, np.concatenate(parts))
+
+
+@pytest.mark.parametrize("budget", [ZCDP("0.1"), Renyi({4: "0.5"})], ids=repr)
+def test_calibrated_noise_uses_the_budget_up(budget: Any) -> None:
+    stream = NoisyMaxStream.calibrated(CrossPolytope(3), 0.3, budget, horizon=500)
+    price = budget.price(stream.loss())
+    assert budget.covers(price)
+    assert not budget.share("0.999").covers(price)
+
+
+def test_neighbours_change_nothing_but_their_row() -> None:
+    def pipeline(accountant: Any, rows: Rows[Array]) -> Any:
+        made = NoisyMaxStream.calibrated(CrossPolytope(2), 1.0, ZCDP(1), horizon=len(rows))
+        token = accountant.issue(made.loss(), users=rows.users, label="picks")
+        with made.open(token) as stream:
+            return stream.append(rows).value
+
+    rows = 3 * np.random.default_rng(0).normal(size=(30, 2))
+    other = rows.copy()
+    other[0] = -rows[0]
+    assert assert_pipeline_noninterference(pipeline, rows, other).moved == 1
+
+
+def test_a_closed_stream_is_released_and_a_broken_one_lost() -> None:
+    stream = NoisyMaxStream(LINE, 1.0, 5.0, 3)
+    accountant, picks = opened(stream)
+    with picks:
+        picks.append(Rows.seal(np.zeros((3, 1)), users=range(3)))
+    assert accountant.ledger.entries[-1].model_dump()["outcome"] == "released"
+    accountant, picks = opened(stream)
+    with pytest.raises(UsersError, match="at user 0"), picks:
+        picks.append(Rows.seal(np.zeros((1, 1)), users=range(1, 2)))
+    assert accountant.ledger.entries[-1].model_dump()["outcome"] == "lost"
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(AdjacencyError, match="add-remove"):
+        NoisyMaxStream(LINE, 1.0, 1.0, 3, Adjacency.ADD_REMOVE)
+    with pytest.raises(ValueError, match="scale"):
+        NoisyMaxStream(LINE, 1.0, 0.0, 3)
+    with pytest.raises(ValueError, match="horizon"):
+        NoisyMaxStream(LINE, 1.0, 1.0, 0)
+    for budget in (GaussianDP(1), PureDP(1)):
+        with pytest.raises(CurrencyError):
+            NoisyMaxStream.calibrated(LINE, 1.0, budget, horizon=3)
+    with pytest.raises(ValueError, match="budget"):
+        NoisyMaxStream.calibrated(LINE, 1.0, ZCDP(0), horizon=3)
+    stream = NoisyMaxStream(LINE, 1.0, 5.0, 3)
+    accountant: CentralAccountant[Any] = CentralAccountant(
+        ZCDP(1), users=range(4), noise=NoiseSource.simulation(0)
+    )
+    token = accountant.issue(stream.loss(), users=range(4), label="picks")
+    with pytest.raises(HorizonError, match="horizon = 3"):
+        stream.open(token)
+
+
+def test_under_zero_out_half_the_noise_is_enough() -> None:
+    budgets = [
+        NoisyMaxStream.calibrated(LINE, 1.0, ZCDP(1), horizon=9, adjacency=adjacency).scale
+        for adjacency in (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
+    ]
+    assert budgets[1] == pytest.approx(budgets[0] / 2, rel=1e-5)
