@@ -2,7 +2,8 @@
 
 An output is taken apart into *leaves* with a path each: ``[0].x`` and so on.  Finite numbers stay
 numbers, also those in texts, dates and objects' fields; NaN, infinities, text, None, exceptions,
-warnings, types, shapes and absent leaves are symbols.  A leaf that is a number in one run and a symbol in another is both.
+warnings, types, shapes and absent leaves are symbols.  A leaf that is a number in one run and a
+symbol in another is both.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,7 +121,7 @@ def _homogeneous(outputs: Sequence[Any]) -> Array | None:
         if not alike or first.dtype.kind not in "fiu":
             return None
         if first.size > MAX_NUMBERS:
-            values = np.array([_folded(x.ravel()) for x in outputs], dtype=np.float64)
+            values = np.array([_folded(x.ravel().tolist()) for x in outputs], dtype=np.float64)
         else:
             values = np.array(outputs, dtype=np.float64).reshape(len(outputs), -1)
     elif all(isinstance(x, float) for x in outputs):  # np.float64 is one
@@ -146,7 +147,8 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
     if isinstance(item, np.ndarray):
         kind = [(f"{path}.shape", f"{item.dtype.kind}{item.shape}")]
         flat = item.ravel()
-        return [*kind, *_numbered(flat.tolist() if item.dtype.kind in "biufO" else flat, path)]
+        simple = item.dtype.kind in "biufO"
+        return [*kind, *_numbered(flat.tolist() if simple else list(flat), path)]
     if isinstance(item, complex):
         return [(f"{path}.real", item.real), (f"{path}.imag", item.imag)]
     if isinstance(item, Raised):
@@ -171,10 +173,10 @@ def _numbered(items: Sequence[Any], path: str) -> list[tuple[str, Any]]:
     return [(f"{path}[{i}]", value) for i, value in enumerate(_folded(items))]
 
 
-def _folded(items: Any) -> Sequence[Any]:
+def _folded(items: Sequence[Any]) -> Sequence[Any]:
     """At most MAX_NUMBERS items: of longer outputs the rest is there as sums of groups."""
     if len(items) <= MAX_NUMBERS:
-        return cast(Sequence[Any], items)
+        return items
     try:
         rest = np.array(items[MAX_NUMBERS - GROUPS :], dtype=np.float64)
     except (TypeError, ValueError):
@@ -226,7 +228,9 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, _measured(item)
     elif item is None or isinstance(item, bytes):
         yield path, item
-    elif type(item).__repr__ is object.__repr__ or (callable(item) and not isinstance(item, type)):
+    elif isinstance(item, type):
+        yield path, item.__qualname__
+    elif callable(item) or repr(item).endswith(f" object at {hex(id(item))}>"):
         raise CheckError(
             f"output{path}: a {type(item).__name__} cannot be looked into; return numbers, text, "
             "arrays, containers or dataclasses, or give a witness"
@@ -294,8 +298,9 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Table:
         missing = len(rows) - seen.total()
         if missing:
             seen[ABSENT] += missing
-        paths.append(path)
-        values.append(tuple(value for value, _ in seen.most_common(MAX_SYMBOLS)))
+        if len(seen) > 1:
+            paths.append(path)
+            values.append(tuple(value for value, _ in seen.most_common(MAX_SYMBOLS)))
     empty = np.zeros((0, len(names)))
     return Table(
         empty, names, np.zeros((0, len(paths)), dtype=np.int64), tuple(paths), tuple(values)

@@ -64,7 +64,7 @@ def families(first: Table, second: Table, *, bits: bool = False) -> list[Family]
     """
     varied = _varied(first, second)
     fits: list[Family] = []
-    if first.symbols.shape[1]:
+    if first.symbols.shape[1] or (varied and _repeats(first) and _repeats(second)):
         fits.append(partial(_crossed, _fit_symbols))
     if varied or _indicators(first, second):
         fits.append(partial(_crossed, _fit_linear))
@@ -84,6 +84,12 @@ def last_bits_tell(first: Table, second: Table) -> bool:
         return False
     gap, noise = np.abs(x.mean(axis=0) - y.mean(axis=0)), np.sqrt(x.var(axis=0) + y.var(axis=0))
     return bool((gap > 6 * noise / np.sqrt(min(len(x), len(y))) + 1e-9).any())
+
+
+def _repeats(table: Table) -> bool:
+    """Whether most outputs are seen more than once."""
+    some = table.numbers[:LOOK]
+    return len({row.tobytes() for row in some}) < len(some) / 2
 
 
 def _varied(first: Table, second: Table) -> list[int]:
