@@ -30,7 +30,7 @@ GAINS = ((1.0, (0.06, 0.2, 0.8)), (0.8, (0.2,)), (0.5, (0.6,)))
 whole are joined by one who asks the past.  Those against a part find a bound where the claim
 itself cannot be refuted."""
 
-SHARES = np.log([0.36, 0.18, 0.18, 0.18, 0.05, 0.05])
+SHARES = np.log([0.5, 0.15, 0.1, 0.15, 0.05, 0.05])
 """How the stake is divided among them: small gaps need the longest breath."""
 
 MARKS = np.array([0.001, 0.01, 0.03, *np.linspace(0.06, 0.94, 11), 0.97, 0.99, 0.999])

@@ -530,8 +530,15 @@ def extreme_pairs(case: Case) -> list[tuple[Any, Any]]:
         far = [_far(row if removed else row - null) for row in clipped]
         pairs = [(record, record_at(nobody, slice(0, 1 - removed))) for record in records]
     best = sorted(range(len(pairs)), key=lambda k: -far[k])[:_PAIRS]
-    rest = record_at(records[0], np.zeros(behind, dtype=int))
-    return [(join([one, rest]), join([two, rest])) for one, two in (pairs[k] for k in best)]
+    chosen = [pairs[k] for k in best]
+    # Arithmetic that is no sum may give a user away only beside others, and extreme ones.
+    crowd = 0 if case.stream else len(case.users) - 1
+    top = int(np.argmax([_far(row - null) for row in clipped]))
+    found = []
+    for others, among in ((behind, chosen), (crowd, chosen[:2])):
+        rest = record_at(records[top if others == crowd else 0], np.zeros(others, dtype=int))
+        found += [(join([one, rest]), join([two, rest])) for one, two in among]
+    return found[: len(chosen)] if case.stream else found
 
 
 def _far(difference: Array) -> float:

@@ -131,6 +131,12 @@ def _homogeneous(outputs: Sequence[Any]) -> Array | None:
     return values if (np.abs(values) <= LARGE).all() else None
 
 
+class _Note(str):
+    """What is said about an output; numbers in it are none of the output's."""
+
+    __slots__ = ()
+
+
 def _leaves(item: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
     parts = None if depth > MAX_DEPTH else _parts(item, path)
     if parts is None:
@@ -145,7 +151,7 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
     if isinstance(item, np.generic | str | bytes | Enum | type):
         return None
     if isinstance(item, np.ndarray):
-        kind = [(f"{path}.shape", f"{item.dtype.kind}{item.shape}")]
+        kind = [(f"{path}.shape", _Note(f"{item.dtype.kind}{item.shape}"))]
         flat = item.ravel()
         simple = item.dtype.kind in "biufO"
         return [*kind, *_numbered(flat.tolist() if simple else list(flat), path)]
@@ -157,13 +163,13 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
         return [*_numbered(item.warnings, f"{path}.warnings"), (path, item.value)]
     if isinstance(item, Mapping):
         entries = [(f"{path}[{key!r}]", value) for key, value in item.items()]
-        return [(f"{path}.keys", str(list(item))), *entries]
+        return [(f"{path}.keys", _Note(list(item))), *entries]
     if isinstance(item, list | tuple):
-        kind = [(f"{path}.length", f"{type(item).__name__} of {len(item)}")]
+        kind = [(f"{path}.length", _Note(f"{type(item).__name__} of {len(item)}"))]
         return [*kind, *_numbered(item, path)]
     if isinstance(item, set | frozenset):
         members = sorted(map(repr, item))
-        return [(f"{path}.members", str(members)), *((f"{path}{{{m}}}", True) for m in members)]
+        return [(f"{path}.members", _Note(members)), *((f"{path}{{{m}}}", True) for m in members)]
     if hasattr(item, "__array__"):  # tensors, frames, series
         return [(path, np.asarray(item))]
     return _fields(item, path)
@@ -197,7 +203,7 @@ def _fields(item: Any, path: str) -> list[tuple[str, Any]] | None:
     if not names:
         return None
     held = [(f"{path}.{name}", getattr(item, name)) for name in names if hasattr(item, name)]
-    return [(f"{path}.type", type(item).__name__), *held]
+    return [(f"{path}.type", _Note(type(item).__name__)), *held]
 
 
 def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -222,9 +228,10 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, float(item)
     elif isinstance(item, str):
         yield path, str(item)
-        yield from _numbers_in(item, path)
+        if not isinstance(item, _Note):
+            yield from _numbers_in(item, path)
     elif isinstance(item, Fraction | Decimal | date | timedelta):
-        yield f"{path}.type", type(item).__name__
+        yield f"{path}.type", f"{type(item).__name__} {getattr(item, 'tzinfo', None)}"
         yield path, _measured(item)
     elif item is None or isinstance(item, bytes):
         yield path, item
@@ -252,12 +259,12 @@ _DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 def _measured(item: Fraction | Decimal | date | timedelta) -> Any:
-    """A number for it, where it has one; times count from the year 1."""
+    """A number for it, where it has one; times count from the year 2000, in seconds."""
     try:
         if isinstance(item, timedelta):
             return item.total_seconds()
         if isinstance(item, datetime):
-            return (item.replace(tzinfo=None) - datetime.min).total_seconds()
+            return (item.replace(tzinfo=None) - datetime(2000, 1, 1)).total_seconds()
         return float(item.toordinal()) if isinstance(item, date) else float(item)
     except (ValueError, OverflowError):
         return repr(item)

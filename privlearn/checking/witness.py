@@ -70,7 +70,7 @@ def families(first: Table, second: Table, *, bits: bool = False) -> list[Family]
         fits.append(partial(_crossed, _fit_linear))
     if varied:
         if len(varied) <= 24:
-            fits.append(partial(_crossed, _fit_quadratic))
+            fits.append(partial(_crossed, partial(_fit_quadratic, varied=varied)))
         fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
         if len(varied) <= 64 and min(len(first), len(second)) >= 200:
             fits.append(partial(_fit_trees, bits=bits))
@@ -194,15 +194,17 @@ def _fit_linear(first: Table, second: Table) -> list[Fitted]:
     scale = np.sqrt((inner**2).mean(axis=0))
     # A column without noise of its own counts by its gap alone.
     scale = np.maximum(scale, 1e-9 * np.maximum(np.abs(gap), scale.max(initial=0.0)))
-    scale[scale == 0] = 1.0
-    unit = inner / scale
-    if unit.shape[1] > MAX_FEATURES:
+    live = scale > 0
+    scale[~live] = 1.0
+    if np.count_nonzero(live) > MAX_FEATURES:
         return [_linear(gap / scale**2, centre, columns, first)]
+    unit = (inner / scale)[:, live]
     values, vectors = np.linalg.eigh(unit.T @ unit / len(unit))
-    along = vectors.T @ (gap / scale)
+    along = vectors.T @ (gap / scale)[live]
     fitted = []
     for ridge in RIDGES:
-        weights = vectors @ (along / (np.maximum(values, 0.0) + ridge)) / scale
+        weights = np.zeros(len(scale))
+        weights[live] = vectors @ (along / (np.maximum(values, 0.0) + ridge)) / scale[live]
         fitted.append(_linear(weights, centre, columns, first))
     return fitted
 
@@ -222,9 +224,9 @@ def _value(table: Table, column: int, code: int) -> str:
     return repr(table.values[column][code]) if code >= 0 else "new"
 
 
-def _fit_quadratic(first: Table, second: Table) -> list[Fitted]:
+def _fit_quadratic(first: Table, second: Table, varied: list[int]) -> list[Fitted]:
     """Log ratio of two normal densities, each with its own covariance."""
-    x, y = first.numbers, second.numbers
+    x, y = first.numbers[:, varied], second.numbers[:, varied]
     middle = np.median(np.vstack([x, y]), axis=0)
     spread = np.median(np.abs(np.vstack([x, y]) - middle), axis=0)
     spread = np.where(spread > 0, spread, np.maximum(np.vstack([x, y]).std(axis=0), 1e-300))
@@ -242,7 +244,7 @@ def _fit_quadratic(first: Table, second: Table) -> list[Fitted]:
     def score(table: Table) -> Array:
         logs = []
         for mean, precision, log_det in forms:
-            away = unit(table.numbers) - mean
+            away = unit(table.numbers[:, varied]) - mean
             logs.append(-0.5 * np.einsum("ij,jk,ik->i", away, precision, away) - 0.5 * log_det)
         return np.asarray(logs[0] - logs[1])
 
