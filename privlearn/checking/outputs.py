@@ -8,17 +8,29 @@ symbol in another is both.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import math
 import re
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections import Counter, deque
+from collections.abc import (
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from inspect import isawaitable
 from typing import Any
 
 import numpy as np
@@ -31,7 +43,7 @@ Codes = NDArray[np.int64]
 
 MAX_NUMBERS = 4096
 MAX_SYMBOLS = 4096
-MAX_QUOTED = 16
+LONG = 16
 MAX_DEPTH = 30
 MAX_LEAVES = 20_000
 GROUPS = 1024
@@ -148,8 +160,10 @@ def _leaves(item: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
     """What a compound output is made of; None for a single value."""
-    if isinstance(item, np.generic | str | bytes | Enum | type):
+    if isinstance(item, np.generic | str | Enum | type):
         return None
+    if isinstance(item, bytes | bytearray | memoryview | array):
+        return _bytes(bytes(item), path)
     if isinstance(item, np.ndarray):
         kind = [(f"{path}.shape", _Note(f"{item.dtype.kind}{item.shape}"))]
         flat = item.ravel()
@@ -163,16 +177,37 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
         return [*_numbered(item.warnings, f"{path}.warnings"), (path, item.value)]
     if isinstance(item, Mapping):
         entries = [(f"{path}[{key!r}]", value) for key, value in item.items()]
-        return [(f"{path}.keys", _Note(list(item))), *entries]
-    if isinstance(item, list | tuple):
+        keys = _numbered(list(item), f"{path}.key")
+        return [(f"{path}.keys", _Note(list(item))), *keys, *entries]
+    if isinstance(item, KeysView | ValuesView | ItemsView | deque):
+        item = list(item)
+    if isinstance(item, Sequence):
         kind = [(f"{path}.length", _Note(f"{type(item).__name__} of {len(item)}"))]
         return [*kind, *_numbered(item, path)]
     if isinstance(item, set | frozenset):
         members = sorted(map(repr, item))
-        return [(f"{path}.members", _Note(members)), *((f"{path}{{{m}}}", True) for m in members)]
+        numbers = sorted(float(m) for m in item if isinstance(m, int | float))
+        return [
+            (f"{path}.members", _Note(members)),
+            *((f"{path}{{{m}}}", True) for m in members),
+            *_numbered(numbers, f"{path}.sorted"),
+        ]
+    if isinstance(item, io.StringIO | io.BytesIO):
+        return [(path, item.getvalue())]
     if hasattr(item, "__array__"):  # tensors, frames, series
         return [(path, np.asarray(item))]
     return _fields(item, path)
+
+
+def _bytes(raw: bytes, path: str) -> list[tuple[str, Any]]:
+    """Bytes as text, as numbers from 0 to 255, and as floats, as far as they are these."""
+    parts: list[tuple[str, Any]] = [(f"{path}.bytes", _Note(raw[:MAX_NUMBERS]))]
+    parts += _numbered(list(raw[:MAX_NUMBERS]), f"{path}.byte")
+    with contextlib.suppress(UnicodeDecodeError):
+        parts.append((f"{path}.text", raw.decode()))
+    if len(raw) and len(raw) % 8 == 0:
+        parts += _numbered(np.frombuffer(raw, dtype="<f8").tolist(), f"{path}.float")
+    return parts
 
 
 def _numbered(items: Sequence[Any], path: str) -> list[tuple[str, Any]]:
@@ -233,25 +268,25 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(item, Fraction | Decimal | date | timedelta):
         yield f"{path}.type", f"{type(item).__name__} {getattr(item, 'tzinfo', None)}"
         yield path, _measured(item)
-    elif item is None or isinstance(item, bytes):
+    elif item is None:
         yield path, item
     elif isinstance(item, type):
         yield path, item.__qualname__
-    elif callable(item) or repr(item).endswith(f" object at {hex(id(item))}>"):
+    elif callable(item) or isawaitable(item) or " at 0x" in repr(item):
         raise CheckError(
             f"output{path}: a {type(item).__name__} cannot be looked into; return numbers, text, "
             "arrays, containers or dataclasses, or give a witness"
         )
     else:
         yield path, repr(item)
+        yield from _numbers_in(repr(item), path)
 
 
 def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
     """Noise may hide in digits, where every text is seen once."""
-    found = _DIGITS.findall(text[:MAX_NUMBERS])
-    for i, digits in enumerate(found[:MAX_QUOTED]):
-        yield f"{path}.number[{i}]", float(digits)
-    if len(text) > MAX_QUOTED:
+    found = [float(digits) for digits in _DIGITS.findall(text)]
+    yield from _numbered(found, f"{path}.number")
+    if len(text) > LONG:
         yield f"{path}.letters", len(text)
 
 

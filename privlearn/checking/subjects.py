@@ -213,7 +213,7 @@ def alike(first: Any, second: Any) -> bool:
     if isinstance(first, dict):
         return list(first) == list(second) and all(alike(first[k], second[k]) for k in first)
     if isinstance(first, float) and first != first:
-        return second != second
+        return bool(second != second)
     if not _has_own_equality(first) and hasattr(first, "__dict__"):
         return first is second or alike(vars(first), vars(second))
     try:
