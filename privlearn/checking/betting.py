@@ -30,7 +30,7 @@ GAINS = ((1.0, (0.06, 0.2, 0.8)), (0.8, (0.2,)), (0.5, (0.6,)))
 whole are joined by one who asks the past.  Those against a part find a bound where the claim
 itself cannot be refuted."""
 
-SHARES = np.log([0.36, 0.18, 0.18, 0.18, 0.05, 0.05])
+SHARES = np.log([0.5, 0.15, 0.1, 0.15, 0.05, 0.05])
 """How the stake is divided among them: small gaps need the longest breath."""
 
 MARKS = np.array([0.001, 0.01, 0.03, *np.linspace(0.06, 0.94, 11), 0.97, 0.99, 0.999])
@@ -41,6 +41,9 @@ STEEPEST = 30.0
 
 NO_CLAIM = 0.1
 """Gaps to a claim of 0 are measured by this."""
+
+HIGH = 100.0
+"""Moments that take e to a higher power than this need more samples than anybody has."""
 
 MOMENTS = 3
 """Moments that a bettor considers at once."""
@@ -221,6 +224,8 @@ def best_moment(
     need = -np.log(1 - confidence)
     ratio = calibrated(first, second)
     for swapped, order, clip in product((False, True), claim.orders, CLIPS):
+        if order * clip > HIGH:
+            continue
         bets = moments(claim, ratio, [(order, clip, swapped)])
         u, v = bets.gain(first)[0], bets.cost(second)[0]
         deviation = float(np.sqrt(u.var() + v.var())) or 1e-12
@@ -381,7 +386,7 @@ def _by_the_past(u: Array, v: Array, limits: Array, variances: Array) -> Array:
 
 def bets_on(claim: Claim, value: float, first: Array, second: Array) -> Bets:
     """Inequalities worth betting on against that number, given scores of past outputs."""
-    if claim.by_moments:
+    if claim.by_moments and min(claim.orders) - 1 <= STEEPEST:
         return _telling_moments(claim, first, second)
     marks = np.unique(np.quantile(np.concatenate([first, second]), MARKS))
     q = (np.count_nonzero(second >= marks[:, None], axis=1) + 0.5) / (len(second) + 1)
@@ -394,7 +399,7 @@ def _telling_moments(claim: Claim, first: Array, second: Array) -> Bets:
     wanted = [
         (a, clip, swapped)
         for a, clip, swapped in product(claim.orders, CLIPS, (False, True))
-        if (a - 1) * clip <= 8
+        if (a - 1) * clip <= max(8, min(claim.orders) - 1)
     ]
     bets = moments(claim, ratio, wanted)
     found = bets.gain(first).mean(axis=1) - bets.cost(second).mean(axis=1)

@@ -53,6 +53,9 @@ ENOUGH = 6000
 LARGE = 1e100
 """Of larger scores it is enough to know that they are large; squares of these are finite."""
 
+TURN = 25
+"""Outputs that one world gives before it is the other's turn."""
+
 EXPLORED = 400
 """Outputs per world for choosing among several pairs of neighbours."""
 
@@ -176,7 +179,7 @@ class _Check:
             )
         promises = []
         for pair in range(pairs):
-            first, second = (world.draw(each) for world in self._worlds(pair, 1))
+            first, second = _drawn(*self._worlds(pair, 1), each)
             table_p, table_q, _ = self._tables(first, second)
             best = self._scores(table_p, table_q, first, second, each)[0]
             promises.append(best)
@@ -204,20 +207,31 @@ class _Check:
                 best = promise, score, family
         return best
 
+    @np.errstate(all="ignore")  # odd outputs are no fault of whoever runs the check
     def _of_family(self, family: Family, p: Table, q: Table, held_out: int) -> tuple[float, Score]:
         scores = family(p, q)
         promises = [self._promise(score.first, score.second, held_out) for score in scores]
         i = int(np.argmax(promises))
         return promises[i], scores[i]
 
-    def _notes(self, first: Table, second: Table) -> tuple[str, ...]:
-        if self.bits or not last_bits_tell(first, second):
-            return ()
-        return (
-            "the last bits of its numbers tell the data sets apart, as those of noise sampled in "
-            "floating point do; bits=True counts that",
-        )
+    @np.errstate(all="ignore")
+    def _notes(self, p: Table, q: Table, first: list[Any], second: list[Any]) -> tuple[str, ...]:
+        notes = []
+        failures = [x for x in (*first, *second) if isinstance(x, Raised)]
+        if len(failures) > (len(first) + len(second)) / 10:
+            share = len(failures) / (len(first) + len(second))
+            notes.append(
+                f"{share:.1%} of the runs fail, the first with {failures[0].kind}: "
+                f"{failures[0].message}"
+            )
+        if not self.bits and last_bits_tell(p, q):
+            notes.append(
+                "the last bits of its numbers tell the data sets apart, as those of noise sampled "
+                "in floating point do; bits=True counts that"
+            )
+        return tuple(notes)
 
+    @np.errstate(all="ignore")
     def _promise(self, first: Array, second: Array, held_out: int) -> float:
         cut = best_cut(self.claim, first, second, held_out, self.confidence)
         return cut.promise
@@ -237,13 +251,13 @@ class _Check:
         train = min(int(LEARNING * each), ENOUGH)
         test = each - train
         world_p, world_q = worlds = self._worlds(pair, 2)
-        first, second = world_p.draw(train), world_q.draw(train)
+        first, second = _drawn(world_p, world_q, train)
         _not_all_failed(self.subject.name, first, second)
         table_p, table_q, like = self._tables(first, second)
         _, score, _ = self._scores(table_p, table_q, first, second, test)
         cut = best_cut(self.claim, score.first, score.second, test, self.confidence)
         moment = best_moment(self.claim, score.first, score.second, test, self.confidence)
-        x, y = self._scored(score, like, world_p.draw(test), world_q.draw(test))
+        x, y = self._scored(score, like, *_drawn(world_p, world_q, test))
         _data_unchanged(self.subject.name, worlds)
         p, q = cut.holds(x), cut.holds(y)
         text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
@@ -261,7 +275,7 @@ class _Check:
             float(p.mean()),
             float(q.mean()),
             method,
-            self._notes(table_p, table_q),
+            self._notes(table_p, table_q, first, second),
         )
 
     def _expected(self, cut: Cut, score: Score, n: int) -> float:
@@ -270,6 +284,7 @@ class _Check:
         p, q = (p, q) if cut.above else (q, p)
         return event_bound(self.claim, int(p * n), n, math.ceil(q * n), n, self.confidence)
 
+    @np.errstate(all="ignore")
     def _scored(
         self, score: Score, like: Table, first: list[Any], second: list[Any]
     ) -> tuple[Array, Array]:
@@ -286,7 +301,7 @@ class _Check:
         need = -math.log(1 - self.confidence)
         bettors = Bettors(self.claim)
         begin = min(FIRST_PAIRS, most // 2)
-        first, second = world_p.draw(begin), world_q.draw(begin)
+        first, second = _drawn(world_p, world_q, begin)
         _not_all_failed(self.subject.name, first, second)
         next_fit = next_choice = 0
         family: Family | None = None
@@ -304,7 +319,7 @@ class _Check:
             if n >= most:
                 break
             step = min(max(n // 5, 16), most - n)
-            new_p, new_q = world_p.draw(step), world_q.draw(step)
+            new_p, new_q = _drawn(world_p, world_q, step)
             new = self._scored(score, like, new_p, new_q)
             passed = np.flatnonzero(bettors.play(past, new) >= need)
             first, second = first + new_p, second + new_q
@@ -325,7 +340,7 @@ class _Check:
             p_rate,
             q_rate,
             "sequential betting",
-            self._notes(p, q),
+            self._notes(p, q, first, second),
         )
 
 
@@ -349,6 +364,17 @@ def _not_all_failed(name: str, first: list[Any], second: list[Any]) -> None:
 def _data_unchanged(name: str, worlds: tuple[_World, _World]) -> None:
     if any(world.changed for world in worlds):
         raise CheckError(f"{name} changes its data, so that its runs are not on the same data")
+
+
+def _drawn(first: _World, second: _World, n: int) -> tuple[list[Any], list[Any]]:
+    """So many outputs of either world, in turns, so that a drift of time is none of the data's."""
+    outputs: tuple[list[Any], list[Any]] = [], []
+    turns = (first, outputs[0]), (second, outputs[1])
+    for begin in range(0, n, TURN):
+        for world, drawn in turns:
+            drawn += world.draw(min(TURN, n - begin))
+        turns = turns[1], turns[0]
+    return outputs
 
 
 class _World:

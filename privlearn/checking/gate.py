@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -61,6 +62,9 @@ BAD: frozenset[Result] = frozenset({"VIOLATED", "MISSED", "ALARM", "not done"})
 
 HORIZON = 24
 """Rows of the streams that are checked."""
+
+LEAST_SAMPLES = 1_000
+"""Fewer would not do for all pairs of neighbours that are tried."""
 
 ACCUSING = 0.95
 """Confidence at which animals are to be caught."""
@@ -130,11 +134,20 @@ class Settings:
         confidence: of each sampling bound; one in 1/(1−confidence) correct subjects is accused.
         samples: outputs per sampling check.
         seed: of samples and of simulated noise.
+
+    Raises:
+        CheckError: a number is out of range.
     """
 
     confidence: float = 0.999
     samples: int = 5_000
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.confidence < 1:
+            raise CheckError(f"confidence = {self.confidence!r}: must lie between 0.5 and 1")
+        if self.samples < LEAST_SAMPLES:
+            raise CheckError(f"samples = {self.samples!r}: must be at least {LEAST_SAMPLES}")
 
 
 Checks = Callable[[Settings], Iterator[Finding]]
@@ -249,9 +262,11 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
         }
         if not matching:
             groups = sorted({key.partition("/")[0] for key in known})
+            close = get_close_matches(name, [*groups, *known], 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
             raise CheckError(
-                f"nothing is called {name!r}; known: all, {', '.join(groups)}, a name below one of "
-                "these (`privlearn check --list`), or path/to/module.py:Factory"
+                f"nothing is called {name!r}{hint}; known: all, {', '.join(groups)}, a name below "
+                "one of these (`privlearn check --list`), or path/to/module.py:Factory"
             )
         found |= matching
     return found
@@ -434,7 +449,10 @@ def _load(where: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look for their module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CheckError(f"{path}: {type(error).__name__}: {error}") from error
     if not hasattr(module, attribute):
         raise CheckError(f"{path} has no {attribute!r}")
     made = getattr(module, attribute)
@@ -443,6 +461,10 @@ def _load(where: str) -> Any:
     ):
         try:
             return made()
-        except TypeError as error:
-            raise CheckError(f"{where} cannot be called without arguments: {error}") from error
+        except Exception as error:
+            raise CheckError(
+                f"{where} was called without arguments to make what is to be checked, and fails: "
+                f"{type(error).__name__}: {error}.  Wrap a plain function of data in "
+                "privlearn.checking.subject_of(function, claim, neighbours), a learner in a Way"
+            ) from error
     return made

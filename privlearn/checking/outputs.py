@@ -2,23 +2,36 @@
 
 An output is taken apart into *leaves* with a path each: ``[0].x`` and so on.  Finite numbers stay
 numbers, also those in texts, dates and objects' fields; NaN, infinities, text, None, exceptions,
-warnings, types, shapes and absent leaves are symbols.  A leaf that is a number in one run and a symbol in another is both.
+warnings, types, shapes and absent leaves are symbols.  A leaf that is a number in one run and a
+symbol in another is both.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import math
 import re
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections import Counter, deque
+from collections.abc import (
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    ValuesView,
+)
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from typing import Any, cast
+from inspect import isawaitable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +43,7 @@ Codes = NDArray[np.int64]
 
 MAX_NUMBERS = 4096
 MAX_SYMBOLS = 4096
-MAX_QUOTED = 16
+LONG = 16
 MAX_DEPTH = 30
 MAX_LEAVES = 20_000
 GROUPS = 1024
@@ -120,7 +133,7 @@ def _homogeneous(outputs: Sequence[Any]) -> Array | None:
         if not alike or first.dtype.kind not in "fiu":
             return None
         if first.size > MAX_NUMBERS:
-            values = np.array([_folded(x.ravel()) for x in outputs], dtype=np.float64)
+            values = np.array([_folded(x.ravel().tolist()) for x in outputs], dtype=np.float64)
         else:
             values = np.array(outputs, dtype=np.float64).reshape(len(outputs), -1)
     elif all(isinstance(x, float) for x in outputs):  # np.float64 is one
@@ -128,6 +141,12 @@ def _homogeneous(outputs: Sequence[Any]) -> Array | None:
     else:
         return None
     return values if (np.abs(values) <= LARGE).all() else None
+
+
+class _Note(str):
+    """What is said about an output; numbers in it are none of the output's."""
+
+    __slots__ = ()
 
 
 def _leaves(item: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -141,12 +160,15 @@ def _leaves(item: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
     """What a compound output is made of; None for a single value."""
-    if isinstance(item, np.generic | str | bytes | Enum | type):
+    if isinstance(item, np.generic | str | Enum | type):
         return None
+    if isinstance(item, bytes | bytearray | memoryview | array):
+        return _bytes(bytes(item), path)
     if isinstance(item, np.ndarray):
-        kind = [(f"{path}.shape", f"{item.dtype.kind}{item.shape}")]
+        kind = [(f"{path}.shape", _Note(f"{item.dtype.kind}{item.shape}"))]
         flat = item.ravel()
-        return [*kind, *_numbered(flat.tolist() if item.dtype.kind in "biufO" else flat, path)]
+        simple = item.dtype.kind in "biufO"
+        return [*kind, *_numbered(flat.tolist() if simple else list(flat), path)]
     if isinstance(item, complex):
         return [(f"{path}.real", item.real), (f"{path}.imag", item.imag)]
     if isinstance(item, Raised):
@@ -155,26 +177,47 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
         return [*_numbered(item.warnings, f"{path}.warnings"), (path, item.value)]
     if isinstance(item, Mapping):
         entries = [(f"{path}[{key!r}]", value) for key, value in item.items()]
-        return [(f"{path}.keys", str(list(item))), *entries]
-    if isinstance(item, list | tuple):
-        kind = [(f"{path}.length", f"{type(item).__name__} of {len(item)}")]
+        keys = _numbered(list(item), f"{path}.key")
+        return [(f"{path}.keys", _Note(list(item))), *keys, *entries]
+    if isinstance(item, KeysView | ValuesView | ItemsView | deque):
+        item = list(item)
+    if isinstance(item, Sequence):
+        kind = [(f"{path}.length", _Note(f"{type(item).__name__} of {len(item)}"))]
         return [*kind, *_numbered(item, path)]
     if isinstance(item, set | frozenset):
         members = sorted(map(repr, item))
-        return [(f"{path}.members", str(members)), *((f"{path}{{{m}}}", True) for m in members)]
+        numbers = sorted(float(m) for m in item if isinstance(m, int | float))
+        return [
+            (f"{path}.members", _Note(members)),
+            *((f"{path}{{{m}}}", True) for m in members),
+            *_numbered(numbers, f"{path}.sorted"),
+        ]
+    if isinstance(item, io.StringIO | io.BytesIO):
+        return [(path, item.getvalue())]
     if hasattr(item, "__array__"):  # tensors, frames, series
         return [(path, np.asarray(item))]
     return _fields(item, path)
+
+
+def _bytes(raw: bytes, path: str) -> list[tuple[str, Any]]:
+    """Bytes as text, as numbers from 0 to 255, and as floats, as far as they are these."""
+    parts: list[tuple[str, Any]] = [(f"{path}.bytes", _Note(raw[:MAX_NUMBERS]))]
+    parts += _numbered(list(raw[:MAX_NUMBERS]), f"{path}.byte")
+    with contextlib.suppress(UnicodeDecodeError):
+        parts.append((f"{path}.text", raw.decode()))
+    if len(raw) and len(raw) % 8 == 0:
+        parts += _numbered(np.frombuffer(raw, dtype="<f8").tolist(), f"{path}.float")
+    return parts
 
 
 def _numbered(items: Sequence[Any], path: str) -> list[tuple[str, Any]]:
     return [(f"{path}[{i}]", value) for i, value in enumerate(_folded(items))]
 
 
-def _folded(items: Any) -> Sequence[Any]:
+def _folded(items: Sequence[Any]) -> Sequence[Any]:
     """At most MAX_NUMBERS items: of longer outputs the rest is there as sums of groups."""
     if len(items) <= MAX_NUMBERS:
-        return cast(Sequence[Any], items)
+        return items
     try:
         rest = np.array(items[MAX_NUMBERS - GROUPS :], dtype=np.float64)
     except (TypeError, ValueError):
@@ -195,7 +238,7 @@ def _fields(item: Any, path: str) -> list[tuple[str, Any]] | None:
     if not names:
         return None
     held = [(f"{path}.{name}", getattr(item, name)) for name in names if hasattr(item, name)]
-    return [(f"{path}.type", type(item).__name__), *held]
+    return [(f"{path}.type", _Note(type(item).__name__)), *held]
 
 
 def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -220,27 +263,30 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, float(item)
     elif isinstance(item, str):
         yield path, str(item)
-        yield from _numbers_in(item, path)
+        if not isinstance(item, _Note):
+            yield from _numbers_in(item, path)
     elif isinstance(item, Fraction | Decimal | date | timedelta):
-        yield f"{path}.type", type(item).__name__
+        yield f"{path}.type", f"{type(item).__name__} {getattr(item, 'tzinfo', None)}"
         yield path, _measured(item)
-    elif item is None or isinstance(item, bytes):
+    elif item is None:
         yield path, item
-    elif type(item).__repr__ is object.__repr__ or (callable(item) and not isinstance(item, type)):
+    elif isinstance(item, type):
+        yield path, item.__qualname__
+    elif callable(item) or isawaitable(item) or " at 0x" in repr(item):
         raise CheckError(
             f"output{path}: a {type(item).__name__} cannot be looked into; return numbers, text, "
             "arrays, containers or dataclasses, or give a witness"
         )
     else:
         yield path, repr(item)
+        yield from _numbers_in(repr(item), path)
 
 
 def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
     """Noise may hide in digits, where every text is seen once."""
-    found = _DIGITS.findall(text[:MAX_NUMBERS])
-    for i, digits in enumerate(found[:MAX_QUOTED]):
-        yield f"{path}.number[{i}]", float(digits)
-    if len(text) > MAX_QUOTED:
+    found = [float(digits) for digits in _DIGITS.findall(text)]
+    yield from _numbered(found, f"{path}.number")
+    if len(text) > LONG:
         yield f"{path}.letters", len(text)
 
 
@@ -248,12 +294,12 @@ _DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 def _measured(item: Fraction | Decimal | date | timedelta) -> Any:
-    """A number for it, where it has one; times count from the year 1."""
+    """A number for it, where it has one; times count from the year 2000, in seconds."""
     try:
         if isinstance(item, timedelta):
             return item.total_seconds()
         if isinstance(item, datetime):
-            return (item.replace(tzinfo=None) - datetime.min).total_seconds()
+            return (item.replace(tzinfo=None) - datetime(2000, 1, 1)).total_seconds()
         return float(item.toordinal()) if isinstance(item, date) else float(item)
     except (ValueError, OverflowError):
         return repr(item)
@@ -294,8 +340,9 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Table:
         missing = len(rows) - seen.total()
         if missing:
             seen[ABSENT] += missing
-        paths.append(path)
-        values.append(tuple(value for value, _ in seen.most_common(MAX_SYMBOLS)))
+        if len(seen) > 1:
+            paths.append(path)
+            values.append(tuple(value for value, _ in seen.most_common(MAX_SYMBOLS)))
     empty = np.zeros((0, len(names)))
     return Table(
         empty, names, np.zeros((0, len(paths)), dtype=np.int64), tuple(paths), tuple(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from privlearn.rows import Rows
 
 D = TypeVar("D")
 Claimable = Loss | Currency | ApproxDP
+
+CROWD = 5
+"""Other users in default neighbours, all of them extreme."""
 
 STREAM = 64
 """Rows of a stream without a horizon, where no neighbours are given."""
@@ -164,13 +168,15 @@ def _is_pair(item: Any) -> bool:
 
 def _check_pairs(pairs: Sequence[tuple[Any, Any]], adjacency: Adjacency | None) -> None:
     for i, (first, second) in enumerate(pairs):
-        if isinstance(first, Iterator) or isinstance(second, Iterator):
+        if _used_up(first) or _used_up(second):
             raise CheckError(
                 f"neighbours[{i}]: an iterator is exhausted by the first run; give a list"
             )
         if first is second or alike(first, second):
             raise CheckError(f"neighbours[{i}]: the two data sets are the same")
         if adjacency is not None:
+            if not (isinstance(first, Iterable) and isinstance(second, Iterable)):
+                raise CheckError(f"neighbours[{i}]: must be sequences of records, not {first!r}")
             _check_adjacent(i, list(first), list(second), adjacency)
 
 
@@ -193,17 +199,47 @@ def _check_adjacent(i: int, first: list[Any], second: list[Any], adjacency: Adja
 
 
 def alike(first: Any, second: Any) -> bool:
-    """Whether two data sets, records or parts of them are equal."""
+    """Whether two data sets, records or parts of them are equal, NaN to NaN."""
     if type(first) is not type(second):
         return False
     if isinstance(first, np.ndarray):
-        return first.shape == second.shape and bool(np.array_equal(first, second))
+        if first.shape != second.shape or first.dtype != second.dtype:
+            return False
+        if first.dtype.hasobject:
+            return all(map(alike, first.ravel().tolist(), second.ravel().tolist()))
+        return bool(np.array_equal(first, second, equal_nan=first.dtype.kind in "fc"))
     if isinstance(first, list | tuple):
         return len(first) == len(second) and all(map(alike, first, second))
+    if isinstance(first, dict):
+        return list(first) == list(second) and all(alike(first[k], second[k]) for k in first)
+    if isinstance(first, float) and first != first:
+        return bool(second != second)
+    if not _has_own_equality(first) and hasattr(first, "__dict__"):
+        return first is second or alike(vars(first), vars(second))
     try:
         return bool(first == second)
     except Exception:
         return False
+
+
+def _has_own_equality(item: object) -> bool:
+    return bool(type(item).__eq__ != object.__eq__)
+
+
+def _used_up(data: Any, depth: int = 8) -> bool:
+    """Whether there is an iterator in it, which the first run would exhaust."""
+    if isinstance(data, Iterator):
+        return True
+    if depth == 0:
+        return False
+    parts: Iterable[Any] = ()
+    if isinstance(data, list | tuple):
+        parts = data[:1000]
+    elif isinstance(data, dict):
+        parts = data.values()
+    elif hasattr(data, "__dict__") and not isinstance(data, type):
+        parts = vars(data).values()
+    return any(_used_up(part, depth - 1) for part in parts)
 
 
 def _of_mechanism(
@@ -224,7 +260,29 @@ def _of_mechanism(
     _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
     for i, (first, second) in enumerate(pairs):
         _check_adjacent(i, _records(first), _records(second), relation)
+        _check_form(i, mechanism, (first, second), relation)
     return Subject(name, start, promise, pairs)
+
+
+def _check_form(i: int, mechanism: Any, blocks: tuple[Any, Any], adjacency: Adjacency) -> None:
+    """Rows of another form than the domain's would be null, and alike, in both worlds."""
+    bench = Laboratory(0, adjacency)
+    for block in blocks:
+        rows: Rows[Any] = Rows.seal(block, users=range(length(block)))
+        with contextlib.suppress(Exception):  # an output like any other, when it is run in earnest
+            run_once(mechanism, rows, bench)
+        spend = bench.last_spend
+        if spend is None:
+            return
+        try:
+            with np.errstate(all="ignore"):
+                spend.domain.clip(block)
+            return
+        except Exception as error:
+            reason = f"{error}"
+    raise CheckError(
+        f"neighbours[{i}]: no row fits the mechanism's domain, so all would be null: {reason}"
+    )
 
 
 def _records(block: Any) -> list[Any]:
@@ -256,12 +314,13 @@ def domain_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> D
 
 
 def _extreme_pairs(mechanism: Any, adjacency: Adjacency) -> list[tuple[Any, Any]]:
-    """Extreme records as the first user, null ones behind."""
+    """Extreme records as the first user: alone and in a crowd, or at the head of a stream."""
     if adjacency is not Adjacency.REPLACE_ONE:
         raise CheckError(f"neighbours: give a pair; default ones are not {adjacency.value}")
     pairs = worst_pairs(domain_of(mechanism))
     if hasattr(mechanism, "release"):
-        return pairs
+        crowd = record_at(pairs[0][0], np.zeros(CROWD, dtype=int))
+        return [pairs[0], *((join([a, crowd]), join([b, crowd])) for a, b in pairs)]
     horizon = getattr(getattr(mechanism, "factorization", None), "horizon", None)
     behind = min(horizon or STREAM, 256) - 1
     return [(_followed(first, behind), _followed(second, behind)) for first, second in pairs]

@@ -64,13 +64,13 @@ def families(first: Table, second: Table, *, bits: bool = False) -> list[Family]
     """
     varied = _varied(first, second)
     fits: list[Family] = []
-    if first.symbols.shape[1]:
+    if first.symbols.shape[1] or (varied and _repeats(first) and _repeats(second)):
         fits.append(partial(_crossed, _fit_symbols))
     if varied or _indicators(first, second):
         fits.append(partial(_crossed, _fit_linear))
     if varied:
         if len(varied) <= 24:
-            fits.append(partial(_crossed, _fit_quadratic))
+            fits.append(partial(_crossed, partial(_fit_quadratic, varied=varied)))
         fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
         if len(varied) <= 64 and min(len(first), len(second)) >= 200:
             fits.append(partial(_fit_trees, bits=bits))
@@ -84,6 +84,12 @@ def last_bits_tell(first: Table, second: Table) -> bool:
         return False
     gap, noise = np.abs(x.mean(axis=0) - y.mean(axis=0)), np.sqrt(x.var(axis=0) + y.var(axis=0))
     return bool((gap > 6 * noise / np.sqrt(min(len(x), len(y))) + 1e-9).any())
+
+
+def _repeats(table: Table) -> bool:
+    """Whether most outputs are seen more than once."""
+    some = table.numbers[:LOOK]
+    return len({row.tobytes() for row in some}) < len(some) / 2
 
 
 def _varied(first: Table, second: Table) -> list[int]:
@@ -188,15 +194,17 @@ def _fit_linear(first: Table, second: Table) -> list[Fitted]:
     scale = np.sqrt((inner**2).mean(axis=0))
     # A column without noise of its own counts by its gap alone.
     scale = np.maximum(scale, 1e-9 * np.maximum(np.abs(gap), scale.max(initial=0.0)))
-    scale[scale == 0] = 1.0
-    unit = inner / scale
-    if unit.shape[1] > MAX_FEATURES:
+    live = scale > 0
+    scale[~live] = 1.0
+    if np.count_nonzero(live) > MAX_FEATURES:
         return [_linear(gap / scale**2, centre, columns, first)]
+    unit = (inner / scale)[:, live]
     values, vectors = np.linalg.eigh(unit.T @ unit / len(unit))
-    along = vectors.T @ (gap / scale)
+    along = vectors.T @ (gap / scale)[live]
     fitted = []
     for ridge in RIDGES:
-        weights = vectors @ (along / (np.maximum(values, 0.0) + ridge)) / scale
+        weights = np.zeros(len(scale))
+        weights[live] = vectors @ (along / (np.maximum(values, 0.0) + ridge)) / scale[live]
         fitted.append(_linear(weights, centre, columns, first))
     return fitted
 
@@ -216,9 +224,9 @@ def _value(table: Table, column: int, code: int) -> str:
     return repr(table.values[column][code]) if code >= 0 else "new"
 
 
-def _fit_quadratic(first: Table, second: Table) -> list[Fitted]:
+def _fit_quadratic(first: Table, second: Table, varied: list[int]) -> list[Fitted]:
     """Log ratio of two normal densities, each with its own covariance."""
-    x, y = first.numbers, second.numbers
+    x, y = first.numbers[:, varied], second.numbers[:, varied]
     middle = np.median(np.vstack([x, y]), axis=0)
     spread = np.median(np.abs(np.vstack([x, y]) - middle), axis=0)
     spread = np.where(spread > 0, spread, np.maximum(np.vstack([x, y]).std(axis=0), 1e-300))
@@ -236,7 +244,7 @@ def _fit_quadratic(first: Table, second: Table) -> list[Fitted]:
     def score(table: Table) -> Array:
         logs = []
         for mean, precision, log_det in forms:
-            away = unit(table.numbers) - mean
+            away = unit(table.numbers[:, varied]) - mean
             logs.append(-0.5 * np.einsum("ij,jk,ik->i", away, precision, away) - 0.5 * log_det)
         return np.asarray(logs[0] - logs[1])
 
@@ -254,59 +262,89 @@ def lowest_bit(values: Array) -> Array:
     return np.where(values == 0, 1100.0, exponent - 53.0 + trailing)
 
 
-def _features(table: Table, middle: Array, bits: bool) -> tuple[list[str], Array]:
-    x = table.numbers
-    names = [f"output{n}" for n in table.names]
-    columns = [x]
-    if x.shape[1] <= 64:
-        columns.append(np.abs(x - middle))
-        names += [f"|output{n} − {m:.4g}|" for n, m in zip(table.names, middle, strict=True)]
-        if bits:
-            columns.append(lowest_bit(x))
-            names += [f"lowest set bit of output{n}" for n in table.names]
-    if x.shape[1] > 1:
-        of_all = [x.argmax(axis=1), x.argmin(axis=1), x.max(axis=1), x.min(axis=1), x.sum(axis=1)]
-        of_all += [(x**2).sum(axis=1), np.abs(np.diff(x, axis=1)).max(axis=1)]
-        columns += [np.stack(of_all, axis=1).astype(np.float64)]
-        names += [
-            f"{what} of the output"
-            for what in (
-                "arg-max",
-                "arg-min",
-                "maximum",
-                "minimum",
-                "sum",
-                "square",
-                "largest jump",
-            )
-        ]
-    return names, np.hstack(columns)
+FLOAT_DIGITS = 40
+"""Binary digits; a number sampled in floating point has 52 and seldom gets by with these."""
+
+OF_ALL = ("arg-max", "arg-min", "maximum", "minimum", "sum", "square", "largest jump", "least gap")
+"""Features of a vector as a whole, in the order in which they are computed."""
+
+
+@dataclass(frozen=True)
+class _Features:
+    """Numbers, and what else can be computed from a row of them.
+
+    Attributes:
+        middle: of the second world's training outputs.
+        fine: columns whose last bits are looked at: those on a coarse grid, or all.
+    """
+
+    middle: Array
+    fine: NDArray[np.bool_]
+
+    @classmethod
+    def fitted(cls, first: Table, second: Table, bits: bool) -> _Features:
+        both = np.vstack([first.numbers[:LOOK], second.numbers[:LOOK]])
+        return cls(np.median(second.numbers, axis=0), bits | _on_a_grid(both))
+
+    def names(self, table: Table) -> list[str]:
+        """One for each column of `of`."""
+        names = [f"output{n}" for n in table.names]
+        if len(table.names) <= 64:
+            middles = zip(table.names, self.middle, strict=True)
+            names += [f"|output{n} − {m:.4g}|" for n, m in middles]
+            fine = zip(table.names, self.fine, strict=True)
+            names += [f"lowest set bit of output{n}" for n, look in fine if look]
+        if len(table.names) > 1:
+            names += [f"{what} of the output" for what in OF_ALL]
+        return names
+
+    def of(self, table: Table) -> Array:
+        """Shape (n, features)."""
+        x = table.numbers
+        columns = [x]
+        if x.shape[1] <= 64:
+            columns += [np.abs(x - self.middle), lowest_bit(x[:, self.fine])]
+        if x.shape[1] > 1:
+            jumps, gaps = np.abs(np.diff(x, axis=1)), np.diff(np.sort(x, axis=1), axis=1)
+            of_all = [x.argmax(axis=1), x.argmin(axis=1), x.max(axis=1), x.min(axis=1)]
+            of_all += [x.sum(axis=1), (x**2).sum(axis=1), jumps.max(axis=1), gaps.min(axis=1)]
+            columns.append(np.stack(of_all, axis=1).astype(np.float64))
+        return np.hstack(columns)
+
+
+def _on_a_grid(values: Array) -> NDArray[np.bool_]:
+    """Columns of numbers with few binary digits, such as whole numbers: their parity is theirs."""
+    exponents = np.frexp(values)[1]
+    digits = np.where(values == 0, 0, exponents - lowest_bit(values))
+    return np.asarray(digits.max(axis=0, initial=0) <= FLOAT_DIGITS)
 
 
 def _fit_single(first: Table, second: Table, bits: bool) -> list[Fitted]:
-    """The two features with the largest difference of ranks."""
-    middle = np.median(second.numbers, axis=0)
-    names, x = _features(first.take(slice(0, LOOK)), middle, bits)
-    _, y = _features(second.take(slice(0, LOOK)), middle, bits)
+    """The two features with the largest difference of ranks, either way round."""
+    features = _Features.fitted(first, second, bits)
+    x = features.of(first.take(slice(0, LOOK)))
+    y = features.of(second.take(slice(0, LOOK)))
     both = np.vstack([x, y])
     order = np.argsort(both, axis=0, kind="stable")
     ahead = np.where(order < len(x), 1 / len(x), -1 / len(y)).cumsum(axis=0)
     ranked = np.take_along_axis(both, order, axis=0)
     last = np.vstack([ranked[1:] > ranked[:-1], np.ones((1, both.shape[1]), dtype=bool)])
     gaps = np.abs(np.where(last, ahead, 0.0)).max(axis=0)
-    return [_one(int(i), names[int(i)], middle, bits) for i in np.argsort(-gaps)[:2]]
+    names = features.names(first)
+    best = [int(i) for i in np.argsort(-gaps)[:2]]
+    return [_one(i, sign, names[i], features) for i in best for sign in (1.0, -1.0)]
 
 
-def _one(i: int, name: str, middle: Array, bits: bool) -> Fitted:
-    return name, lambda table: _features(table, middle, bits)[1][:, i]
+def _one(i: int, sign: float, name: str, features: _Features) -> Fitted:
+    return name if sign > 0 else f"−({name})", lambda table: sign * features.of(table)[:, i]
 
 
 def _fit_trees(first: Table, second: Table, bits: bool) -> list[Score]:
     """Boosted trees over all features; scored on two fifths that they were not fitted to."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    middle = np.median(second.numbers, axis=0)
-    x, y = (_features(table.take(slice(0, LOOK)), middle, bits)[1] for table in (first, second))
+    features = _Features.fitted(first, second, bits)
+    x, y = (features.of(table.take(slice(0, LOOK))) for table in (first, second))
     cut_p, cut_q = len(x) * 3 // 5, len(y) * 3 // 5
     model = HistGradientBoostingClassifier(
         max_iter=15, max_leaf_nodes=8, learning_rate=0.4, early_stopping=False, random_state=0
@@ -314,9 +352,7 @@ def _fit_trees(first: Table, second: Table, bits: bool) -> list[Score]:
     model.fit(np.vstack([x[:cut_p], y[:cut_q]]), np.repeat([1, 0], [cut_p, cut_q]))
 
     def score(table: Table) -> Array:
-        return np.asarray(
-            model.decision_function(_features(table, middle, bits)[1]), dtype=np.float64
-        )
+        return np.asarray(model.decision_function(features.of(table)), dtype=np.float64)
 
     outside_p = np.asarray(model.decision_function(x[cut_p:]), dtype=np.float64)
     outside_q = np.asarray(model.decision_function(y[cut_q:]), dtype=np.float64)
