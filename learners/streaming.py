@@ -195,7 +195,9 @@ class StreamLearner(ABC):
         return self
 
     def _block(self, x: Any, y: Any) -> Example:
-        if not (isinstance(y, list | tuple) or getattr(y, "ndim", 0) > 0):
+        # One array of numbers is one user's row, whatever that user's label looks like.
+        single = isinstance(x, np.ndarray) and x.ndim == 1
+        if single or not (isinstance(y, list | tuple) or getattr(y, "ndim", 0) > 0):
             plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (self._dim,)
             values = x if plain else row_of(x, (self._dim,))
             return values[None], np.array([y]) if isinstance(y, float) else row_of(y, ())[None]

@@ -166,7 +166,8 @@ def _compare_released(a: Event, b: Event, moved: bool, single: bool, where: str)
     entry = f"; entry {list(map(int, worst))}: {x!r}, then {y!r}"
     if not moved:
         _check_size(change, a.spend, 0.0, rounding, what, entry)
-    elif a.spend.mechanism in ("prefix-sum", "batched-prefix-sum"):  # the contribution is in every later sum, once
+    elif a.spend.mechanism in ("prefix-sum", "batched-prefix-sum"):
+        # The contribution is in every later sum, once.
         for row in change:
             _check_size(row, a.spend, a.reach, rounding, what, entry)
     elif single and a.spend.own_loss is None:

@@ -151,8 +151,8 @@ def examples(size: int = 1) -> Drive:
     """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
 
     x is the user's array as one vector, y the answer to an offer of all items, whatever it is; for
-    central accountants.  A block of one is sent as a single row, unless y is a list, which
-    `partial_fit` would take for the labels of a block.
+    central accountants.  A block of one is sent as a single row, unless x is no vector and y a
+    list, which `partial_fit` would take for a block.
     """
     count(size=size)
 
@@ -162,7 +162,8 @@ def examples(size: int = 1) -> Drive:
             with aside():
                 labels = [user.respond(_all_items(user.features)) for user in block]
             rows = [_as_vector(user.features) for user in block]
-            if size == 1 and not isinstance(labels[0], list | tuple):
+            vector = isinstance(rows[0], np.ndarray) and rows[0].ndim == 1
+            if size == 1 and (vector or not isinstance(labels[0], list | tuple)):
                 learner.partial_fit(rows[0], labels[0])
             else:
                 learner.partial_fit(rows, labels)

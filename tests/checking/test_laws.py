@@ -139,7 +139,7 @@ class Upper:
         return np.zeros(self.size)
 
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
-        return {"l2": float(np.sqrt(self.size)), "l1": float(self.size)}.get(norm, 1.0)
+        return {"l2": float(np.sqrt(self.size)), "l1": float(self.size)}.get(str(norm), 1.0)
 
     def decode(self, total: Array) -> Array:
         return total

@@ -47,7 +47,7 @@ def exact_norm(row: Array, norm: Norm) -> float:
             "l1": math.fsum(np.abs(scaled)),
             "l2": math.sqrt(math.fsum(scaled**2)),
             "linf": 1.0,
-        }[norm]
+        }[str(norm)]
     )
 
 
@@ -166,7 +166,7 @@ def test_sensitivity_bounds_every_change_and_is_reached(
         start = points
     elif adjacency is Adjacency.ADD_REMOVE:
         start = [np.zeros(domain.size)]  # the record was not there at all
-    largest = max(float(np.linalg.norm(a - b, ord=ORDER[norm])) for a in start for b in points)
+    largest = max(float(np.linalg.norm(a - b, ord=ORDER[str(norm)])) for a in start for b in points)
     stated = domain.sensitivity(adjacency, norm)
     assert largest <= stated * (1 + 1e-12)
     one_dim = domain.size == 1
@@ -299,7 +299,7 @@ def test_the_sensitivity_of_the_triangle_is_true_and_reached_in_l2(
     factors = [*units, *(10 * signs), *rng.normal(size=(200, 1, 3)) * 9]
     points = domain.clip(np.array(factors))
     start = points if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, domain.size))
-    distances = np.linalg.norm(start[:, None] - points[None], ord=ORDER[norm], axis=2)
+    distances = np.linalg.norm(start[:, None] - points[None], ord=ORDER[str(norm)], axis=2)
     stated = domain.sensitivity(adjacency, norm)
     assert distances.max() <= stated
     if norm == "l2":

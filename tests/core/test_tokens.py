@@ -18,7 +18,7 @@ from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.domains import Ball
+from privlearn.domains import Ball, Norm
 from privlearn.entries import RetireEntry, SpendEntry
 from privlearn.errors import (
     CurrencyError,
@@ -480,7 +480,7 @@ def test_a_failing_clip_of_a_third_party_makes_null_rows_one_by_one() -> None:
         def null(self) -> Any:
             return np.zeros(1)
 
-        def sensitivity(self, adjacency: Adjacency, norm: str = "l2") -> float:
+        def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
             return 2.0
 
         def decode(self, total: Any) -> Any:
