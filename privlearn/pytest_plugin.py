@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from privlearn.noise import NoiseSource
 
 _PROPERTY = "privacy"
+_MOST_LINES = 40
 """Name of the user property that carries summary lines; pytest-xdist and junit.xml carry it on."""
 _SESSION = pytest.StashKey[check_session.CheckSession]()
 _SEEDS = pytest.StashKey[list[str]]()
@@ -243,7 +244,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         for report in reports:
             if getattr(report, "when", None) == "teardown":
                 lines += [text for name, text in report.user_properties if name == _PROPERTY]
-    if lines:
-        terminalreporter.section("privacy checks")
-        for line in lines:
-            terminalreporter.write_line(line)
+    if not lines:
+        return
+    terminalreporter.section("privacy checks")
+    unique = list(dict.fromkeys(lines))
+    short = len(unique) > _MOST_LINES and not terminalreporter.config.option.verbose
+    for line in unique[:_MOST_LINES] if short else unique:
+        terminalreporter.write_line(line)
+    if short:
+        terminalreporter.write_line(f"... and {len(unique) - _MOST_LINES} more; -v shows all")
