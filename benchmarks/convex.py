@@ -215,33 +215,41 @@ def anytime_table(seeds: int, jobs: int) -> Table:
 # Speed -----------------------------------------------------------------------------------------
 
 
-def per_second(make: Callable[[], Any], x: Any, y: Any, *, block: bool) -> float:
-    """Rows per second, best of three."""
-    best = 0.0
-    for _ in range(3):
+class Rate(NamedTuple):
+    """Rows per second, best of five, of the clock on the wall and of this process."""
+
+    wall: float
+    cpu: float
+
+
+def per_second(make: Callable[[], Any], x: Any, y: Any, *, block: bool) -> Rate:
+    """How fast rows are learned from, `start` apart."""
+    walls, cpus = [], []
+    for _ in range(5):
         accountant = CentralAccountant(
             ZCDP(1), users=range(len(y)), noise=NoiseSource.simulation(1)
         )
         player = make().start(accountant)
-        begin = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.process_time()
         if block:
             player.partial_fit(x, y)
         else:
             for i in range(len(y)):
                 player.partial_fit(x[i], float(y[i]))
-        best = max(best, len(y) / (time.perf_counter() - begin))
-    return best
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return Rate(len(y) / min(walls), len(y) / min(cpus))
 
 
-def speed_table() -> tuple[Table, dict[str, float]]:
+def speed_table() -> tuple[Table, dict[str, Rate]]:
     """Rows per second against the issue's targets."""
     rows: list[list[str]] = []
-    numbers: dict[str, float] = {}
+    numbers: dict[str, Rate] = {}
 
-    def add(what: str, target: int, value: float) -> None:
-        numbers[what] = value
-        verdict = "met" if value >= target else "**NOT met**"
-        rows.append([what, f"≥ {target:,}", f"{value:,.0f}", verdict])
+    def add(what: str, target: int, rate: Rate) -> None:
+        numbers[what] = rate
+        verdict = "met" if rate.cpu >= target else "**NOT met**"
+        rows.append([what, f"≥ {target:,}", f"{rate.wall:,.0f}", f"{rate.cpu:,.0f}", verdict])
 
     for dim in (5, 20):
         stream = linear_stream(1, horizon=20_000, dim=dim, p=1.5)
@@ -267,7 +275,8 @@ def speed_table() -> tuple[Table, dict[str, float]]:
         what = f"DP-POFW, {way}, d = {dim:,}"
         add(f"{what}, one block", 500, per_second(sparse, x, y, block=True))
         add(f"{what}, one by one", 500, per_second(sparse, x[:500], y[:500], block=False))
-    return Table("Rows per second", ["what", "target", "measured", ""], rows), numbers
+    header = ["what", "target", "per second", "per CPU second", "in CPU time"]
+    return Table("Rows per second", header, rows), numbers
 
 
 def main() -> None:

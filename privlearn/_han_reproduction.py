@@ -280,8 +280,8 @@ def _on_a_vertex(setting: tuple[float, int, int]) -> bool:
 def _figure_summary(runs: Runs) -> list[str]:
     best = _mean_sd(next(results for cell, results in runs.items() if cell.player == study.HDB))
     return [
-        f"{cell.player}: {_told(*_mean_sd(results))}, {_mean_sd(results)[0] / best[0]:.2g} times "
-        f"that of {study.HDB}"
+        f"{cell.player}: {_told(*_mean_sd(results))}"
+        + ("" if cell.player == study.HDB else f", {_mean_sd(results)[0] / best[0]:.2g} times ours")
         for cell, results in runs.items()
     ]
 

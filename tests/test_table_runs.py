@@ -380,6 +380,6 @@ def test_the_gate_knows_what_is_new() -> None:
 
 @pytest.mark.parametrize("group", ["report-noisy-max", "generalized-gaussian-tree", "one-of-k"])
 def test_new_mechanisms_pass_the_gate(group: str) -> None:
-    report = gate.run(gate.chosen([group]), gate.Settings(samples=400))
+    report = gate.run(gate.chosen([group]), gate.Settings(samples=1_000))
     assert report.passed, [finding for finding in report.findings if finding.bad]
     assert {finding.check for finding in report.findings} >= {"laws", "samples"}

@@ -295,7 +295,7 @@ MUTANTS = (
         "A learner leaves out users whose data it cannot use.",
         (
             Edit(
-                "privlearn.learners.served:ServedMNL.observe",
+                "privlearn.learners.served:Served._observe",
                 "self._take(rows)",
                 "self._void[0] or self._take(rows)",
             ),
