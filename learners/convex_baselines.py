@@ -31,10 +31,15 @@ from privlearn.learners.constraint_sets import LpBall, dual_exponent, exponent
 from privlearn.learners.scalar_losses import ScalarLoss, named_loss
 from privlearn.learners.streaming import Example, StreamLearner, Terms, checked_choice
 from privlearn.learners.tofw import Scale, scale_of
-from privlearn.mechanisms import GaussianSum, GeneralizedGaussianSum, PrefixSumStream
+from privlearn.mechanisms import (
+    BinaryTree,
+    GaussianSum,
+    GeneralizedGaussianSum,
+    PrefixSum,
+    PrefixSumStream,
+)
 from privlearn.mechanisms.batched_sums import even_sizes
 from privlearn.mechanisms.generalized_gaussian import regular_exponent
-from privlearn.mechanisms.generalized_gaussian_tree import GeneralizedGaussianTree
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -509,7 +514,7 @@ class PublishedTOFW(_LpLearner):
         reach = bound * (loss.curvature * bound * 2 * self.radius + slope)
         return Ball(reach, self.dim, self._feature_norm)
 
-    def _printed(self, horizon: int) -> GeneralizedGaussianTree[Array]:
+    def _printed(self, horizon: int) -> PrefixSum[Array]:
         domain, q = self._domain, self._feature_norm
         if q <= 2:  # Lemma 3.3: a Gaussian, κ cancels
             std = printed_deviation(domain.radius, 1.0, horizon, self.epsilon, self.delta)
@@ -519,7 +524,7 @@ class PublishedTOFW(_LpLearner):
                 kappa = min(kappa, math.e**2 * (math.log(self.dim) - 1))
             deviation = printed_deviation(domain.radius, kappa, horizon, self.epsilon, self.delta)
             std = math.sqrt(deviation)
-        return GeneralizedGaussianTree(domain, horizon, std, self.noise_exponent)
+        return PrefixSum(domain, BinaryTree(horizon), std, exponent=self.noise_exponent)
 
     def price(self, horizon: int) -> ZCDP:
         """What ``printed`` noise costs."""
@@ -531,10 +536,10 @@ class PublishedTOFW(_LpLearner):
         if self.noise == "printed":
             self._tree = self._printed(len(self._users))
         else:
-            self._tree = GeneralizedGaussianTree.calibrated(
+            self._tree = PrefixSum.calibrated(
                 self._domain,
                 accountant.budget,
-                horizon=len(self._users),
+                factorization=BinaryTree(len(self._users)),
                 exponent=self.noise_exponent,
                 adjacency=accountant.adjacency,
             )

@@ -367,7 +367,7 @@ def test_the_gate_knows_what_is_new() -> None:
         "report-noisy-max/exponential",
         "generalized-gaussian-sum/l3",
         "generalized-gaussian-sum/linf",
-        "generalized-gaussian-tree/l3",
+        "prefix-sum/l3",
         "one-of-k/gaussian-sum",
         "one-of-k/report-noisy-max",
         "one-of-k/prefix-sum",
@@ -378,7 +378,7 @@ def test_the_gate_knows_what_is_new() -> None:
     assert len({str(way) for way in WAYS}) == len(WAYS)
 
 
-@pytest.mark.parametrize("group", ["report-noisy-max", "generalized-gaussian-tree", "one-of-k"])
+@pytest.mark.parametrize("group", ["report-noisy-max", "noisy-max-stream", "one-of-k"])
 def test_new_mechanisms_pass_the_gate(group: str) -> None:
     report = gate.run(gate.chosen([group]), gate.Settings(samples=1_000))
     assert report.passed, [finding for finding in report.findings if finding.bad]

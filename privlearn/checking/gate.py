@@ -45,6 +45,7 @@ from privlearn.mechanisms import (
     LipschitzEnvelope,
     Logistic,
     MultinomialLogit,
+    NoisyMaxStream,
     Objective,
     ObjectivePerturbation,
     OneOfK,
@@ -55,7 +56,6 @@ from privlearn.mechanisms import (
     SimplexVertices,
 )
 from privlearn.mechanisms.factorization import Factorization
-from privlearn.mechanisms.generalized_gaussian_tree import GeneralizedGaussianTree
 
 Result = Literal["holds", "VIOLATED", "not refuted", "caught", "MISSED", "ALARM", "not done"]
 BAD: frozenset[Result] = frozenset({"VIOLATED", "MISSED", "ALARM", "not done"})
@@ -208,12 +208,15 @@ def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
         "generalized-gaussian-sum/linf": partial(
             GeneralizedGaussianSum.calibrated, Ball(1.0, 2, "linf"), rho, exponent=4.0
         ),
-        "generalized-gaussian-tree/l3": partial(
-            GeneralizedGaussianTree.calibrated,
+        "prefix-sum/l3": partial(
+            PrefixSum.calibrated,
             Ball(1.0, 2, 3.0),
             rho,
-            horizon=HORIZON,
+            factorization=BinaryTree(HORIZON),
             exponent=3.0,
+        ),
+        "noisy-max-stream/gumbel": partial(
+            NoisyMaxStream.calibrated, CrossPolytope(2), 1.0, rho, horizon=HORIZON
         ),
     }
 

@@ -55,7 +55,8 @@ class _Script:
         if calls % (2 * n) == 0:
             signs = np.ones(n) if self._signs is None else self._take(self._signs, first, (n,))
             return np.where(signs >= 0, 0.75, 0.25).reshape(shape)
-        return np.asarray(np.exp(-self._take(self._numbers, first - n // 2, shape)))
+        sizes = np.exp(-self._take(self._numbers, first - n // 2, shape))
+        return np.asarray(np.minimum(sizes, 1 - 2.0**-53))  # uniforms are below 1
 
     def _take(self, numbers: Array, first: int, shape: tuple[int, ...]) -> Array:
         taken = np.zeros(math.prod(shape))

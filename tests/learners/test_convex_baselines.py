@@ -16,13 +16,11 @@ from scipy.optimize import minimize
 from privlearn import convex_experiments as convex
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.conversion import gaussian_mu_squared, zcdp_epsilon
-from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.checking import assert_noninterference
 from privlearn.checking.white_box import white_box
 from privlearn.domains import Array, Ball
 from privlearn.errors import (
-    AdjacencyError,
     CurrencyError,
     HorizonError,
     InsufficientBudgetError,
@@ -40,7 +38,7 @@ from privlearn.learners.convex_baselines import (
     printed_deviation,
 )
 from privlearn.learners.streaming import StreamLearner
-from privlearn.mechanisms.generalized_gaussian_tree import GeneralizedGaussianTree
+from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 
@@ -76,10 +74,14 @@ def stream(n: int = HORIZON, seed: int = 0, dim: int = DIM, q: float = 3.0) -> t
 # The tree with generalized Gaussian noise ----------------------------------------------------
 
 
+def tree_of(domain: Ball, horizon: int, std: float, exponent: float = 2.0) -> PrefixSum[Array]:
+    return PrefixSum(domain, BinaryTree(horizon), std, exponent=exponent)
+
+
 @pytest.mark.parametrize("horizon", [1, 2, 7, 8, 9, 33])
 def test_the_price_of_the_tree_counts_the_nodes_of_one_user(horizon: int) -> None:
     """From the noise itself: prefix sums are B·z, and C = B⁻¹A says who is in which node."""
-    tree = GeneralizedGaussianTree(Ball(2.0, 1, 3.0), horizon, 5.0, 3.0)
+    tree = tree_of(Ball(2.0, 1, 3.0), horizon, 5.0, 3.0)
     rows = iter(np.eye(horizon))
     noise = tree.factorization.stream(lambda n: np.array([next(rows) for _ in range(n)]))
     matrix = noise.next(horizon)
@@ -95,7 +97,7 @@ def test_the_price_of_the_tree_counts_the_nodes_of_one_user(horizon: int) -> Non
 
 
 def test_the_tree_of_exponent_2_is_a_gaussian_mechanism_and_no_dearer_than_it_says() -> None:
-    tree = GeneralizedGaussianTree(Ball(1.0, 2), 6, 3.0)
+    tree = tree_of(Ball(1.0, 2), 6, 3.0)
     assert white_box(tree).demand().tight
     # ≤ 3 nodes, distance 2, σ = 3
     assert float(GaussianDP(1).price(tree.loss()).mu_squared) == pytest.approx(3 * 4 / 9)
@@ -109,11 +111,12 @@ def test_running_sums_carry_the_noise_of_their_nodes(exponent: float) -> None:
     values /= norms(values, exponent)[:, None] * 1.01
     found = []
     for seed in range(700):
-        tree = GeneralizedGaussianTree(Ball(1.0, size, exponent), n, 0.5, exponent)
+        tree = tree_of(Ball(1.0, size, exponent), n, 0.5, exponent)
         accountant = central(n, seed, ZCDP(1000))
         token = accountant.issue(tree.loss(), users=range(n), label="tree")
         rows = Rows.seal(values.copy(), users=range(n))
-        found.append(np.asarray(tree.release(rows, token).value) - np.cumsum(values, axis=0))
+        with tree.open(token) as stream:
+            found.append(stream.append(rows).value - np.cumsum(values, axis=0))
     std = np.sqrt(np.mean(np.square(found), axis=(0, 2)))
     ones = np.array([t.bit_count() for t in range(1, n + 1)])
     each = tree.error_std(1)
@@ -124,36 +127,19 @@ def test_running_sums_carry_the_noise_of_their_nodes(exponent: float) -> None:
     assert np.mean(lengths**2) == pytest.approx(size * 0.25, rel=0.08)
 
 
-def test_the_tree_is_calibrated_to_the_whole_budget_and_refuses_other_currencies() -> None:
-    tree = GeneralizedGaussianTree.calibrated(
-        Ball(5.0, 10, 3.0), ZCDP("0.05"), horizon=1000, exponent=3.0
+def test_the_tree_is_calibrated_to_the_whole_budget() -> None:
+    tree = PrefixSum.calibrated(
+        Ball(5.0, 10, 3.0), ZCDP("0.05"), factorization=BinaryTree(1000), exponent=3.0
     )
     price = ZCDP(1).price(tree.loss()).rho
     assert 0.05 * (1 - 1e-9) < price <= ZCDP("0.05").rho
-    with pytest.raises(CurrencyError, match="no price in GaussianDP"):
-        GeneralizedGaussianTree.calibrated(
-            Ball(1.0, 2, 3.0), GaussianDP(1), horizon=4, exponent=3.0
-        )
-    with pytest.raises(ValueError, match="budget > 0"):
-        GeneralizedGaussianTree.calibrated(Ball(1.0, 2), ZCDP(0), horizon=4)
-    with pytest.raises(AdjacencyError, match="every later row"):
-        GeneralizedGaussianTree(Ball(1.0, 2), 4, 1.0, adjacency=Adjacency.ADD_REMOVE)
-    small = GeneralizedGaussianTree(Ball(1.0, 2), 4, 1.0)
-    accountant = central(5, budget=ZCDP(100))
-    token = accountant.issue(small.loss(), users=range(5), label="tree")
-    with pytest.raises(HorizonError, match="exceed horizon = 4"):
-        small.open(token)
-    other = central(4, budget=ZCDP(100), adjacency=Adjacency.ZERO_OUT)
-    token = other.issue(ZCDP(10), users=range(4), label="tree")
-    with pytest.raises(AdjacencyError, match="a token for zero-out"):
-        small.open(token)
 
 
 @pytest.mark.parametrize("dim", [5, 10, 20])
 def test_the_gaussian_in_l2_has_no_more_noise_in_the_dimensions_of_the_paper(dim: int) -> None:
     def noise(exponent: float) -> float:
-        return GeneralizedGaussianTree.calibrated(
-            Ball(1.0, dim, 3.0), ZCDP("0.05"), horizon=100, exponent=exponent
+        return PrefixSum.calibrated(
+            Ball(1.0, dim, 3.0), ZCDP("0.05"), factorization=BinaryTree(100), exponent=exponent
         ).error_std(1)
 
     assert noise(2.0) <= min(noise(p) for p in (2.1, 2.5, 3.0)) * (1 + 1e-9)
