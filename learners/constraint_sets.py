@@ -45,7 +45,7 @@ class ConstraintSet(Protocol):
         """Some member, ``theta`` itself if it is one, shape (dim,)."""
 
     def contains(self, theta: Array, tol: float = 1e-9, /) -> bool:
-        """Whether ``theta`` is a member, up to ``tol``."""
+        """Whether ``theta`` is a member, up to ``tol`` in parts of the set's size."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -197,7 +197,7 @@ class LpBall:
         return inside if over <= self.radius else inside * ((1 - 1e-15) * self.radius / over)
 
     def contains(self, theta: Array, tol: float = 1e-9, /) -> bool:
-        return bool(norms(_vector(theta, self.dim), self.p) <= self.radius + tol)
+        return bool(norms(_vector(theta, self.dim), self.p) <= self.radius * (1 + tol))
 
     def to_dict(self) -> dict[str, Any]:
         p = "inf" if self.p == math.inf else self.p
@@ -250,8 +250,8 @@ class Simplex:
 
     def contains(self, theta: Array, tol: float = 1e-9, /) -> bool:
         theta = _vector(theta, self.dim)
-        slack = tol + 4e-16 * self.radius * self.dim  # the sum is rounded
-        return bool(theta.min() >= -tol and abs(theta.sum() - self.radius) <= slack)
+        slack = self.radius * (tol + 4e-16 * self.dim)  # the sum is rounded
+        return bool(theta.min() >= -tol * self.radius and abs(theta.sum() - self.radius) <= slack)
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "dim": self.dim, "radius": self.radius}
@@ -317,8 +317,9 @@ class Polytope:
 
     def contains(self, theta: Array, tol: float = 1e-9, /) -> bool:
         near = self.project(theta)
-        reach = 1e-6 * max(1.0, float(np.abs(self.vertices).max()))
-        return bool(np.abs(near - theta).max() <= max(tol, reach))
+        widths = np.ptp(self.vertices, axis=0)
+        reach = max(tol, 1e-6) * widths + 1e-9 * float(np.abs(self.vertices).max())
+        return bool((np.abs(near - theta) <= reach).all())
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "corners": [list(corner) for corner in self.corners]}

@@ -115,7 +115,8 @@ class LogisticLoss:
 class CustomLoss:
     """A convex loss by its derivative; its stated constants are tried out on random points.
 
-    Utility rests on the constants; privacy does not, as increments are clipped as a whole.
+    Utility rests on the constants; privacy does not, as increments are clipped as a whole and the
+    derivative is asked about one record at a time (`OneAtATime`).
 
     Args:
         function: φ'(score, label) of arrays of shape (n,), entry by entry.
@@ -143,7 +144,7 @@ class CustomLoss:
             raise ValueError(f"label_low = {low!r}, label_high = {high!r}: in this order")
         positive(largest_score=self.largest_score)
         count(points=self.points)
-        self._try_out()
+        try_out(self, self.label_low, self.label_high, self.largest_score, self.points)
 
     @property
     def unit(self) -> None:
@@ -154,33 +155,6 @@ class CustomLoss:
 
     def labels(self, values: Array, /) -> Array:
         return _clamped(values, self.label_low, self.label_high)
-
-    def _try_out(self) -> None:
-        rng = np.random.default_rng(0)
-        score = rng.uniform(-self.largest_score, self.largest_score, self.points)
-        higher = score + self.largest_score * 10.0 ** rng.uniform(-4, 0, self.points)
-        higher = np.minimum(higher, self.largest_score)
-        gap = higher - score
-        label = rng.uniform(self.label_low, self.label_high, self.points)
-        label[: self.points // 4], label[-(self.points // 4) :] = self.label_low, self.label_high
-        rng.shuffle(label)
-        here, there = self.derivative(score, label), self.derivative(higher, label)
-        if here.shape != score.shape:
-            raise ValueError(f"function: returns shape {here.shape} for {score.shape}")
-        if not (np.isfinite(here).all() and np.isfinite(there).all()):
-            raise ValueError("function: is not finite everywhere on its range")
-        alone = self.derivative(score[:1], label[:1])
-        if alone.shape != (1,) or abs(alone[0] - here[0]) > 1e-9 * (1 + abs(here[0])):
-            raise ValueError("function: must act entry by entry")
-        steepest = max(float(np.abs(here).max()), float(np.abs(there).max()))
-        if steepest > self.slope * (1 + _SLACK):
-            raise ValueError(f"slope = {self.slope!r}: |φ'| reaches {steepest:g}")
-        rise, rounding = there - here, 1e-12 * steepest
-        if (rise < -rounding).any():
-            raise ValueError("function: decreases somewhere, so the loss is not convex")
-        if (rise > self.curvature * gap * (1 + _SLACK) + rounding).any():
-            most = float((rise[gap > 0] / gap[gap > 0]).max())
-            raise ValueError(f"curvature = {self.curvature!r}: φ'' reaches about {most:g}")
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -193,6 +167,91 @@ class CustomLoss:
         }
 
 
+def try_out(
+    loss: ScalarLoss, low: float, high: float, largest_score: float = 10.0, points: int = 4096
+) -> None:
+    """Tries what a loss states on random scores and labels in [low, high].
+
+    Raises:
+        ValueError: it is broken on one of them.
+    """
+    rng = np.random.default_rng(0)
+    score = rng.uniform(-largest_score, largest_score, points)
+    higher = score + largest_score * 10.0 ** rng.uniform(-4, 0, points)
+    higher = np.minimum(higher, largest_score)
+    gap = higher - score
+    label = rng.uniform(low, high, points)
+    label[: points // 4], label[-(points // 4) :] = low, high
+    rng.shuffle(label)
+    label = np.asarray(loss.labels(label), dtype=np.float64)
+    known = np.isfinite(label)
+    score, higher, gap, label = score[known], higher[known], gap[known], label[known]
+    if not known.any():
+        raise ValueError(f"labels: takes none of {points} numbers in [{low:g}, {high:g}]")
+    here, there = loss.derivative(score, label), loss.derivative(higher, label)
+    if here.shape != score.shape:
+        raise ValueError(f"function: returns shape {here.shape} for {score.shape}")
+    if not (np.isfinite(here).all() and np.isfinite(there).all()):
+        raise ValueError("function: is not finite everywhere on its range")
+    _check_entries(loss, score, label, here)
+    steepest = max(float(np.abs(here).max()), float(np.abs(there).max()))
+    if steepest > loss.slope * (1 + _SLACK):
+        raise ValueError(f"slope = {loss.slope!r}: |φ'| reaches {steepest:g}")
+    rise, rounding = there - here, 1e-12 * steepest
+    if (rise < -rounding).any():
+        raise ValueError("function: decreases somewhere, so the loss is not convex")
+    if (rise > loss.curvature * gap * (1 + _SLACK) + rounding).any():
+        most = float((rise[gap > 0] / gap[gap > 0]).max())
+        raise ValueError(f"curvature = {loss.curvature!r}: φ'' reaches about {most:g}")
+
+
+def _check_entries(loss: ScalarLoss, score: Array, label: Array, whole: Array) -> None:
+    """Each entry by itself, and all in another order, must give the same."""
+    few = range(0, len(score), max(len(score) // 32, 1))
+    alone = np.array([loss.derivative(score[i : i + 1], label[i : i + 1]).item() for i in few])
+    turned = loss.derivative(score[::-1], label[::-1])[::-1]
+    allowed = 1e-9 * (1 + np.abs(whole))
+    if (np.abs(alone - whole[list(few)]) > allowed[list(few)]).any() or (
+        np.abs(turned - whole) > allowed
+    ).any():
+        raise ValueError("function: must act entry by entry")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OneAtATime:
+    """Somebody's loss, asked about one record at a time: none can see another through it.
+
+    What it remembers from call to call is out of reach of this, and of every check.
+    """
+
+    inner: ScalarLoss
+
+    @property
+    def curvature(self) -> float:
+        return self.inner.curvature
+
+    @property
+    def slope(self) -> float:
+        return self.inner.slope
+
+    @property
+    def unit(self) -> float | None:
+        return self.inner.unit
+
+    def derivative(self, score: Array, label: Array, /) -> Array:
+        pairs = zip(score[:, None], label[:, None], strict=True)
+        return np.array([float(np.asarray(self.inner.derivative(u, y)).item()) for u, y in pairs])
+
+    def labels(self, values: Array, /) -> Array:
+        flat = np.asarray(values, dtype=np.float64).ravel()
+        found = [float(np.asarray(self.inner.labels(y)).item()) for y in flat[:, None]]
+        return np.array(found).reshape(np.shape(values))
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.inner.to_dict()
+
+
 def _clamped(values: Array, low: float, high: float) -> Array:
     """Numbers moved into [low, high]; infinities and NaN become NaN, as ∞ − ∞ does."""
     return np.asarray(np.minimum(np.maximum(values, low), high) + (values - values))
@@ -202,7 +261,7 @@ def named_loss(loss: str | ScalarLoss, label_bound: float) -> ScalarLoss:
     """A loss by its name, or as it is.
 
     Raises:
-        ValueError: an unknown name.  TypeError: no loss.
+        ValueError: an unknown name, or a loss that breaks what it states.  TypeError: no loss.
     """
     if loss == "squared":
         return SquaredLoss(label_bound)
@@ -212,4 +271,11 @@ def named_loss(loss: str | ScalarLoss, label_bound: float) -> ScalarLoss:
         raise ValueError(f"loss = {loss!r}: must be 'squared', 'logistic' or a ScalarLoss")
     if not isinstance(loss, ScalarLoss):
         raise TypeError(f"loss = {loss!r}: must be 'squared', 'logistic' or a ScalarLoss")
-    return loss
+    if isinstance(loss, SquaredLoss | LogisticLoss):
+        return loss
+    if not isinstance(loss, CustomLoss):
+        _bound(curvature=loss.curvature)
+        if not loss.slope > 0:  # it may be infinite
+            raise ValueError(f"slope = {loss.slope!r}: must be > 0")
+        try_out(loss, -label_bound, label_bound)
+    return OneAtATime(loss)

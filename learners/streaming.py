@@ -139,14 +139,20 @@ class StreamLearner(ABC):
         self._board = Billboard(accountant, accountant.users)
         self.clock_ = accountant.users.start
         self.private_messages_ = []
-        self._failed = False
+        self._failed = self._closed = False
         accountant.commit(self._prepare(accountant))
         self._accountant = accountant
         return self
 
     @property
     def coef_(self) -> Array:
-        """The released parameter, shape (d,); a copy."""
+        """The released parameter, shape (d,); a copy.
+
+        Raises:
+            RuntimeError: not started.
+        """
+        if not self._started:
+            raise RuntimeError("the learner has no accountant: call start(accountant) first")
         return self._theta.copy()
 
     @property
@@ -155,8 +161,15 @@ class StreamLearner(ABC):
         return self._board
 
     def predict(self, x: ArrayLike) -> Array:
-        """Scores x·θ of the released parameter, shape (n,) for x of shape (n, d), else ()."""
-        return np.asarray(np.asarray(x, dtype=np.float64) @ self._theta)
+        """Scores x·θ of the released parameter, shape (n,) for x of shape (n, d), else ().
+
+        Raises:
+            ValueError: x has another width.  RuntimeError: not started.
+        """
+        values = np.asarray(x, dtype=np.float64)
+        if values.shape[-1:] != (self._dim,):
+            raise ValueError(f"x of shape {values.shape}: the last length must be {self._dim}")
+        return np.asarray(values @ self.coef_)
 
     def partial_fit(self, x: ArrayLike, y: ArrayLike) -> Self:
         """Learns from the next user, or the next n, in order of arrival.
@@ -198,15 +211,28 @@ class StreamLearner(ABC):
         # One array of numbers is one user's row, whatever that user's label looks like.
         single = isinstance(x, np.ndarray) and x.ndim == 1
         if single or not (isinstance(y, list | tuple) or getattr(y, "ndim", 0) > 0):
-            plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (self._dim,)
-            values = x if plain else row_of(x, (self._dim,))
-            return values[None], np.array([y]) if isinstance(y, float) else row_of(y, ())[None]
+            return self._single(x, y)
         values = block_of("x", x, (self._dim,))
-        return values, block_of("y", y, (), len(values))
+        labels = block_of("y", y, (), len(values))
+        # Rounding must not depend on how somebody's cells lie in memory.
+        return np.ascontiguousarray(values), labels
+
+    def _single(self, x: Any, y: Any) -> Example:
+        if isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[1:] == (self._dim,):
+            if len(x) != 1:
+                raise ValueError(f"x of shape {x.shape} with one label: y must have {len(x)}")
+            x = x[0]
+        if isinstance(y, np.ndarray) and y.shape == (1,):
+            y = y[0]
+        plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (self._dim,)
+        values = np.ascontiguousarray(x if plain else row_of(x, (self._dim,)))
+        return values[None], np.array([y]) if isinstance(y, float) else row_of(y, ())[None]
 
     def _check_running(self) -> None:
         if not self._started:
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
+        if self._closed:
+            raise RuntimeError("the learner was closed: start a new one for other users")
         if self._failed:
             raise RuntimeError(
                 "a round or release failed half-way: its sealed sums are lost; serve other users "

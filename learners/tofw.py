@@ -214,7 +214,7 @@ class DPTOFW(StreamLearner):
         """Ends an open stream before its horizon, as released; nothing more can be learned."""
         self._check_running()
         self._way.close()
-        self._failed = True
+        self._closed = True
 
 
 def scale_of(loss: ScalarLoss, *, dim: int, q: float, feature_bound: float, reach: float) -> Scale:
@@ -312,6 +312,7 @@ class _Plain(_Way):
     def close(self) -> None:
         if self._stream is not None:
             self._stream.close()
+            self._stream = None
 
 
 @final

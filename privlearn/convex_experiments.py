@@ -84,6 +84,11 @@ class LinearStream:
         return (self.risk(theta) - least) / (self.risk(np.zeros(self.dim)) - least)
 
 
+STREAMS = (101, 102)
+"""Keys of the data and test streams; with 0 they would share their random words with the simulated
+noise of the same seed, as NumPy pads seeds with zeros."""
+
+
 def linear_stream(
     seed: int,
     *,
@@ -123,7 +128,7 @@ def linear_stream(
     widths = np.ones(dim) if scales is None else np.asarray(scales, dtype=np.float64)
     if widths.shape != (dim,) or not (widths > 0).all():
         raise ValueError(f"scales: must be {dim} numbers > 0")
-    first, second = (np.random.default_rng([count(seed=seed, at_least=0), k]) for k in (0, 1))
+    first, second = (np.random.default_rng([count(seed=seed, at_least=0), k]) for k in STREAMS)
     features = _features(first, horizon, widths, p)
     labels = features @ truth + noise * first.standard_normal(horizon)
     return LinearStream(features, labels, truth, p, _features(second, TEST_ROWS, widths, p), noise)

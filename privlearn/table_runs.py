@@ -111,6 +111,11 @@ class TableConfig(BaseModel):
                 raise ValueError("horizon: the number of users is a public count; state it")
         self._fits_learner()
         budget = parse_budget(self.budget)
+        if isinstance(budget, GaussianDP) and self.method in _NO_GAUSSIAN:
+            raise ValueError(
+                f"budget = {self.budget!r}: choices have no price in mu; with method = "
+                f"{self.method!r} give rho=... or epsilon=...,delta=..."
+            )
         if not all(0 < amount <= 10**9 for amount in budget.amounts):
             raise ValueError(f"budget = {self.budget!r}: must be above zero and at most 1e9")
         return self

@@ -13,6 +13,7 @@ from privlearn.domains import Array
 from privlearn.learners.scalar_losses import (
     CustomLoss,
     LogisticLoss,
+    OneAtATime,
     ScalarLoss,
     SquaredLoss,
     named_loss,
@@ -132,9 +133,59 @@ def test_losses_by_name() -> None:
     own = CustomLoss(huber, curvature=1.0, slope=0.5)
     assert named_loss("squared", 3.0) == SquaredLoss(3.0)
     assert named_loss("logistic", 3.0) == LogisticLoss()
-    assert named_loss(own, 3.0) is own
+    assert named_loss(own, 3.0) == OneAtATime(own)
     with pytest.raises(ValueError, match="'hinge'"):
         named_loss("hinge", 1.0)
     unknown: Any = 3
     with pytest.raises(TypeError, match="ScalarLoss"):
         named_loss(unknown, 1.0)
+
+
+def test_a_loss_of_ones_own_sees_one_record_at_a_time() -> None:
+    """Centred over the block: every entry is fine by itself, and the first one in a block too."""
+
+    def centred(score: Array, label: Array) -> Array:
+        mean = np.cumsum(label) / np.arange(1, len(label) + 1)
+        return np.clip(score - (label - mean), -3, 3)
+
+    with pytest.raises(ValueError, match="entry by entry"):
+        CustomLoss(centred, 1.0, 3.0)
+
+
+class Remembers:
+    """A loss without checks of its own, which adds up the labels of its block."""
+
+    curvature, slope, unit = 1.0, 50.0, None
+
+    def derivative(self, score: Array, label: Array, /) -> Array:
+        return np.full(len(score), float(label.sum()))
+
+    def labels(self, values: Array, /) -> Array:
+        return np.clip(values, -1.0, 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "remembers"}
+
+
+class Steep(Remembers):
+    """States too small a slope."""
+
+    slope = 0.5
+
+    def derivative(self, score: Array, label: Array, /) -> Array:
+        return np.asarray(score - label)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"), [(Remembers(), "entry by entry"), (Steep(), "slope = 0.5")]
+)
+def test_any_loss_of_ones_own_is_tried_out(loss: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        named_loss(loss, 1.0)
+
+
+def test_no_entry_reaches_another_through_a_wrapped_loss() -> None:
+    wrapped = OneAtATime(Remembers())
+    label = np.array([0.5, -1.0, 0.25])
+    assert wrapped.derivative(np.zeros(3), label).tolist() == label.tolist()
+    assert wrapped.labels(np.array([2.0, -3.0, 0.0])).tolist() == [1.0, -1.0, 0.0]
