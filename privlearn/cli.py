@@ -9,6 +9,7 @@ attestations finds no problem and exits with 0; its first line says that they ar
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -472,6 +473,7 @@ def check(
     confidence: Annotated[float, typer.Option(help="Of each sampling bound.")] = 0.999,
     samples: Annotated[int, typer.Option(help="Outputs per sampling check.")] = 5_000,
     seed: Annotated[int, typer.Option(min=0, help="Of samples and simulated noise.")] = 0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: the cores.")] = None,
 ) -> None:
     """Check that mechanisms and learners earn what they claim; yours too."""
     from privlearn.checking import gate
@@ -483,7 +485,8 @@ def check(
             return
         settings = gate.Settings(confidence, samples, seed)
         checks = gate.chosen(names or ["all"])
-        report = gate.run(checks, settings, _named_bar(len(checks), quiet=json))
+        workers = min(jobs or os.cpu_count() or 1, len(checks))
+        report = gate.run(checks, settings, _named_bar(len(checks), quiet=json), jobs=workers)
     if json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
     else:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from privlearn._validate import count
 from privlearn.budgets import ZCDP
 from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
@@ -70,7 +71,7 @@ ACCUSING = 0.95
 """Confidence at which animals are to be caught."""
 
 PAIRS = 200
-"""Generated pairs of neighbours for every way of running a learner."""
+"""Generated pairs of neighbours for every learner, divided among the ways of running it."""
 
 
 class Finding(BaseModel):
@@ -279,19 +280,40 @@ def run(
     checks: Mapping[str, Checks],
     settings: Settings,
     progress: Callable[[str], None] = lambda name: None,
+    *,
+    jobs: int = 1,
 ) -> Report:
-    """Runs the checks one after the other.
+    """Runs the checks; the findings do not depend on ``jobs``, but for the seconds.
 
     Args:
         checks: by name, see `chosen`.
         settings: for all of them.
-        progress: is told each name when its turn comes.
+        progress: is told each name when it is done.
+        jobs: processes.
     """
-    began, findings = time.perf_counter(), []
-    for name, check in checks.items():
+    began = time.perf_counter()
+    findings: list[Finding] = []
+    for name, found in zip(checks, _in_order(checks, settings, jobs), strict=True):
         progress(name)
-        findings += list(check(settings))
+        findings += found
     return Report(findings=tuple(findings), seed=settings.seed, seconds=time.perf_counter() - began)
+
+
+def _in_order(
+    checks: Mapping[str, Checks], settings: Settings, jobs: int
+) -> Iterator[list[Finding]]:
+    if count(jobs=jobs) == 1:
+        yield from (list(check(settings)) for check in checks.values())
+        return
+    from joblib import Parallel, delayed
+
+    tasks = (delayed(_named_findings)(name, settings) for name in checks)
+    yield from Parallel(n_jobs=jobs, return_as="generator")(tasks)
+
+
+def _named_findings(name: str, settings: Settings) -> list[Finding]:
+    """For another process, which makes the check anew."""
+    return list(chosen([name])[name](settings))
 
 
 # Findings -----------------------------------------------------------------------------------------
@@ -368,7 +390,8 @@ def _finite(number: float) -> float | None:
 
 def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
     """Replays of a learner on generated neighbours."""
-    began, pairs = time.perf_counter(), PAIRS // way.cost
+    ways = sum(other.learner == way.learner for other in WAYS) or 1
+    began, pairs = time.perf_counter(), math.ceil(PAIRS / (ways * way.cost))
     result: Result
     try:
         found = replay_pairs(way, pairs, seed=settings.seed)

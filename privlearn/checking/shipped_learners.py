@@ -39,7 +39,7 @@ class Way:
         options: further arguments of `assert_noninterference`.
         arrays: whether users must send arrays of the right shape.
         n_items: rows of the users' arrays, and the number of proper answers.
-        cost: how many times slower a replay is than others; gate and tests do so many fewer.
+        cost: how many times slower a replay is than others; the gate does so many fewer.
     """
 
     learner: str
