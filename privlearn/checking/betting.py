@@ -216,6 +216,7 @@ def least_number(claim: Claim, order: float, found: float) -> float:
     return claim.number(order, float(np.log(order * found)) / (order - 1)) if found > 0 else 0.0
 
 
+@np.errstate(all="ignore")  # scores of odd outputs may be huge
 def best_moment(
     claim: Claim, first: Array, second: Array, held_out: int, confidence: float
 ) -> Moment | None:
@@ -241,6 +242,7 @@ def best_moment(
     return best
 
 
+@np.errstate(all="ignore")
 def moment_bound(
     claim: Claim, chosen: Moment, first: Array, second: Array, confidence: float
 ) -> float:
@@ -300,6 +302,7 @@ class Bettors:
         self._rounds: list[list[_Segment]] = []
         self._logs = np.zeros(len(SHARES))
 
+    @np.errstate(all="ignore")
     def play(self, past: tuple[Array, Array], new: tuple[Array, Array]) -> Array:
         """Log stake after each of the new pairs, had one stopped there; shape (n,).
 
@@ -325,6 +328,7 @@ class Bettors:
         last = self._rounds.pop()
         self._rounds.append([_Segment(s.weights, s.bets, s.paid[:, :pairs]) for s in last])
 
+    @np.errstate(all="ignore")
     def bound(self, confidence: float) -> float:
         """Lower confidence bound on the claim's number from all pairs played."""
         need = -np.log(1 - confidence)

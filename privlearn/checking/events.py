@@ -87,6 +87,7 @@ def event_bound(claim: Claim, k: int, n: int, low: int, m: int, confidence: floa
     return best * (1 - 1e-6)
 
 
+@np.errstate(all="ignore")  # scores of odd outputs may be huge
 def best_cut(claim: Claim, first: Array, second: Array, held_out: int, confidence: float) -> Cut:
     """The threshold with the largest bound to be expected from ``held_out`` outputs per world."""
     candidates = [
