@@ -29,6 +29,7 @@ clipping of residuals and Gumbel noise are ours.  Privacy: `BatchedPrefixSum`, `
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, final
@@ -209,7 +210,7 @@ def _priced(price: Any) -> bool:
     return True
 
 
-class _Way:
+class _Way(ABC):
     """One way of learning over epochs; it owns the mechanisms of a started learner."""
 
     rule: _Rule
@@ -235,11 +236,11 @@ class _Way:
             for k in range(len(self._epochs))
         ]
 
-    def plan(self) -> list[Plan]:
-        raise NotImplementedError
+    @abstractmethod
+    def plan(self) -> list[Plan]: ...
 
-    def take(self, rows: Rows[Example]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def take(self, rows: Rows[Example]) -> None: ...
 
     def next_change(self) -> int:
         return self._epochs[min(self._number, len(self._epochs) - 1)].stop
@@ -299,7 +300,7 @@ class _Sums(_Way):
         return np.asarray(self._set.pull(kept))
 
 
-class _Picking(_Way):
+class _Picking(_Way, ABC):
     """What the ways with report-noisy-max share: an epoch's users are kept, sealed, to its end."""
 
     vertices: Vertices
@@ -338,9 +339,9 @@ class _Picking(_Way):
         learner._theta = np.asarray(self._set.pull(self._moved(kept, np.asarray(picked))))
         self._number += 1
 
+    @abstractmethod
     def _moved(self, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
         """θ after the choice of an epoch."""
-        raise NotImplementedError
 
 
 @final

@@ -26,6 +26,8 @@ are ours.  Privacy: `PrefixSum`, `BatchedPrefixSum`, `GaussianSum`; θ is post-p
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, final
 
@@ -199,9 +201,12 @@ class DPTOFW(StreamLearner):
         )
         budget: Currency = accountant.budget
         self._mu = math.sqrt(budget.gaussian_mass())
-        self._way: _Way = {"plain": _Plain, "restarts": _Restarts, "buffered": _Buffered}[
-            self.method
-        ](self, accountant)
+        ways: dict[Method, Callable[[DPTOFW, Accountant[Any]], _Way]] = {
+            "plain": _Plain,
+            "restarts": _Restarts,
+            "buffered": _Buffered,
+        }
+        self._way = ways[self.method](self, accountant)
         return self._way.plan()
 
     def _next_change(self) -> int:
@@ -229,24 +234,25 @@ def scale_of(loss: ScalarLoss, *, dim: int, q: float, feature_bound: float, reac
     )
 
 
-class _Way:
+class _Way(ABC):
     """One way of using the sums; it owns the mechanisms of a started learner."""
 
     def __init__(self, learner: DPTOFW, accountant: Accountant[Any]) -> None:
         self._learner, self._accountant, self._set = learner, accountant, learner._set
         self._scale, self._mu, self._users = learner._scale, learner._mu, accountant.users
 
-    def plan(self) -> list[Plan]:
-        raise NotImplementedError
+    @abstractmethod
+    def plan(self) -> list[Plan]: ...
 
-    def next_change(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def next_change(self) -> int: ...
 
-    def take(self, rows: Rows[Example]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def take(self, rows: Rows[Example]) -> None: ...
 
     def close(self) -> None:
         """Nothing is open between the calls, unless a subclass says so."""
+        return
 
 
 @final
