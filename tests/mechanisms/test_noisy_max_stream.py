@@ -139,3 +139,24 @@ def test_under_zero_out_half_the_noise_is_enough() -> None:
         for adjacency in (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT)
     ]
     assert budgets[1] == pytest.approx(budgets[0] / 2, rel=1e-5)
+
+
+def test_every_pick_is_made_with_the_noise_of_its_time() -> None:
+    """The same random words, by hand: a little less noise would change some of these picks."""
+    horizon, clip, scale = 600, 0.5, 2.0
+    rows = np.random.default_rng(3).uniform(-clip, clip, (horizon, 2))
+    stream = NoisyMaxStream(CrossPolytope(2), clip, scale, horizon)
+    _, picks = opened(stream, seed=5)
+    found = picks.append(Rows.seal(rows.copy(), users=range(horizon))).value
+    source = NoiseSource.simulation(5)
+    words = np.array([source.uniform((4,)) for _ in range(horizon)])
+    times = np.arange(1, horizon + 1)
+    scales = scale * 2.0 ** (np.floor(np.log2(times)) / 2)
+    scores = np.cumsum(np.hstack([rows, -rows]), axis=0)
+
+    def chosen(factor: float) -> Array:
+        noise = -np.log(-np.log(words)) * scales[:, None] * factor
+        return np.asarray((scores + noise).argmax(axis=1))
+
+    assert np.array_equal(found, chosen(1.0))
+    assert (chosen(0.95) != chosen(1.0)).any()
