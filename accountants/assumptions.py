@@ -67,6 +67,12 @@ def assumptions(state: AccountState, rounds: int = 1) -> list[str]:
     lines += {Trust.CENTRAL: _CENTRAL, Trust.JOINT: _JOINT, Trust.LOCAL: _LOCAL}[opened.trust]
     if opened.attested:
         lines += _ATTESTED
+        unseen = dict.fromkeys(item for entry in state.attested for item in entry.unseen)
+        if unseen:
+            lines.append(
+                "Of a user the receiver is assumed not to see, besides the message: "
+                f"{'; '.join(unseen)}. Where it sees one of these, that is not protected from it."
+            )
     elif opened.trust is Trust.LOCAL and len(state.users) > 1:
         lines.append(
             f"Users {state.users.start}..{state.users.stop - 1} share this device: whoever runs it "

@@ -115,6 +115,7 @@ class Attestation(BaseModel):
     loss: dict[str, Any]
     most_messages: int
     count: int
+    unseen: tuple[str, ...] = ()
 
 
 class Certificate(BaseModel):

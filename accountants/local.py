@@ -4,8 +4,9 @@ Nobody but the user's own device sees the row.  A message depends on the user's 
 sent before, so replacing one user changes the laws of that user's own messages alone: the messages
 of one user compose, and those of others cost that user nothing (docs/proofs.md#local).
 
-There are two ledgers.  On the device, tokens are spent as everywhere else, one user each.  A server
-cannot know what devices draw; it records what clients *attest*, and the certificate says so.
+There are two ledgers.  On the device, tokens are spent as everywhere else, for one user, or for one
+output of each of the users that share it.  A server cannot know what devices draw; it records what
+clients *attest*, and the certificate says so.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class LocalAccountant(_Accountant[B]):
         by: str,
         mechanism: str,
         label: str = "messages",
+        unseen: Iterable[str] = (),
     ) -> None:
         """Records what clients claim of their messages, and charges it to each of the users.
 
@@ -104,6 +106,8 @@ class LocalAccountant(_Accountant[B]):
             by: who attests, such as the client software and its version.
             mechanism: what the clients run.
             label: the plan's, if a plan was committed.
+            unseen: what this server is assumed not to see of a user besides the messages, though it
+                may be near at hand; every certificate says it.
 
         Raises:
             InsufficientBudgetError: some user's cap cannot hold it (nothing is charged).
@@ -131,5 +135,6 @@ class LocalAccountant(_Accountant[B]):
                     most_messages=most,
                     count=valid_count(count=count),
                     planned=next(fitting, None),
+                    unseen=tuple(text(unseen=item) for item in unseen),
                 )
             )

@@ -304,7 +304,7 @@ class AccountState:
         trial = Ceiling.empty(self.users, self.cap, self.failure)
         for item in entry.items:
             loss = self._own_loss(item.loss)
-            users = self._one_device(self._whole_ranges(_range(item.users)))
+            users = self._whole_ranges(_range(item.users))
             for piece, part in _over(loss, users):
                 price, failure = self._price(part)
                 trial.charge(piece, price * item.count, failure * item.count)
@@ -319,7 +319,7 @@ class AccountState:
             raise TokenError(f"token {entry.token} was issued before")
         if self.opened.attested:
             raise BudgetError("an accountant of attestations issues no tokens: open a second one")
-        users = self._one_device(self._whole_ranges(_range(entry.users)))
+        users = self._whole_ranges(_range(entry.users))
         budget = self._currency(entry.budget)
         failure = _probability("failure", entry.failure)
         if budget.is_zero:
@@ -381,6 +381,7 @@ class AccountState:
             )
         if entry.simulated is not self.opened.simulated:
             raise BudgetError("the spend's noise source is not the accountant's")
+        self._check_devices(entry)
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
         price, failure = self._price(loss)
@@ -413,6 +414,15 @@ class AccountState:
             if not _dominates(item.loss, loss):
                 raise BudgetError(f"token {entry.token}: its loss is not the planned one")
         self._check_binding(entry, loss)
+
+    def _check_devices(self, entry: SpendEntry) -> None:
+        """Noise that several users share is drawn by somebody who sees all their rows."""
+        users = _range(entry.users)
+        if entry.trust is Trust.LOCAL and entry.arithmetic != "each" and len(users) != 1:
+            raise UsersError(
+                f"{entry.mechanism} for users = {users!r}: under local trust every user draws "
+                "noise alone, so a spend for several of them needs arithmetic = 'each'"
+            )
 
     def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:
         """The noise in the entry must earn the loss in the entry, unless code is trusted for it."""
@@ -499,16 +509,6 @@ class AccountState:
         if entry.planned is not None:
             raise BudgetError(f"attestation {entry.label!r} names a plan, but none was committed")
         self.ceiling.check(users, price, failure)
-
-    def _one_device(self, users: range) -> range:
-        """Noise that several users share is drawn by somebody who sees all their rows."""
-        local = self.opened.trust is Trust.LOCAL and not self.opened.attested
-        if local and len(users) != 1:
-            raise UsersError(
-                f"users = {users!r}: under local trust every user draws noise alone, so tokens and "
-                "plan items are for one user each"
-            )
-        return users
 
     def _whole_ranges(self, users: range) -> range:
         if self.opened.adjacency is Adjacency.ADD_REMOVE and users != self.users:

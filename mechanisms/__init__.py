@@ -3,7 +3,10 @@
 if __name__ != "privlearn.mechanisms":
     raise ImportError("import privlearn.mechanisms, not the folder: a second copy would not match")
 
+from privlearn.mechanisms.additive_reports import GaussianReport, LaplaceReport
+from privlearn.mechanisms.ball_reports import BallReport
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
+from privlearn.mechanisms.category_reports import CategoryReport
 from privlearn.mechanisms.envelope import LipschitzEnvelope
 from privlearn.mechanisms.factorization import (
     AnytimeBLT,
@@ -20,20 +23,26 @@ from privlearn.mechanisms.noisy_max_stream import NoisyMaxStream
 from privlearn.mechanisms.objective_perturbation import ObjectivePerturbation
 from privlearn.mechanisms.objectives import Objective
 from privlearn.mechanisms.one_of_k import OneOfK, OneOfKStream, local_one_of_k
+from privlearn.mechanisms.one_of_k_reports import OneOfKReport, report_from_dict
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
+from privlearn.mechanisms.projected_reports import ProjectedReport
 from privlearn.mechanisms.vertices import CrossPolytope, ExplicitVertices, SimplexVertices
 
 __all__ = [
     "AnytimeBLT",
+    "BallReport",
     "BatchedPrefixSum",
     "BinaryTree",
     "BufferedToeplitz",
+    "CategoryReport",
     "ColumnNormalizedBLT",
     "CrossPolytope",
     "ExplicitVertices",
+    "GaussianReport",
     "GaussianSum",
     "GeneralizedGaussianSum",
     "Huber",
+    "LaplaceReport",
     "LipschitzEnvelope",
     "Logistic",
     "MultinomialLogit",
@@ -41,11 +50,14 @@ __all__ = [
     "Objective",
     "ObjectivePerturbation",
     "OneOfK",
+    "OneOfKReport",
     "OneOfKStream",
     "Poisson",
     "PrefixSum",
     "PrefixSumStream",
+    "ProjectedReport",
     "ReportNoisyMax",
     "SimplexVertices",
     "local_one_of_k",
+    "report_from_dict",
 ]

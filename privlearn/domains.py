@@ -50,7 +50,9 @@ def exponent_of(norm: Norm) -> float:
 def _norms(values: Array, p: float) -> Array:
     """The ℓp norms of rows; inf where that is too large for a float."""
     with np.errstate(over="ignore"):
-        if p in (1, 2, math.inf):
+        if p == 2:
+            return np.asarray(np.sqrt(np.add.reduce(values * values, axis=1)))
+        if p in (1, math.inf):
             return np.asarray(np.linalg.norm(values, ord=p, axis=1))
         # powers of numbers below 1 alone: those of small ones vanish, those of large ones overflow
         largest = np.abs(values).max(axis=1)
@@ -90,11 +92,14 @@ def _rows_of(block: object, shape: tuple[int | None, ...]) -> Array:
     if isinstance(block, tuple | list):
         raise TypeError("rows of several arrays: map them to one array first")
     values = np.asarray(block, dtype=np.float64)
-    fits = values.ndim == len(shape) + 1 and all(
-        want is None or have == want for want, have in zip(shape, values.shape[1:], strict=True)
+    fits = values.shape[1:] == shape or (
+        values.ndim == len(shape) + 1
+        and all(want in (None, have) for want, have in zip(shape, values.shape[1:], strict=True))
     )
     if not fits:
         raise ValueError(f"rows of shape {values.shape[1:]} where {shape} is required")
+    if np.isfinite(values).all():
+        return values
     usable = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
     return np.where(usable.reshape(-1, *(1,) * len(shape)), values, 0.0)
 
@@ -102,6 +107,8 @@ def _rows_of(block: object, shape: tuple[int | None, ...]) -> Array:
 def _to_radius(values: Array, norms: Array, radius: float) -> Array:
     limit = radius * _SHRINK
     outside = norms > limit
+    if not outside.any():
+        return values
     scale = np.where(outside, limit / np.where(outside, norms, limit), 1.0)
     # Subnormal factors have few digits, so rows that are far too long become 0.
     return np.asarray(values * np.where(scale < 1e-290, 0.0, scale)[:, None])
@@ -378,6 +385,57 @@ class OneOf(_Diameter, Generic[X]):
         return {"kind": self.kind, "arms": self.arms, "inner": self.inner.to_dict()}
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Categories(_Diameter):
+    """One of k answers, as a vector of k numbers with a 1 at the answer.
+
+    Takes integers 0..k−1, shape (n,).  The null contribution is 1/k for every answer, the mean of
+    all: what randomized response reports where there is no answer.
+
+    Args:
+        size: k >= 2.
+    """
+
+    kind: ClassVar[str] = "categories"
+    size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", count(at_least=2, size=self.size))
+
+    def clip(self, block: NDArray[Any]) -> Array:
+        """Rows with a 1 at the answer; 1/k everywhere for what is no answer."""
+        answers = np.asarray(block, dtype=np.float64)
+        if answers.ndim != 1:
+            raise ValueError(f"rows of shape {answers.shape[1:]}: answers are single integers")
+        real = np.flatnonzero(
+            (answers >= 0) & (answers < self.size) & (answers == np.floor(answers))
+        )
+        rows = np.tile(self.null(), (len(answers), 1))
+        rows[real] = 0.0
+        rows[real, answers[real].astype(np.intp)] = 1.0
+        return rows
+
+    def null(self) -> Array:
+        return np.full(self.size, 1 / self.size)
+
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        p = exponent_of(norm)
+        if adjacency is Adjacency.REPLACE_ONE:
+            return math.sqrt(2) if p == 2 else float(2 ** (1 / p))
+        if adjacency is Adjacency.ADD_REMOVE:
+            return 1.0
+        away = 1 - 1 / self.size
+        rest = (self.size - 1) * (1 / (self.size * away)) ** p if p < math.inf else 0.0
+        return away * float((1 + rest) ** (1 / p)) * (1 + 1e-14)
+
+    def decode(self, total: Array) -> Array:
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "size": self.size}
+
+
 def _read_one_of(data: Mapping[str, Any]) -> Domain[Any]:
     inner = domain_from_dict(data["inner"])
     if inner is None:
@@ -390,6 +448,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Domain[Any]]] = {
     "box": lambda data: Box(data["low"], data["high"], data["size"]),
     "psd-trace": lambda data: PSDTrace(data["trace"], data["dim"], data.get("layout", "svec")),
     "one-of": _read_one_of,
+    "categories": lambda data: Categories(data["size"]),
 }
 
 

@@ -112,7 +112,7 @@ class SpendEntry(_Entry):
     simulated: bool
     gain: float
     loss: dict[str, Any]
-    arithmetic: Literal["sum", "own"]
+    arithmetic: Literal["sum", "own", "each"]
     derived: bool
     """Whether the loss follows from domain, noise and gain; else it is the mechanism's word."""
     calibration: Calibration
@@ -150,6 +150,8 @@ class AttestEntry(_Entry):
     """Messages of all users together."""
     planned: int | None = None
     """Position of the plan item that holds the messages."""
+    unseen: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """What the receiver is assumed not to see besides the messages."""
 
 
 class CloseEntry(_Entry):

@@ -6,19 +6,20 @@ import math
 import os
 import secrets
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol, final
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privlearn._validate import count, positive
+from privlearn._validate import count, finite, positive, probability
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import round_up
+from privlearn.budgets import Exact, exact, float_down, round_up
 from privlearn.domains import Array, Norm
-from privlearn.errors import BudgetError, TokenCopyError
+from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError
 from privlearn.losses import Laplace, Loss, gaussian_loss
-from privlearn.more_losses import GeneralizedGaussian
+from privlearn.more_losses import GeneralizedGaussian, PureEpsilon, RandomizedResponse
 
 
 class Noise(Protocol):
@@ -237,6 +238,368 @@ class GeneralizedGaussianNoise:
         return {"family": "generalized-gaussian", "std": self.std, "exponent": self.exponent}
 
 
+_GRID = 2.0**-52
+"""Of the uniform numbers of `NoiseSource`; a probability on it is met exactly."""
+_CAP_ERROR = 1e-11
+"""Of the mass of a cap, relative; tests compare it with 40 digits."""
+Surface = Literal["sphere", "gaussian"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CapNoise:
+    """Randomness of reports that fall into a cap around a unit vector u more often than not.
+
+    Let Q be the null law: uniform on the unit sphere, or N(0, I).  A report about u has the law Q
+    given ⟨z, u⟩ >= threshold with ``probability`` p, and Q given ⟨z, u⟩ < threshold otherwise; a
+    null report has the law Q.  With q = Q(⟨z, u⟩ >= threshold) the density against Q is M = p/q in
+    the cap and m = (1−p)/(1−q) outside, so that reports of two users differ by a factor of at most
+    M/m, whatever u is, and a null one from a real one by at most max(M, 1/m).
+
+    E z = u·μ with μ = κ(M − m), κ = E_Q[⟨z, u⟩; ⟨z, u⟩ >= threshold].  On the sphere that is
+    PrivUnit (Bhowmick et al. 2018), with threshold 0 the mechanism of Duchi, Jordan & Wainwright
+    (2018); with normals PrivUnitG (Asi, Feldman & Talwar 2022).
+
+    Args:
+        dim: of u and z.
+        threshold: t in [0, 1) on the sphere, in [0, 30) for normals; 0 if ``dim`` is 1 (sphere).
+        probability: p, strictly between q and 1; rounded down to a multiple of 2⁻⁵².
+        surface: "sphere" or "gaussian".
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    dim: int
+    threshold: float
+    probability: float
+    surface: Surface = "sphere"
+    mass: float = field(init=False, compare=False)
+    """q, of the cap under the null law."""
+    mean: float = field(init=False, compare=False)
+    """μ: a report about u is μ·u on average."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", count(dim=self.dim))
+        object.__setattr__(self, "threshold", finite(threshold=self.threshold))
+        if self.surface not in ("sphere", "gaussian"):
+            raise ValueError(f"surface = {self.surface!r}: must be 'sphere' or 'gaussian'")
+        most = 30.0 if self.surface == "gaussian" else 1.0 if self.dim > 1 else 0.0
+        if not 0 <= self.threshold < max(most, math.ulp(0.0)):
+            raise ValueError(f"threshold = {self.threshold!r}: must be >= 0 and below {most}")
+        object.__setattr__(self, "mass", _cap_mass(self.dim, self.threshold, self.surface))
+        p = math.floor(probability(probability=self.probability) / _GRID) * _GRID
+        object.__setattr__(self, "probability", p)
+        if not self.mass < p < 1:
+            raise ValueError(
+                f"probability = {self.probability!r}: must lie between the null law's mass of the "
+                f"cap, {self.mass!r}, and 1"
+            )
+        least, most = self.densities
+        moment = _cap_moment(self.dim, self.threshold, self.surface)
+        object.__setattr__(self, "mean", moment * (most - least))
+
+    @classmethod
+    def at(cls, dim: int, threshold: float, epsilon: Exact, surface: Surface) -> CapNoise:
+        """The largest probability at which replacing a record costs at most ``epsilon``.
+
+        Raises:
+            ValueError: ε is not in [1e-6, 30], or the cap is too small for double precision.
+        """
+        cost = exact("epsilon", epsilon)
+        if not Fraction(1, 10**6) <= cost <= 30:
+            raise ValueError(f"epsilon = {epsilon!r}: must lie in [1e-6, 30] for a local report")
+        q = _cap_mass(dim, threshold, surface)
+        margin = 2 * _CAP_ERROR if threshold else 1e-15
+        odds = math.exp(float_down(cost) - margin) * q / (1 - q)
+        p, step = math.floor(odds / (1 + odds) / _GRID) * _GRID, _GRID
+        if not q < p < 1:
+            raise ValueError(f"epsilon = {epsilon!r}, threshold = {threshold!r}: no such cap")
+        while (made := cls(dim, threshold, p, surface))._epsilon(Adjacency.REPLACE_ONE) > cost:
+            p, step = p - step, 2 * step
+        return made
+
+    @classmethod
+    def half(cls, dim: int, epsilon: Exact) -> CapNoise:
+        """The half sphere, Duchi, Jordan & Wainwright 2018.
+
+        Raises:
+            As `at`.
+        """
+        return cls.at(dim, 0.0, epsilon, "sphere")
+
+    @classmethod
+    def optimal(cls, dim: int, epsilon: Exact, surface: Surface = "sphere") -> CapNoise:
+        """The cap of least mean squared error at ``epsilon``.
+
+        With c = e^ε − 1 the mean is μ(t) = cκ/(1 + cq), and κ′ = −t·f(t), q′ = −f(t) for the null
+        density f of ⟨z, u⟩.  On the sphere the error is 1/μ² (in units of ‖u‖²), least where
+        h(t) = t(1 + cq) − cκ = 0, which is t = μ(t); as h′ = 1 + cq > 0 there is one such t.  For
+        normals it is dim/μ² + t/μ, minimised over t numerically.
+
+        Raises:
+            As `at`.
+        """
+        from scipy.optimize import brentq, minimize_scalar
+
+        size = count(dim=dim)
+        cost = float(exact("epsilon", epsilon))
+        if not 1e-6 <= cost <= 30:
+            raise ValueError(f"epsilon = {epsilon!r}: must lie in [1e-6, 30] for a local report")
+        c = math.expm1(cost)
+
+        def mean(t: float) -> float:
+            return c * _cap_moment(size, t, surface) / (1 + c * _cap_mass(size, t, surface))
+
+        if surface == "sphere":
+            t = (
+                0.0
+                if size == 1
+                else float(brentq(lambda t: t - mean(t), 0.0, 1 - _GRID, xtol=1e-12))
+            )
+        else:
+            found = minimize_scalar(
+                lambda t: size / mean(t) ** 2 + t / mean(t),
+                bounds=(0.0, 9.0),
+                method="bounded",
+                options={"xatol": 1e-9},
+            )
+            t = float(found.x)
+        return cls.at(size, t, epsilon, surface)
+
+    @property
+    def norm(self) -> Norm:
+        return "l2"
+
+    @property
+    def densities(self) -> tuple[float, float]:
+        """The least and the largest density of a report against the null law, m and M."""
+        p, q = self.probability, self.mass
+        return (1 - p) / (1 - q), p / q
+
+    @property
+    def second_moment(self) -> float:
+        """The larger of E‖z‖² of a real and of a null report.
+
+        For normals E⟨z, u⟩² = 1 + tκ(M − m), as ∫ x²φ over x >= t is q + tκ.
+        """
+        return 1.0 if self.surface == "sphere" else self.dim + self.threshold * self.mean
+
+    def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
+        """log(M/m), under zero-out log max(M, 1/m), rounded up; the sensitivity does not matter.
+
+        Raises:
+            AdjacencyError: add-remove; whoever sends a report is seen to take part.
+        """
+        return PureEpsilon(self._epsilon(adjacency), adjacency=adjacency)
+
+    def _epsilon(self, adjacency: Adjacency) -> Fraction:
+        p, q = self.probability, self.mass
+        logs = math.log(p) - math.log(q), math.log1p(-q) - math.log1p(-p)
+        error = (_CAP_ERROR / (1 - q) if self.threshold else 0.0) + 4e-16 * sum(
+            abs(math.log(x)) for x in (p, q, 1 - p, 1 - q)
+        )
+        return _local_price(logs, error, adjacency)
+
+    @property
+    def columns(self) -> int:
+        """How many numbers `draw` gives for one report, at least."""
+        return 2 * self.dim + 1
+
+    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
+        """Numbers for `reports`, along the last axis.
+
+        A uniform one; a report about the first axis, ``dim`` numbers; a null report, as many; and
+        uniform ones if there are more than `columns`.  One of the two reports is used, so that
+        they may share their normals.
+        """
+        *rows, columns = shape
+        d, n = self.dim, math.prod(rows)
+        uniform = source.uniform((n, columns - 2 * d + 1))
+        normal = source.normal((n, d))
+        p, q = self.probability, self.mass
+        levels = uniform[:, 1]
+        # the null law's mass above ⟨z, u⟩, 0..q in the cap
+        above = np.where(levels < p, levels * (q / p), 1 - (1 - levels) * ((1 - q) / (1 - p)))
+        drawn = np.empty((n, columns))
+        real, null = drawn[:, 1 : d + 1], drawn[:, d + 1 : 2 * d + 1]
+        drawn[:, 0], drawn[:, 2 * d + 1 :] = uniform[:, 0], uniform[:, 2:]
+        real[:, 0], across = _heights(d, above, self.surface)
+        real[:, 1:], null[:] = normal[:, 1:], normal
+        if self.surface == "sphere":
+            squares = np.square(normal)
+            rest = np.maximum(squares[:, 1:].sum(axis=1), 1e-300)  # 0 if a probe draws zeros
+            if d > 1:
+                real[:, 1:] *= (across / np.sqrt(rest))[:, None]
+            null /= np.sqrt(rest + squares[:, 0])[:, None]
+        return drawn.reshape(shape)
+
+    def reports(self, units: Array, null: NDArray[np.bool_], drawn: Array) -> Array:
+        """Reports about directions, shape (n, dim): what was drawn about the first axis, turned.
+
+        A reflection that takes the first axis to ±u, with the same sign, turns e₁ into u and keeps
+        the null law.
+
+        Args:
+            units: unit vectors, (n, dim); any unit vector where ``null``.
+            null: which are to have the null law, (n,).
+            drawn: by `draw`, (n, `columns`).
+        """
+        d = self.dim
+        points = drawn[:, 1 : d + 1]
+        if np.count_nonzero(null):
+            points = np.where(null[:, None], drawn[:, d + 1 : 2 * d + 1], points)
+        first = units[:, 0]
+        sign = np.copysign(1.0, first)
+        inner = np.einsum("ij,ij->i", units, points) + sign * points[:, 0]
+        along = inner / (1 + np.abs(first))
+        turned = units * along[:, None] - points
+        turned *= sign[:, None]
+        turned[:, 0] += along
+        return np.asarray(turned)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "family": "cap",
+            "dim": self.dim,
+            "threshold": self.threshold,
+            "probability": self.probability,
+            "surface": self.surface,
+        }
+
+
+def _local_price(logs: tuple[float, float], error: float, adjacency: Adjacency) -> Fraction:
+    """Of log M and −log m, each with its share of ``error``."""
+    if adjacency is Adjacency.ADD_REMOVE:
+        raise AdjacencyError(
+            "a local report has no add-remove price: who sends one is seen to take part"
+        )
+    replaced = adjacency is Adjacency.REPLACE_ONE
+    return round_up(Fraction(logs[0] + logs[1] if replaced else max(logs)) + Fraction(error))
+
+
+def _cap_mass(dim: int, threshold: float, surface: Surface) -> float:
+    """Of {⟨z, u⟩ >= threshold}, a threshold >= 0, under the null law."""
+    if threshold == 0:
+        return 0.5
+    if surface == "gaussian":
+        return 0.5 * math.erfc(threshold / math.sqrt(2))
+    if dim == 2:
+        return math.acos(threshold) / math.pi
+    from scipy.special import betainc, betaincc
+
+    # ⟨z, u⟩² is Beta(1/2, (d−1)/2); it or what is missing to 1, whichever has all its digits
+    if threshold < 0.5:
+        return float(betaincc(0.5, (dim - 1) / 2, threshold**2)) / 2
+    return float(betainc((dim - 1) / 2, 0.5, (1 - threshold) * (1 + threshold))) / 2
+
+
+def _cap_moment(dim: int, threshold: float, surface: Surface) -> float:
+    """κ: the mean of ⟨z, u⟩, counted where it is >= threshold, under the null law.
+
+    On the sphere ⟨z, u⟩ has density Γ(d/2)/(√πΓ((d−1)/2))·(1−x²)^{(d−3)/2}.
+    """
+    if surface == "gaussian":
+        return math.exp(-(threshold**2) / 2) / math.sqrt(2 * math.pi)
+    logs = math.lgamma(dim / 2) - math.lgamma((dim + 1) / 2)
+    logs += (dim - 1) / 2 * (math.log1p(-threshold) + math.log1p(threshold))
+    return math.exp(logs) / (2 * math.sqrt(math.pi))
+
+
+def _heights(dim: int, above: Array, surface: Surface) -> tuple[Array, Array]:
+    """⟨z, u⟩ with the given mass of the null law above it; on the sphere its sine, too."""
+    if surface == "gaussian":
+        from scipy.special import ndtri
+
+        return -np.asarray(ndtri(above)), above
+    if dim == 1:
+        return np.where(above < 0.5, 1.0, -1.0), above
+    if dim == 2:
+        return np.cos(math.pi * above), np.sin(math.pi * above)
+    if dim == 3:
+        return 1 - 2 * above, 2 * np.sqrt(above * (1 - above))
+    from scipy.special import betainccinv
+
+    tails = 2 * np.minimum(above, 1 - above)
+    squares = np.asarray(betainccinv(0.5, (dim - 1) / 2, tails))
+    return np.copysign(np.sqrt(squares), 0.5 - above), np.sqrt(1 - squares)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CategoryNoise:
+    """Randomness of k-ary randomized response: the truth with ``probability``, or any other answer.
+
+    A null report is uniform.  Against it the density is pk at the truth and (1−p)k/(k−1) elsewhere;
+    it is the mean of the laws of all answers, so that replacing one by a null one costs no more.
+
+    Args:
+        categories: k >= 2.
+        probability: p in (1/k, 1); rounded down to a multiple of 2⁻⁵².
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    categories: int
+    probability: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "categories", count(categories=self.categories, at_least=2))
+        p = math.floor(probability(probability=self.probability) / _GRID) * _GRID
+        object.__setattr__(self, "probability", p)
+        if not 1 / self.categories < p:
+            raise ValueError(f"probability = {self.probability!r}: must exceed 1/categories")
+
+    @classmethod
+    def at(cls, categories: int, epsilon: Exact) -> CategoryNoise:
+        """The largest probability at which replacing a record costs at most ``epsilon``.
+
+        Raises:
+            ValueError: ε is not in [1e-6, 30].
+        """
+        cost, k = exact("epsilon", epsilon), count(categories=categories, at_least=2)
+        if not Fraction(1, 10**6) <= cost <= 30:
+            raise ValueError(f"epsilon = {epsilon!r}: must lie in [1e-6, 30] for a local report")
+        odds = math.exp(float_down(cost) - 1e-15) / (k - 1)
+        p, step = math.floor(odds / (1 + odds) / _GRID) * _GRID, _GRID
+        while (made := cls(k, p))._epsilon(Adjacency.REPLACE_ONE) > cost:
+            p, step = p - step, 2 * step
+        return made
+
+    @property
+    def norm(self) -> Norm:
+        return "linf"
+
+    def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
+        """Randomized response, under zero-out log max(pk, (k−1)/((1−p)k)), rounded up.
+
+        Raises:
+            AdjacencyError: add-remove; whoever sends a report is seen to take part.
+        """
+        epsilon = self._epsilon(adjacency)
+        if adjacency is Adjacency.REPLACE_ONE:
+            return RandomizedResponse(epsilon, self.categories, adjacency=adjacency)
+        return PureEpsilon(epsilon, adjacency=adjacency)
+
+    def _epsilon(self, adjacency: Adjacency) -> Fraction:
+        p, k = self.probability, self.categories
+        logs = math.log(p) + math.log(k), math.log1p(-1 / k) - math.log1p(-p)
+        error = 4e-16 * (math.log(k) * 2 - math.log(p) - math.log1p(-p) + 1)
+        return _local_price(logs, error, adjacency)
+
+    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
+        """Two uniform numbers for every report, along the last axis."""
+        return source.uniform(shape)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "family": "category",
+            "categories": self.categories,
+            "probability": self.probability,
+        }
+
+
 def noise_from_dict(data: dict[str, Any]) -> Noise | None:
     """Rebuilds a shipped noise from its JSON form; None for a family only its author knows."""
     match data.get("family"):
@@ -250,6 +613,10 @@ def noise_from_dict(data: dict[str, Any]) -> Noise | None:
             return ExponentialNoise(data["scale"])
         case "generalized-gaussian":
             return GeneralizedGaussianNoise(data["std"], data["exponent"])
+        case "cap":
+            return CapNoise(data["dim"], data["threshold"], data["probability"], data["surface"])
+        case "category":
+            return CategoryNoise(data["categories"], data["probability"])
     return None
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B, Currency
-from privlearn.domains import Array
+from privlearn.domains import Array, Domain
 from privlearn.losses import Loss
 from privlearn.rows import Rows
-from privlearn.tokens import Issuer, Released, Token
+from privlearn.tokens import Issuer, Released, Spend, Token
 
 X = TypeVar("X")
 B_inv = TypeVar("B_inv", bound=Currency)
@@ -35,6 +38,68 @@ class Mechanism(Protocol[X]):
 
     def release(self, rows: Rows[X], token: Token[B], /) -> Released[Array]:
         """Spends the token, then opens the rows, then draws noise."""
+
+
+class ReportStream(Protocol[X]):
+    """Reports of a token's users as their rows come, in order."""
+
+    def append(self, rows: Rows[X], /) -> Released[Array]:
+        """Releases one report of every row, shape (n, size)."""
+
+    def close(self) -> None:
+        """Retires the token."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the token is retired."""
+
+
+class Report(Protocol[X]):
+    """A local mechanism: every user's row becomes one report, an array of ``size`` numbers."""
+
+    @property
+    def domain(self) -> Domain[Any]:
+        """What a user can contribute; records are clipped into it."""
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbour relation of the price."""
+
+    @property
+    def size(self) -> int:
+        """Numbers in a report."""
+
+    @property
+    def limit(self) -> float:
+        """Every number of a report lies in [−limit, limit]."""
+
+    @property
+    def estimate_limit(self) -> float:
+        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
+
+    def loss(self) -> Loss:
+        """The price of one user's report."""
+
+    def spend(self, *, interactive: bool = False) -> Spend:
+        """The statement for the ledger."""
+
+    def release(self, rows: Rows[X], token: Token[B], /) -> Released[Array]:
+        """Spends the token on one report of every row, shape (n, size)."""
+
+    def open(self, token: Token[B], /) -> ReportStream[X]:
+        """Spends the token on reports of rows that come one after the other."""
+
+    def estimate(self, reports: Array, /) -> Array:
+        """Unbiased estimates of the clipped contributions, shape (n, domain.size)."""
+
+    def plausible(self, reports: Array, /, slack: float) -> NDArray[np.bool_]:
+        """Whether each row could be a report, up to ``slack`` in every number, shape (n,)."""
+
+    def mean_squared_error(self) -> float:
+        """A bound on E‖estimate − contribution‖² for every record."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
 
 
 class Accountant(Issuer, Protocol[B_inv]):

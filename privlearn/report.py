@@ -119,6 +119,8 @@ def print_certificate(certificate: Certificate, console: Console) -> None:
             for claim in claims:
                 table.add_row(*map(escape, _claim(claim)))
             console.print(table)
+        for unseen in dict.fromkeys("; ".join(c.unseen) for c in claims if c.unseen):
+            console.print(f"assumed not to be seen by the receiver: {unseen}", markup=False)
     for guarantee, spent in zip(certificate.sums, certificate.sums_spent, strict=False):
         console.print(f"\nsum, for {guarantee.who}", style="bold", markup=False)
         console.print(f"guarantee  {guarantee_line(guarantee)}")

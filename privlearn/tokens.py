@@ -42,6 +42,8 @@ from privlearn.rows import Rows, _attempt
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+Arithmetic = Literal["sum", "own", "each"]
+"""What computes, and for whom; see `Spend.arithmetic`."""
 Outcome = Literal["released", "unused", "lost", "uncovered"]
 """How a token ends; ``uncovered``: a minimiser was not certified, which no price covers."""
 
@@ -62,9 +64,11 @@ class Spend:
     noise: Noise
     gain: float = 1.0
     own_loss: Loss | None = None
-    arithmetic: Literal["sum", "own"] = "own"
+    arithmetic: Arithmetic = "own"
     """``sum``: the receipt itself adds up the contributions and the noise (`Receipt.release_sum`);
-    ``own``: the mechanism opens rows and computes, and the audit lists it as trusted code."""
+    ``own``: the mechanism opens rows and computes, and the audit lists it as trusted code;
+    ``each``: as ``own``, with one output for each user, from this user's contribution and noise
+    drawn for this user alone, so that local trust allows several users in one spend."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration = Calibration.PROVED
     interactive: bool = False
@@ -86,8 +90,8 @@ class Spend:
             raise ValueError("arithmetic = 'sum': one release, of everybody alike")
         if not self.mechanism:
             raise ValueError("mechanism = '': must name the mechanism")
-        if self.arithmetic not in ("sum", "own"):
-            raise ValueError(f"arithmetic = {self.arithmetic!r}: must be 'sum' or 'own'")
+        if self.arithmetic not in ("sum", "own", "each"):
+            raise ValueError(f"arithmetic = {self.arithmetic!r}: must be 'sum', 'own' or 'each'")
         if self.arithmetic == "sum" and (self.gain != 1.0 or self.own_loss is not None):
             raise ValueError("arithmetic = 'sum': its gain is 1 and its loss is derived")
 
@@ -325,13 +329,13 @@ class Receipt:
     ``lost`` and stays charged.  Users are opened in ascending order, each at most once.
     """
 
-    __slots__ = ("_digest", "_done", "_drawn", "_issuer", "_next", "_spend", "_token")
+    __slots__ = ("_digest", "_done", "_drawn", "_due", "_issuer", "_next", "_spend", "_token")
 
     def __init__(self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend) -> None:
         if mint is not _MINT:
             raise TypeError("receipts are made by token.spend(...)")
         self._issuer, self._token, self._spend = issuer, token, spend
-        self._next = token.users.start
+        self._next, self._due = token.users.start, 0
         self._digest = hashlib.sha256()
         self._done = self._drawn = False
 
@@ -376,7 +380,8 @@ class Receipt:
             _check_rows(self._token, rows, self._next)
             users = rows.users
             self._next = users.stop
-        values = np.concatenate(
+            self._due += len(users)
+        values = np.concatenate(  # which copies: a tape may write to it
             [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
         )
         if self._issuer.tape is not None:
@@ -385,12 +390,13 @@ class Receipt:
 
     def _clip(self, block: Any, valid: NDArray[np.bool_]) -> Array:
         domain = self._spend.domain
-        null = np.broadcast_to(domain.null(), (len(valid), domain.size))
-        values = None if block is None else _attempt(_as_floats(domain), block, len(valid))
-        if values is not None and np.shape(values) == null.shape:
-            return np.where(valid[:, None], values, null)
+        values = None if block is None else _clipped(domain, block, len(valid))
+        if values is not None and values.shape == (len(valid), domain.size):
+            if np.count_nonzero(valid) == len(valid):
+                return values
+            return np.where(valid[:, None], values, domain.null())
         if block is None or len(valid) == 1:
-            return null
+            return np.broadcast_to(domain.null(), (len(valid), domain.size))
         # A third party's clip may fail on a whole block because of one row.
         return np.concatenate(
             [
@@ -414,7 +420,8 @@ class Receipt:
         """Lets one value of a stream leave; the receipt stays open for the next.
 
         Raises:
-            TokenError: no noise was drawn yet, or the spend is not stated to be interactive.
+            TokenError: no noise was drawn yet, the spend is not stated to be interactive, or it
+                said ``each`` and the value is not one output for each user opened since the last.
             TokenSpentError: the receipt is closed.
         """
         self._check_own()
@@ -436,7 +443,7 @@ class Receipt:
         return self._released(value, last=True)
 
     def _check_own(self) -> None:
-        if self._spend.arithmetic != "own":
+        if self._spend.arithmetic == "sum":
             raise TokenError(
                 f"{self._spend.mechanism} said arithmetic = 'sum': use receipt.release_sum(rows)"
             )
@@ -445,6 +452,8 @@ class Receipt:
         self._check_open()
         if not self._drawn:
             raise TokenError(f"{self._spend.mechanism} drew no noise: nothing may leave")
+        if self._spend.arithmetic == "each":
+            self._check_each(value)
         if self._issuer.tape is not None:
             value = self._issuer.tape.released(self._token, value)
         frozen = np.array(value)
@@ -454,6 +463,14 @@ class Receipt:
         if last:
             self.close()
         return Released(_MINT, frozen, self._token.id, digest)
+
+    def _check_each(self, value: Array) -> None:
+        if not np.ndim(value) or len(value) != self._due:
+            raise TokenError(
+                f"{self._spend.mechanism} said arithmetic = 'each': {self._due} users were opened, "
+                f"so not a value of shape {np.shape(value)} but one output for each must leave"
+            )
+        self._due = 0
 
     def close(self) -> None:
         """Retires the token as released, with the digest of all that left."""
@@ -513,6 +530,17 @@ def _check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
             "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
             "rows of another billboard) need a CentralAccountant"
         )
+
+
+def _clipped(domain: Domain[Any], block: Any, count: int) -> Array | None:
+    """The contributions of a block, or None where it cannot be clipped as a whole."""
+    if type(block) is np.ndarray and block.dtype == np.float64 and _frozen(domain):
+        try:  # our own code, on plain numbers, warns of nothing
+            with np.errstate(all="ignore"):
+                return domain.clip(block)
+        except ValueError:
+            return None
+    return _attempt(_as_floats(domain), block, count)
 
 
 def _as_floats(domain: Domain[Any]) -> Callable[[Any], Array]:

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from privlearn._validate import count
-from privlearn.budgets import ZCDP
+from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.laws import check_mechanism
@@ -35,14 +35,18 @@ from privlearn.domains import Ball, Box, PSDTrace
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.mechanisms import (
     AnytimeBLT,
+    BallReport,
     BinaryTree,
     BufferedToeplitz,
+    CategoryReport,
     ColumnNormalizedBLT,
     CrossPolytope,
     ExplicitVertices,
+    GaussianReport,
     GaussianSum,
     GeneralizedGaussianSum,
     Huber,
+    LaplaceReport,
     LipschitzEnvelope,
     Logistic,
     MultinomialLogit,
@@ -50,9 +54,11 @@ from privlearn.mechanisms import (
     Objective,
     ObjectivePerturbation,
     OneOfK,
+    OneOfKReport,
     OneOfKStream,
     Poisson,
     PrefixSum,
+    ProjectedReport,
     ReportNoisyMax,
     SimplexVertices,
 )
@@ -188,7 +194,7 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
         made[f"objective-perturbation/{name}"] = partial(
             ObjectivePerturbation.calibrated, objective, fine, max_rows=20
         )
-    return made | _choices(rho) | _arms(rho)
+    return made | _choices(rho) | _arms(rho) | _reports()
 
 
 def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
@@ -231,6 +237,33 @@ def _arms(rho: ZCDP) -> dict[str, Callable[[], Any]]:
         "one-of-k/report-noisy-max": partial(OneOfK, choice, 2),
         "one-of-k/prefix-sum": partial(OneOfKStream.calibrated, ball, rho, arms=2, horizon=HORIZON),
     }
+
+
+def _reports() -> dict[str, Callable[[], Any]]:
+    """Local reports, one of every user."""
+    mu, ball = GaussianDP.from_mu_squared("0.5"), Ball(1.0, 3)
+    return {
+        "ball-report/duchi": partial(BallReport.duchi, 3, 1.0, 1),
+        "ball-report/privunit": partial(BallReport.privunit, 4, 1.0, 2),
+        "ball-report/privunit-g": partial(BallReport.privunit_g, 3, 1.0, 1),
+        "ball-report/one-number": partial(BallReport.best, 1, 1.0, 1),
+        "projected-report/privunit": partial(ProjectedReport.privunit, 5, 1.0, 2, size=2),
+        "gaussian-report/ball": partial(GaussianReport.calibrated, ball, mu),
+        "gaussian-report/gram": partial(GaussianReport.calibrated, PSDTrace(1.5, 3), mu),
+        "laplace-report/box": partial(LaplaceReport.calibrated, Box(-1.0, 1.0, 2), 1),
+        "category-report/three": partial(CategoryReport.calibrated, 3, 1),
+        "one-of-k-report/ball": _ball_of_k,
+        "one-of-k-report/gaussian": _gaussian_of_k,
+    }
+
+
+def _ball_of_k() -> OneOfKReport[Any]:
+    return OneOfKReport(BallReport.best(2, 1.0, 1), 3)
+
+
+def _gaussian_of_k() -> OneOfKReport[Any]:
+    budget = GaussianDP.from_mu_squared("0.5")
+    return OneOfKReport(GaussianReport.calibrated(Ball(1.0, 2), budget), 2)
 
 
 def catalogue() -> dict[str, Checks]:

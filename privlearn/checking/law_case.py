@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from privlearn._records import length, record_at
-from privlearn.accountants import CentralAccountant
+from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking.subjects import Claimable
 from privlearn.domains import Array, Domain
@@ -29,6 +29,8 @@ CAPS: tuple[Currency, ...] = (
     Renyi({"1.5": 10**9, 2: 10**9, 8: 10**9, 32: 10**9}),
 )
 """One of each currency, with room for everything."""
+Book = CentralAccountant[Any] | LocalAccountant[Any]
+"""Of a case: local where every user's report is the user's own."""
 USERS = 6
 STREAM = 16
 """Users of a stream whose exact divergence is computed, which takes the third power of it."""
@@ -63,7 +65,7 @@ class Seen:
     released: Any
     value: Array
     tape: RunTape
-    book: CentralAccountant[Any]
+    book: Book
     token: Token[Any]
 
     @property
@@ -107,9 +109,10 @@ class Case:
 
     def account(
         self, users: range, cap: Currency | None = None, seed: int | None = None
-    ) -> tuple[CentralAccountant[Any], RunTape]:
+    ) -> tuple[Book, RunTape]:
         tape = RunTape()
-        book: CentralAccountant[Any] = CentralAccountant(
+        kind = LocalAccountant if self.spend.arithmetic == "each" else CentralAccountant
+        book: Book = kind(
             self.cap if cap is None else cap,
             users=users,
             noise=NoiseSource.simulation(self.seed if seed is None else seed),

@@ -15,7 +15,7 @@ import numpy as np
 
 from privlearn._records import length, record_at
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Ball, Box, Domain, OneOf, PSDTrace
+from privlearn.domains import Array, Ball, Box, Categories, Domain, OneOf, PSDTrace
 from privlearn.errors import CheckError
 from privlearn.mechanisms import Objective
 from privlearn.mechanisms.linear_models import Labelled
@@ -108,6 +108,9 @@ def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
             real = np.arange(length(inner) - 1)
             twice = record_at(inner, np.concatenate([np.repeat(real, 2), [length(inner) - 1]]))
             return twice, (np.arange(2 * len(real) + 1) + 1) // 2 % 2 * (domain.arms - 1)
+        case Categories():
+            some = np.arange(min(domain.size, 6))
+            return np.concatenate([some, some[:0] if len(some) % 2 == 0 else [0], [domain.size]])
         case Labelled():
             x = _signed(_directions(domain.dim, rng), domain.radius * _TOO_LARGE)
             return np.repeat(x, 2, axis=0)[:-1], _ends(domain, 2 * len(x) - 1)

@@ -312,7 +312,7 @@ def _check(
         runs = 2
         try:
             moved = replayed(neighbour, Replayer(limit, first), replaced)
-            if any(event.spend.arithmetic == "own" for event in moved):
+            if any(event.spend.arithmetic != "sum" for event in moved):
                 runs = 3
                 note = "with the opened rows of the first run put back: "
                 replayed(neighbour, Transplanter(limit, first), replaced, note)

@@ -139,19 +139,47 @@ def test_messages_of_other_users_cost_a_user_nothing() -> None:
     assert any("share this device" in line for line in guarantee.assumptions)
 
 
-def test_noise_that_users_share_is_not_local() -> None:
+@pytest.mark.parametrize("arithmetic", ["sum", "own"])
+def test_noise_that_users_share_is_not_local(arithmetic: Any) -> None:
     """The planted defect: one noise on the sum of two users' rows is a curator's mechanism."""
     household = device(users=range(3))
+    spend = Spend("laplace", Ball(1.0, 1), LaplaceNoise(10.0), arithmetic=arithmetic)
     for users in (range(3), range(1, 3)):
+        token = household.issue(LAPLACE, users=users, label="sum")
         with pytest.raises(UsersError, match="every user draws noise alone"):
-            household.issue(LAPLACE, users=users, label="sum")
-        with pytest.raises(UsersError, match="every user draws noise alone"):
-            household.commit([Plan("sum", LAPLACE, users)])
-    token = household.issue(LAPLACE, users=range(1), label="message")
+            token.spend(spend)
+        token.retire()  # nothing was recorded, so that nothing is charged
+    assert household.spent() == ZCDP(0)
+    with household.issue(LAPLACE, users=range(1), label="message").spend(spend):
+        pass
     bodies = [record.body for record in household.ledger.records]
-    bodies[1] = {**bodies[1], "users": [0, 3]}
-    assert token.users == range(1)
+    at = [i for i, body in enumerate(bodies) if body["entry"] in ("issue", "spend")]
+    for i in at[-2:]:
+        bodies[i] = {**bodies[i], "users": [0, 3]}
     assert any("every user draws noise alone" in p for p in certify(rechained(bodies)).problems)
+
+
+def test_a_token_for_several_users_pays_for_a_report_of_each() -> None:
+    """One entry for all; every one of the users is charged the loss once."""
+    household = device(PureDP("0.4"), users=range(5))
+    household.commit([Plan("message", LAPLACE, range(1, 4), count=2)])
+    each = Spend("laplace", Ball(1.0, 1), LaplaceNoise(10.0), arithmetic="each")
+    rows = Rows.seal(np.zeros((3, 1)), users=range(1, 4))
+    for _ in range(2):
+        with household.issue(LAPLACE, users=range(1, 4), label="message").spend(each) as receipt:
+            noisy = receipt.open(rows) + receipt.draw((3, 1))
+            assert receipt.release(noisy).value.shape == (3, 1)
+    assert [household.spent(user) for user in range(5)] == [
+        PureDP(0),
+        *[PureDP("0.4")] * 3,
+        PureDP(0),
+    ]
+    spends = [r.body for r in household.ledger.records if r.body["entry"] == "spend"]
+    assert [body["arithmetic"] for body in spends] == ["each", "each"]
+    household.close()
+    certificate = certify(household.ledger.records)
+    assert not certificate.problems
+    assert certificate.guarantees[0].epsilon == pytest.approx(0.4, abs=1e-5)
 
 
 def test_a_committed_plan_on_a_device_is_its_guarantee() -> None:

@@ -74,6 +74,7 @@ def test_a_sound_mechanism_passes(name: str, make: Callable[[], Any]) -> None:
     assert skipped <= {
         "check_stream_takes_users_in_order",
         "check_sum_moves_by_its_sensitivity",
+        "check_report_is_of_one_user",
         "check_exact_divergence",
     }
 
@@ -119,6 +120,24 @@ class Own(Sum):
         with token.spend(self._spend()) as receipt:
             total = receipt.open(rows).sum(axis=0)
             return receipt.release(total + receipt.draw(total.shape))
+
+
+@dataclass(frozen=True)
+class Centred(Own):
+    """Says that every output is of one user, and takes the mean of all off."""
+
+    def _spend(self) -> Spend:
+        return Spend("centred", self.domain, self.noise, arithmetic="each")
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            values = receipt.open(rows)
+            return receipt.release(values - values.mean(axis=0) + receipt.draw(values.shape))
+
+
+def test_a_report_that_holds_something_of_others_is_caught() -> None:
+    report = check_mechanism(Centred(Ball(1.0, 2)), samples=1000, raise_error=False)
+    assert report["check_report_is_of_one_user"].verdict == "failed"
 
 
 @dataclass(frozen=True)
@@ -577,5 +596,5 @@ def test_the_report_reads_well() -> None:
     assert len(report) == len(NAMES)
     assert str(report).count("\n") >= len(NAMES)
     assert re.fullmatch(
-        r"Sum: 17 of 18 checks passed; mu >= [\d.]+ of 2 at confidence 0.99", report.summary()
+        r"Sum: 17 of 19 checks passed; mu >= [\d.]+ of 2 at confidence 0.99", report.summary()
     )

@@ -1,0 +1,250 @@
+"""One vector of an ℓ2 ball, reported by every user under pure local privacy.
+
+A record x, clipped to length R, first becomes a unit vector u: x/‖x‖ with probability
+(1 + ‖x‖/R)/2, else −x/‖x‖, so that E u = x/R; and a report about u is R/μ times a point of
+`CapNoise`, so that its mean is x.  For x = 0, which is also what a record without use counts as,
+the report has the null law itself, R/μ times a uniform point (or a normal vector); its mean is 0.
+
+Privacy: whatever x is, the law of the report is a mixture of laws with density in [m, M] against
+the null law, so that two records differ by a factor of at most M/m <= e^ε.  That also is the price
+of K such reports of which one is real (`OneOfKReport`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._validate import count
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import B, Exact
+from privlearn.domains import Array, Ball
+from privlearn.losses import Loss
+from privlearn.mechanisms.report_streams import Draw, EachStream, release_each
+from privlearn.noise import CapNoise
+from privlearn.rows import Rows
+from privlearn.tokens import Released, Spend, Token
+
+_NORMAL_REACH = 12.0
+"""Numbers of normal reports are cut there; our normals end at 8.6 (`NoiseSource.normal`)."""
+_SHORTEST = 1e-140
+"""Shorter records count as 0: their squares have too few digits for a unit vector."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BallReport:
+    """A vector with ‖x‖₂ <= radius, reported at a pure ε; longer ones are scaled down.
+
+    Args:
+        dim: length of x.
+        radius: R, in the unit of the data.
+        cap: in the same dimension; its price is the report's.
+        adjacency: must be the accountant's.
+
+    Raises:
+        ValueError: a cap of another dimension, or a number out of range.
+        AdjacencyError: add-remove.
+    """
+
+    dim: int
+    radius: float
+    cap: CapNoise
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", count(dim=self.dim))
+        if self.cap.dim != self.dim:
+            raise ValueError(f"cap = {self.cap!r}: must have dimension {self.dim}")
+        object.__setattr__(self, "radius", self.domain.radius)
+        self.loss()
+
+    @classmethod
+    def duchi(
+        cls,
+        dim: int,
+        radius: float,
+        epsilon: Exact,
+        *,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> BallReport:
+        """Half spheres (Duchi, Jordan & Wainwright 2018), with the null input defined.
+
+        Raises:
+            ValueError: ε is not in [1e-6, 30], or dim or radius is out of range.
+        """
+        return cls(dim, radius, CapNoise.half(dim, epsilon), adjacency)
+
+    @classmethod
+    def privunit(
+        cls,
+        dim: int,
+        radius: float,
+        epsilon: Exact,
+        *,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> BallReport:
+        """Caps of the sphere of least error (Bhowmick et al. 2018).
+
+        Raises:
+            As `duchi`.
+        """
+        return cls(dim, radius, CapNoise.optimal(dim, epsilon), adjacency)
+
+    @classmethod
+    def privunit_g(
+        cls,
+        dim: int,
+        radius: float,
+        epsilon: Exact,
+        *,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> BallReport:
+        """Half spaces of normals of least error (Asi, Feldman & Talwar 2022).
+
+        Raises:
+            As `duchi`.
+        """
+        return cls(dim, radius, CapNoise.optimal(dim, epsilon, "gaussian"), adjacency)
+
+    @classmethod
+    def best(
+        cls,
+        dim: int,
+        radius: float,
+        epsilon: Exact,
+        *,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> BallReport:
+        """The one of least mean squared error of the three.
+
+        It is `privunit`, which among all ε-private unbiased reports of unit vectors is the best
+        (Asi, Feldman & Talwar 2022); in dimension 1 that is `duchi`.
+
+        Raises:
+            As `duchi`.
+        """
+        return cls.privunit(dim, radius, epsilon, adjacency=adjacency)
+
+    @property
+    def domain(self) -> Ball:
+        """Where records are clipped."""
+        return Ball(self.radius, self.dim)
+
+    @property
+    def size(self) -> int:
+        """Numbers in a report."""
+        return self.dim
+
+    @property
+    def scale(self) -> float:
+        """R/μ: a report is this times a point of the cap noise."""
+        return self.radius / self.cap.mean
+
+    @property
+    def limit(self) -> float:
+        """Every number of a report lies in [−limit, limit]."""
+        return self.scale * (1.0 if self.cap.surface == "sphere" else _NORMAL_REACH)
+
+    @property
+    def density_bounds(self) -> tuple[float, float]:
+        """m and M: every report's law has a density in [m, M] against the null law."""
+        return self.cap.densities
+
+    def spend(self, *, interactive: bool = False) -> Spend:
+        """The statement for the ledger."""
+        return Spend(
+            "ball-report", self.domain, self.cap, arithmetic="each", interactive=interactive
+        )
+
+    def loss(self) -> Loss:
+        """The price of one report."""
+        return self.spend().loss(self.adjacency)
+
+    def randomized(self, values: Array, draw: Draw) -> Array:
+        """Reports about contributions, shape (n, dim), row by row."""
+        drawn = draw((len(values), self.cap.columns))
+        units, null = rounded(values, self.radius, drawn[:, 0])
+        return scaled(self.cap, self.scale, units, null, drawn)
+
+    def release(self, rows: Rows[Array], token: Token[B]) -> Released[Array]:
+        """Releases one report of every row, shape (n, dim); null rows have the null law.
+
+        Raises:
+            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
+            see `Token.spend` and `Receipt.open`.
+        """
+        return release_each(self, rows, token)
+
+    def open(self, token: Token[B]) -> EachStream[Array]:
+        """Spends ``token`` on a stream of reports, for rows that come one after the other.
+
+        Raises:
+            As `release`.
+        """
+        return EachStream(self, token)
+
+    @property
+    def estimate_limit(self) -> float:
+        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
+        return self.limit
+
+    def estimate(self, reports: Array) -> Array:
+        """The reports themselves, which are unbiased."""
+        return reports
+
+    def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
+        """Whether each could be a report, up to ``slack`` in every number."""
+        return on_surface(self.cap, self.scale, reports, slack)
+
+    def mean_squared_error(self) -> float:
+        """The largest E‖report − x‖², which is that near x = 0; less by R² at ‖x‖ = R."""
+        return self.scale**2 * self.cap.second_moment
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "kind": "ball-report",
+            "dim": self.dim,
+            "radius": self.radius,
+            "cap": self.cap.to_dict(),
+            "adjacency": self.adjacency.value,
+        }
+
+
+def rounded(values: Array, radius: float, uniform: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Unit vectors ±x/‖x‖ of mean x/radius, and which rows are null and have an arbitrary one."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", values, values))
+    null = lengths < _SHORTEST
+    odd = np.count_nonzero(null)
+    if odd:
+        lengths[null] = 1.0
+    signed = np.copysign(lengths, lengths / radius + 1 - 2 * uniform)
+    units = values / signed[:, None]
+    if odd:
+        units[null, 0] = 1.0
+    return units, null
+
+
+def scaled(
+    cap: CapNoise, scale: float, units: Array, null: NDArray[np.bool_], drawn: Array
+) -> Array:
+    """Reports about unit vectors, as `CapNoise.reports`, in the unit of the data."""
+    points = cap.reports(units, null, drawn)
+    if cap.surface == "gaussian":
+        np.clip(points, -_NORMAL_REACH, _NORMAL_REACH, out=points)
+    points *= scale
+    return points
+
+
+def on_surface(cap: CapNoise, scale: float, reports: Array, slack: float) -> NDArray[np.bool_]:
+    """Whether rows are as long as reports are, or, if normal, within their limit."""
+    room = slack + 1e-9 * scale
+    if cap.surface == "gaussian":
+        return np.asarray(np.abs(reports).max(axis=1) <= scale * _NORMAL_REACH + room)
+    lengths = np.sqrt(np.einsum("ij,ij->i", reports, reports))
+    return np.asarray(np.abs(lengths - scale) <= room * math.sqrt(cap.dim))

@@ -1,0 +1,147 @@
+"""One of k answers, reported by every user: k-ary randomized response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import B, Exact
+from privlearn.domains import Array, Categories
+from privlearn.losses import Loss
+from privlearn.mechanisms.report_streams import Draw, EachStream, release_each
+from privlearn.noise import CategoryNoise
+from privlearn.rows import Rows
+from privlearn.tokens import Released, Spend, Token
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CategoryReport:
+    """The true one of k answers with ``probability``, else any other one; one number.
+
+    Rows are integers 0..k−1, shape (n,); whoever has no answer reports a uniform one, which counts
+    as 1/k of each.
+
+    Args:
+        categories: k >= 2.
+        probability: of the truth, in (1/k, 1).
+        adjacency: must be the accountant's.
+
+    Raises:
+        ValueError: a number out of range.  AdjacencyError: add-remove.
+    """
+
+    categories: int
+    probability: float
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        noise = CategoryNoise(self.categories, self.probability)
+        object.__setattr__(self, "categories", noise.categories)
+        object.__setattr__(self, "probability", noise.probability)
+        self.loss()
+
+    @classmethod
+    def calibrated(
+        cls, categories: int, epsilon: Exact, *, adjacency: Adjacency = Adjacency.REPLACE_ONE
+    ) -> CategoryReport:
+        """The largest probability of the truth at which replacing an answer costs ε.
+
+        Raises:
+            ValueError: ε is not in [1e-6, 30], or fewer than two categories.
+        """
+        return cls(categories, CategoryNoise.at(categories, epsilon).probability, adjacency)
+
+    @property
+    def domain(self) -> Categories:
+        """Vectors with a 1 at the answer."""
+        return Categories(self.categories)
+
+    @property
+    def size(self) -> int:
+        """Numbers in a report."""
+        return 1
+
+    @property
+    def limit(self) -> float:
+        """Every report lies in [−limit, limit], as 0..k−1."""
+        return float(self.categories - 1)
+
+    def spend(self, *, interactive: bool = False) -> Spend:
+        """The statement for the ledger."""
+        noise = CategoryNoise(self.categories, self.probability)
+        return Spend(
+            "category-report", self.domain, noise, arithmetic="each", interactive=interactive
+        )
+
+    def loss(self) -> Loss:
+        """The price of one report."""
+        return self.spend().loss(self.adjacency)
+
+    def randomized(self, values: Array, draw: Draw) -> Array:
+        """Answers reported about contributions, shape (n, 1), row by row."""
+        drawn, k = draw((len(values), 2)), self.categories
+        truth = np.argmax(values, axis=1)
+        other = np.floor(drawn[:, 1] * (k - 1))
+        answer = np.where(drawn[:, 0] < self.probability, truth, other + (other >= truth))
+        null = values.max(axis=1) < 1
+        return np.where(null, np.floor(drawn[:, 1] * k), answer)[:, None]
+
+    def release(self, rows: Rows[NDArray[Any]], token: Token[B]) -> Released[Array]:
+        """Releases one answer of every row, shape (n, 1).
+
+        Raises:
+            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
+            see `Token.spend` and `Receipt.open`.
+        """
+        return release_each(self, rows, token)
+
+    def open(self, token: Token[B]) -> EachStream[NDArray[Any]]:
+        """Spends ``token`` on a stream of reports, for rows that come one after the other.
+
+        Raises:
+            As `release`.
+        """
+        return EachStream(self, token)
+
+    def _weights(self) -> tuple[float, float]:
+        """What a report counts for its answer and for any other."""
+        k, p = self.categories, self.probability
+        other = (1 - p) / (k - 1)
+        return (1 - other) / (p - other), -other / (p - other)
+
+    @property
+    def estimate_limit(self) -> float:
+        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
+        return self._weights()[0]
+
+    def estimate(self, reports: Array) -> Array:
+        """Unbiased estimates of the vectors with a 1 at the answer, shape (n, k)."""
+        said, other = self._weights()
+        answers = np.rint(reports[:, 0]).astype(np.intp)
+        estimates = np.full((len(reports), self.categories), other)
+        estimates[np.arange(len(reports)), answers] = said
+        return estimates
+
+    def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
+        """Whether each is an answer, up to ``slack``."""
+        answers = np.clip(np.rint(reports[:, 0]), 0, self.categories - 1)
+        return np.asarray(np.abs(reports[:, 0] - answers) <= slack)
+
+    def mean_squared_error(self) -> float:
+        """The largest E‖estimate − contribution‖², which is that without an answer."""
+        said, other = self._weights()
+        return said**2 + (self.categories - 1) * other**2 - 1 / self.categories
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "kind": "category-report",
+            "categories": self.categories,
+            "probability": self.probability,
+            "adjacency": self.adjacency.value,
+        }

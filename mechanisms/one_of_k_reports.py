@@ -1,0 +1,183 @@
+"""A report for each of K arms, of which one is about the user and the others about nothing.
+
+"Synthetic update" in Han et al. 2021: the receiver does not see which arm was pulled.  The price is
+the maximum over arms, not the sum, whatever K is (`mechanisms.one_of_k`, docs/errata).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import B
+from privlearn.domains import Array, Domain, OneOf, domain_from_dict
+from privlearn.losses import Loss
+from privlearn.mechanisms.additive_reports import GaussianReport, LaplaceReport
+from privlearn.mechanisms.ball_reports import BallReport
+from privlearn.mechanisms.category_reports import CategoryReport
+from privlearn.mechanisms.projected_reports import ProjectedReport
+from privlearn.mechanisms.report_streams import Draw, EachStream, release_each
+from privlearn.noise import CapNoise, noise_from_dict
+from privlearn.protocols import Report
+from privlearn.rows import Rows
+from privlearn.tokens import Released, Spend, Token
+
+X = TypeVar("X")
+Part = BallReport | ProjectedReport | GaussianReport[X] | LaplaceReport[X]
+"""Reports for which the lemma is proved."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OneOfKReport(Generic[X]):
+    """K reports, a real one at the arm of the user and null ones at all others.
+
+    Rows are pairs (record, arm), arms integers 0..arms−1; a user of no arm, or whose record or arm
+    cannot be used, sends K null reports.  Cap reports cost log(M/m), what one of them does;
+    Gaussian and Laplace ones what `OneOf` says, for balls also what one of them does.
+
+    Args:
+        report: of one arm.
+        arms: K >= 2, public.
+
+    Raises:
+        ValueError: fewer than two arms.  TypeError: a report for which the lemma is not proved.
+    """
+
+    report: Part[X]
+    arms: int
+
+    def __post_init__(self) -> None:
+        kinds = (BallReport, ProjectedReport, GaussianReport, LaplaceReport)
+        if not isinstance(self.report, kinds):
+            names = ", ".join(kind.__name__ for kind in kinds)
+            raise TypeError(f"report = {self.report!r}: the lemma is proved for: {names}")
+        object.__setattr__(self, "arms", self.domain.arms)
+        self.loss()
+
+    @property
+    def domain(self) -> OneOf[X]:
+        """Where pairs (record, arm) are clipped."""
+        return OneOf(cast(Domain[X], self.report.domain), self.arms)
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbour relation of the price."""
+        return self.report.adjacency
+
+    @property
+    def size(self) -> int:
+        """Numbers in a report: those of arm 0, then those of arm 1, and so on."""
+        return self.arms * self.report.size
+
+    @property
+    def limit(self) -> float:
+        """Every number of a report lies in [−limit, limit]."""
+        return self.report.limit
+
+    def spend(self, *, interactive: bool = False) -> Spend:
+        """The statement for the ledger; domain and noise give the price."""
+        one = self.report.spend(interactive=interactive)
+        parameters = {**one.parameters, "arms": self.arms}
+        return replace(
+            one, mechanism=f"one-of-k/{one.mechanism}", domain=self.domain, parameters=parameters
+        )
+
+    def loss(self) -> Loss:
+        """The price of one report of all arms."""
+        return self.spend().loss(self.adjacency)
+
+    def randomized(self, values: Array, draw: Draw) -> Array:
+        """Reports about contributions, shape (n, size), row by row."""
+        parts = values.reshape(-1, self.report.domain.size)
+        return self.report.randomized(parts, draw).reshape(len(values), self.size)
+
+    def release(self, rows: Rows[tuple[X, NDArray[Any]]], token: Token[B]) -> Released[Array]:
+        """Releases one report of every row, shape (n, size).
+
+        Raises:
+            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
+            see `Token.spend` and `Receipt.open`.
+        """
+        return release_each(self, rows, token)
+
+    def open(self, token: Token[B]) -> EachStream[tuple[X, NDArray[Any]]]:
+        """Spends ``token`` on a stream of reports, for rows that come one after the other.
+
+        Raises:
+            As `release`.
+        """
+        return EachStream(self, token)
+
+    @property
+    def estimate_limit(self) -> float:
+        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
+        return self.report.estimate_limit
+
+    def estimate(self, reports: Array) -> Array:
+        """Estimates of all arms, shape (n, domain.size), unbiased."""
+        parts = self.report.estimate(reports.reshape(-1, self.report.size))
+        return parts.reshape(len(reports), self.domain.size)
+
+    def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
+        """Whether each could be a report, up to ``slack`` in every number."""
+        parts = self.report.plausible(reports.reshape(-1, self.report.size), slack)
+        return np.asarray(parts.reshape(len(reports), self.arms).all(axis=1))
+
+    def mean_squared_error(self) -> float:
+        """No less than E‖estimate − contribution‖² of all arms together."""
+        return self.arms * self.report.mean_squared_error()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"kind": "one-of-k-report", "report": self.report.to_dict(), "arms": self.arms}
+
+
+def report_from_dict(data: Mapping[str, Any]) -> Report[Any]:
+    """Rebuilds a report from its JSON form.
+
+    Raises:
+        ValueError: no shipped report, or bad numbers.
+    """
+    try:
+        return _read(data)
+    except KeyError as missing:
+        raise ValueError(f"{data.get('kind')}: lacks {missing}") from None
+
+
+def _read(data: Mapping[str, Any]) -> Report[Any]:
+    kind = data["kind"]
+    if kind == "one-of-k-report":
+        return OneOfKReport(cast(Any, report_from_dict(data["report"])), data["arms"])
+    adjacency = Adjacency(data["adjacency"])
+    match kind:
+        case "ball-report":
+            return BallReport(data["dim"], data["radius"], _cap(data), adjacency)
+        case "projected-report":
+            return ProjectedReport(data["dim"], data["radius"], _cap(data), adjacency)
+        case "gaussian-report":
+            return GaussianReport(_domain(data), data["noise_std"], adjacency)
+        case "laplace-report":
+            return LaplaceReport(_domain(data), data["scale"], adjacency)
+        case "category-report":
+            return CategoryReport(data["categories"], data["probability"], adjacency)
+    raise ValueError(f"kind = {kind!r}: is no shipped report")
+
+
+def _cap(data: Mapping[str, Any]) -> CapNoise:
+    cap = noise_from_dict(data["cap"])
+    if not isinstance(cap, CapNoise):
+        raise ValueError(f"cap = {data['cap']!r}: must be cap noise")
+    return cap
+
+
+def _domain(data: Mapping[str, Any]) -> Domain[Any]:
+    domain = domain_from_dict(data["domain"])
+    if domain is None:
+        raise ValueError(f"domain = {data['domain']!r}: must be a shipped domain")
+    return domain

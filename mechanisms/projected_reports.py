@@ -1,0 +1,196 @@
+"""Reports of k numbers about vectors of length dim, for a large dim.
+
+As a `BallReport`, but what is reported is the direction of the unit vector u within a random
+subspace: y = Wu/‖Wu‖, W of k orthonormal rows.  W is public, drawn anew for every user and without
+the record; the report carries its seed.  The estimate is Wᵀz/E‖Wu‖ for a report z about y.  Because
+the law of W is that of WO for every rotation O, E[Wᵀy] is a multiple of u, and its inner product
+with u is E‖Wu‖ = Γ((k+1)/2)Γ(d/2)/(Γ(k/2)Γ((d+1)/2)); so the estimate is unbiased.  (Asi, Feldman,
+Nelson, Nguyen & Talwar 2023, ProjUnit.)
+
+Privacy: given W the report is that of a ball of dimension k, and W has the same law for everybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._validate import count
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import B, Exact
+from privlearn.domains import Array, Ball
+from privlearn.losses import Loss
+from privlearn.mechanisms.ball_reports import BallReport, on_surface, rounded, scaled
+from privlearn.mechanisms.report_streams import LEVELS, Draw, EachStream, release_each
+from privlearn.noise import CapNoise
+from privlearn.rows import Rows
+from privlearn.tokens import Released, Spend, Token
+
+_WORDS = 2
+"""Numbers of a report that hold the seed, 24 bits each."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ProjectedReport:
+    """A vector with ‖x‖₂ <= radius, reported in a random subspace at a pure ε.
+
+    A report has the k = cap.dim numbers of the subspace and two that name it.
+
+    Args:
+        dim: length of x.
+        radius: R, in the unit of the data.
+        cap: in k <= dim dimensions; its price is the report's.
+        adjacency: must be the accountant's.
+
+    Raises:
+        ValueError: a cap of more dimensions, or a number out of range.  AdjacencyError: add-remove.
+    """
+
+    dim: int
+    radius: float
+    cap: CapNoise
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", count(dim=self.dim))
+        if self.cap.dim > self.dim:
+            raise ValueError(f"cap = {self.cap!r}: must have at most {self.dim} dimensions")
+        object.__setattr__(self, "radius", self.domain.radius)
+        self.loss()
+
+    @classmethod
+    def privunit(
+        cls,
+        dim: int,
+        radius: float,
+        epsilon: Exact,
+        *,
+        size: int,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> ProjectedReport:
+        """Caps of least error in ``size`` dimensions.
+
+        Raises:
+            ValueError: ε is not in [1e-6, 30], or a number is out of range.
+        """
+        return cls(dim, radius, CapNoise.optimal(size, epsilon), adjacency)
+
+    @property
+    def domain(self) -> Ball:
+        """Where records are clipped."""
+        return Ball(self.radius, self.dim)
+
+    @property
+    def size(self) -> int:
+        """Numbers in a report."""
+        return self.cap.dim + _WORDS
+
+    @property
+    def scale(self) -> float:
+        """R/(μ·E‖Wu‖): the numbers of the subspace are this times a point of the cap noise."""
+        k, d = self.cap.dim, self.dim
+        logs = math.lgamma((k + 1) / 2) - math.lgamma(k / 2)
+        logs += math.lgamma(d / 2) - math.lgamma((d + 1) / 2)
+        return self.radius / (self.cap.mean * math.exp(logs))
+
+    @property
+    def limit(self) -> float:
+        """Every number of a report lies in [−limit, limit]."""
+        return self._flat().limit * self.scale
+
+    def _flat(self) -> BallReport:
+        """The report within the subspace, of scale 1."""
+        return BallReport(self.cap.dim, self.cap.mean, self.cap, self.adjacency)
+
+    def spend(self, *, interactive: bool = False) -> Spend:
+        """The statement for the ledger."""
+        return Spend(
+            "projected-report", self.domain, self.cap, arithmetic="each", interactive=interactive
+        )
+
+    def loss(self) -> Loss:
+        """The price of one report."""
+        return self.spend().loss(self.adjacency)
+
+    def randomized(self, values: Array, draw: Draw) -> Array:
+        """Reports about contributions, shape (n, size), row by row."""
+        drawn = draw((len(values), self.cap.columns + _WORDS))
+        words = np.floor(drawn[:, self.cap.columns :] * (2 * LEVELS)) - LEVELS
+        units, null = rounded(values, self.radius, drawn[:, 0])
+        inside = np.einsum("nkd,nd->nk", self._subspaces(words), units)
+        lengths = np.sqrt(np.einsum("nk,nk->n", inside, inside))
+        inside[lengths == 0, 0] = 1.0
+        inside /= np.where(lengths == 0, 1.0, lengths)[:, None]
+        points = scaled(self.cap, self.scale, inside, null, drawn)
+        return np.concatenate([points, words * (self.limit / LEVELS)], axis=1)
+
+    def _subspaces(self, words: Array) -> Array:
+        """Orthonormal rows of random subspaces, uniform, (n, k, dim), from the words of seeds."""
+        k, d = self.cap.dim, self.dim
+        pairs = (k * d + 1) // 2
+        bits = b"".join(
+            hashlib.shake_128(row.astype("<i4").tobytes()).digest(16 * pairs) for row in words
+        )
+        numbers = np.frombuffer(bits, dtype="<u8").reshape(len(words), 2, pairs)
+        uniform = ((numbers >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+        radius, angle = np.sqrt(-2 * np.log(uniform[:, 0])), 2 * math.pi * uniform[:, 1]
+        normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        columns = normal[:, : k * d].reshape(len(words), d, k)
+        basis, triangle = np.linalg.qr(columns)
+        # the factor with a positive diagonal is the one that is uniform, and unique
+        signs = np.sign(np.diagonal(triangle, axis1=1, axis2=2))
+        return np.asarray((basis * signs[:, None, :]).transpose(0, 2, 1))
+
+    def release(self, rows: Rows[Array], token: Token[B]) -> Released[Array]:
+        """Releases one report of every row, shape (n, size); null rows have the null law.
+
+        Raises:
+            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
+            see `Token.spend` and `Receipt.open`.
+        """
+        return release_each(self, rows, token)
+
+    def open(self, token: Token[B]) -> EachStream[Array]:
+        """Spends ``token`` on a stream of reports, for rows that come one after the other.
+
+        Raises:
+            As `release`.
+        """
+        return EachStream(self, token)
+
+    @property
+    def estimate_limit(self) -> float:
+        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
+        return self.limit * (1.0 if self.cap.surface == "sphere" else math.sqrt(self.cap.dim))
+
+    def estimate(self, reports: Array) -> Array:
+        """Vectors of length dim, unbiased; shape (n, dim)."""
+        k = self.cap.dim
+        words = np.rint(reports[:, k:] * (LEVELS / self.limit))
+        return np.asarray(np.einsum("nkd,nk->nd", self._subspaces(words), reports[:, :k]))
+
+    def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
+        """Whether each could be a report, up to ``slack`` in every number."""
+        k = self.cap.dim
+        named = np.abs(reports[:, k:]).max(axis=1) <= self.limit + slack
+        return np.asarray(named & on_surface(self.cap, self.scale, reports[:, :k], slack))
+
+    def mean_squared_error(self) -> float:
+        """The largest E‖estimate − x‖², which is that at x = 0."""
+        return self.scale**2 * self.cap.second_moment
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "kind": "projected-report",
+            "dim": self.dim,
+            "radius": self.radius,
+            "cap": self.cap.to_dict(),
+            "adjacency": self.adjacency.value,
+        }

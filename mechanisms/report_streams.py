@@ -1,0 +1,150 @@
+"""What all local reports share: one token, any users of it, one report for each.
+
+A report is a frozen specification with a ``domain``, a ``spend`` and a rule ``randomized`` that
+turns the clipped contributions of n users, and noise drawn for each of them, into n reports.  No
+row of the result depends on another user's row or noise.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar, final
+
+import numpy as np
+
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import B
+from privlearn.domains import Array, Domain
+from privlearn.errors import AdjacencyError
+from privlearn.rows import Rows
+from privlearn.tokens import Receipt, Released, Spend, Token
+
+X = TypeVar("X")
+Draw = Callable[[tuple[int, ...]], Array]
+"""`Receipt.draw`."""
+_MOST_AHEAD = 64
+LEVELS = 2**23
+"""Messages carry multiples of limit/LEVELS; a public word in a report is such a multiple."""
+
+
+class Randomizer(Protocol):
+    """What release and stream need of a report."""
+
+    @property
+    def domain(self) -> Domain[Any]:
+        """Where records are clipped."""
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbour relation of the price."""
+
+    def spend(self, *, interactive: bool = False) -> Spend:
+        """The statement for the ledger."""
+
+    def randomized(self, values: Array, draw: Draw) -> Array:
+        """Reports about clipped contributions, row by row."""
+
+
+def check_relation(report: Randomizer, token: Token[Any]) -> None:
+    """Raises AdjacencyError if the token is for another neighbour relation than the price."""
+    if token.adjacency is not report.adjacency:
+        raise AdjacencyError(
+            f"the report is priced for {report.adjacency.value}, token {token.label!r} is for "
+            f"{token.adjacency.value}"
+        )
+
+
+def release_each(report: Randomizer, rows: Rows[X], token: Token[B]) -> Released[Array]:
+    """Spends ``token`` on one report of every row; null rows have the null law.
+
+    Raises:
+        AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError: see
+        `Token.spend` and `Receipt.open`.
+    """
+    check_relation(report, token)
+    token.check(rows)
+    with token.spend(report.spend()) as receipt:
+        return receipt.release(report.randomized(receipt.open(rows), receipt.draw))
+
+
+class _Ahead:
+    """Noise for the next reports, drawn for many at once, because draws of one row cost as much.
+
+    Every row is used once, and how many are drawn does not depend on the data.
+    """
+
+    __slots__ = ("_draw", "_next", "_rows")
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw, self._next = draw, 0
+        self._rows: Array = np.empty((0, 0))
+
+    def __call__(self, shape: tuple[int, ...]) -> Array:
+        first, last = self._next, self._next + shape[0]
+        if last > len(self._rows):
+            rows = max(shape[0], min(2 * len(self._rows), _MOST_AHEAD))
+            self._rows, first, last = self._draw((rows, *shape[1:])), 0, shape[0]
+        self._next = last
+        return self._rows[first:last]
+
+
+@final
+class EachStream(Generic[X]):
+    """Reports of a token's users as their rows come, in order; a context manager that closes.
+
+    Every user of the token is charged when it is opened, and each row is reported once.
+    """
+
+    __slots__ = ("_draw", "_lock", "_receipt", "_report")
+
+    def __init__(self, report: Randomizer, token: Token[Any]) -> None:
+        check_relation(report, token)
+        self._report = report
+        self._receipt: Receipt = token.spend(report.spend(interactive=True))
+        self._draw = _Ahead(self._receipt.draw)
+        self._lock = threading.Lock()
+
+    def append(self, rows: Rows[X]) -> Released[Array]:
+        """Releases one report of every row, shape (n, size).
+
+        Raises:
+            UsersError: users not of this token, reported before, or out of order.
+            TokenSpentError: closed.
+        """
+        receipt = self._receipt
+        with self._lock:  # no noise twice, whatever threads do
+            return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
+
+    def close(self) -> None:
+        """Retires the token; users that sent nothing stay charged.
+
+        Raises:
+            TokenSpentError: closed before.
+        """
+        self._receipt.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the token is retired."""
+        return self._receipt.closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and not self.closed:
+            self.close()
+        self._receipt.__exit__(kind, error, trace)
+
+
+def largest_number(domain: Domain[Any]) -> float:
+    """A bound on every number of a contribution: what null has, and how far from it others are."""
+    null = float(max(abs(domain.null()), default=0.0))
+    return null + domain.sensitivity(Adjacency.ZERO_OUT, "linf")
