@@ -7,6 +7,14 @@ from privlearn.learners.assortment import best_assortments
 from privlearn.learners.constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
 from privlearn.learners.dpmnl import DPMNL
 from privlearn.learners.hdb import DPHDB
+from privlearn.learners.local_baselines import LDPGLOC, LDPUCB
+from privlearn.learners.local_client import LocalClient
+from privlearn.learners.local_messages import Message
+from privlearn.learners.local_ols import LDPOLS
+from privlearn.learners.local_protocol import LocalBandit, Method, Model
+from privlearn.learners.local_server import LocalServer
+from privlearn.learners.local_sgd import LDPSGD
+from privlearn.learners.local_tally import Tally
 from privlearn.learners.one_pass_newton import OnePassNewtonMNL
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.scalar_losses import CustomLoss, LogisticLoss, ScalarLoss, SquaredLoss
@@ -18,15 +26,26 @@ __all__ = [
     "DPMNL",
     "DPPOFW",
     "DPTOFW",
+    "LDPGLOC",
+    "LDPOLS",
+    "LDPSGD",
+    "LDPUCB",
     "NO_ITEM",
     "ConstraintSet",
     "CustomLoss",
+    "LocalBandit",
+    "LocalClient",
+    "LocalServer",
     "LogisticLoss",
     "LpBall",
+    "Message",
+    "Method",
+    "Model",
     "OnePassNewtonMNL",
     "Polytope",
     "ScalarLoss",
     "Simplex",
     "SquaredLoss",
+    "Tally",
     "best_assortments",
 ]

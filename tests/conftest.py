@@ -1,8 +1,82 @@
-"""One hypothesis profile for all tests: the same examples on every run."""
+"""One hypothesis profile for all tests: the same examples on every run; a learner to test with."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from privlearn.learners.local_protocol import Arrays, LocalBandit
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def bandit() -> Callable[..., LocalBandit]:
+    """Makes configurations of a local learner that averages reward times context."""
+    import numpy as np
+
+    from privlearn.domains import Array, PSDTrace
+    from privlearn.learners.local_protocol import LocalBandit, Method
+    from privlearn.mechanisms import BallReport, GaussianReport, ProjectedReport
+    from privlearn.protocols import Report
+
+    class RunningMean(Method):
+        kind: Literal["running-mean"] = "running-mean"
+        width: int = 5
+        warm: int = 0
+        singly: bool = False
+        mechanism: Literal["ball", "projected", "joint"] = "ball"
+
+        @property
+        def per_message(self) -> bool:
+            return self.singly
+
+        def report(self) -> Report[Any]:
+            if self.mechanism == "joint":
+                return GaussianReport(PSDTrace(2.0, self.dim + 1), 4.0)
+            if self.mechanism == "projected":
+                return ProjectedReport.privunit(self.dim, 1.0, self.epsilon, size=2)
+            return BallReport.best(self.dim, 1.0, self.epsilon)
+
+        def batches(self) -> Sequence[int]:
+            if self.singly:
+                return super().batches()
+            return (*range(0, self.horizon, self.width), self.horizon)
+
+        def warm_up(self) -> int:
+            return self.warm
+
+        def scores(self, model: Arrays, contexts: Array) -> Array:
+            if self.shared:
+                return np.asarray(np.einsum("nkd,d->nk", contexts, model["theta"][0]))
+            return np.asarray(np.einsum("nd,kd->nk", contexts, model["theta"]))
+
+        def record(
+            self, model: Arrays, batch: int, contexts: Array, arms: Any, rewards: Array
+        ) -> Array:
+            units = contexts / self.context_bound
+            if self.mechanism == "joint":
+                return np.concatenate([units, rewards[:, None]], axis=1)[:, None, :]
+            return units * rewards[:, None]
+
+        def start(self) -> Arrays:
+            size = self.report().domain.size
+            return {"sum": np.zeros((self.parts, size)), "n": np.zeros(self.parts)}
+
+        def step(self, state: Arrays, batch: int, sums: Array, counts: Any) -> Arrays:
+            return {"sum": state["sum"] + sums, "n": state["n"] + counts}
+
+        def model(self, state: Arrays) -> Arrays:
+            means = state["sum"] / np.maximum(state["n"], 1)[:, None]
+            return {"theta": means[:, : self.dim]}
+
+    def make(*, name: str = "test", **numbers: Any) -> LocalBandit:
+        chosen = {"dim": 3, "n_arms": 4, "horizon": 20, "shared": True, "epsilon": 2.0, **numbers}
+        return LocalBandit(name=name, method=RunningMean(**chosen))
+
+    return make

@@ -1,0 +1,393 @@
+"""The client of a local bandit: it sees its own users' rows, and lets out messages alone.
+
+Actions, contexts, rewards and diagnostics stay on the device.  A message is the release of a local
+mechanism, which is paid for by the user's own token, put on a grid; nothing else that a client
+returns may leave the device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any, Generic, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._validate import user_range
+from privlearn.adjacency import Trust
+from privlearn.budgets import B
+from privlearn.domains import Array
+from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
+from privlearn.learners.local_messages import Message, MessageForm
+from privlearn.learners.local_protocol import LocalBandit, Model
+from privlearn.protocols import Accountant, ReportStream
+from privlearn.rows import Rows
+
+Bools = NDArray[np.bool_]
+_SHRINK = 1 - 1e-12
+
+
+@final
+class Diagnostics:
+    """What a client had to mend in its users' rows.  It tells of data: it stays on the device.
+
+    Attributes:
+        counts: rows by what was mended.
+        messages: the last hundred, with the users' indices.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.messages: deque[str] = deque(maxlen=100)
+
+    def note(self, what: str, users: range, where: Bools) -> None:
+        """Counts the rows ``where``."""
+        n = int(np.count_nonzero(where))
+        if n:
+            self.counts[what] = self.counts.get(what, 0) + n
+            first = users[int(np.argmax(where))]
+            more = "" if n == 1 else f" and {n - 1} more"
+            self.messages.append(f"user {first}{more}: {what}")
+
+
+@final
+class LocalClient(Generic[B]):
+    """Chooses for its users and randomises what they answer, once for each.
+
+    A device has one user.  A gateway, or a simulation, has several, in order of arrival: one token
+    then pays for all of them (for those of the warm-up another), each with noise drawn for this
+    user alone, and whoever runs it sees the rows of all.
+
+    Rows that cannot be used give the message of the null record, and no error: wrong shapes, NaN,
+    an action that does not exist.  Contexts and rewards beyond their bounds are cut to them for the
+    message.  `diagnostics` counts them.
+
+    Args:
+        config: the public configuration.
+        accountant: a `LocalAccountant` of the device.
+        users: whom this client serves; by default all of the accountant's.
+
+    Raises:
+        ValueError: users beyond the horizon or the accountant's.  TypeError: an accountant that is
+        not local, or takes attestations.  AdjacencyError: it counts another relation.
+    """
+
+    def __init__(
+        self, config: LocalBandit, accountant: Accountant[B], *, users: range | None = None
+    ) -> None:
+        if accountant.trust is not Trust.LOCAL or getattr(accountant, "attested", False):
+            raise TypeError(f"accountant = {accountant!r}: must be the LocalAccountant of a device")
+        report = config.part_report
+        if report.adjacency is not accountant.adjacency:
+            raise AdjacencyError(
+                f"{config.method.kind} reports for {report.adjacency.value}, the accountant counts "
+                f"{accountant.adjacency.value}"
+            )
+        self.users = accountant.users if users is None else user_range(users=users)
+        if self.users.stop > config.method.horizon:
+            raise UsersError(f"users = {self.users!r}: the horizon is {config.method.horizon}")
+        self.config, self.diagnostics = config, Diagnostics()
+        self._accountant = accountant
+        self._key = config.fingerprint.hex()
+        self._forms: dict[bool, MessageForm] = {}
+        self._streams: dict[bool, ReportStream[Any]] = {}
+        self._next = self.users.start
+        self._warm = config.method.warm_up()
+        self._known = (0, 0, -1)
+        """First user and one past the last of the batch that was last looked up, and the batch."""
+        self._model: Model | None = None
+
+    # Choosing -------------------------------------------------------------------------------------
+
+    def choose(self, contexts: Any, model: Model, *, user: int | None = None) -> int:
+        """The arm to pull for one user; it is the user's secret.
+
+        Args:
+            contexts: (n_arms, dim) if theta is shared, else (dim,).
+            model: what the server published for the user's batch.
+            user: the arrival index; may be left out on a device of one user.
+
+        Raises:
+            ValueError: another configuration's model or, unless messages are applied singly,
+            another batch's; no such user.
+        """
+        method, index = self.config.method, self._one(user)
+        if isinstance(contexts, np.ndarray) and index.start >= self._warm:
+            # what needs no mending, without the ways of blocks
+            shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
+            if contexts.shape == shape and contexts.dtype == np.float64:
+                with np.errstate(all="ignore"):
+                    if math.isfinite(contexts.sum()):
+                        self._take(model, self._batch(index))
+                        return int(method.scores(model.arrays, contexts[None])[0].argmax())
+        return int(self.choose_many([contexts], model, users=index)[0])
+
+    def choose_many(self, contexts: Any, model: Model, *, users: range) -> NDArray[np.int64]:
+        """The arms to pull for consecutive users of one batch, shape (n,); see `choose`."""
+        method, batch = self.config.method, self._batch(users)
+        self._take(model, batch)
+        if users.start < self._warm:
+            return np.arange(users.start, users.stop) % method.n_arms
+        shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
+        values = _numbers(contexts, len(users), shape)
+        bad = ~_finite(values)
+        if bad.any():
+            self.diagnostics.note("contexts that cannot be used", users, bad)
+            values[bad] = 0.0
+        with np.errstate(all="ignore"):  # contexts may be of any length here
+            scores = method.scores(model.arrays, values)
+        return np.asarray(np.argmax(scores, axis=1))
+
+    # Answering ------------------------------------------------------------------------------------
+
+    def randomize(
+        self,
+        context: Any,
+        action: int,
+        reward: float,
+        *,
+        user: int | None = None,
+        model: Model | None = None,
+    ) -> Message:
+        """Spends the user's token and returns the one message of this user.
+
+        Args:
+            context: of the pulled arm, (dim,).
+            action: the pulled arm.
+            reward: what the user answered.
+            user: the arrival index; may be left out on a device of one user.
+            model: by default the one that was last chosen with.
+
+        Raises:
+            TokenSpentError: the user has answered.  InsufficientBudgetError: the device's account
+            cannot pay (it may have, before a restart).  ValueError: no such user or model.
+        """
+        index = self._one(user)
+        form, batch, reports = self._release(context, action, reward, index, model, single=True)
+        return Message(
+            batch=batch,
+            fingerprint=self._key[:16],
+            user=index.start,
+            values=form.to_grid(reports)[0].tolist(),
+        )
+
+    def randomize_many(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        *,
+        users: range,
+        model: Model | None = None,
+    ) -> bytes:
+        """The messages of consecutive users of one batch, back to back; see `randomize`.
+
+        Args:
+            contexts: of the pulled arms, (n, dim).
+            actions: (n,).
+            rewards: (n,).
+        """
+        form, batch, reports = self._release(contexts, actions, rewards, users, model)
+        return form.encode(users, batch, reports)
+
+    def _release(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        users: range,
+        model: Model | None,
+        *,
+        single: bool = False,
+    ) -> tuple[MessageForm, int, Array]:
+        batch = self._batch(users)
+        if model is not None:
+            self._take(model, batch)
+        elif self._model is None or not self._fits(self._model, batch):
+            raise ValueError(f"model: none was chosen with for batch {batch}; hand it over")
+        if users.start < self._next:
+            raise TokenSpentError(f"user {users.start} has answered: one message for each user")
+        warming = users.start < self._warm
+        stream = self._stream(warming)
+        self._next = users.stop
+        rows = self._good_row(contexts, actions, rewards, users, batch, warming) if single else None
+        if rows is None:
+            if single:
+                contexts, actions, rewards = [contexts], [actions], [rewards]
+            rows = self._rows(contexts, actions, rewards, users, batch, warming)
+        released = stream.append(rows).value
+        if users.stop == self._phase(warming).stop:
+            self._streams.pop(warming).close()
+        return self._form(warming), batch, released
+
+    def _good_row(
+        self, context: Any, action: Any, reward: Any, users: range, batch: int, warming: bool
+    ) -> Rows[Any] | None:
+        """The record of one user if nothing has to be mended, or else None: `_rows` does it."""
+        method = self.config.method
+        if not (isinstance(context, np.ndarray) and isinstance(action, int | np.integer)):
+            return None
+        if not isinstance(reward, float | int) or context.dtype != np.float64:
+            return None
+        wanted = users.start % method.n_arms if warming else action
+        good = context.shape == (method.dim,) and 0 <= action < method.n_arms and action == wanted
+        bound = method.context_bound * _SHRINK
+        if not (good and method.reward_low <= reward <= method.reward_high):
+            return None
+        if not math.hypot(*context.tolist()) <= bound:  # NaN is not
+            return None
+        values, places = context[None], np.array([action], dtype=np.int64)
+        answers = np.array([reward], dtype=np.float64)
+        try:
+            assert self._model is not None
+            record = np.asarray(
+                method.record(self._model.arrays, batch, values, places, answers), dtype=np.float64
+            )
+        except Exception:  # that it failed would tell of data
+            return None
+        apart = method.parts > 1 and not warming
+        return Rows.seal((record, places) if apart else record, users=users)
+
+    def _rows(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        users: range,
+        batch: int,
+        warming: bool,
+    ) -> Rows[Any]:
+        """The users' records: clipped, and NaN, which every domain takes for the null record."""
+        method, n = self.config.method, len(users)
+        assert self._model is not None
+        arrays = self._model.arrays
+        values = _numbers(contexts, n, (method.dim,))
+        arms, answers = _numbers(actions, n, ()), _numbers(rewards, n, ())
+        norms = _norms(values)
+        good = np.isfinite(norms) & np.isfinite(answers)
+        good &= (arms >= 0) & (arms < method.n_arms) & (arms == np.floor(arms))
+        if warming:
+            good &= arms == np.arange(users.start, users.stop) % method.n_arms
+        if not good.all():
+            self.diagnostics.note("a row that cannot be used", users, ~good)
+            values[~good], arms[~good], answers[~good] = 0.0, 0.0, method.reward_low
+            norms[~good] = 0.0
+        long = norms > method.context_bound
+        if long.any():
+            self.diagnostics.note("a context longer than its bound", users, long)
+            values[long] *= (method.context_bound * _SHRINK / norms[long])[:, None]
+        cut = np.clip(answers, method.reward_low, method.reward_high)
+        if (cut != answers).any():
+            self.diagnostics.note("a reward beyond its bounds", users, cut != answers)
+
+        def recorded(block: tuple[Array, NDArray[np.int64], Array, Bools]) -> Any:
+            shown, places, answered, usable = block
+            record = np.array(
+                method.record(arrays, batch, shown, places, answered), dtype=np.float64
+            )
+            record[~usable] = np.nan
+            if warming or method.parts == 1:
+                return record
+            return record, np.where(usable, places, -1)
+
+        # a record that cannot be computed is null, and raises nothing: that would tell of data
+        return Rows.seal((values, arms.astype(np.int64), cut, good), users=users).map_rows(recorded)
+
+    # The streams of messages ----------------------------------------------------------------------
+
+    def _phase(self, warming: bool) -> range:
+        if warming:
+            return range(self.users.start, min(self.users.stop, self._warm))
+        return range(max(self.users.start, self._warm), self.users.stop)
+
+    def _form(self, warming: bool) -> MessageForm:
+        if warming not in self._forms:
+            self._forms[warming] = MessageForm(self.config, warming=warming)
+        return self._forms[warming]
+
+    def _stream(self, warming: bool) -> ReportStream[Any]:
+        if warming not in self._streams:
+            report = self._form(warming).report
+            users = self._phase(warming)
+            token = self._accountant.issue(report.loss(), users=users, label="messages")
+            self._streams[warming] = report.open(token)
+        return self._streams[warming]
+
+    def close(self) -> None:
+        """Ends the client: users who have not answered cannot any more."""
+        while self._streams:
+            self._streams.popitem()[1].close()
+        self._next = self.users.stop
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Public facts ---------------------------------------------------------------------------------
+
+    def _one(self, user: int | None) -> range:
+        if user is None:
+            if len(self.users) != 1:
+                raise ValueError(f"user: must be said, this client serves {self.users!r}")
+            return self.users
+        return range(user, user + 1)
+
+    def _batch(self, users: range) -> int:
+        start, stop, batch = self._known
+        if start <= users.start < users.stop <= stop and users.step == 1:
+            return batch
+        first, last = users.start, users.stop - 1
+        if user_range(users=users) and (first not in self.users or last not in self.users):
+            raise UsersError(f"users = {users!r}: this client serves {self.users!r}")
+        batch = self.config.batch_of(first)
+        if last not in self.config.users_of(batch):
+            raise UsersError(f"users = {users!r}: of more than one batch")
+        inside = self.config.users_of(batch)
+        start, stop = max(inside.start, self.users.start), min(inside.stop, self.users.stop)
+        self._known = start, stop, batch
+        return batch
+
+    def _fits(self, model: Model, batch: int) -> bool:
+        late = self.config.method.per_message and model.batch <= batch
+        return model.batch == batch or late
+
+    def _take(self, model: Model, batch: int) -> None:
+        if model is not self._model and model.fingerprint != self._key:
+            raise ValueError(f"model: of the configuration {model.fingerprint}, not of this one")
+        if not self._fits(model, batch):
+            raise ValueError(f"model: for batch {model.batch}, where batch {batch} is served")
+        self._model = model
+
+
+def _numbers(block: Any, n: int, shape: tuple[int, ...]) -> Array:
+    """A copy as floats of shape (n, *shape), NaN in rows of any other shape or type."""
+    try:
+        values = np.array(block, dtype=np.float64)
+        if values.shape == (n, *shape):
+            return values
+    except (TypeError, ValueError, OverflowError):
+        pass
+    found = np.full((n, *shape), np.nan)
+    if isinstance(block, list | tuple) and len(block) == n > 1:
+        for row, value in zip(found, block, strict=True):
+            row[...] = _numbers([value], 1, shape)[0]
+    return found
+
+
+def _finite(values: Array) -> Bools:
+    """Which rows hold numbers alone."""
+    return np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+
+
+def _norms(values: Array) -> Array:
+    """ℓ2 norms of rows, also of very long ones; NaN or inf where a number is none."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", values, values))
+        if not np.isfinite(norms).all():
+            largest = np.abs(values).max(axis=1, keepdims=True)
+            scaled = values / np.where(largest > 0, largest, 1.0)
+            norms = largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    return np.asarray(norms)

@@ -1,0 +1,500 @@
+"""The device: who pays, what bad rows become, and that a message is all that depends on a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from privlearn.accountants import CentralAccountant, LocalAccountant
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import PureDP
+from privlearn.domains import Array
+from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
+from privlearn.errors import (
+    AdjacencyError,
+    InsufficientBudgetError,
+    TokenSpentError,
+    UsersError,
+)
+from privlearn.learners.local_client import LocalClient
+from privlearn.learners.local_messages import Message
+from privlearn.learners.local_protocol import LocalBandit, Model
+from privlearn.learners.local_server import LocalServer
+from privlearn.ledger import Ledger
+from privlearn.noise import NoiseSource
+
+Make = Callable[..., LocalBandit]
+
+
+def device(config: LocalBandit, users: range, seed: int = 1, **more: Any) -> LocalClient[PureDP]:
+    noise = NoiseSource.simulation(seed)
+    phone = LocalAccountant(PureDP(2), users=users, noise=noise, **more)
+    return LocalClient(config, phone)
+
+
+def published(config: LocalBandit, batch: int = 0) -> Model:
+    rng = np.random.default_rng(7)
+    arrays = {"theta": rng.normal(size=(config.method.parts, config.method.dim))}
+    return Model(fingerprint=config.fingerprint.hex(), batch=batch, arrays=arrays)
+
+
+X = np.array([0.6, 0.0, -0.8])
+MANY = np.random.default_rng(3).normal(size=(5, 4, 3))
+
+
+# Choosing -----------------------------------------------------------------------------------------
+
+
+def test_the_arm_of_the_largest_score_is_pulled(bandit: Make) -> None:
+    config = bandit()
+    model, client = published(config), device(config, range(5))
+    wanted = np.argmax(MANY @ model.arrays["theta"][0], axis=1)
+    assert client.choose_many(MANY, model, users=range(5)).tolist() == wanted.tolist()
+    assert [client.choose(MANY[i], model, user=i) for i in range(5)] == wanted.tolist()
+
+
+def test_without_a_shared_theta_there_is_one_context(bandit: Make) -> None:
+    config = bandit(shared=False)
+    model, client = published(config), device(config, range(5))
+    wanted = np.argmax(MANY[:, 0] @ model.arrays["theta"].T, axis=1)
+    assert client.choose_many(MANY[:, 0], model, users=range(5)).tolist() == wanted.tolist()
+
+
+def test_in_the_warm_up_the_arm_is_public(bandit: Make) -> None:
+    config = bandit(shared=False, warm=10)
+    client = device(config, range(20))
+    arms = client.choose_many(MANY[:, 0], published(config, 1), users=range(5, 10))
+    assert arms.tolist() == [1, 2, 3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "contexts",
+    [
+        np.full((4, 3), np.nan),
+        np.full((4, 3), np.inf),
+        np.zeros((4, 2)),
+        np.zeros((3, 3)),
+        np.zeros(3),
+        "text",
+        None,
+        [[1.0, 2.0], [3.0]],
+        [[10**400] * 3] * 4,
+        object(),
+    ],
+)
+def test_contexts_that_cannot_be_used_raise_nothing(bandit: Make, contexts: Any) -> None:
+    config = bandit()
+    client = device(config, range(1))
+    assert client.choose(contexts, published(config)) == 0
+    assert client.diagnostics.counts == {"contexts that cannot be used": 1}
+    assert client.diagnostics.messages[0] == "user 0: contexts that cannot be used"
+
+
+def test_one_bad_row_of_many_leaves_the_others_alone(bandit: Make) -> None:
+    config = bandit()
+    client, model = device(config, range(5)), published(config)
+    good = client.choose_many(MANY, model, users=range(5))
+    bad: list[Any] = [*MANY]
+    bad[2] = "text"
+    arms = client.choose_many(bad, model, users=range(5))
+    assert [arms[i] for i in (0, 1, 3, 4)] == [good[i] for i in (0, 1, 3, 4)]
+
+
+def test_contexts_beyond_the_bound_are_chosen_with_as_they_are(bandit: Make) -> None:
+    config = bandit()
+    client, model = device(config, range(1)), published(config)
+    huge = np.array([MANY[0, 0], 1e200 * MANY[0, 1], *MANY[0, 2:]])
+    score = MANY[0, 1] @ model.arrays["theta"][0]
+    assert (client.choose(huge, model) == 1) == (score > 0)
+
+
+# What bad rows become -----------------------------------------------------------------------------
+
+
+def message(config: LocalBandit, context: Any, action: Any, reward: Any) -> tuple[bytes, Any]:
+    client = device(config, range(1))
+    sent = client.randomize(context, action, reward, model=published(config))
+    return sent.to_bytes(), client.diagnostics
+
+
+@pytest.mark.parametrize("shape", [{}, {"shared": False}])
+@pytest.mark.parametrize(
+    ("context", "action", "reward"),
+    [
+        ([0.6, np.nan, 0], 1, 1.0),
+        ([0.6, np.inf, 0], 1, 1.0),
+        ([0.6, 0], 1, 1.0),
+        ([[0.6, 0, 1]], 1, 1.0),
+        ("text", 1, 1.0),
+        (None, 1, 1.0),
+        (X, 1, np.nan),
+        (X, 1, -np.inf),
+        (X, 1, "no"),
+        (X, 1, None),
+        (X, 1, [1.0, 2.0]),
+        (X, -1, 1.0),
+        (X, 4, 1.0),
+        (X, 0.5, 1.0),
+        (X, None, 1.0),
+        (X, 10**400, 1.0),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_the_null_record(
+    bandit: Make, shape: dict[str, Any], context: Any, action: Any, reward: Any
+) -> None:
+    config = bandit(**shape)
+    null, _ = message(config, np.zeros(3), 0, 0.0)
+    found, diagnostics = message(config, context, action, reward)
+    assert found == null
+    assert diagnostics.counts == {"a row that cannot be used": 1}
+
+
+@pytest.mark.parametrize(
+    ("context", "reward", "like", "what"),
+    [
+        (10 * X, 0.5, (X, 0.5), "a context longer than its bound"),
+        (1e200 * X, 0.5, (X, 0.5), "a context longer than its bound"),
+        (X, 7.0, (X, 1.0), "a reward beyond its bounds"),
+        (X, -1e300, (X, -1.0), "a reward beyond its bounds"),
+    ],
+)
+def test_what_is_beyond_its_bound_is_cut_to_it(
+    bandit: Make, context: Array, reward: float, like: tuple[Any, float], what: str
+) -> None:
+    config = bandit()
+    found, diagnostics = message(config, context, 0, reward)
+    wanted, clean = message(config, like[0], 0, like[1])
+    assert np.frombuffer(found[24:], "<i4") == pytest.approx(
+        np.frombuffer(wanted[24:], "<i4"), abs=1
+    )
+    assert diagnostics.counts == {what: 1}
+    assert clean.counts == {}
+
+
+def test_a_record_that_cannot_be_computed_is_null(bandit: Make) -> None:
+    mean = type(bandit().method)
+
+    class Fragile(mean):  # type: ignore[misc, valid-type]
+        kind: Literal["fragile"] = "fragile"
+
+        def record(
+            self, model: Any, batch: int, contexts: Array, arms: Any, rewards: Array
+        ) -> Array:
+            if (rewards > 0.5).any():
+                raise ZeroDivisionError
+            return np.asarray(contexts * rewards[:, None])
+
+    config = LocalBandit(name="x", method=Fragile(**bandit().method.model_dump(exclude={"kind"})))
+    null, _ = message(config, np.zeros(3), 0, 0.0)
+    assert message(config, X, 0, 0.7)[0] == null
+    assert message(config, X, 0, 0.3)[0] != null
+    shown, model = np.tile(X, (5, 1)), published(config)
+    sent = [
+        device(config, range(5)).randomize_many(shown, np.zeros(5), r, users=range(5), model=model)
+        for r in ([0.1, 0.2, 0.9, 0.3, 0.4], [0.1, 0.2, 0.6, 0.3, 0.4])
+    ]
+    assert sent[0] == sent[1]
+
+
+def test_one_message_is_the_same_whatever_way_it_takes(bandit: Make) -> None:
+    for shape in ({}, {"shared": False}, {"shared": False, "warm": 5}):
+        config = bandit(**shape)
+        found = message(config, X, 0, 0.5)[0]
+        assert message(config, X.tolist(), 0, 0.5)[0] == found
+        assert message(config, X, np.int64(0), np.float64(0.5))[0] == found
+        client = device(config, range(1))
+        users, model = range(1), published(config)
+        assert client.randomize_many(X[None], [0], [0.5], users=users, model=model) == found
+
+
+def test_in_the_warm_up_another_arm_than_the_public_one_is_null(bandit: Make) -> None:
+    config = bandit(shared=False, warm=5)
+    null, _ = message(config, np.zeros(3), 0, 0.0)
+    assert message(config, X, 1, 1.0)[0] == null
+    assert message(config, X, 0, 1.0)[0] != null
+    assert len(null) == 24 + 4 * 3
+
+
+def test_zero_vectors_and_one_dimension(bandit: Make) -> None:
+    config = bandit(dim=1)
+    sent, diagnostics = message(config, [0.0], 0, 0.5)
+    assert len(sent) == 28
+    assert diagnostics.counts == {}
+    assert Message.from_bytes(message(config, [0.3], 0, 1.0)[0]).user == 0
+
+
+def test_diagnostics_of_many_rows_keep_the_last_hundred_messages(bandit: Make) -> None:
+    config = bandit(horizon=300, width=1)
+    client = device(config, range(300))
+    for user in range(300):
+        client.randomize([np.nan] * 3, 0, 0.0, user=user, model=published(config, user))
+    assert client.diagnostics.counts == {"a row that cannot be used": 300}
+    assert len(client.diagnostics.messages) == 100
+
+
+# Who pays -----------------------------------------------------------------------------------------
+
+
+def test_a_user_who_answers_twice_is_refused(bandit: Make) -> None:
+    config = bandit()
+    client = device(config, range(1))
+    client.randomize(X, 0, 1.0, model=published(config))
+    with pytest.raises(TokenSpentError, match="user 0 has answered: one message for each user"):
+        client.randomize(X, 0, 1.0)
+
+
+def test_it_is_refused_after_a_restart_as_well(bandit: Make, tmp_path: Path) -> None:
+    config = bandit()
+    path = tmp_path / "phone.ledger"
+    phone = LocalAccountant(PureDP(2), users=range(3, 4), ledger=Ledger.create(path))
+    LocalClient(config, phone).randomize(X, 0, 1.0, model=published(config))
+    again: LocalAccountant[PureDP] = LocalAccountant.resume(path)
+    with pytest.raises(InsufficientBudgetError):
+        LocalClient(config, again).randomize(X, 0, 1.0, model=published(config))
+
+
+def test_a_gateway_pays_once_for_all_its_users(bandit: Make) -> None:
+    config = bandit(shared=False, warm=5)
+    client = device(config, range(20))
+    for batch in range(4):
+        users, model = config.users_of(batch), published(config, batch)
+        arms = client.choose_many(MANY[:, 0], model, users=users)
+        if batch == 2:
+            for i, user in enumerate(users):
+                client.randomize(MANY[i, 0], arms[i], 1.0, user=user)
+        else:
+            client.randomize_many(MANY[:, 0], arms, np.ones(5), users=users)
+    entries = client._accountant.ledger.entries  # type: ignore[attr-defined]
+    assert [e.users for e in entries if isinstance(e, IssueEntry)] == [(0, 5), (5, 20)]
+    spends = [e for e in entries if isinstance(e, SpendEntry)]
+    assert [(e.mechanism, e.arithmetic) for e in spends] == [
+        ("ball-report", "each"),
+        ("one-of-k/ball-report", "each"),
+    ]
+    assert [e.outcome for e in entries if isinstance(e, RetireEntry)] == ["released", "released"]
+    certificate = client._accountant.certificate()  # type: ignore[attr-defined]
+    assert certificate.problems == []
+    assert certificate.spent[0].epsilon <= 2
+
+
+def test_users_may_stay_away_and_none_comes_back(bandit: Make) -> None:
+    config = bandit()
+    client, model = device(config, range(5)), published(config)
+    client.randomize(X, 0, 1.0, user=1, model=model)
+    client.randomize(X, 0, 1.0, user=3)
+    for user in (0, 1, 2, 3):
+        with pytest.raises(TokenSpentError, match=f"user {user} has answered"):
+            client.randomize(X, 0, 1.0, user=user)
+    client.close()
+    with pytest.raises(TokenSpentError):
+        client.randomize(X, 0, 1.0, user=4)
+
+
+def test_leaving_the_client_closes_its_token(bandit: Make) -> None:
+    config = bandit()
+    with device(config, range(5)) as client:
+        client.randomize(X, 0, 1.0, user=1, model=published(config))
+    entries = client._accountant.ledger.entries  # type: ignore[attr-defined]
+    assert isinstance(entries[-1], RetireEntry)
+    assert entries[-1].outcome == "released"
+
+
+def test_too_small_a_budget_is_refused_before_anything_is_sent(bandit: Make) -> None:
+    client = device(bandit(epsilon=2.5), range(1))
+    with pytest.raises(InsufficientBudgetError):
+        client.randomize(X, 0, 1.0, model=published(client.config))
+
+
+# Public mistakes ----------------------------------------------------------------------------------
+
+
+def test_other_accountants_are_refused(bandit: Make) -> None:
+    config, noise = bandit(), NoiseSource.simulation(0)
+    central = CentralAccountant(PureDP(2), users=range(1), noise=noise)
+    claims = LocalAccountant(PureDP(2), users=range(1), noise=noise, attested=True)
+    for wrong in (central, claims):
+        with pytest.raises(TypeError, match="must be the LocalAccountant of a device"):
+            LocalClient(config, wrong)
+    with pytest.raises(AdjacencyError, match="reports for replace-one"):
+        device(config, range(1), adjacency=Adjacency.ZERO_OUT)
+
+
+def test_users_and_models_that_do_not_fit_are_refused(bandit: Make) -> None:
+    config = bandit()
+    with pytest.raises(UsersError, match="the horizon is 20"):
+        device(config, range(10, 21))
+    client, model = device(config, range(5, 15)), published(config, 1)
+    with pytest.raises(ValueError, match="user: must be said"):
+        client.choose(MANY[0], model)
+    with pytest.raises(UsersError, match="this client serves"):
+        client.choose(MANY[0], model, user=4)
+    with pytest.raises(UsersError, match="more than one batch"):
+        client.choose_many(MANY, model, users=range(8, 13))
+    with pytest.raises(ValueError, match="model: for batch 1, where batch 2 is served"):
+        client.choose(MANY[0], model, user=10)
+    with pytest.raises(ValueError, match="none was chosen with"):
+        client.randomize(X, 0, 1.0, user=5)
+    with pytest.raises(ValueError, match="not of this one"):
+        client.choose(MANY[0], published(bandit(name="other"), 1), user=5)
+
+
+def test_messages_applied_singly_may_be_of_an_older_model(bandit: Make) -> None:
+    config = bandit(singly=True)
+    client = device(config, range(20))
+    client.choose(MANY[0], published(config, 3), user=7)
+    assert client.randomize(X, 0, 1.0, user=7).batch == 7
+    with pytest.raises(ValueError, match="model: for batch 9, where batch 8 is served"):
+        client.choose(MANY[0], published(config, 9), user=8)
+
+
+# Replay: a message is all that depends on a row ---------------------------------------------------
+
+
+@dataclass
+class Tape:
+    """Writes down the opened rows, or puts others in their place."""
+
+    put: Array | None = None
+    rows: list[Array] = field(default_factory=list)
+
+    def spent(self, token: Any, spend: Any) -> None:
+        pass
+
+    def opened(self, token: Any, spend: Any, users: range, rows: Array) -> None:
+        self.rows.append(np.array(rows))
+        if self.put is not None:
+            rows[...] = self.put
+
+    def released(self, token: Any, value: Array) -> Array:
+        return value
+
+
+Person = tuple[Any, float]
+Send = Callable[[LocalClient[PureDP], Model, Person], bytes]
+
+
+def honest(client: LocalClient[PureDP], model: Model, person: Person) -> bytes:
+    contexts, taste = person
+    arm = client.choose(contexts, model)
+    context = contexts[arm] if client.config.method.shared else contexts
+    return client.randomize(context, arm, taste * float(np.sum(context))).to_bytes()
+
+
+def traffic(
+    config: LocalBandit, people: list[Person], send: Send, put: dict[int, Array], stop: int
+) -> tuple[list[bytes], list[str], list[Array]]:
+    """Messages, what the server publishes after each, and rows opened, of users 0..stop−1."""
+    noise = NoiseSource.simulation(0)
+    horizon = config.method.horizon
+    book = LocalAccountant(PureDP(2), users=range(horizon), noise=noise, attested=True)
+    server = LocalServer(config, book, by="test")
+    messages, seen, rows = [], [], []
+    for user, person in enumerate(people[:stop]):
+        tape = Tape(put.get(user))
+        client = device(config, range(user, user + 1), seed=user, tape=tape)
+        server.advance(user)
+        messages.append(send(client, server.model(), person))
+        server.update(messages[-1])
+        seen.append(server.model().model_dump_json())
+        rows.append(np.concatenate(tape.rows) if tape.rows else np.empty(0))
+    return messages, seen, rows
+
+
+def check_a_message_is_all(
+    config: LocalBandit, people: list[Person], at: int, other: Person, send: Send
+) -> None:
+    """Raises AssertionError if replacing one user changes more than this user's opened row.
+
+    With the row of the first world put in its place where it is opened, and the same noise, all
+    messages and all that is published must be as before.
+    """
+    everybody = len(people)
+    messages, seen, rows = traffic(config, people, send, {}, everybody)
+    neighbour = [*people[:at], other, *people[at + 1 :]]
+    moved, _, opened = traffic(config, neighbour, send, {}, at + 1)
+    assert moved[:at] == messages[:at], "somebody else's message changed"
+    assert moved[at][:24] == messages[at][:24], "the head of the message changed"
+    assert len(moved[at]) == len(messages[at]), "its length changed"
+    assert not np.array_equal(opened[at], rows[at]), "nothing was replaced"
+    again, published, _ = traffic(config, neighbour, send, {at: rows[at]}, everybody)
+    assert again[at] == messages[at], "the message depends on more than the opened row"
+    assert again == messages
+    assert published == seen
+
+
+def people(config: LocalBandit, seed: int) -> list[Person]:
+    rng, method = np.random.default_rng(seed), config.method
+    shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
+    return [(rng.normal(size=shape), float(rng.normal())) for _ in range(method.horizon)]
+
+
+SHAPES = [
+    {},
+    {"shared": False},
+    {"shared": False, "warm": 10},
+    {"singly": True},
+    {"mechanism": "projected", "dim": 6},
+]
+ODD = [(np.nan, 1.0), (1.0, np.nan), (1e300, 1.0), (1.0, 50.0), (0.0, 0.0), (1.0, -1.0)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("scale", ODD)
+def test_a_message_is_all_that_depends_on_a_row(
+    bandit: Make, shape: dict[str, Any], scale: tuple[float, float]
+) -> None:
+    config = bandit(horizon=15, **shape)
+    crowd = people(config, 1)
+    contexts, taste = people(config, 2)[7]
+    other = (contexts * scale[0], taste * scale[1])
+    check_a_message_is_all(config, crowd, 7, other, honest)
+
+
+def leaks_the_action(client: LocalClient[PureDP], model: Model, person: Person) -> bytes:
+    sent = Message.from_bytes(honest(client, model, person))
+    arm = client.choose(person[0], model)
+    values = (sent.values[0] // 4 * 4 + arm, *sent.values[1:])
+    return sent.model_copy(update={"values": values}).to_bytes()
+
+
+def sends_clipped_values_bare(client: LocalClient[PureDP], model: Model, person: Person) -> bytes:
+    sent = Message.from_bytes(honest(client, model, person))
+    if client.diagnostics.counts.get("a context longer than its bound"):
+        bare = tuple(int(v) for v in np.rint(1e3 * np.asarray(person[0])[0] / 1e300))
+        return sent.model_copy(update={"values": bare}).to_bytes()
+    return sent.to_bytes()
+
+
+def is_silent_about_bad_rows(client: LocalClient[PureDP], model: Model, person: Person) -> bytes:
+    sent = honest(client, model, person)
+    return b"" if client.diagnostics.counts else sent
+
+
+def names_the_action_as_the_batch(
+    client: LocalClient[PureDP], model: Model, person: Person
+) -> bytes:
+    sent = Message.from_bytes(honest(client, model, person))
+    return sent.model_copy(update={"batch": client.choose(person[0], model)}).to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("broken", "scale", "said"),
+    [
+        (leaks_the_action, -1.0, "more than the opened row"),
+        (sends_clipped_values_bare, 1e300, "more than the opened row"),
+        (is_silent_about_bad_rows, np.nan, "length changed|head of the message"),
+        (names_the_action_as_the_batch, -1.0, "head of the message"),
+    ],
+)
+def test_broken_clients_are_caught(bandit: Make, broken: Send, scale: float, said: str) -> None:
+    config = bandit(horizon=15, context_bound=10.0)
+    crowd = people(config, 1)
+    other = (crowd[7][0] * scale, crowd[7][1])
+    check_a_message_is_all(config, crowd, 7, other, honest)
+    with pytest.raises(AssertionError, match=said):
+        check_a_message_is_all(config, crowd, 7, other, broken)
