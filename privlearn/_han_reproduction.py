@@ -12,11 +12,12 @@ import json
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -68,9 +69,10 @@ def reproduce_han(request: Request, progress: reproduce.Progress) -> Made:
     target, seeds = request.target, range(request.first_seed, request.first_seed + request.seeds)
     cells = study.cells(target, horizons)
     files = reproduce._files(request.out, target)
-    done = _opened(files.runs, _settings(target, horizons, request.first_seed))
+    done = opened(files.runs, _settings(target, horizons, request.first_seed), _read)
     tasks = [(cell, seed) for seed in seeds for cell in cells]
-    _run(files.runs, target, done, tasks, request.jobs, progress)
+    play = partial(study.play, target)
+    run(files.runs, target, done, tasks, request.jobs, progress, play, _plain)
     runs = {cell: [done[cell.key, seed] for seed in seeds] for cell in cells}
     summary = _table_summary(runs) if target == study.TABLE else _figure_summary(runs)
     reproduce._write(files.numbers, _numbers(request, horizons, runs))
@@ -113,21 +115,45 @@ def _settings(target: str, horizons: tuple[int, ...], first_seed: int) -> dict[s
         "target": target,
         "horizons": list(horizons),
         "first seed": first_seed,
+        **circumstances(),
+    }
+
+
+def circumstances() -> dict[str, Any]:
+    """What runs depend on besides what was asked for."""
+    return {
         "code": reproduce._code(),
         "python": platform.python_version(),
         **{name: version(name) for name in ("privlearn", "numpy", "scipy")},
     }
 
 
-def _opened(path: Path, settings: dict[str, Any]) -> dict[tuple[str, int], Result]:
-    """The finished runs of a file; begins one if there is none.  A torn last line is cut off."""
+class Keyed(Protocol):
+    """What is run with one seed."""
+
+    @property
+    def key(self) -> str:
+        """Unique within a target."""
+
+
+C = TypeVar("C", bound=Keyed)
+R = TypeVar("R", bound=tuple[Any, ...])
+Read = Callable[[dict[str, Any]], tuple[tuple[str, int], R]]
+
+
+def opened(path: Path, settings: dict[str, Any], read: Read[R]) -> dict[tuple[str, int], R]:
+    """The finished runs of a file; begins one if there is none.  A torn last line is cut off.
+
+    Raises:
+        DataError: it cannot be read or written, is damaged, or is of other settings.
+    """
     try:
         content = path.read_bytes() if path.exists() else b""
         whole = content.rpartition(b"\n")[0]
         lines = whole.split(b"\n") if whole else []
         if lines:
             reproduce._compare(path, lines[0], settings)
-        done = dict(_read(path, at, line) for at, line in enumerate(lines[1:], start=2))
+        done = dict(_finished(path, at, line, read) for at, line in enumerate(lines[1:], start=2))
         with open(path, "r+b" if path.exists() else "xb") as file:
             file.truncate(len(whole) + 1 if lines else 0)
     except OSError as error:
@@ -137,12 +163,15 @@ def _opened(path: Path, settings: dict[str, Any]) -> dict[tuple[str, int], Resul
     return done
 
 
-def _read(path: Path, at: int, line: bytes) -> tuple[tuple[str, int], Result]:
+def _read(record: dict[str, Any]) -> tuple[tuple[str, int], Result]:
+    result = Result(*(record[name] for name in Result._fields))
+    cell = record["cell"]
+    return (Cell(**(cell | {"p": float(cell["p"])})).key, int(record["seed"])), result
+
+
+def _finished(path: Path, at: int, line: bytes, read: Read[R]) -> tuple[tuple[str, int], R]:
     try:
-        record = json.loads(line)
-        result = Result(*(record[name] for name in Result._fields))
-        cell = record["cell"]
-        return (Cell(**(cell | {"p": float(cell["p"])})).key, int(record["seed"])), result
+        return read(json.loads(line))
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{path}, line {at}: this is no finished run; remove the line") from None
 
@@ -162,14 +191,17 @@ def _plain(cell: Cell) -> dict[str, Any]:
     return asdict(cell) | {"p": f"{cell.p:g}"}
 
 
-def _run(
+def run(
     path: Path,
     target: str,
-    done: dict[tuple[str, int], Result],
-    tasks: Sequence[tuple[Cell, int]],
+    done: dict[tuple[str, int], R],
+    tasks: Sequence[tuple[C, int]],
     jobs: int,
     progress: reproduce.Progress,
+    play: Callable[[C, int], R],
+    plain: Callable[[C], dict[str, Any]],
 ) -> None:
+    """Runs what is not done, appends every result to the file, and adds it to ``done``."""
     from joblib import Parallel, delayed, parallel_config
 
     left = [(cell, seed) for cell, seed in tasks if (cell.key, seed) not in done]
@@ -178,10 +210,11 @@ def _run(
         return
     with parallel_config(backend="loky", inner_max_num_threads=1):
         workers = Parallel(n_jobs=jobs, return_as="generator", batch_size=1)
-        results = workers(delayed(_play)(target, cell, seed) for cell, seed in left)
+        results = workers(delayed(_play)(play, cell, seed) for cell, seed in left)
         try:
             for (cell, seed), result in zip(left, results, strict=True):
-                _append(path, {"cell": _plain(cell), "seed": seed, **result._asdict()})
+                fields: Any = result
+                _append(path, {"cell": plain(cell), "seed": seed, **fields._asdict()})
                 done[cell.key, seed] = result
                 advance(1)
         except KeyboardInterrupt:
@@ -189,9 +222,9 @@ def _run(
             raise
 
 
-def _play(target: str, cell: Cell, seed: int) -> Result:
+def _play(play: Callable[[C, int], R], cell: C, seed: int) -> R:
     with reproduce._one_thread():
-        return study.play(target, cell, seed)
+        return play(cell, seed)
 
 
 # What is written -----------------------------------------------------------------------------
@@ -410,25 +443,27 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
+STYLE: Any = {
+    "font.size": 9,
+    "font.family": "DejaVu Sans",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "axes.titlesize": 10,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+}
+
+
 def _draw(path: Path, target: str, runs: Runs) -> None:
     """Writes the plot as PNG; equal runs give equal bytes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    style: Any = {
-        "font.size": 9,
-        "font.family": "DejaVu Sans",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.25,
-        "grid.linewidth": 0.6,
-        "axes.titlesize": 10,
-        "legend.frameon": False,
-        "legend.fontsize": 8.5,
-    }
-    with rc_context(style):
+    with rc_context(STYLE):
         figure = Figure(layout="constrained")
         FigureCanvasAgg(figure)
         if target == study.TABLE:

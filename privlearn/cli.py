@@ -177,6 +177,53 @@ _table_command("pofw", "Learn a sparse linear model from a table, over the ℓ1 
 _table_command("hdb", "Play a table's classes as the arms of a bandit, privately.")
 
 
+def _local_command(learner: str, help: str) -> None:
+    """Adds ``privlearn run LEARNER``, on customers whose devices randomise their answers."""
+
+    def run_on_customers(
+        data: Annotated[
+            str | None, typer.Option(help="'electricity', or your file of CPRM auto loans.")
+        ] = None,
+        declare_public: Annotated[
+            bool | None, typer.Option("--declare-public", help="Your file's statistics are public.")
+        ] = None,
+        monthly_rate: Annotated[
+            float | None, typer.Option(help="Discounts your file's payments; default: onemonth.")
+        ] = None,
+        budget: Annotated[
+            str | None, typer.Option(help="Of every user: epsilon=… or epsilon=…,delta=…")
+        ] = None,
+        epsilon: Annotated[str | None, typer.Option(help="Short for a budget of epsilon=…")] = None,
+        horizon: Annotated[int | None, typer.Option(help="Number of users, public.")] = None,
+        seed: Annotated[int | None, typer.Option(help="Seed of simulated customers.")] = None,
+        simulate_noise: Annotated[
+            int | None, typer.Option(help="Seed of reproducible noise; protects nobody.")
+        ] = None,
+        config: Annotated[Path | None, typer.Option(help="TOML file with the same names.")] = None,
+        out: Annotated[Path, typer.Option(help="New folder for the run.")] = Path("out"),
+    ) -> None:
+        if epsilon is not None and budget is not None:
+            _fail("epsilon, budget: give one of them", BAD_INPUT)
+        flags = {
+            "data": data,
+            "declare_public": declare_public,
+            "monthly_rate": monthly_rate,
+            "budget": budget if epsilon is None else f"epsilon={epsilon}",
+            "horizon": horizon,
+            "seed": seed,
+            "simulate_noise": simulate_noise,
+            "learner": learner,
+        }
+        settings = _settings(config) | {k: v for k, v in flags.items() if v is not None}
+        _run_local(settings, out)
+
+    run_app.command(learner, help=help)(run_on_customers)
+
+
+_local_command("ldp-sgd", "Learn prices from yes and no under local privacy, by gradient steps.")
+_local_command("ldp-ols", "Learn prices from yes and no under local privacy, by least squares.")
+
+
 def _listed(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",")]
 
@@ -459,6 +506,41 @@ def reproduce_figure_5_1(
     _reproduce_han("fig5.1", seeds, first_seed, horizons, jobs, out)
 
 
+@reproduce_app.command("han2021")
+def reproduce_han2021(
+    targets: Annotated[list[str], typer.Argument(metavar="TARGET…", help="fig5.1, lending.")],
+    seeds: Annotated[int, typer.Option(help="Runs of each cell; more can be added later.")] = 10,
+    first_seed: Annotated[int, typer.Option(help="The first seed of people and noise.")] = 7400,
+    horizon: Annotated[
+        int | None, typer.Option(help="Number of users; default 50,000, lending 100,000.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Processes; results do not depend on it.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder; finished runs in it are kept.")] = Path(
+        "reproduction"
+    ),
+    data: Annotated[Path | None, typer.Option(help="Your CPRM file (lending only).")] = None,
+    declare_public: Annotated[
+        bool, typer.Option("--declare-public", help="Its statistics are public (lending only).")
+    ] = False,
+) -> None:
+    """Local bandits, Han et al. (2021): Figure 5.1 and the auto loans, at true prices and ours."""
+    from privlearn import _han2021_reproduction as han2021
+
+    console = _console()
+    for target in targets:
+        file = data if target == "lending" or "lending" not in targets else None
+        request = han2021.Request(
+            target, seeds, horizon, jobs, first_seed, out, file, declare_public
+        )
+        try:
+            with _bars() as start:
+                made = han2021.reproduce_han2021(request, start)
+        except KeyboardInterrupt:
+            _fail("stopped; finished runs are kept, the same command goes on", INTERRUPTED)
+        for line in (*made.summary, *map(str, made.files)):
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
 @app.command()
 def check(
     names: Annotated[
@@ -557,17 +639,31 @@ def _run(config: Any, out: Path) -> None:
         console.print(f"  {line}", markup=False, highlight=False)
     console.print()
     print_certificate(outcome.certificate, console)
-    _show_folders(outcome.folders, console)
+    _show_folders(outcome.folders, console, "ledger, billboard, certificate, learner")
 
 
 def _run_table(settings: dict[str, Any], out: Path) -> None:
     from privlearn import table_runs
-    from privlearn.report import print_certificate
 
     config = _validated(table_runs.TableConfig, settings)
-    console = _console()
     with _clear_errors(), _bars() as progress:
         outcome = table_runs.run_table(config, out, progress)
+    _show_outcome(outcome, "ledger, billboard, certificate, learner")
+
+
+def _run_local(settings: dict[str, Any], out: Path) -> None:
+    from privlearn import local_runs
+
+    config = _validated(local_runs.LocalRunConfig, settings)
+    with _clear_errors(), _bars() as progress:
+        outcome = local_runs.run_local(config, out, progress)
+    _show_outcome(outcome, "ledger of attestations, configuration, certificate, model")
+
+
+def _show_outcome(outcome: Any, public: str) -> None:
+    from privlearn.report import print_certificate
+
+    console = _console()
     for line in outcome.released:
         console.print(line, markup=False, highlight=False)
     console.print("\nfor the operator only:", style="dim")
@@ -575,11 +671,11 @@ def _run_table(settings: dict[str, Any], out: Path) -> None:
         console.print(f"  {line}", markup=False, highlight=False)
     console.print()
     print_certificate(outcome.certificate, console)
-    _show_folders(outcome.folders, console)
+    _show_folders(outcome.folders, console, public)
 
 
-def _show_folders(folders: Any, console: Any) -> None:
-    console.print(f"\npublic   {folders.public}   (ledger, billboard, certificate, learner)")
+def _show_folders(folders: Any, console: Any, public: str) -> None:
+    console.print(f"\npublic   {folders.public}   ({public})")
     console.print(f"private  {folders.private}   (what only the operator may see)")
     console.print(
         f"audit it: privlearn audit {folders.public / 'ledger.db'}", style="bold", soft_wrap=True

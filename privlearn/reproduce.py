@@ -39,7 +39,7 @@ Progress = Callable[[str, int, int, str], Callable[[int], None]]
 
 WRITERS = (
     *("cli", "report", "errata", "_figures", "_findings", "_reproduction", "reproduce"),
-    "_han_reproduction",
+    *("_han_reproduction", "_han2021_reproduction"),
 )
 """Modules of which no run depends."""
 
