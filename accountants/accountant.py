@@ -252,9 +252,10 @@ class _Accountant(Generic[B]):
         """ε at ``delta``: of the guarantee (plan total or cap), or of what was spent, ex post.
 
         An upper bound on the exact value, error bound included; for a person with ``rounds`` rows.
+        At δ = 0 it is infinite unless all losses are pure.
 
         Raises:
-            ValueError: delta outside (0, 1).
+            ValueError: delta outside [0, 1).
         """
         with self._lock:
             parts = promised(self._state) if of == "guarantee" else spent(self._state)
@@ -324,6 +325,17 @@ class _Accountant(Generic[B]):
         with self._lock:
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
+
+    def spends(self, label: str, users: range) -> int:
+        """How many tokens of that label were spent on some of ``users``, also before a restart."""
+        with self._lock:
+            return sum(
+                account.spend is not None
+                and account.entry.label == label
+                and account.entry.users[0] < users.stop
+                and users.start < account.entry.users[1]
+                for account in self._state.accounts.values()
+            )
 
     def issue(self, price: Loss | B, *, users: range, label: str, failure: Exact = 0) -> Token[B]:
         """Issues a token for one loss, or for any loss that a budget covers, on ``users``.

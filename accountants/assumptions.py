@@ -68,11 +68,13 @@ def assumptions(state: AccountState, rounds: int = 1) -> list[str]:
     if opened.attested:
         lines += _ATTESTED
         unseen = dict.fromkeys(item for entry in state.attested for item in entry.unseen)
-        if unseen:
-            lines.append(
-                "Of a user the receiver is assumed not to see, besides the message: "
-                f"{'; '.join(unseen)}. Where it sees one of these, that is not protected from it."
-            )
+        lines.append(
+            "Of a user the receiver is assumed not to see, besides the message: "
+            f"{'; '.join(unseen)}. Where it sees one of these, that is not protected from it."
+            if unseen
+            else "What the receiver is assumed not to see of a user besides the message was not "
+            "said: whatever else it sees of the user is not protected from it."
+        )
     elif opened.trust is Trust.LOCAL and len(state.users) > 1:
         lines.append(
             f"Users {state.users.start}..{state.users.stop - 1} share this device: whoever runs it "

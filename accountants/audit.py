@@ -170,7 +170,8 @@ def audit(
 
     Args:
         path: the SQLite ledger or its JSON-lines export; it is not changed.
-        delta: where to state ε; default the δ of an (ε, δ) promise, else 1e-6.
+        delta: where to state ε; default the δ of an (ε, δ) promise, else 1e-6.  At 0 it is finite
+            where all losses are pure.
         head: the expected last hash, to detect cuts and rewrites.
         user: an arrival index; default the maximum over users.
         rounds: for a person with so many rows (group privacy).
@@ -190,7 +191,7 @@ def certify(
     rounds: int = 1,
 ) -> Certificate:
     """Recomputes everything from ledger records; problems are listed, not raised."""
-    if delta is not None:
+    if delta is not None and delta != 0:
         probability(delta=delta)
     valid_count(rounds=rounds)
     users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
@@ -439,4 +440,9 @@ def _trust_notes(entry: Entry) -> list[str]:
     if entry.arithmetic == "sum" and entry.gain == 1:
         return []
     gain = "" if entry.gain == 1 else f" and its gain of {entry.gain!r}"
+    if entry.arithmetic == "each":
+        return [
+            f"{entry.mechanism}: that every output depends on its user's row and own noise "
+            f"alone{gain} is its code's word"
+        ]
     return [f"{entry.mechanism}: what it computes from opened rows{gain} is its code's word"]

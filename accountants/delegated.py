@@ -108,6 +108,10 @@ class Delegated(Generic[B]):
         """0: there is no plan here."""
         return 0
 
+    def spends(self, label: str, users: range) -> int:
+        """As the accountant's, all of whose tokens it counts."""
+        return self._parent.spends(label, users)
+
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         """For tokens: as the accountant's."""
         self._parent.record_spend(token, spend, loss)

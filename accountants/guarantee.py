@@ -306,6 +306,12 @@ def _pure_rho(epsilon: float) -> float:
     return epsilon * math.tanh(epsilon / 2) * (1 + 1e-14)
 
 
+def pure_of(what: Composite) -> float | None:
+    """The worst case, rounded up: ε at δ = 0; None where it is infinite."""
+    failed, what = _split(what)
+    return None if failed else _curve(what)[2]
+
+
 def mu_of(what: Composite) -> float | None:
     """μ where all mass is Gaussian, rounded up; else None."""
     mass, _, _, _ = _curve(what)

@@ -80,6 +80,12 @@ class LocalAccountant(_Accountant[B]):
         """Whether this account holds claims of clients instead of spends."""
         return self._state.opened.attested
 
+    @property
+    def claims(self) -> tuple[AttestEntry, ...]:
+        """What was attested so far."""
+        with self._lock:
+            return tuple(self._state.attested)
+
     def attest(
         self,
         loss: Loss,

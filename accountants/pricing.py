@@ -32,7 +32,13 @@ from typing import final
 from privlearn._validate import probability
 from privlearn.accountants import tight
 from privlearn.accountants.conversion import Answer, Bounded
-from privlearn.accountants.guarantee import Composite, delta_of, epsilon_of, group_epsilon
+from privlearn.accountants.guarantee import (
+    Composite,
+    delta_of,
+    epsilon_of,
+    group_epsilon,
+    pure_of,
+)
 from privlearn.accountants.steps import Order
 from privlearn.budgets import GaussianDP, PureDP, exact, float_down, float_up
 from privlearn.losses import Composed, Loss, compose
@@ -113,8 +119,13 @@ def largest_epsilon(parts: Sequence[Composite], delta: float, rounds: int = 1) -
     Tokens of a plan can be spent in any order, and that order can depend on earlier outputs, so the
     answer holds for every order.  Tight compositions are computed for the few users with the
     largest bounds without them; for the others those bounds count.  For a person with several
-    ``rounds`` (rows) it is `group_epsilon`.
+    ``rounds`` (rows) it is `group_epsilon`.  At δ = 0 it is the sum of the worst cases, times
+    ``rounds``, and infinite where one of them is.
     """
+    if delta == 0:
+        worst = [pure_of(what) for what in parts]
+        known = [float_up(Fraction(value) * rounds) for value in worst if value is not None]
+        return Answer(max(known) if len(known) == len(worst) else math.inf, 0.0, "pure")
     if rounds != 1:
         bounds = [group_epsilon(what, delta, rounds) for what in parts]
         return Answer(*max(bounds, key=lambda bound: bound.value), "group")

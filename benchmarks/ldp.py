@@ -160,7 +160,8 @@ def play(case: Case, player: str, seed: int) -> tuple[float, float | None]:
     """Total regret of one run, and the ε that the ledgers prove."""
     market = case.users(seed)
     if player in study.FREE:
-        return float(local.play(study.free_player(player, market, seed), market).sum()), None
+        arms = local.play(study.free_player(player, market, seed), market)
+        return float(market.regrets(arms).sum()), None
     method = study.private_method(
         player, market, epsilon=case.epsilon, delta=case.delta, warm_up=3000
     )

@@ -8,6 +8,7 @@ returns may leave the device.
 from __future__ import annotations
 
 import math
+import warnings
 from collections import deque
 from typing import Any, Generic, Self, final
 
@@ -26,6 +27,7 @@ from privlearn.rows import Rows
 
 Bools = NDArray[np.bool_]
 _SHRINK = 1 - 1e-12
+_WHOLE, _REAL = (int, np.integer), (float, int)
 
 
 @final
@@ -113,14 +115,14 @@ class LocalClient(Generic[B]):
             another batch's; no such user.
         """
         method, index = self.config.method, self._one(user)
-        if isinstance(contexts, np.ndarray) and index.start >= self._warm:
+        if type(contexts) is np.ndarray and index.start >= self._warm:
             # what needs no mending, without the ways of blocks
             shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
-            if contexts.shape == shape and contexts.dtype == np.float64:
+            plain = contexts.shape == shape and contexts.dtype == np.float64
+            if plain and math.isfinite(np.vdot(contexts, contexts)):
+                self._take(model, self._batch(index))
                 with np.errstate(all="ignore"):
-                    if math.isfinite(contexts.sum()):
-                        self._take(model, self._batch(index))
-                        return int(method.scores(model.arrays, contexts[None])[0].argmax())
+                    return int(method.scores(model.arrays, contexts[None])[0].argmax())
         return int(self.choose_many([contexts], model, users=index)[0])
 
     def choose_many(self, contexts: Any, model: Model, *, users: range) -> NDArray[np.int64]:
@@ -160,8 +162,9 @@ class LocalClient(Generic[B]):
             model: by default the one that was last chosen with.
 
         Raises:
-            TokenSpentError: the user has answered.  InsufficientBudgetError: the device's account
-            cannot pay (it may have, before a restart).  ValueError: no such user or model.
+            TokenSpentError: the user has answered, to this client or, by what stands in the
+            device's account, to another one of this configuration, before a restart or since.
+            InsufficientBudgetError: the account cannot pay.  ValueError: no such user or model.
         """
         index = self._one(user)
         form, batch, reports = self._release(context, action, reward, index, model, single=True)
@@ -226,28 +229,32 @@ class LocalClient(Generic[B]):
     ) -> Rows[Any] | None:
         """The record of one user if nothing has to be mended, or else None: `_rows` does it."""
         method = self.config.method
-        if not (isinstance(context, np.ndarray) and isinstance(action, int | np.integer)):
-            return None
-        if not isinstance(reward, float | int) or context.dtype != np.float64:
-            return None
-        wanted = users.start % method.n_arms if warming else action
-        good = context.shape == (method.dim,) and 0 <= action < method.n_arms and action == wanted
-        bound = method.context_bound * _SHRINK
-        if not (good and method.reward_low <= reward <= method.reward_high):
-            return None
-        if not math.hypot(*context.tolist()) <= bound:  # NaN is not
-            return None
-        values, places = context[None], np.array([action], dtype=np.int64)
-        answers = np.array([reward], dtype=np.float64)
+        arms = method.n_arms
         try:
+            # not a subclass, such as a masked array
+            if not (type(context) is np.ndarray and isinstance(action, _WHOLE)):
+                return None
+            if not isinstance(reward, _REAL) or context.dtype != np.float64:
+                return None
+            if not (context.shape == (method.dim,) and 0 <= action < arms):
+                return None
+            if warming and action != users.start % arms:
+                return None
+            if not method.reward_low <= reward <= method.reward_high:
+                return None
+            if not math.hypot(*context.tolist()) <= method.context_bound * _SHRINK:  # NaN is not
+                return None
+            values, places = context[None], np.array([action], dtype=np.int64)
+            answers = np.array([reward], dtype=np.float64)
             assert self._model is not None
-            record = np.asarray(
-                method.record(self._model.arrays, batch, values, places, answers), dtype=np.float64
-            )
+            with np.errstate(all="ignore"):
+                record = method.record(self._model.arrays, batch, values, places, answers)
+            if not (type(record) is np.ndarray and record.dtype == np.float64):
+                return None
+            apart = method.parts > 1 and not warming
+            return Rows.seal((record, places) if apart else record, users=users)
         except Exception:  # that it failed would tell of data
             return None
-        apart = method.parts > 1 and not warming
-        return Rows.seal((record, places) if apart else record, users=users)
 
     def _rows(
         self,
@@ -283,9 +290,8 @@ class LocalClient(Generic[B]):
 
         def recorded(block: tuple[Array, NDArray[np.int64], Array, Bools]) -> Any:
             shown, places, answered, usable = block
-            record = np.array(
-                method.record(arrays, batch, shown, places, answered), dtype=np.float64
-            )
+            found = np.asarray(method.record(arrays, batch, shown, places, answered))
+            record = found.astype(np.float64, casting="same_kind")  # complex ones raise
             record[~usable] = np.nan
             if warming or method.parts == 1:
                 return record
@@ -310,7 +316,13 @@ class LocalClient(Generic[B]):
         if warming not in self._streams:
             report = self._form(warming).report
             users = self._phase(warming)
-            token = self._accountant.issue(report.loss(), users=users, label="messages")
+            label = self.config.label
+            if self._accountant.spends(label, users):
+                raise TokenSpentError(
+                    f"{label} of users {users.start}..{users.stop - 1}: this account has a spent "
+                    "token for some of them, and each sends one message"
+                )
+            token = self._accountant.issue(report.loss(), users=users, label=label)
             self._streams[warming] = report.open(token)
         return self._streams[warming]
 
@@ -363,18 +375,39 @@ class LocalClient(Generic[B]):
 
 
 def _numbers(block: Any, n: int, shape: tuple[int, ...]) -> Array:
-    """A copy as floats of shape (n, *shape), NaN in rows of any other shape or type."""
+    """A copy as floats of shape (n, *shape), NaN where a number is masked, complex or none.
+
+    Rows of any other shape or type are NaN altogether, and leave the others as they are.  Raises
+    nothing, whatever the block does when it is looked at.
+    """
     try:
-        values = np.array(block, dtype=np.float64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            values = np.array(_bare(block), dtype=np.float64)
         if values.shape == (n, *shape):
             return values
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # that it failed would tell of data
         pass
     found = np.full((n, *shape), np.nan)
-    if isinstance(block, list | tuple) and len(block) == n > 1:
-        for row, value in zip(found, block, strict=True):
-            row[...] = _numbers([value], 1, shape)[0]
+    if n > 1:
+        try:
+            rows = block if isinstance(block, list | tuple) else np.asanyarray(block, dtype=object)
+            single = [_numbers([row], 1, shape)[0] for row in rows]
+            if len(single) == n:
+                found[...] = single
+        except Exception:
+            pass
     return found
+
+
+def _bare(block: Any) -> Any:
+    """A block without masks, NaN behind them."""
+    if isinstance(block, np.ma.MaskedArray):
+        return np.ma.array(block, dtype=np.float64).filled(np.nan)
+    if isinstance(block, list | tuple):
+        return [_bare(item) for item in block]
+    return block
 
 
 def _finite(values: Array) -> Bools:

@@ -97,12 +97,13 @@ class Message(BaseModel):
         Raises:
             DataError: not a message of this version, or with a number out of range.
         """
+        data = bytes(data)
         if len(data) < _HEAD.size or len(data) % 4:
             raise DataError(f"a message of {len(data)} bytes: must have 24 + 4·n of them")
         magic, version, batch, key, user = _HEAD.unpack_from(data)
         values = struct.unpack_from(f"<{len(data) // 4 - 6}i", data, _HEAD.size)
         if (magic, version) != (_MAGIC, _VERSION):
-            raise DataError(f"begins with {bytes(data[:4])!r}: must be {_MAGIC!r}, version 1")
+            raise DataError(f"begins with {data[:4]!r}: must be {_MAGIC!r}, version 1")
         if any(abs(value) > GRID for value in values):
             raise DataError(f"a number beyond the grid: all must lie in ±{GRID}")
         return cls(batch=batch, fingerprint=key.hex(), user=user, values=values)
@@ -118,6 +119,7 @@ class MessageForm:
         parts: how many parts a message has.
         dtype: the layout, as a numpy structure.
         step: of the messages' grid.
+        estimate_size: numbers in an estimate of one part.
         estimate_step: of the grid on which estimates are added up.
     """
 
@@ -129,12 +131,13 @@ class MessageForm:
         head = [("first", "<u4"), ("batch", "<u4"), ("key", "<u8"), ("user", "<u8")]
         self.dtype = np.dtype([*head, ("values", "<i4", (self.report.size,))])
         self.step = self.report.limit / GRID
+        self.estimate_size = self.part.domain.size
         self.estimate_step = self.part.estimate_limit / GRID
 
     def to_grid(self, reports: Array) -> NDArray[np.int32]:
         """Reports in steps of the grid, cut to the limit."""
-        steps = np.minimum(np.maximum(reports / self.step, -GRID), GRID)
-        return np.rint(steps).astype(np.int32)
+        steps: Array = (reports / self.step).clip(-GRID, GRID)
+        return np.rint(steps, out=steps).astype(np.int32)
 
     def encode(self, users: range, batch: int, reports: Array) -> bytes:
         """The messages of consecutive users, back to back."""
@@ -165,7 +168,6 @@ class Sieve:
         self.seen = np.zeros(len(users), dtype=np.bool_)
         self.rejected: dict[Reason, int] = dict.fromkeys(REASONS, 0)
         self.clock = users.start
-        self._last = np.empty(len(users), dtype=np.int64)
 
     def sift(
         self, messages: Bytes | Iterable[Bytes], within: range | None = None
@@ -187,13 +189,13 @@ class Sieve:
     def _records(self, messages: Bytes | Iterable[Bytes]) -> NDArray[np.void]:
         size = self.form.dtype.itemsize
         if isinstance(messages, Bytes):
-            data = memoryview(messages).cast("B")
+            data = memoryview(bytes(messages))  # in one piece, and as it is now
             if len(data) % size:
                 self.rejected["malformed"] += 1
             data = data[: len(data) - len(data) % size]
         else:
             whole = []
-            for message in messages:
+            for message in map(bytes, messages):
                 if len(message) == size:
                     whole.append(message)
                 else:
@@ -230,7 +232,7 @@ class Sieve:
         else:
             keep(records["batch"] >= self.batch, "late")
             keep(records["batch"] == self.batch, "early")
-        for mine in (self.users, self.users if within is None else within):
+        for mine in (self.users,) if within is None else (self.users, within):
             named = records["user"]
             right = (named >= np.uint64(mine.start)) & (named < np.uint64(mine.stop))
             keep(right, "other user")
@@ -244,20 +246,24 @@ class Sieve:
         users = records["user"].astype(np.int64)
         new = self._first_of_each(users - self.users.start)
         keep(new, "duplicate")
-        n, size = len(records), form.part.domain.size
+        n, size = len(records), form.estimate_size
         if not n:
             return users[new], np.empty((0, form.parts, size))
-        estimates = form.part.estimate(reports[likely][new].reshape(-1, form.part.size))
+        if not (likely.all() and new.all()):
+            reports = reports[likely][new]
+        estimates = form.part.estimate(reports.reshape(-1, form.part.size))
         steps = np.rint(estimates / form.estimate_step).clip(-GRID, GRID)
         return users[new], steps.reshape(n, form.parts, size)
 
     def _first_of_each(self, places: Index) -> NDArray[np.bool_]:
         """The first message of each place that had none; takes note of them."""
-        order = np.arange(len(places))
-        self._last[places[::-1]] = order[::-1]
-        new = (self._last[places] == order) & ~self.seen[places]
+        new = ~self.seen[places]
+        if len(places) > 1 and not (places[1:] > places[:-1]).all():
+            first = np.zeros(len(places), dtype=np.bool_)
+            first[np.unique(places, return_index=True)[1]] = True
+            new &= first
         self.seen[places] = True
-        return np.asarray(new)
+        return new
 
 
 _BLOCK = 4096

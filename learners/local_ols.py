@@ -41,9 +41,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from privlearn.budgets import GaussianDP
 from privlearn.domains import Array, PSDTrace
-from privlearn.learners.local_baselines import gaussian_mu
+from privlearn.learners.local_formulas import least_gaussian
 from privlearn.learners.local_protocol import Arrays, Method
 from privlearn.mechanisms import GaussianReport
 
@@ -61,12 +60,6 @@ _FLOOR = 0.1
 """Least eigenvalue of a mean of xxᵀ, as part of their mean."""
 _GROWTH = 0.15
 """Length of a batch, as part of all users before it."""
-
-
-@lru_cache(maxsize=64)
-def _report(dim: int, epsilon: float, delta: float) -> GaussianReport[Array]:
-    budget = GaussianDP(gaussian_mu(epsilon, delta))
-    return GaussianReport.calibrated(PSDTrace(2.0, dim + 1), budget)
 
 
 @lru_cache(maxsize=64)
@@ -112,7 +105,7 @@ class LDPOLS(Method):
 
     def report(self) -> GaussianReport[Array]:
         """The mechanism of one part: the least noise that (epsilon, delta) allows."""
-        return _report(self.dim, self.epsilon, self.delta)
+        return least_gaussian(self.domain, self.epsilon, self.delta)
 
     def warm_up(self) -> int:
         """Users in turn; 0 if shared."""

@@ -63,6 +63,8 @@ ArrayField = Annotated[
 ]
 """A float array in a pydantic model."""
 _METHODS: dict[str, type[Method]] = {}
+MOST_USERS = 2**28
+"""Of one batch, or of all with messages applied singly: a server has a byte for each."""
 
 
 class Method(BaseModel, ABC):
@@ -206,7 +208,8 @@ class LocalBandit(BaseModel):
         name: of this deployment: the messages of one are refused by another.
 
     Raises:
-        ValueError: batches or a warm-up that do not fit together.
+        ValueError: batches or a warm-up that do not fit together, or a batch of more than
+        `MOST_USERS` users.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -227,6 +230,15 @@ class LocalBandit(BaseModel):
             raise ValueError("batches: must ascend from 0 to the horizon")
         if method.per_message and starts != range(method.horizon + 1):
             raise ValueError("batches: must be range(horizon + 1) if messages are applied singly")
+        if isinstance(starts, range):
+            widest = method.horizon if method.per_message else starts.step
+        else:
+            widest = max(b - a for a, b in pairwise(starts))
+        if widest > MOST_USERS:
+            raise ValueError(
+                f"horizon = {method.horizon}: {widest} users would be in one batch (or, if "
+                f"messages are applied singly, in all), where at most {MOST_USERS} can be noted"
+            )
         if method.warm_up() not in starts or (method.shared and method.warm_up()):
             raise ValueError(
                 f"warm_up = {method.warm_up()!r}: must be the first user of a batch or the "
@@ -239,6 +251,14 @@ class LocalBandit(BaseModel):
         """SHA-256 of the JSON form with sorted keys and no spaces, 32 bytes."""
         form = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(form.encode()).digest()
+
+    @property
+    def label(self) -> str:
+        """What tokens, claims and plan items of this configuration's messages are called.
+
+        It has the first 16 digits of the fingerprint, as the messages have.
+        """
+        return f"messages/{self.fingerprint.hex()[:16]}"
 
     @property
     def n_batches(self) -> int:

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.domains import Array
-from privlearn.errors import DataError
+from privlearn.entries import AttestEntry
+from privlearn.errors import BudgetError, DataError
 from privlearn.learners.local_messages import (
     REASONS,
     Bytes,
@@ -43,6 +44,8 @@ class Attesting(Protocol):
     def trust(self) -> Trust: ...
     @property
     def attested(self) -> bool: ...
+    @property
+    def claims(self) -> Sequence[AttestEntry]: ...
 
     def attest(
         self,
@@ -58,17 +61,20 @@ class Attesting(Protocol):
     ) -> None: ...
 
 
+_Count = Annotated[int, Field(ge=0)]
+
+
 class _Saved(BaseModel):
     """The JSON form of a server; bytes in base64."""
 
     model_config = ConfigDict(extra="forbid")
     fingerprint: str
     accountant: str
-    batch: Annotated[int, Field(ge=0)]
-    heard: int
-    kept: int
+    batch: _Count
+    heard: _Count
+    kept: _Count
     state: dict[str, ArrayField]
-    rejected: dict[Reason, int]
+    rejected: dict[Reason, _Count]
     tally: str
     """The open batch's; with messages applied singly, the bitmap of all users seen."""
 
@@ -78,7 +84,9 @@ class LocalServer:
     """Learns from messages: it adds up a batch, and takes a step when the batch is closed.
 
     What clients claim, one message of each user at most, at the configuration's loss, is recorded
-    once, at the start, for all users: the ledger does not grow with them.  Public clock: the server
+    once, at the start, for all users: the ledger does not grow with them.  Where this very claim
+    stands in it, from a server that died before it was saved or from one beside this one, it is not
+    made again: what several make of the same messages costs nothing.  Public clock: the server
     closes batches by `advance`, whether or not everybody was heard; a message that comes later is
     rejected and counted.  With `Method.per_message` every message is a step at once, in the order
     of arrival, and `advance` closes users one by one.
@@ -95,7 +103,8 @@ class LocalServer:
 
     Raises:
         TypeError: an accountant that takes no attestations.  AdjacencyError, BudgetError: it counts
-        another relation, or its cap cannot hold the loss.
+        another relation, its cap cannot hold the loss, or the same messages were claimed with
+        other words.
     """
 
     def __init__(
@@ -108,18 +117,25 @@ class LocalServer:
     ) -> None:
         _check_attesting(accountant)
         method = config.method
-        state = _frozen(method.start())
-        accountant.attest(
-            config.loss(),
-            users=range(method.horizon),
-            most_messages=1,
-            count=method.horizon,
-            by=by,
-            mechanism=f"{method.kind}/{config.name}",
-            label="messages",
-            unseen=unseen,
-        )
-        self._begin(config, accountant.id, 0, state)
+        # last, so that nothing is claimed by a server that cannot be
+        self._begin(config, accountant.id, 0, _frozen(method.start()))
+        claim = _claim(config, accountant)
+        if claim is None:
+            accountant.attest(
+                config.loss(),
+                users=range(method.horizon),
+                most_messages=1,
+                count=method.horizon,
+                by=by,
+                mechanism=f"{method.kind}/{config.name}",
+                label=config.label,
+                unseen=unseen,
+            )
+        elif (claim.by, claim.unseen) != (by, tuple(unseen)):
+            raise BudgetError(
+                f"{config.label}: stands in the ledger by {claim.by!r}, unseen {claim.unseen!r}; a "
+                "second claim about the same messages must be the same"
+            )
 
     def _begin(self, config: LocalBandit, accountant: str, batch: int, state: Arrays) -> None:
         self.config, self.batch, self._state = config, batch, state
@@ -251,8 +267,11 @@ class LocalServer:
     def load(cls, config: LocalBandit, accountant: Attesting, saved: str) -> LocalServer:
         """Goes on where a server was saved, with its ledger resumed; attests nothing anew.
 
+        Nothing shows whether somebody else wrote it: numbers of the right form are believed.
+
         Raises:
-            DataError: not what `save` wrote, or of another configuration or accountant.
+            DataError: not what `save` wrote, or of another configuration or accountant, or of one
+            in whose ledger the claim does not stand.
         """
         _check_attesting(accountant)
         try:
@@ -264,8 +283,13 @@ class LocalServer:
             raise DataError(f"saved: of the configuration {read.fingerprint}, not of this one")
         if read.accountant != accountant.id:
             raise DataError(f"saved: its claims stand with accountant {read.accountant}")
+        if _claim(config, accountant) is None:
+            raise DataError(f"saved: no {config.label} are claimed in the accountant's ledger")
         if read.batch > config.n_batches:
             raise DataError(f"saved: batch = {read.batch}, of {config.n_batches}")
+        start = {name: np.shape(array) for name, array in config.method.start().items()}
+        if start != {name: array.shape for name, array in read.state.items()}:
+            raise DataError(f"saved: the state must have the arrays {start}")
         server = cls.__new__(cls)
         server._begin(config, read.accountant, read.batch, _frozen(read.state))
         server.heard, server.kept = read.heard, read.kept
@@ -276,11 +300,25 @@ class LocalServer:
                 raise DataError(f"saved: a bitmap of {len(left)} bytes for {users} users")
             bits = np.unpackbits(np.frombuffer(left, dtype=np.uint8), count=users)
             server._sieve.seen = bits.astype(np.bool_)
+            least = most = int(np.count_nonzero(bits))
         else:
             server._tally = Tally.from_bytes(config, left)
             if server._tally.batch != read.batch:
                 raise DataError("saved: its tally is of another batch")
+            least = int(np.count_nonzero(server._tally.seen))
+            most = least + server._tally.users.start
+        if not least <= read.heard <= most:
+            raise DataError(f"saved: heard = {read.heard}, must lie in {least}..{most}")
         return server
+
+
+def _claim(config: LocalBandit, accountant: Attesting) -> AttestEntry | None:
+    """The claim about this configuration's messages: its label has the fingerprint."""
+    for claim in accountant.claims:
+        everybody = claim.users == (0, config.method.horizon)
+        if claim.label == config.label and everybody and claim.most_messages == 1:
+            return claim
+    return None
 
 
 def _check_attesting(accountant: Attesting) -> None:

@@ -32,6 +32,20 @@ counts; round, elongated and nearly fixed contexts), all at once, for the least 
 the regret, and confirmed on others and at d = 5 and 20.  A quarter more or less of one of them (of
 the power: .1) costs less than 10%.
 
+Choices are greedy, but for one case.  A logistic answer tells little of a direction that contexts
+hardly leave, and where there are many arms for few dimensions the best of them by θ is close to θ:
+of K uniform directions in d dimensions, about K^(−1/(d−1)) of the way to a right angle.  With
+
+    w = max(0, 1 − 2·K^(−1/(d−1))),
+
+the first `_EXPLORED`·t₀ users pull the largest x·θ + w·‖θ‖·‖x across θ‖.  What they tell makes
+later steps smaller: h falls to 1 − `_AFTER`·w of itself, the clock of the steps goes with h², and
+the gain is 1 − `_EASED`·w of itself throughout.  Measured at d = 2 (20,000 users, 10 arms, ε = .5,
+1, 5; 300 simulations): on round contexts a mean regret of 462, 205, 47 in place of 615, 305, 49;
+with nearly fixed arms 609, 324, 122 in place of 690, 458, 165.  With 30 arms it was about half of
+what it had been, with 3 a few percent more, and at d = 3 the same; at d = 5 with 10 arms w is 0.
+The bonus without the smaller steps gained little; counts gained nothing, linear rewards need none.
+
 With one θ per arm (``shared=False``) every arm has a part of the message (`OneOfKReport`), null but
 for the pulled arm's.  Where a message of the warm-up tells of its arm for sure, a part afterwards
 does with a chance of about 1/K, so it is weighed by 1/K, and its clock goes K times as slowly.
@@ -50,7 +64,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from privlearn.domains import Array
-from privlearn.learners.local_baselines import Link, mean_of
+from privlearn.learners.local_formulas import Link, mean_of
 from privlearn.learners.local_protocol import Arrays, Method
 from privlearn.mechanisms import BallReport
 
@@ -64,13 +78,16 @@ _CLIP: Final = 0.05
 _COUNTS: Final = 0.5
 _ALONG: Final = 0.35
 _WARM_UP: Final = 0.3
+_EXPLORED: Final = 2.0
+_AFTER: Final = 0.75
+_EASED: Final = 0.5
 _TINY: Final = 1e-300
 _SLOPES: Final[dict[Link, float]] = {"linear": 1.0, "logistic": 0.25, "poisson": 0.5}
 
 
 @final
 class LDPSGD(Method):
-    """Greedy learning by private gradient steps; pure ε, for linear and generalized rewards.
+    """Private gradient steps, and greedy choices; pure ε, for linear and generalized rewards.
 
     ``delta`` is not used.  Everything but ``theta_bound`` and the link follows from sizes and ε.
 
@@ -135,14 +152,31 @@ class LDPSGD(Method):
     def _delay(self) -> float:
         return min(_DELAY * self._messages, _LATEST * self._clock(self.horizon))
 
+    @property
+    def _exploration(self) -> float:
+        """w: what the part across θ counts for at first; 0 for greedy choices throughout."""
+        if self.link != "logistic" or not self.shared or self.dim == 1:
+            return 0.0
+        return max(0.0, 1 - 2 * math.exp(-math.log(self.n_arms) / (self.dim - 1)))
+
+    def _bonus(self, user: int) -> float:
+        """Of the batch that a user is the first of."""
+        return self._exploration if user < _EXPLORED * self._delay() else 0.0
+
     def rate(self, batch: int) -> float:
         """What the sums of a batch are multiplied by."""
         starts = self.batches()
         first, end = starts[batch], starts[batch + 1]
-        delay = self._delay()
-        fall: float = (delay / (self._clock((first + end - 1) / 2) + delay)) ** _POWER
+        delay, clock = self._delay(), self._clock((first + end - 1) / 2)
         weight = 1.0 if first < self.warm_up() else 1 / self.parts
-        start = _GAIN * self._drift / self.report().mean_squared_error()
+        gain = _GAIN
+        if self._exploration:
+            gain *= 1 - _EASED * self._exploration
+            if not self._bonus(first):
+                weight = 1 - _AFTER * self._exploration
+                clock -= (1 - weight**2) * max(0.0, clock - _EXPLORED * delay)
+        fall: float = (delay / (clock + delay)) ** _POWER
+        start = gain * self._drift / self.report().mean_squared_error()
         return self.theta_bound * weight * start * fall
 
     def batches(self) -> Sequence[int]:
@@ -161,9 +195,20 @@ class LDPSGD(Method):
     # The client's half ----------------------------------------------------------------------------
 
     def scores(self, model: Arrays, contexts: Array) -> Array:
-        """x·θ_a; −inf for arms that the warm-up found too far behind; see `Method.scores`."""
+        """x·θ_a, with a bonus across θ while there is one; −inf for arms that are eliminated.
+
+        See `Method.scores`.
+        """
         if self.shared:
-            return np.asarray(np.einsum("nkd,d->nk", contexts, model["theta"][0]))
+            theta = model["theta"][0]
+            along = np.asarray(np.einsum("nkd,d->nk", contexts, theta))
+            bonus = float(model["bonus"][0]) if "bonus" in model else 0.0
+            if bonus == 0:
+                return along
+            square = float(theta @ theta)
+            # ‖θ‖·‖x across θ‖
+            across = np.einsum("nkd,nkd->nk", contexts, contexts) * square - along**2
+            return np.asarray(along + bonus * np.sqrt(np.maximum(across, 0.0)))
         scores = np.einsum("nd,kd->nk", contexts, model["theta"])
         early = np.einsum("nd,kd->nk", contexts, model["early"])
         behind = early.max(axis=1, keepdims=True) - early
@@ -191,8 +236,10 @@ class LDPSGD(Method):
     # The server's half ----------------------------------------------------------------------------
 
     def start(self) -> Arrays:
-        """Zeros."""
+        """Zeros, and the first bonus if there is one."""
         theta = np.zeros((self.parts, self.dim))
+        if self._exploration:
+            return {"theta": theta, "bonus": np.array([self._bonus(0)])}
         return {"theta": theta} if self.shared else {"theta": theta, "early": theta}
 
     def step(self, state: Arrays, batch: int, sums: Array, counts: Array) -> Arrays:
@@ -200,13 +247,15 @@ class LDPSGD(Method):
         theta = state["theta"] + self.rate(batch) * sums
         norms = np.linalg.norm(theta, axis=1, keepdims=True)
         theta = theta * (self.theta_bound / np.maximum(norms, self.theta_bound))
+        if self._exploration:
+            return {"theta": theta, "bonus": np.array([self._bonus(self.batches()[batch + 1])])}
         if self.shared:
             return {"theta": theta}
         warming = self.batches()[batch] < self.warm_up()
         return {"theta": theta, "early": theta if warming else state["early"]}
 
     def model(self, state: Arrays) -> Arrays:
-        """θ, and what it was after the warm-up if there is one."""
+        """θ, and the bonus, or what θ was after the warm-up, if there is one."""
         return state
 
 

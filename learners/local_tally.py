@@ -35,6 +35,8 @@ from privlearn.learners.local_protocol import LocalBandit
 
 _HEAD = struct.Struct(f"<3sBI8s{len(REASONS)}Q")
 _MAGIC, _VERSION, _DIGEST = b"PLT", 1, 16
+_MOST = 2**53
+"""Rejected messages that are counted."""
 
 
 @final
@@ -153,7 +155,7 @@ class Tally:
 
     def to_bytes(self) -> bytes:
         """The binary form."""
-        rejected = self._sieve.rejected.values()
+        rejected = [min(n, _MOST) for n in self._sieve.rejected.values()]
         key = self.config.fingerprint[:8]
         head = _HEAD.pack(_MAGIC, _VERSION, self.batch, key, *rejected)
         body = head + self._sums.astype("<i8").tobytes() + np.packbits(self._sieve.seen).tobytes()
@@ -177,6 +179,8 @@ class Tally:
             raise DataError(f"fingerprint {key.hex()}: a tally of another configuration")
         if batch > config.n_batches:
             raise DataError(f"batch = {batch}: must lie in 0..{config.n_batches}")
+        if max(rejected) > _MOST:
+            raise DataError(f"rejected = {max(rejected)}: must be at most {_MOST}")
         tally = cls(config, batch)
         n, size = len(tally.users), tally._sums.nbytes
         bits = np.frombuffer(body[_HEAD.size + size :], dtype=np.uint8)

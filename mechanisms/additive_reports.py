@@ -9,9 +9,10 @@ for nothing.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,47 +38,17 @@ def _check_relation(adjacency: Adjacency) -> None:
         )
 
 
-def _within(reports: Array, limit: float, slack: float) -> NDArray[np.bool_]:
-    return np.asarray(np.abs(reports).max(axis=1) <= limit + slack)
+class _Additive(ABC, Generic[X]):
+    """Noise on every number of a clipped contribution, drawn for each user alone."""
 
+    __slots__ = ()
 
-@final
-@dataclass(frozen=True, slots=True)
-class GaussianReport(Generic[X]):
-    """The clipped contribution of one user plus N(0, noise_std²) on every number of it.
+    if TYPE_CHECKING:  # fields of the reports
 
-    Args:
-        domain: what one user can contribute; `OneOf` prices K reports of which one is real.
-        noise_std: in the unit of the data.
-        adjacency: must be the accountant's.
-
-    Raises:
-        ValueError: a number out of range.  AdjacencyError: add-remove.
-    """
-
-    domain: Domain[X]
-    noise_std: float
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_std", positive(noise_std=self.noise_std))
-        _check_relation(self.adjacency)
-
-    @classmethod
-    def calibrated(
-        cls,
-        domain: Domain[X],
-        budget: Currency,
-        *,
-        adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    ) -> GaussianReport[X]:
-        """The least noise that ``budget`` allows.
-
-        Raises:
-            CurrencyError: no Gaussian fits this currency.  ValueError: a budget of zero.
-        """
-        std = gaussian_std(domain.sensitivity(adjacency, "l2"), budget.gaussian_mass())
-        return cls(domain, std, adjacency)
+        @property
+        def domain(self) -> Domain[X]: ...
+        @property
+        def adjacency(self) -> Adjacency: ...
 
     @property
     def size(self) -> int:
@@ -85,16 +56,13 @@ class GaussianReport(Generic[X]):
         return self.domain.size
 
     @property
+    @abstractmethod
     def limit(self) -> float:
-        """Every number lies in [−limit, limit]: our normals end at 8.6 standard deviations."""
-        return largest_number(self.domain) + 12 * self.noise_std
+        """Every number lies in [−limit, limit]."""
 
+    @abstractmethod
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger."""
-        noise = GaussianNoise(self.noise_std)
-        return Spend(
-            "gaussian-report", self.domain, noise, arithmetic="each", interactive=interactive
-        )
 
     def loss(self) -> Loss:
         """The price of one report."""
@@ -132,7 +100,58 @@ class GaussianReport(Generic[X]):
 
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
         """Whether each could be a report, up to ``slack`` in every number."""
-        return _within(reports, self.limit, slack)
+        return np.asarray(np.abs(reports).max(axis=1) <= self.limit + slack)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GaussianReport(_Additive[X]):
+    """The clipped contribution of one user plus N(0, noise_std²) on every number of it.
+
+    Args:
+        domain: what one user can contribute; `OneOf` prices K reports of which one is real.
+        noise_std: in the unit of the data.
+        adjacency: must be the accountant's.
+
+    Raises:
+        ValueError: a number out of range.  AdjacencyError: add-remove.
+    """
+
+    domain: Domain[X]
+    noise_std: float
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "noise_std", positive(noise_std=self.noise_std))
+        _check_relation(self.adjacency)
+
+    @classmethod
+    def calibrated(
+        cls,
+        domain: Domain[X],
+        budget: Currency,
+        *,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> GaussianReport[X]:
+        """The least noise that ``budget`` allows.
+
+        Raises:
+            CurrencyError: no Gaussian fits this currency.  ValueError: a budget of zero.
+        """
+        std = gaussian_std(domain.sensitivity(adjacency, "l2"), budget.gaussian_mass())
+        return cls(domain, std, adjacency)
+
+    @property
+    def limit(self) -> float:
+        """Every number lies in [−limit, limit]: our normals end at 8.6 standard deviations."""
+        return largest_number(self.domain) + 12 * self.noise_std
+
+    def spend(self, *, interactive: bool = False) -> Spend:
+        """The statement for the ledger."""
+        noise = GaussianNoise(self.noise_std)
+        return Spend(
+            "gaussian-report", self.domain, noise, arithmetic="each", interactive=interactive
+        )
 
     def mean_squared_error(self) -> float:
         """E‖report − contribution‖²."""
@@ -150,7 +169,7 @@ class GaussianReport(Generic[X]):
 
 @final
 @dataclass(frozen=True, slots=True)
-class LaplaceReport(Generic[X]):
+class LaplaceReport(_Additive[X]):
     """The clipped contribution of one user plus Laplace noise of one scale on every number of it.
 
     Args:
@@ -192,11 +211,6 @@ class LaplaceReport(Generic[X]):
         return made if rounded <= cost else cls(domain, scale * (1 + 2e-11), adjacency)
 
     @property
-    def size(self) -> int:
-        """Numbers in a report."""
-        return self.domain.size
-
-    @property
     def limit(self) -> float:
         """Every number lies in [−limit, limit]: uniform numbers >= 2⁻⁵³ end at 36.8 scales."""
         return largest_number(self.domain) + 40 * self.scale
@@ -207,44 +221,6 @@ class LaplaceReport(Generic[X]):
         return Spend(
             "laplace-report", self.domain, noise, arithmetic="each", interactive=interactive
         )
-
-    def loss(self) -> Loss:
-        """The price of one report."""
-        return self.spend().loss(self.adjacency)
-
-    def randomized(self, values: Array, draw: Draw) -> Array:
-        """Reports about contributions, shape (n, size), row by row."""
-        return values + draw(values.shape)
-
-    def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
-        """Releases one report of every row, shape (n, size).
-
-        Raises:
-            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
-            see `Token.spend` and `Receipt.open`.
-        """
-        return release_each(self, rows, token)
-
-    def open(self, token: Token[B]) -> EachStream[X]:
-        """Spends ``token`` on a stream of reports, for rows that come one after the other.
-
-        Raises:
-            As `release`.
-        """
-        return EachStream(self, token)
-
-    @property
-    def estimate_limit(self) -> float:
-        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
-        return self.limit
-
-    def estimate(self, reports: Array) -> Array:
-        """The reports themselves, which are unbiased."""
-        return reports
-
-    def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
-        """Whether each could be a report, up to ``slack`` in every number."""
-        return _within(reports, self.limit, slack)
 
     def mean_squared_error(self) -> float:
         """E‖report − contribution‖²."""

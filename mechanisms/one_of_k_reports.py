@@ -144,10 +144,14 @@ def report_from_dict(data: Mapping[str, Any]) -> Report[Any]:
     Raises:
         ValueError: no shipped report, or bad numbers.
     """
+    if not isinstance(data, Mapping):
+        raise ValueError(f"report = {data!r}: must be a JSON object")
     try:
         return _read(data)
     except KeyError as missing:
         raise ValueError(f"{data.get('kind')}: lacks {missing}") from None
+    except (TypeError, AttributeError, OverflowError) as wrong:  # of a number that is none
+        raise ValueError(f"{data.get('kind')}: {wrong}") from None
 
 
 def _read(data: Mapping[str, Any]) -> Report[Any]:

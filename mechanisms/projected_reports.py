@@ -25,7 +25,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Exact
 from privlearn.domains import Array, Ball
 from privlearn.losses import Loss
-from privlearn.mechanisms.ball_reports import BallReport, on_surface, rounded, scaled
+from privlearn.mechanisms.ball_reports import BallReport, in_unit, on_surface, rounded
 from privlearn.mechanisms.report_streams import LEVELS, Draw, EachStream, release_each
 from privlearn.noise import CapNoise
 from privlearn.rows import Rows
@@ -33,6 +33,8 @@ from privlearn.tokens import Released, Spend, Token
 
 _WORDS = 2
 """Numbers of a report that hold the seed, 24 bits each."""
+_AT_ONCE = 2**20
+"""Numbers of the subspaces that are in memory at once, in several copies."""
 
 
 @final
@@ -123,12 +125,20 @@ class ProjectedReport:
         drawn = draw((len(values), self.cap.columns + _WORDS))
         words = np.floor(drawn[:, self.cap.columns :] * (2 * LEVELS)) - LEVELS
         units, null = rounded(values, self.radius, drawn[:, 0])
-        inside = np.einsum("nkd,nd->nk", self._subspaces(words), units)
+        inside = self._mapped("nkd,nd->nk", words, units)
         lengths = np.sqrt(np.einsum("nk,nk->n", inside, inside))
         inside[lengths == 0, 0] = 1.0
         inside /= np.where(lengths == 0, 1.0, lengths)[:, None]
-        points = scaled(self.cap, self.scale, inside, null, drawn)
+        points = in_unit(self.cap, self.scale, self.cap.reports(inside, null, drawn))
         return np.concatenate([points, words * (self.limit / LEVELS)], axis=1)
+
+    def _mapped(self, how: str, words: Array, vectors: Array) -> Array:
+        """Vectors in the coordinates of subspaces or back, in blocks of rows."""
+        rows = max(1, _AT_ONCE // (self.cap.dim * self.dim))
+        blocks = [slice(i, i + rows) for i in range(0, max(len(words), 1), rows)]
+        return np.concatenate(
+            [np.einsum(how, self._subspaces(words[b]), vectors[b]) for b in blocks]
+        )
 
     def _subspaces(self, words: Array) -> Array:
         """Orthonormal rows of random subspaces, uniform, (n, k, dim), from the words of seeds."""
@@ -173,7 +183,7 @@ class ProjectedReport:
         """Vectors of length dim, unbiased; shape (n, dim)."""
         k = self.cap.dim
         words = np.rint(reports[:, k:] * (LEVELS / self.limit))
-        return np.asarray(np.einsum("nkd,nk->nd", self._subspaces(words), reports[:, :k]))
+        return self._mapped("nkd,nk->nd", words, reports[:, :k])
 
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
         """Whether each could be a report, up to ``slack`` in every number."""

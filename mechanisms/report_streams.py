@@ -109,13 +109,19 @@ class EachStream(Generic[X]):
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Releases one report of every row, shape (n, size).
 
+        If it is interrupted these users have no report, and stay charged; the stream goes on.
+
         Raises:
             UsersError: users not of this token, reported before, or out of order.
             TokenSpentError: closed.
         """
         receipt = self._receipt
         with self._lock:  # no noise twice, whatever threads do
-            return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
+            try:
+                return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
+            except BaseException:
+                receipt.drop()
+                raise
 
     def close(self) -> None:
         """Retires the token; users that sent nothing stay charged.

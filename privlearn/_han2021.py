@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -12,20 +12,13 @@ import numpy as np
 from privlearn import local_market as local
 from privlearn.cprm import CprmLoans, cprm_market
 from privlearn.domains import Array
-from privlearn.learners.local_baselines import (
-    LDPGLOC,
-    LDPUCB,
-    GreedyLeastSquares,
-    GreedySGD,
-    LinUCB,
-    PublishedOLS,
-    PublishedSGD,
-    RandomPlay,
-)
+from privlearn.learners.local_baselines import LDPGLOC, LDPUCB, PublishedOLS, PublishedSGD
 from privlearn.learners.local_ols import LDPOLS
 from privlearn.learners.local_protocol import Method
+from privlearn.learners.local_references import GreedyLeastSquares, GreedySGD, LinUCB, RandomPlay
 from privlearn.learners.local_sgd import LDPSGD
 from privlearn.local_market import LocalMarket
+from privlearn.pricing_market import shuffled
 
 FIGURE, LENDING = "fig5.1", "lending"
 TARGETS: Final = (FIGURE, LENDING)
@@ -134,33 +127,19 @@ def _market(loans: CprmLoans | None, cell: Cell, seed: int) -> LocalMarket:
     setting, horizon = SETTINGS[cell.setting], cell.horizon
     if cell.setting == LENDING:
         assert loans is not None
-        return _shuffled(cprm_market(loans, seed=seed, horizon=horizon).users, seed)
+        return shuffled(cprm_market(loans, seed=seed, horizon=horizon), seed).users
     size: Any = {"horizon": horizon, "dim": setting.dim, "n_arms": setting.n_arms}
     if cell.setting == SINGLE:
         return local.shared_market(seed, **size, reward_sd=setting.reward_sd)
     return local.arm_market(seed, **size, reward_sd=setting.reward_sd)
 
 
-def _shuffled(market: LocalMarket, seed: int) -> LocalMarket:
-    """The same market with its arms in random order.
-
-    Ties are for the first arm, and nobody knows anything at first; the first price, 0, is the one
-    that is most often taken.
-    """
-    order = np.random.default_rng([seed, 708]).permutation(market.n_arms)
-    return replace(
-        market,
-        contexts=market.contexts[:, order],
-        rewards=market.rewards[:, order],
-        means=market.means[:, order],
-    )
-
-
 def compete(cell: Cell, market: LocalMarket, seed: int) -> Result:
     """One player on a market."""
     setting = SETTINGS[cell.setting]
     if cell.player in FREE:
-        return _scored(local.play(free_player(cell.player, market, seed), market), None, None)
+        arms = local.play(free_player(cell.player, market, seed), market)
+        return _scored(market.regrets(arms), None, None)
     method = private_method(
         cell.player, market, epsilon=cell.epsilon, delta=setting.delta, warm_up=setting.warm_up
     )

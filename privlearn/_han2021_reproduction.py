@@ -26,7 +26,7 @@ from privlearn import _han_reproduction as han
 from privlearn import reproduce
 from privlearn._han2021 import Cell, Result
 from privlearn._validate import count
-from privlearn.cprm import SIDE_INFORMATION, CprmLoans, load_cprm
+from privlearn.cprm import CprmLoans, check_declared, load_cprm
 from privlearn.errors import DataError
 
 FORMAT = 1
@@ -96,11 +96,8 @@ def _checked(request: Request) -> int:
             "data: lending needs your own copy of the file, --data "
             "CPRM_AutoLOan_OnlineAutoLoanData.csv"
         )
-    elif not request.declare_public:
-        raise ValueError(
-            "declare_public: add --declare-public if these statistics of the people in the file, "
-            f"which are used without noise, may be public: {'; '.join(SIDE_INFORMATION)}"
-        )
+    else:
+        check_declared(request.declare_public)
     return horizon
 
 
@@ -149,8 +146,13 @@ def _values(results: Sequence[Result]) -> np.ndarray[Any, np.dtype[np.float64]]:
 def _told(results: Sequence[Result]) -> str:
     """Mean ± standard deviation."""
     values = _values(results)
-    sd = f" ± {values.std(ddof=1):,.0f}" if len(values) > 1 else ""
-    return f"{values.mean():,.1f}" + sd if values.mean() < 10 else f"{values.mean():,.0f}" + sd
+    digits = 1 if values.mean() < 10 else 0
+    sd = f" ± {values.std(ddof=1):,.{digits}f}" if len(values) > 1 else ""
+    return _number(float(values.mean())) + sd
+
+
+def _number(value: float) -> str:
+    return f"{value:,.{1 if value < 10 else 0}f}"
 
 
 def _promise(result: Result) -> str:
@@ -229,7 +231,7 @@ def _markdown(request: Request, horizon: int, runs: Runs, summary: Sequence[str]
         rows = []
         for player, results in players.items():
             half = float(np.mean([result.curve[study.POINTS // 2 - 1] for result in results]))
-            rows.append([player, _told(results), f"{half:,.0f}", _promise(results[0])])
+            rows.append([player, _told(results), _number(half), _promise(results[0])])
         header = ["learner", "regret", "of it in the first half", "proved"]
         parts += [
             f"## {chosen.text}: regret after {horizon:,} users at ε = {epsilon:g}, "

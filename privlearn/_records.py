@@ -68,6 +68,8 @@ def length(block: object) -> int:
     Raises:
         ValueError: arrays without a common leading axis.
     """
+    if isinstance(block, np.ndarray) and block.ndim:
+        return len(block)
     shapes = [array.shape for array in leaves(block)]
     if not shapes or any(len(s) == 0 for s in shapes) or len({s[0] for s in shapes}) != 1:
         raise ValueError(f"a block needs arrays with one common leading axis, got shapes {shapes}")

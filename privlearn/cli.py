@@ -182,7 +182,7 @@ def _local_command(learner: str, help: str) -> None:
 
     def run_on_customers(
         data: Annotated[
-            str | None, typer.Option(help="'electricity', or your file of CPRM auto loans.")
+            str | None, typer.Option(help="'electricity' (default), or your CPRM auto-loan file.")
         ] = None,
         declare_public: Annotated[
             bool | None, typer.Option("--declare-public", help="Your file's statistics are public.")
@@ -191,11 +191,15 @@ def _local_command(learner: str, help: str) -> None:
             float | None, typer.Option(help="Discounts your file's payments; default: onemonth.")
         ] = None,
         budget: Annotated[
-            str | None, typer.Option(help="Of every user: epsilon=… or epsilon=…,delta=…")
+            str | None, typer.Option(help="ldp-sgd: epsilon=…; ldp-ols: epsilon=…,delta=…")
         ] = None,
         epsilon: Annotated[str | None, typer.Option(help="Short for a budget of epsilon=…")] = None,
-        horizon: Annotated[int | None, typer.Option(help="Number of users, public.")] = None,
-        seed: Annotated[int | None, typer.Option(help="Seed of simulated customers.")] = None,
+        horizon: Annotated[
+            int | None, typer.Option(help="Customers, public; default 50,000, loans 20,000.")
+        ] = None,
+        seed: Annotated[
+            int | None, typer.Option(help="Seed of simulated customers; default 0; never of noise.")
+        ] = None,
         simulate_noise: Annotated[
             int | None, typer.Option(help="Seed of reproducible noise; protects nobody.")
         ] = None,

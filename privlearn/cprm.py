@@ -156,6 +156,19 @@ def load_cprm(
     return CprmLoans(features, price, read["apply"])
 
 
+def check_declared(declare_public: bool) -> None:
+    """For commands: refuses in one line, before a file is opened.
+
+    Raises:
+        ValueError: ``declare_public`` is not True.
+    """
+    if not declare_public:
+        raise ValueError(
+            "declare_public: add --declare-public if these statistics of the people in the file, "
+            f"which are used without noise, may be public: {'; '.join(SIDE_INFORMATION)}"
+        )
+
+
 def _present_value(rate: Array, term: Array) -> Array:
     """Σ_{τ=1..term} (1 + rate)^{−τ}, which is the term for rate 0."""
     safe = np.where(rate > 0, rate, 1.0)

@@ -89,6 +89,10 @@ def _rows_of(block: object, shape: tuple[int | None, ...]) -> Array:
     Raises:
         ValueError: the whole block has a shape other than (n, *shape).
     """
+    return _usable(_shaped(block, shape))
+
+
+def _shaped(block: object, shape: tuple[int | None, ...]) -> Array:
     if isinstance(block, tuple | list):
         raise TypeError("rows of several arrays: map them to one array first")
     values = np.asarray(block, dtype=np.float64)
@@ -98,10 +102,14 @@ def _rows_of(block: object, shape: tuple[int | None, ...]) -> Array:
     )
     if not fits:
         raise ValueError(f"rows of shape {values.shape[1:]} where {shape} is required")
+    return values
+
+
+def _usable(values: Array) -> Array:
     if np.isfinite(values).all():
         return values
     usable = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-    return np.where(usable.reshape(-1, *(1,) * len(shape)), values, 0.0)
+    return np.where(usable.reshape(-1, *(1,) * (values.ndim - 1)), values, 0.0)
 
 
 def _to_radius(values: Array, norms: Array, radius: float) -> Array:
@@ -162,9 +170,13 @@ class Ball(_Diameter):
 
     def clip(self, block: Array) -> Array:
         """Scales each row, shape (size,), to norm <= radius."""
-        values = _rows_of(block, (self.size,))
-        norms = _norms(values, exponent_of(self.norm))
-        return _to_radius(values, norms, self.radius)
+        values = _shaped(block, (self.size,))
+        if self.norm == "l2" and np.vdot(values, values) < 0.999 * self.radius**2:
+            return values  # well inside, all of them together (NaN is not)
+        with np.errstate(all="ignore"):
+            values = _usable(values)
+            norms = _norms(values, exponent_of(self.norm))
+            return _to_radius(values, norms, self.radius)
 
     def null(self) -> Array:
         return np.zeros(self.size)
@@ -209,8 +221,9 @@ class Box(_Diameter):
 
     def clip(self, block: Array) -> Array:
         """Clamps each entry of each row, shape (size,)."""
-        values = _rows_of(block, (self.size,))
-        return np.clip(values, self.low, self.high)
+        with np.errstate(all="ignore"):
+            values = _rows_of(block, (self.size,))
+            return np.clip(values, self.low, self.high)
 
     def null(self) -> Array:
         return np.clip(np.zeros(self.size), self.low, self.high)
@@ -285,15 +298,14 @@ class PSDTrace(_Diameter):
 
     def clip(self, block: Array) -> Array:
         """Turns factors, shape (n, m, dim), into svec rows of trace <= ``trace``."""
-        factors = _rows_of(block, (None, self.dim))
-        n = len(factors)
-        flat = factors.reshape(n, -1)
-        with np.errstate(over="ignore"):  # as in Ball
+        with np.errstate(all="ignore"):
+            factors = _rows_of(block, (None, self.dim))
+            flat = factors.reshape(len(factors), -1)
             norms = np.sqrt(np.einsum("ij,ij->i", flat, flat))
-        scaled = _to_radius(flat, norms, math.sqrt(self.trace)).reshape(factors.shape)
-        rows, columns, weights = _upper(self.dim, self.layout)
-        matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
-        return cast(Array, matrices[:, rows, columns] * weights)
+            scaled = _to_radius(flat, norms, math.sqrt(self.trace)).reshape(factors.shape)
+            rows, columns, weights = _upper(self.dim, self.layout)
+            matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
+            return cast(Array, matrices[:, rows, columns] * weights)
 
     def null(self) -> Array:
         return np.zeros(self.size)
@@ -408,9 +420,9 @@ class Categories(_Diameter):
         answers = np.asarray(block, dtype=np.float64)
         if answers.ndim != 1:
             raise ValueError(f"rows of shape {answers.shape[1:]}: answers are single integers")
-        real = np.flatnonzero(
-            (answers >= 0) & (answers < self.size) & (answers == np.floor(answers))
-        )
+        with np.errstate(all="ignore"):
+            whole = answers == np.floor(answers)
+            real = np.flatnonzero((answers >= 0) & (answers < self.size) & whole)
         rows = np.tile(self.null(), (len(answers), 1))
         rows[real] = 0.0
         rows[real, answers[real].astype(np.intp)] = 1.0

@@ -1,9 +1,9 @@
 """Simulated users of local bandits, and their regret.
 
 A `LocalMarket` is the users' side of an experiment: contexts, what every arm would pay, and its
-expectation.  `serve` lets a learner's two halves meet it batch by batch, each with an accountant of
-its own: devices spend tokens, the server records what they attest.  Noise is simulated, so that
-these runs protect nobody; everything computed here from rewards is private.
+expectation.  `meet` lets a client and a server serve it batch by batch; `serve` does so with
+accountants of its own and simulated noise, which protects nobody.  Everything computed here from
+rewards is private.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from privlearn.accountants import Certificate, LocalAccountant
 from privlearn.budgets import Currency, GaussianDP, PureDP
 from privlearn.domains import Array
 from privlearn.errors import CurrencyError
-from privlearn.learners.local_baselines import Link, mean_of
 from privlearn.learners.local_client import LocalClient
+from privlearn.learners.local_formulas import Link, mean_of
 from privlearn.learners.local_protocol import LocalBandit, Method
 from privlearn.learners.local_server import LocalServer
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 
+Arms = NDArray[np.int64]
 Design = Literal["sphere", "anisotropic", "prices"]
 LINKS: Final[tuple[Link, ...]] = ("linear", "logistic", "poisson")
 DESIGNS: Final[tuple[Design, ...]] = ("sphere", "anisotropic", "prices")
@@ -109,13 +110,13 @@ class LocalMarket:
             "reward_high": self.reward_high,
         }
 
-    def pulled(self, users: slice, arms: NDArray[np.int64]) -> tuple[Array, Array]:
+    def pulled(self, users: slice, arms: Arms) -> tuple[Array, Array]:
         """Contexts (n, d) and rewards (n,) of the arms that these users pulled."""
         own = self.contexts[users]
         at = np.arange(len(arms))
         return own[at, arms] if self.shared else own, self.rewards[users][at, arms]
 
-    def regrets(self, arms: NDArray[np.int64]) -> Array:
+    def regrets(self, arms: Arms) -> Array:
         """Expected reward of the best arm minus that of the arm pulled, per user."""
         got = np.take_along_axis(self.means, arms[:, None], axis=1)[:, 0]
         return np.asarray(self.means.max(axis=1) - got)
@@ -124,12 +125,37 @@ class LocalMarket:
 # Serving -------------------------------------------------------------------------------------
 
 
+def meet(
+    client: LocalClient[Any],
+    server: LocalServer,
+    market: LocalMarket,
+    progress: Callable[[int], None] = lambda users: None,
+) -> Arms:
+    """Lets devices and server meet batch by batch; returns the arm that each user pulled, (T,).
+
+    Args:
+        client: of all users.
+        server: at its start.
+        market: who is served.
+        progress: called with the number of users of each batch.
+    """
+    arms = np.zeros(market.horizon, dtype=np.int64)
+    while len(users := server.users):
+        own = slice(users.start, users.stop)
+        arms[own] = client.choose_many(market.contexts[own], server.model(), users=users)
+        contexts, rewards = market.pulled(own, arms[own])
+        server.update_many(client.randomize_many(contexts, arms[own], rewards, users=users))
+        server.advance()
+        progress(len(users))
+    return arms
+
+
 class Served(NamedTuple):
     """What a run leaves; all but the certificates is private."""
 
     regrets: Array
     """Of each user, shape (T,)."""
-    arms: NDArray[np.int64]
+    arms: Arms
     """Who pulled what, shape (T,)."""
     device: Certificate
     """By the devices' ledger: what was spent."""
@@ -150,7 +176,7 @@ def serve(
     noise_seed: int,
     progress: Callable[[int], None] = lambda users: None,
 ) -> Served:
-    """Lets a method's client and server serve the market, public batch by batch.
+    """Builds a method's client and server, and lets them `meet` on the market.
 
     Both have an accountant with a ledger in memory, and a cap of what one message really costs,
     which may be more or less than the method's own (ε, δ).
@@ -174,24 +200,13 @@ def serve(
     config = LocalBandit(name="market", method=method)
     cap, users = price(config.loss()), range(market.horizon)
     noise = NoiseSource.simulation(noise_seed)
-    arms = np.zeros(market.horizon, dtype=np.int64)
     with (
         LocalAccountant(cap, users=users, noise=noise) as device,
         LocalAccountant(cap, users=users, noise=noise, attested=True) as attested,
     ):
         server = LocalServer(config, attested, by="privlearn's simulated devices")
         with LocalClient(config, device) as client:
-            for batch in range(config.n_batches):
-                own = config.users_of(batch)
-                at = slice(own.start, own.stop)
-                model = server.model()
-                arms[at] = client.choose_many(market.contexts[at], model, users=own)
-                contexts, rewards = market.pulled(at, arms[at])
-                server.update_many(
-                    client.randomize_many(contexts, arms[at], rewards, users=own, model=model)
-                )
-                server.advance()
-                progress(len(own))
+            arms = meet(client, server, market, progress)
         delta = method.delta or None
         stated = device.certificate(delta), attested.certificate(delta)
     return Served(market.regrets(arms), arms, *stated)
@@ -208,15 +223,15 @@ def price(loss: Loss) -> Currency:
 class Player(Protocol):
     """Who promises nothing and needs no accountant."""
 
-    def choose(self, contexts: Array, /) -> NDArray[np.int64]:
+    def choose(self, contexts: Array, /) -> Arms:
         """Arms, shape (n,)."""
 
-    def learn(self, contexts: Array, arms: NDArray[np.int64], rewards: Array, /) -> None:
+    def learn(self, contexts: Array, arms: Arms, rewards: Array, /) -> None:
         """Takes the contexts (n, d) of the pulled arms, the arms, and their rewards."""
 
 
-def play(player: Player, market: LocalMarket) -> Array:
-    """Lets a player without privacy serve everybody; returns the regret of each user, shape (T,).
+def play(player: Player, market: LocalMarket) -> Arms:
+    """Lets a player without privacy serve everybody; returns the arm that each user pulled, (T,).
 
     Users come in blocks of one fiftieth of those before.
     """
@@ -228,7 +243,7 @@ def play(player: Player, market: LocalMarket) -> Array:
         contexts, rewards = market.pulled(own, arms[own])
         player.learn(contexts, arms[own], rewards)
         at = own.stop
-    return market.regrets(arms)
+    return arms
 
 
 # Designs ------------------------------------------------------------------------------------

@@ -11,36 +11,31 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privlearn import report
 from privlearn.accountants import Certificate, LocalAccountant
 from privlearn.budgets import ApproxDP, GaussianDP, PureDP
-from privlearn.cprm import cprm_market, load_cprm
+from privlearn.cprm import check_declared, cprm_market, load_cprm
 from privlearn.domains import Array
 from privlearn.electricity import electricity_market
-from privlearn.learners.local_baselines import LinUCB
+from privlearn.errors import DataError
 from privlearn.learners.local_client import LocalClient
 from privlearn.learners.local_ols import LDPOLS
 from privlearn.learners.local_protocol import LocalBandit, Method
+from privlearn.learners.local_references import LinUCB
 from privlearn.learners.local_server import LocalServer
 from privlearn.learners.local_sgd import LDPSGD
 from privlearn.ledger import Ledger
+from privlearn.local_market import Arms, meet, play
 from privlearn.noise import NoiseSource
-from privlearn.pricing_market import PricingMarket
+from privlearn.pricing_market import PricingMarket, shuffled
 from privlearn.runs import Folders, Progress
-
-Arms = NDArray[np.int64]
-
-REFERENCE_BLOCKS = 400
-"""The reference without privacy learns after each of about so many blocks, ever longer ones."""
 
 IN_TURN = 10
 """With weights for every price, ldp-ols quotes the first tenth of all customers the prices in turn:
@@ -166,7 +161,7 @@ def run_local(config: LocalRunConfig, out: Path, progress: Progress) -> LocalOut
     }
     server = LocalServer(bandit, accounts["server"], by="privlearn, simulated devices")
     with LocalClient(bandit, accounts["devices"]) as client:
-        arms = serve(client, server, market, progress("private", horizon))
+        arms = meet(client, server, market.users, progress("private", horizon))
     for account in accounts.values():
         account.close()
     certificate = _write_public(folders, accounts["server"], server, market)
@@ -181,8 +176,8 @@ def run_local(config: LocalRunConfig, out: Path, progress: Progress) -> LocalOut
     released = [
         f"{server.heard} customers sent one message each, at most {24 + 4 * size} bytes and "
         f"{_promise(config)}; {rejected} rejected",
-        "the last model quotes "
-        + "; ".join(f"{name}: {price:g}" for name, price in quotes(server, market).items()),
+        f"the last model quotes, in {market.unit}: "
+        + "; ".join(f"{price:g} at {name}" for name, price in quotes(server, market).items()),
     ]
     return LocalOutcome(certificate, released, lines, folders)
 
@@ -204,34 +199,21 @@ def _market(config: LocalRunConfig) -> tuple[PricingMarket, PricingMarket, list[
         plain = electricity_market(config.seed, horizon=horizon)
         coins = electricity_market(config.seed, horizon=horizon, coins=True)
         return coins if config.learner == "ldp-sgd" else plain, plain, []
+    if not Path(config.data).is_file():
+        raise DataError(
+            f"data = {config.data!r}: must be electricity, or a file of CPRM auto loans; there is "
+            "no such file"
+        )
+    check_declared(config.declare_public)
     loans = load_cprm(
         config.data, declare_public=config.declare_public, monthly_rate=config.monthly_rate
     )
-    market = cprm_market(loans, seed=config.seed, horizon=horizon)
+    market = shuffled(cprm_market(loans, seed=config.seed, horizon=horizon), config.seed)
     facts = [
         f"{len(loans.price)} loans, {loans.applied.mean():.1%} taken; {loans.inside:.1%} of the "
         "imputed prices lie in the range that is quoted (the rest is extrapolated)"
     ]
-    market = _shuffled(market, config.seed)
     return market, market, facts
-
-
-def _shuffled(market: PricingMarket, seed: int) -> PricingMarket:
-    """The same with prices in random order: of equal scores the first wins, and it is the best."""
-    order = np.random.default_rng([seed, 708]).permutation(len(market.prices))
-    users = replace(
-        market.users,
-        contexts=market.users.contexts[:, order],
-        rewards=market.users.rewards[:, order],
-        means=market.users.means[:, order],
-    )
-    return replace(
-        market,
-        users=users,
-        prices=market.prices[order],
-        acceptance=market.acceptance[:, order],
-        examples={name: contexts[order] for name, contexts in market.examples.items()},
-    )
 
 
 def _method(config: LocalRunConfig, market: PricingMarket) -> Method:
@@ -249,41 +231,11 @@ def _method(config: LocalRunConfig, market: PricingMarket) -> Method:
     return LDPSGD(**public, epsilon=epsilon, link=market.users.link, theta_bound=LOGIT)
 
 
-# Serving ------------------------------------------------------------------------------------------
-
-
-def serve(
-    client: LocalClient[Any],
-    server: LocalServer,
-    market: PricingMarket,
-    advance: Any = lambda users: None,
-) -> Arms:
-    """Lets devices and server meet batch by batch; returns what every customer was quoted, (T,)."""
-    arms = np.zeros(market.users.horizon, dtype=np.int64)
-    while len(users := server.users):
-        block = slice(users.start, users.stop)
-        model = server.model()
-        arms[block] = client.choose_many(market.users.contexts[block], model, users=users)
-        contexts, rewards = market.users.pulled(block, arms[block])
-        server.update_many(client.randomize_many(contexts, arms[block], rewards, users=users))
-        server.advance()
-        advance(len(users))
-    return arms
-
-
 def reference(market: PricingMarket) -> Arms:
     """What LinUCB quotes the same customers, from their answers as they are; **not private**."""
     users = market.users
-    learner = LinUCB(dim=users.dim, n_arms=users.n_arms, shared=users.shared, horizon=users.horizon)
-    ends = np.geomspace(min(20, users.horizon), users.horizon, REFERENCE_BLOCKS)
-    starts = np.unique([0, *ends.astype(np.int64)])
-    arms = np.zeros(users.horizon, dtype=np.int64)
-    for start, stop in pairwise(starts.tolist()):
-        block = slice(start, stop)
-        arms[block] = learner.choose(users.contexts[block])
-        contexts, rewards = users.pulled(block, arms[block])
-        learner.learn(contexts, arms[block], rewards)
-    return arms
+    sizes: Any = {name: users.public[name] for name in ("dim", "n_arms", "shared", "horizon")}
+    return play(LinUCB(**sizes), users)
 
 
 def quotes(server: LocalServer, market: PricingMarket) -> dict[str, float]:
@@ -384,11 +336,13 @@ def _plot(path: Path, curves: Mapping[str, Array], y: str) -> None:
         window = max(len(values) // 10, 1)
         sums = np.cumsum(np.insert(values, 0, 0.0))
         smooth = (sums[window:] - sums[:-window]) / window
-        customers = np.arange(window, len(values) + 1)
-        axes.plot(customers, smooth, color=color, linestyle=line, linewidth=2, label=name)
+        # with more points dashes run together
+        at = np.unique(np.linspace(0, len(smooth) - 1, 400).astype(int))
+        axes.plot(at + window, smooth[at], color=color, linestyle=line, linewidth=2, label=name)
     axes.set(
         xlabel="customers served", ylabel=y, title="running average over a tenth of the customers"
     )
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)

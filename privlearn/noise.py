@@ -241,7 +241,11 @@ class GeneralizedGaussianNoise:
 _GRID = 2.0**-52
 """Of the uniform numbers of `NoiseSource`; a probability on it is met exactly."""
 _CAP_ERROR = 1e-11
-"""Of the mass of a cap, relative; tests compare it with 40 digits."""
+"""Of the mass of a cap, relative; tests compare it with 25 digits."""
+_LEAST_MASS = 1e-200
+"""Of a cap: doubles hold smaller ones with fewer digits, or not at all."""
+_MOST_CATEGORIES = 2**20
+"""So that the grid of the uniform numbers hardly shows in the frequencies of the answers."""
 Surface = Literal["sphere", "gaussian"]
 
 
@@ -262,12 +266,13 @@ class CapNoise:
 
     Args:
         dim: of u and z.
-        threshold: t in [0, 1) on the sphere, in [0, 30) for normals; 0 if ``dim`` is 1 (sphere).
+        threshold: t in [0, 1) on the sphere, in [0, 9) for normals, where the best one is at most
+            6.9 and `BallReport` cuts numbers at 12; 0 if ``dim`` is 1 (sphere).
         probability: p, strictly between q and 1; rounded down to a multiple of 2⁻⁵².
         surface: "sphere" or "gaussian".
 
     Raises:
-        ValueError: a number is out of range.
+        ValueError: a number is out of range, or the cap too small for double precision.
     """
 
     dim: int
@@ -284,10 +289,15 @@ class CapNoise:
         object.__setattr__(self, "threshold", finite(threshold=self.threshold))
         if self.surface not in ("sphere", "gaussian"):
             raise ValueError(f"surface = {self.surface!r}: must be 'sphere' or 'gaussian'")
-        most = 30.0 if self.surface == "gaussian" else 1.0 if self.dim > 1 else 0.0
+        most = 9.0 if self.surface == "gaussian" else 1.0 if self.dim > 1 else 0.0
         if not 0 <= self.threshold < max(most, math.ulp(0.0)):
             raise ValueError(f"threshold = {self.threshold!r}: must be >= 0 and below {most}")
         object.__setattr__(self, "mass", _cap_mass(self.dim, self.threshold, self.surface))
+        if self.mass < _LEAST_MASS:
+            raise ValueError(
+                f"threshold = {self.threshold!r}: beyond it the null law in dimension {self.dim} "
+                f"has less than {_LEAST_MASS}"
+            )
         p = math.floor(probability(probability=self.probability) / _GRID) * _GRID
         object.__setattr__(self, "probability", p)
         if not self.mass < p < 1:
@@ -458,6 +468,24 @@ class CapNoise:
         turned[:, 0] += along
         return np.asarray(turned)
 
+    def report(self, unit: Array, drawn: Array) -> Array:
+        """One row of `reports`, to the last digit, about one direction; several times as fast.
+
+        Args:
+            unit: a unit vector, (dim,).
+            drawn: a row of `draw`.
+        """
+        points, first = drawn[1 : self.dim + 1], unit.item(0)
+        sign = math.copysign(1.0, first)
+        inner = float(np.einsum("j,j->", unit, points)) + sign * points.item(0)
+        along = inner / (1 + abs(first))
+        turned = unit * along
+        turned -= points
+        if sign < 0:
+            np.negative(turned, out=turned)
+        turned[0] += along
+        return np.asarray(turned)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "family": "cap",
@@ -532,9 +560,12 @@ class CategoryNoise:
 
     A null report is uniform.  Against it the density is pk at the truth and (1−p)k/(k−1) elsewhere;
     it is the mean of the laws of all answers, so that replacing one by a null one costs no more.
+    Answers other than the truth, and null ones, are equally likely up to the grid of the uniform
+    numbers: an answer of probability 1/k has 2⁵²/k of its points, rounded up or down, and one more
+    or less as products are rounded.  The price has room for it.
 
     Args:
-        categories: k >= 2.
+        categories: k in 2..2²⁰.
         probability: p in (1/k, 1); rounded down to a multiple of 2⁻⁵².
 
     Raises:
@@ -546,6 +577,8 @@ class CategoryNoise:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", count(categories=self.categories, at_least=2))
+        if self.categories > _MOST_CATEGORIES:
+            raise ValueError(f"categories = {self.categories}: must be at most {_MOST_CATEGORIES}")
         p = math.floor(probability(probability=self.probability) / _GRID) * _GRID
         object.__setattr__(self, "probability", p)
         if not 1 / self.categories < p:
@@ -561,7 +594,7 @@ class CategoryNoise:
         cost, k = exact("epsilon", epsilon), count(categories=categories, at_least=2)
         if not Fraction(1, 10**6) <= cost <= 30:
             raise ValueError(f"epsilon = {epsilon!r}: must lie in [1e-6, 30] for a local report")
-        odds = math.exp(float_down(cost) - 1e-15) / (k - 1)
+        odds = math.exp(float_down(cost) - 1e-15 - 4 * k * _GRID) / (k - 1)
         p, step = math.floor(odds / (1 + odds) / _GRID) * _GRID, _GRID
         while (made := cls(k, p))._epsilon(Adjacency.REPLACE_ONE) > cost:
             p, step = p - step, 2 * step
@@ -586,6 +619,7 @@ class CategoryNoise:
         p, k = self.probability, self.categories
         logs = math.log(p) + math.log(k), math.log1p(-1 / k) - math.log1p(-p)
         error = 4e-16 * (math.log(k) * 2 - math.log(p) - math.log1p(-p) + 1)
+        error += 4 * k * _GRID  # of the ratio of two frequencies, each within 2·k·2⁻⁵²
         return _local_price(logs, error, adjacency)
 
     def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:

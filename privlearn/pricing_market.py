@@ -8,14 +8,14 @@ acceptance is private.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.domains import Array
-from privlearn.learners.local_baselines import Link
+from privlearn.learners.local_formulas import Link
 from privlearn.local_market import LocalMarket
 
 Objective = Literal["revenue", "coins", "acceptance"]
@@ -97,3 +97,24 @@ def pricing_market(
     users = LocalMarket(contexts, rewards, means, 1.0, 0.0, 1.0, link)
     names, declared = tuple(feature_names), tuple(side_information)
     return PricingMarket(users, prices, unit, acceptance, objective, names, declared, examples)
+
+
+def shuffled(market: PricingMarket, seed: int) -> PricingMarket:
+    """The same with its prices in random order: of equal scores the first wins.
+
+    Otherwise who has learnt nothing quotes the lowest price, which may be the best one.
+    """
+    order = np.random.default_rng([seed, 708]).permutation(len(market.prices))
+    users = replace(
+        market.users,
+        contexts=market.users.contexts[:, order],
+        rewards=market.users.rewards[:, order],
+        means=market.users.means[:, order],
+    )
+    return replace(
+        market,
+        users=users,
+        prices=market.prices[order],
+        acceptance=market.acceptance[:, order],
+        examples={name: contexts[order] for name, contexts in market.examples.items()},
+    )

@@ -77,6 +77,11 @@ class _Chunk(Generic[T]):
         return cls(None, np.zeros(count, dtype=bool))
 
 
+_REAL = np.ones(1, dtype=bool)
+_REAL.setflags(write=False)
+"""What is real of a single row, which is sealed often."""
+
+
 @final
 class Rows(Sealed, Generic[T]):
     """Sealed records of the users ``users``, in order of arrival; made by `Rows.seal`."""
@@ -99,7 +104,9 @@ class Rows(Sealed, Generic[T]):
         count = length(block)
         if count != len(index):
             raise UsersError(f"users = {users!r} names {len(index)} rows, the block has {count}")
-        return cls(index, [_Chunk(block, np.ones(count, dtype=bool))], None)
+        return cls(
+            index, [_Chunk(block, _REAL if count == 1 else np.ones(count, dtype=bool))], None
+        )
 
     @classmethod
     def null(cls, users: range) -> Rows[T]:

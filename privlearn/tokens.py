@@ -68,7 +68,8 @@ class Spend:
     """``sum``: the receipt itself adds up the contributions and the noise (`Receipt.release_sum`);
     ``own``: the mechanism opens rows and computes, and the audit lists it as trusted code;
     ``each``: as ``own``, with one output for each user, from this user's contribution and noise
-    drawn for this user alone, so that local trust allows several users in one spend."""
+    drawn for this user alone, so that local trust allows several users in one spend.  The receipt
+    counts outputs and rows of noise; that no output uses another's is the mechanism's word."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration = Calibration.PROVED
     interactive: bool = False
@@ -329,15 +330,27 @@ class Receipt:
     ``lost`` and stays charged.  Users are opened in ascending order, each at most once.
     """
 
-    __slots__ = ("_digest", "_done", "_drawn", "_due", "_issuer", "_next", "_spend", "_token")
+    __slots__ = (
+        "_digest",
+        "_done",
+        "_drawn",
+        "_due",
+        "_issuer",
+        "_next",
+        "_served",
+        "_spend",
+        "_token",
+    )
 
     def __init__(self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend) -> None:
         if mint is not _MINT:
             raise TypeError("receipts are made by token.spend(...)")
         self._issuer, self._token, self._spend = issuer, token, spend
-        self._next, self._due = token.users.start, 0
+        self._next = token.users.start
+        # users opened since the last output, and before it; rows of noise
+        self._due = self._served = self._drawn = 0
         self._digest = hashlib.sha256()
-        self._done = self._drawn = False
+        self._done = False
 
     @property
     def token_id(self) -> str:
@@ -355,7 +368,8 @@ class Receipt:
         """
         total: Array = self._opened(rows).sum(axis=0)
         noisy = total + self._spend.noise.draw(self._issuer.noise, total.shape)
-        self._drawn = True
+        self._drawn += 1
+        self._check_open()
         return self._released(self._spend.domain.decode(noisy), last=True)
 
     def open(self, rows: Rows[Any]) -> Array:
@@ -381,9 +395,9 @@ class Receipt:
             users = rows.users
             self._next = users.stop
             self._due += len(users)
-        values = np.concatenate(  # which copies: a tape may write to it
-            [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
-        )
+        parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
+        # a copy: a tape may write to it
+        values = np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
         if self._issuer.tape is not None:
             self._issuer.tape.opened(self._token, self._spend, users, values)
         return values
@@ -408,20 +422,26 @@ class Receipt:
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh noise of the stated family and scale.
 
+        For ``each``, one row or more for each user, along the first axis; also ahead of users to
+        come.
+
         Raises:
             TokenSpentError: the receipt is closed.
         """
         self._check_own()
         self._check_open()
-        self._drawn = self._drawn or 0 not in shape
-        return self._spend.noise.draw(self._issuer.noise, shape)
+        noise = self._spend.noise.draw(self._issuer.noise, shape)
+        if 0 not in shape:
+            self._drawn += shape[0] if shape else 1
+        return noise
 
     def publish(self, value: Array) -> Released[Array]:
         """Lets one value of a stream leave; the receipt stays open for the next.
 
         Raises:
             TokenError: no noise was drawn yet, the spend is not stated to be interactive, or it
-                said ``each`` and the value is not one output for each user opened since the last.
+                said ``each`` and the value is not one output for each user opened since the last,
+                or fewer rows of noise were drawn than users opened.
             TokenSpentError: the receipt is closed.
         """
         self._check_own()
@@ -440,6 +460,7 @@ class Receipt:
             As `publish`.
         """
         self._check_own()
+        self._check_open()
         return self._released(value, last=True)
 
     def _check_own(self) -> None:
@@ -449,7 +470,6 @@ class Receipt:
             )
 
     def _released(self, value: Array, *, last: bool) -> Released[Array]:
-        self._check_open()
         if not self._drawn:
             raise TokenError(f"{self._spend.mechanism} drew no noise: nothing may leave")
         if self._spend.arithmetic == "each":
@@ -470,6 +490,16 @@ class Receipt:
                 f"{self._spend.mechanism} said arithmetic = 'each': {self._due} users were opened, "
                 f"so not a value of shape {np.shape(value)} but one output for each must leave"
             )
+        if self._drawn < self._served + self._due:
+            raise TokenError(
+                f"{self._spend.mechanism} said arithmetic = 'each', with noise for each user: "
+                f"{self._drawn} rows of noise were drawn for {self._served + self._due} users"
+            )
+        self._served += self._due
+        self._due = 0
+
+    def drop(self) -> None:
+        """Gives up the outputs that are due: their users stay charged, and nothing leaves."""
         self._due = 0
 
     def close(self) -> None:
@@ -536,8 +566,7 @@ def _clipped(domain: Domain[Any], block: Any, count: int) -> Array | None:
     """The contributions of a block, or None where it cannot be clipped as a whole."""
     if type(block) is np.ndarray and block.dtype == np.float64 and _frozen(domain):
         try:  # our own code, on plain numbers, warns of nothing
-            with np.errstate(all="ignore"):
-                return domain.clip(block)
+            return domain.clip(block)
         except ValueError:
             return None
     return _attempt(_as_floats(domain), block, count)
@@ -549,7 +578,7 @@ def _as_floats(domain: Domain[Any]) -> Callable[[Any], Array]:
 
 def _digest_of(value: Array) -> str:
     head = f"{value.dtype.str}{value.shape}".encode()
-    return hashlib.sha256(head + np.ascontiguousarray(value).tobytes()).hexdigest()
+    return hashlib.sha256(head + value.tobytes()).hexdigest()
 
 
 @final

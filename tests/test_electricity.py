@@ -20,7 +20,7 @@ from privlearn.electricity import (
     load_electricity,
     other_answers,
 )
-from privlearn.learners.local_baselines import LinUCB
+from privlearn.learners.local_references import LinUCB
 from privlearn.mnl import Answer, fit_mle, gradients, log_likelihoods
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from privlearn import local_market as local
-from privlearn.learners.local_baselines import LDPUCB, PublishedOLS, PublishedSGD, RandomPlay
+from privlearn.learners.local_baselines import LDPUCB, PublishedOLS, PublishedSGD
+from privlearn.learners.local_references import RandomPlay
 from privlearn.local_market import LocalMarket
 
 
@@ -174,6 +175,6 @@ def test_a_method_for_another_market_is_refused() -> None:
 
 def test_random_play_has_the_regret_of_a_mean_arm() -> None:
     market = local.shared_market(200, horizon=4_000)
-    regret = local.play(RandomPlay(n_arms=10, random_state=3), market)
+    regret = market.regrets(local.play(RandomPlay(n_arms=10, random_state=3), market))
     mean = (market.means.max(axis=1) - market.means.mean(axis=1)).sum()
     assert regret.sum() == pytest.approx(mean, rel=0.05)

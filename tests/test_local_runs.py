@@ -173,7 +173,7 @@ def test_auto_loans_of_a_synthetic_file(learner: str, budget: str, tmp_path: Pat
     arguments = (learner, "--data", path, "--budget", budget, "--horizon", 400, "--out", out)
     refused = run(*arguments)
     assert refused.exit_code == BAD_INPUT
-    assert "declare_public = False" in refused.output
+    assert "add --declare-public if these statistics" in refused.output
     assert not out.exists()
     result = run(*arguments, "--declare-public")
     assert result.exit_code == 0, result.output
@@ -223,6 +223,7 @@ def test_a_bad_cell_of_a_file_is_named_and_nothing_is_written(tmp_path: Path) ->
         (["ldp-sgd", "--epsilon", "1", "--horizon", "0"], "horizon"),
         (["ldp-sgd", "--epsilon", "1", "--monthly-rate", "0.1"], "for your file of auto loans"),
         (["ldp-sgd", "--epsilon", "1", "--declare-public"], "for your file of auto loans"),
+        (["ldp-sgd", "--epsilon", "1", "--data", "electricty"], "there is no such file"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(
@@ -252,6 +253,9 @@ def test_budgets_are_exact() -> None:
 
 
 def test_without_privacy_the_reference_beats_the_best_fixed_price() -> None:
-    market = electricity_market(203, horizon=30_000)
-    learned = market.got(reference(market), market.revenue)
-    assert learned[-10_000:].mean() > 1.01 * market.revenue.mean(axis=0).max()
+    ahead = []
+    for seed in (201, 202, 203):
+        market = electricity_market(seed, horizon=30_000)
+        learned = market.got(reference(market), market.revenue)[-10_000:]
+        ahead.append(learned.mean() / market.revenue[-10_000:].mean(axis=0).max())
+    assert np.mean(ahead) > 1.01

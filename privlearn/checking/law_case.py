@@ -133,6 +133,14 @@ class Case:
     def on(self, block: Any, *, seed: int | None = None) -> Seen:
         return self.run(Rows.seal(block, users=range(length(block))), seed=seed)
 
+    def one_by_one(self, rows: Rows[Any], *, seed: int | None = None) -> Array:
+        """What a stream of the mechanism puts out for one user after the other, joined."""
+        book, _ = self.account(rows.users, seed=seed)
+        token = book.issue(self.loss, users=rows.users, label="law")
+        with self.mechanism.open(token) as stream:
+            each = [stream.append(rows.slice(range(i, i + 1))) for i in rows.users]
+        return np.concatenate([np.asarray(getattr(one, "value", one)) for one in each])
+
     def replaced(self, at: int, record: Any) -> Rows[Any]:
         """The rows with one exchanged for a block of one, whatever its form, or for None (null)."""
         parts = []

@@ -58,6 +58,8 @@ _ORDERS = (1.01, 1.1, 1.5, 2.0, 3.0, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _PAIRS = 3
 _SEEDS = 40
 """An answer of two that noise turns one time in four stays the same in all of them once in 10⁵."""
+_TWINS = 300
+"""Users of one record: more than noise is drawn ahead for."""
 
 
 def check_loss_is_data(case: Case) -> Finding:
@@ -336,21 +338,70 @@ def check_record_moves_itself_alone(case: Case) -> Finding:
 
 def check_report_is_of_one_user(case: Case) -> Finding:
     """With the noise held fixed, one record moves no number of another user's report."""
+    moved = 0
+    for way, run in _ways_of_reports(case):
+        before = run(Rows.seal(case.block, users=case.users), None)
+        for at in (0, len(case.users) // 2, len(case.users) - 1):
+            others = [case.replaced(at, None)]
+            for other in range(min(length(case.examples), 8)):
+                record = record_at(case.examples, slice(other, other + 1))
+                others.append(case.replaced(at, record))
+            for rows in others:
+                after = run(rows, None)
+                keep = np.arange(len(case.users)) != at
+                if after.shape != before.shape or not np.array_equal(after[keep], before[keep]):
+                    raise Broken(f"{way}, replacing record {at} changes the reports of others")
+                moved += 1
+    return f"{moved} replacements"
+
+
+def _ways_of_reports(case: Case) -> list[tuple[str, Callable[[Rows[Any], int | None], Array]]]:
+    """How a mechanism of one output for each user can be run, from rows and a seed to outputs."""
     if case.spend.arithmetic != "each":
         raise NotApplicable("it does not say that every user's output is the user's own")
-    before, moved = case.on(case.block).value, 0
-    for at in (0, len(case.users) // 2, len(case.users) - 1):
-        others = [case.replaced(at, None)]
-        for other in range(min(length(case.examples), 8)):
-            record = record_at(case.examples, slice(other, other + 1))
-            others.append(case.replaced(at, record))
-        for rows in others:
-            after = case.run(rows).value
-            keep = np.arange(len(case.users)) != at
-            if after.shape != before.shape or not np.array_equal(after[keep], before[keep]):
-                raise Broken(f"replacing record {at} changes the reports of others")
-            moved += 1
-    return f"{moved} replacements"
+    ways = [("at once", lambda rows, seed: case.run(rows, seed=seed).value)]
+    if hasattr(case.mechanism, "open"):
+        ways.append(("one by one", lambda rows, seed: case.one_by_one(rows, seed=seed)))
+    return ways
+
+
+def check_report_has_noise_of_its_own(case: Case) -> Finding:
+    """No two users of the same record have the same noise, however their rows come."""
+    blocks = [None, record_at(case.examples, slice(0, 1))]
+    for way, run in _ways_of_reports(case):
+        for block in blocks:
+            try:
+                twins = _same_noise(case, run, block, _TWINS)
+            except HorizonError:
+                twins = _same_noise(case, run, block, len(case.users))
+            if twins is not None:
+                raise Broken(f"{way}, users {twins[0]} and {twins[1]} have the same noise")
+    return f"of up to {_TWINS} users, at once or one by one"
+
+
+def _same_noise(
+    case: Case, run: Callable[[Rows[Any], int | None], Array], block: Any, n: int
+) -> tuple[int, int] | None:
+    """Two users whose outputs change often from seed to seed, and are the same in all of them."""
+    users = range(n)
+    rows: Rows[Any] = Rows.null(users)
+    if block is not None:
+        rows = Rows.seal(record_at(block, np.zeros(n, dtype=int)), users=users)
+    seen: list[Array] = []
+    groups = np.zeros(n, dtype=np.intp)
+    for seed in range(_SEEDS):
+        seen.append(run(rows, case.seed + seed).reshape(n, -1))
+        marked = np.column_stack([groups, seen[-1]])
+        groups = np.unique(marked, axis=0, return_inverse=True)[1].reshape(n)
+        if groups.max() == n - 1:
+            return None
+    firsts, counts = np.unique(groups, return_index=True, return_counts=True)[1:]
+    for first in firsts[counts > 1]:
+        outputs = np.stack([output[first] for output in seen])
+        usual = np.unique(outputs, axis=0, return_counts=True)[1].max()
+        if usual <= 3 * _SEEDS / 4:  # rarer noise may agree by chance
+            return int(first), int(np.flatnonzero(groups == groups[first])[1])
+    return None
 
 
 def check_sum_moves_by_its_sensitivity(case: Case) -> Finding:
@@ -581,6 +632,7 @@ MECHANISM_CHECKS: tuple[Callable[[Case], Finding], ...] = (
     check_bad_record_counts_as_null,
     check_record_moves_itself_alone,
     check_report_is_of_one_user,
+    check_report_has_noise_of_its_own,
     check_sum_moves_by_its_sensitivity,
     check_noise_decides,
     check_ledger_is_blind,

@@ -291,6 +291,26 @@ def test_attestations_charge_the_most_messages_of_one_user() -> None:
     ]
 
 
+def test_pure_accounts_are_stated_without_a_delta(tmp_path: Path) -> None:
+    path = tmp_path / "claims.ledger"
+    book = server(PureDP("1.5"), Ledger.create(path))
+    claim(book)
+    for rounds in (1, 3):
+        found = audit(path, delta=0, rounds=rounds)
+        assert found.problems == []
+        assert (found.guarantees[0].epsilon, found.guarantees[0].delta) == (1.5 * rounds, 0)
+        assert (found.spent[0].epsilon, found.spent[0].method) == (1.0 * rounds, "pure")
+    assert book.epsilon(0, of="spent") == 1
+    assert book.epsilon(0) == 1.5
+    for more in (ZCDP(1), GaussianDP(1), Renyi({2: "0.5"})):
+        other = server(more)
+        assert other.epsilon(0) == math.inf
+        (problem,) = other.certificate(0).problems
+        assert problem.endswith("no finite ε at δ = 0")
+    with pytest.raises(ValueError, match=r"delta = -0\.1"):
+        audit(path, delta=-0.1)
+
+
 @pytest.mark.parametrize(
     ("cap", "loss"),
     [

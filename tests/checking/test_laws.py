@@ -22,10 +22,17 @@ from privlearn.checking.laws import check_domain, check_mechanism, mechanism_che
 from privlearn.domains import Array, Ball, Box, Norm, PSDTrace
 from privlearn.errors import CheckError, PrivacyViolation, TokenError
 from privlearn.losses import Gaussian, Loss
-from privlearn.mechanisms import GaussianSum, Logistic, ObjectivePerturbation, PrefixSum
+from privlearn.mechanisms import (
+    BallReport,
+    CategoryReport,
+    GaussianSum,
+    Logistic,
+    ObjectivePerturbation,
+    PrefixSum,
+)
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.tokens import Receipt, Released, Spend, Token
 
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 NAMES = [param.id for param in mechanism_checks(None)]
@@ -59,6 +66,8 @@ SOUND: list[tuple[str, Callable[[], Any]]] = [
         lambda: ObjectivePerturbation.calibrated(Logistic(1), ZCDP("0.5"), max_rows=10),
     ),
     ("a domain of one's own", lambda: Sum(Upper(3), LaplaceNoise(6.0))),
+    ("reports", lambda: BallReport.best(2, 1.0, 1)),
+    ("reports of few answers", lambda: CategoryReport.calibrated(3, 3)),
 ]
 
 
@@ -75,6 +84,7 @@ def test_a_sound_mechanism_passes(name: str, make: Callable[[], Any]) -> None:
         "check_stream_takes_users_in_order",
         "check_sum_moves_by_its_sensitivity",
         "check_report_is_of_one_user",
+        "check_report_has_noise_of_its_own",
         "check_exact_divergence",
     }
 
@@ -138,6 +148,61 @@ class Centred(Own):
 def test_a_report_that_holds_something_of_others_is_caught() -> None:
     report = check_mechanism(Centred(Ball(1.0, 2)), samples=1000, raise_error=False)
     assert report["check_report_is_of_one_user"].verdict == "failed"
+    assert report["check_report_has_noise_of_its_own"].verdict == "passed"
+
+
+@dataclass(frozen=True)
+class SharedNoise(Centred):
+    """Draws noise for everybody, and adds that of the first user to all."""
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            values = receipt.open(rows)
+            return receipt.release(values + receipt.draw(values.shape)[:1])
+
+
+@dataclass(frozen=True)
+class StaleNoise(Own):
+    """A sound release, and a stream that uses the noise of every tenth user again."""
+
+    def _spend(self) -> Spend:
+        return Spend("stale", self.domain, self.noise, arithmetic="each", interactive=True)
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            values = receipt.open(rows)
+            return receipt.release(values + receipt.draw(values.shape))
+
+    def open(self, token: Token[Any]) -> Any:
+        return _Stale(token.spend(self._spend()))
+
+
+class _Stale:
+    def __init__(self, receipt: Receipt) -> None:
+        self._receipt, self._noise = receipt, np.zeros((0, 0))
+
+    def __enter__(self) -> _Stale:
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._receipt.__exit__(*details)
+
+    def append(self, rows: Rows[Any]) -> Any:
+        values = self._receipt.open(rows)
+        noise = self._receipt.draw(values.shape)
+        if rows.users.start % 10 == 0:
+            self._noise = noise
+        if rows.users.start % 10 == 9:
+            noise = self._noise
+        return self._receipt.publish(values + noise)
+
+
+@pytest.mark.parametrize(("broken", "way"), [(SharedNoise, "at once"), (StaleNoise, "one by one")])
+def test_noise_that_is_used_again_is_caught(broken: type[Own], way: str) -> None:
+    report = check_mechanism(broken(Ball(1.0, 2)), samples=1000, raise_error=False)
+    result = report["check_report_has_noise_of_its_own"]
+    assert result.verdict == "failed"
+    assert way in result.detail
 
 
 @dataclass(frozen=True)
@@ -596,5 +661,5 @@ def test_the_report_reads_well() -> None:
     assert len(report) == len(NAMES)
     assert str(report).count("\n") >= len(NAMES)
     assert re.fullmatch(
-        r"Sum: 17 of 19 checks passed; mu >= [\d.]+ of 2 at confidence 0.99", report.summary()
+        r"Sum: 17 of 20 checks passed; mu >= [\d.]+ of 2 at confidence 0.99", report.summary()
     )

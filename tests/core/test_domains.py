@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Ball, Box, Domain, Norm, PSDTrace, domain_from_dict
+from privlearn.domains import Ball, Box, Categories, Domain, Norm, PSDTrace, domain_from_dict
 
 Array = NDArray[np.float64]
 NORMS: tuple[Norm, ...] = ("l1", "l2", "linf")
@@ -49,6 +49,38 @@ def exact_norm(row: Array, norm: Norm) -> float:
             "linf": 1.0,
         }[str(norm)]
     )
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_what_a_row_becomes_in_a_ball_does_not_depend_on_the_others(norm: Norm) -> None:
+    """Rows by themselves and in a block: inside, near the bound on both sides, far out, no use."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 5))
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    rows *= np.repeat([0.1, 0.9994, 0.9995, 0.9996, 1 - 1e-13, 1.0, 1 + 1e-13, 2, 1e200, 1e300], 6)[
+        :, None
+    ]
+    rows[0], rows[1, 2], rows[2, 2], rows[3, 2] = 0.0, np.nan, np.inf, 1e-310
+    ball = Ball(1.0, 5, norm)
+    with np.errstate(all="raise"):  # and nothing is said about them
+        block = ball.clip(rows)
+        single = np.concatenate([ball.clip(row[None]) for row in rows])
+    assert block.tobytes() == single.tobytes()
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [Ball(1.0, 2), Ball(1.0, 2, 3), Box(-1, 1, 2), PSDTrace(1.0, 2), Categories(3)],
+    ids=repr,
+)
+def test_shipped_domains_say_nothing_about_odd_numbers(domain: Domain[Any]) -> None:
+    odd = [np.nan, np.inf, -np.inf, 1e308, 1e-308, 5e-324, -0.0, 1e200, 1e-200, 0.5]
+    numbers = np.array(list(itertools.product(odd, odd)))
+    block = numbers[:, 0] if isinstance(domain, Categories) else numbers
+    if isinstance(domain, PSDTrace):
+        block = block[:, None]
+    with np.errstate(all="raise"):
+        assert np.isfinite(domain.clip(block)).all()
 
 
 @given(blocks(3), RADII, st.sampled_from(NORMS))

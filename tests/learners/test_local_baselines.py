@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -10,20 +11,10 @@ from privlearn import local_market as local
 from privlearn.accountants.conversion import gaussian_epsilon, gaussian_mu_squared
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array
-from privlearn.learners.local_baselines import (
-    LDPGLOC,
-    LDPUCB,
-    Form,
-    GreedyLeastSquares,
-    GreedySGD,
-    LinUCB,
-    PublishedOLS,
-    PublishedSGD,
-    RandomPlay,
-    gaussian_mu,
-    mean_of,
-)
+from privlearn.learners.local_baselines import LDPGLOC, LDPUCB, Form, PublishedOLS, PublishedSGD
+from privlearn.learners.local_formulas import gaussian_mu, mean_of
 from privlearn.learners.local_protocol import LocalBandit, Method
+from privlearn.learners.local_references import GreedyLeastSquares, GreedySGD, LinUCB, RandomPlay
 
 SIZE: dict[str, Any] = {"dim": 3, "n_arms": 4, "horizon": 900, "shared": True, "epsilon": 1.0}
 GAUSSIAN = SIZE | {"delta": 0.01}
@@ -52,9 +43,29 @@ def test_the_least_gaussian_noise_is_that_of_the_exact_curve(epsilon: float, del
     assert exact * (1 - 1e-6) < gaussian_mu(epsilon, delta) <= exact
 
 
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-9, 1e-6, 0.3, 8.0, 100.0, 1e9])
+@pytest.mark.parametrize("delta", [1e-200, 1e-12, 0.01, 0.999])
+def test_the_least_gaussian_noise_holds_to_many_digits(epsilon: float, delta: float) -> None:
+    """Exactly (ε, δ) is between the μ found and one that is 3e-9 larger."""
+    found = gaussian_mu(epsilon, delta)
+
+    def exact(mu: float) -> Any:
+        ratio, half = mpmath.mpf(epsilon) / mpmath.mpf(mu), mpmath.mpf(mu) / 2
+        upper, lower = (mpmath.erfc(x / mpmath.sqrt(2)) / 2 for x in (ratio - half, ratio + half))
+        return upper - mpmath.exp(mpmath.mpf(epsilon)) * lower
+
+    with mpmath.workdps(450):
+        assert exact(found) <= mpmath.mpf(delta) < exact(found * (1 + 3e-9))
+
+
 def test_gaussian_noise_needs_a_delta() -> None:
     with pytest.raises(ValueError, match=r"delta = 0.0: .* in \(0, 1\)"):
         gaussian_mu(1.0, 0.0)
+    with pytest.raises(ValueError, match=r"delta = 1e-300: .* in \[1e-200, 0.999\]"):
+        gaussian_mu(1e-6, 1e-300)
+    for wrong in (0.0, 2e9, math.inf):
+        with pytest.raises(ValueError, match=r"epsilon = .*: must lie in \(0, 1e9\]"):
+            gaussian_mu(wrong, 0.01)
     with pytest.raises(ValueError, match="delta"):
         LDPUCB(**(SIZE | {"delta": 0.0}))
 
@@ -269,6 +280,10 @@ def test_tight_noise_learns_where_published_noise_does_not() -> None:
 # Without a promise ----------------------------------------------------------------------------
 
 
+def regret(player: local.Player, market: local.LocalMarket) -> float:
+    return float(market.regrets(local.play(player, market)).sum())
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_players_without_privacy_learn(shared: bool) -> None:
     market = (
@@ -277,21 +292,21 @@ def test_players_without_privacy_learn(shared: bool) -> None:
         else local.arm_market(200, horizon=3_000, dim=4)
     )
     size: dict[str, Any] = {"dim": 4, "n_arms": market.n_arms, "shared": shared}
-    random = local.play(RandomPlay(n_arms=market.n_arms, random_state=1), market).sum()
+    random = regret(RandomPlay(n_arms=market.n_arms, random_state=1), market)
     for player in (
         GreedyLeastSquares(**size),
         LinUCB(**size, horizon=3_000, noise_std=0.05),
         GreedySGD(**size),
     ):
-        assert local.play(player, market).sum() < 0.03 * random
+        assert regret(player, market) < 0.03 * random
 
 
 @pytest.mark.parametrize(("link", "share"), [("logistic", 0.1), ("poisson", 0.1)])
 def test_gradient_steps_learn_other_links(link: Any, share: float) -> None:
     market = local.shared_market(201, horizon=3_000, link=link)
     player = GreedySGD(dim=2, n_arms=10, shared=True, link=link)
-    random = local.play(RandomPlay(n_arms=10), market).sum()
-    assert local.play(player, market).sum() < share * random
+    random = regret(RandomPlay(n_arms=10), market)
+    assert regret(player, market) < share * random
 
 
 def test_arms_of_their_own_are_first_pulled_in_turn() -> None:

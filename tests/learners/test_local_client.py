@@ -12,7 +12,7 @@ import pytest
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import PureDP
+from privlearn.budgets import GaussianDP, PureDP
 from privlearn.domains import Array
 from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
 from privlearn.errors import (
@@ -26,7 +26,9 @@ from privlearn.learners.local_messages import Message
 from privlearn.learners.local_protocol import LocalBandit, Model
 from privlearn.learners.local_server import LocalServer
 from privlearn.ledger import Ledger
+from privlearn.mechanisms import report_streams
 from privlearn.noise import NoiseSource
+from privlearn.protocols import Plan
 
 Make = Callable[..., LocalBandit]
 
@@ -176,6 +178,140 @@ def test_what_is_beyond_its_bound_is_cut_to_it(
     assert clean.counts == {}
 
 
+class Odd:
+    """Raises when it is looked at."""
+
+    def _raise(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("secret")
+
+    __array__ = __float__ = __index__ = __len__ = __iter__ = _raise
+
+
+MASKED = np.ma.array(X, mask=[False, True, False])
+
+
+@pytest.mark.parametrize("shape", [{}, {"shared": False}])
+@pytest.mark.parametrize(
+    ("context", "action", "reward"),
+    [
+        (MASKED, 1, 0.5),
+        (X + 0.1j, 1, 0.5),
+        ([0.1, np.complex128(1 + 2j), 0.3], 1, 0.5),
+        (Odd(), 1, 0.5),
+        (X, Odd(), 0.5),
+        (X, 1, Odd()),
+        (X, np.ma.masked, 0.5),
+        (X, 1, np.ma.masked),
+        (X, 1, np.complex128(0.5)),
+        ([np.ma.masked, 0.1, 0.2], 1, 0.5),
+    ],
+)
+def test_masked_complex_and_raising_rows_are_the_null_record_in_every_way(
+    bandit: Make, shape: dict[str, Any], context: Any, action: Any, reward: Any
+) -> None:
+    config = bandit(**shape)
+    model = published(config)
+    found, diagnostics = message(config, context, action, reward)
+    assert found == message(config, np.zeros(3), 0, 0.0)[0]
+    assert diagnostics.counts == {"a row that cannot be used": 1}
+    # in a block the row is null, and the others are what they are beside a null row
+    rest = device(config, range(3))
+    sent = rest.randomize_many(
+        [X, context, X], [0, action, 1], [0.5, reward, 0.1], users=range(3), model=model
+    )
+    wanted = device(config, range(3)).randomize_many(
+        [X, X * np.nan, X], [0, 1, 1], [0.5, 0.5, 0.1], users=range(3), model=model
+    )
+    assert sent == wanted
+
+
+def test_whole_blocks_with_masks_or_objects_lose_their_bad_rows_alone(bandit: Make) -> None:
+    config = bandit()
+    users, model, arms = range(3), published(config), np.zeros(3)
+
+    def sent(contexts: Any, rewards: Any) -> bytes:
+        return device(config, users).randomize_many(
+            contexts, arms, rewards, users=users, model=model
+        )
+
+    block, rewards = np.tile(X, (3, 1)), np.array([0.5, 0.2, 0.1])
+    masked = np.ma.array(block, mask=np.zeros((3, 3), dtype=bool))
+    assert sent(masked, rewards) == sent(block, rewards)
+    masked[1, 2] = np.ma.masked
+    lost = block.copy()
+    lost[1, 2] = np.nan
+    wanted = sent(lost, rewards)
+    assert wanted != sent(block, rewards)
+    assert sent(masked, rewards) == wanted
+    assert sent(block, np.array([0.5, "no", 0.1], dtype=object)) == wanted
+    assert sent(block, np.ma.array(rewards, mask=[False, True, False])) == wanted
+    assert sent(block.astype(object), [0.5, Odd(), 0.1]) == wanted
+
+
+def test_choosing_looks_behind_no_mask_and_raises_nothing(bandit: Make) -> None:
+    config = bandit()
+    good = MANY[0]
+    masked = np.ma.array(good, mask=np.zeros((4, 3), dtype=bool))
+    first = device(config, range(1))
+    wanted = first.choose(good, published(config))
+    assert wanted != 0
+    assert first.choose(masked, published(config)) == wanted
+    masked[3, 1] = np.ma.masked
+    for contexts in (masked, good * 1j, [*good[:3], Odd()], Odd()):
+        client = device(config, range(1))
+        assert client.choose(contexts, published(config)) == 0
+        assert client.diagnostics.counts == {"contexts that cannot be used": 1}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda records: records[:0],
+        lambda records: np.concatenate([records, records]),
+        lambda records: np.float64(0.0),
+        lambda records: records[0],
+        lambda records: records[:, :2],
+        lambda records: records * (1 + 1j),
+        lambda records: None,
+    ],
+)
+@pytest.mark.parametrize("shape", [{}, {"shared": False}])
+def test_records_of_another_shape_for_some_data_are_null(
+    bandit: Make, monkeypatch: pytest.MonkeyPatch, shape: dict[str, Any], odd: Any
+) -> None:
+    config = bandit(**shape)
+    kind = type(config.method)
+    null, plain = message(config, np.zeros(3), 0, 0.0)[0], message(config, X, 0, 0.3)[0]
+    usual = kind.record
+
+    def record(self: Any, model: Any, batch: int, contexts: Any, arms: Any, rewards: Any) -> Any:
+        found = usual(self, model, batch, contexts, arms, rewards)
+        return odd(found) if (rewards > 0.4).any() else found
+
+    monkeypatch.setattr(kind, "record", record)
+    assert message(config, X, 0, 0.7)[0] == null
+    assert message(config, X, 0, 0.3)[0] == plain
+
+
+@pytest.mark.parametrize("shape", [{}, {"shared": False}, {"shared": False, "warm": 10}])
+@pytest.mark.parametrize("row", [([np.nan] * 3, 0, 1.0), (X, 0, np.nan), (X, 7, 1.0)])
+def test_a_bad_row_is_null_also_where_a_record_of_zeros_is_not(
+    bandit: Make, shape: dict[str, Any], row: Any
+) -> None:
+    """As in least squares, whose factors have the reward beside the context."""
+    config = bandit(mechanism="joint", **shape)
+
+    def opened(*row: Any) -> Array:
+        tape, noise = Tape(), NoiseSource.simulation(1)
+        phone = LocalAccountant(GaussianDP(1), users=range(1), noise=noise, tape=tape)
+        LocalClient(config, phone).randomize(*row, model=published(config))
+        return tape.rows[0]
+
+    null = config.message_report(warming="warm" in shape).domain.null()
+    assert np.array_equal(opened(*row)[0], null)
+    assert not np.array_equal(opened(np.zeros(3), 0, -1.0)[0], null)
+
+
 def test_a_record_that_cannot_be_computed_is_null(bandit: Make) -> None:
     mean = type(bandit().method)
 
@@ -210,6 +346,64 @@ def test_one_message_is_the_same_whatever_way_it_takes(bandit: Make) -> None:
         client = device(config, range(1))
         users, model = range(1), published(config)
         assert client.randomize_many(X[None], [0], [0.5], users=users, model=model) == found
+
+
+class Ahead:
+    """Rows of one table of noise in the place of all draws, in turn."""
+
+    def __init__(self, table: Array) -> None:
+        self.table, self.next = table, 0
+
+    def __call__(self, shape: tuple[int, ...]) -> Array:
+        first, self.next = self.next, self.next + shape[0]
+        assert shape == (shape[0], self.table.shape[1])
+        return self.table[first : self.next]
+
+
+@pytest.mark.parametrize("shape", [{}, {"shared": False}])
+def test_messages_one_by_one_are_those_of_a_block_if_the_noise_is(
+    bandit: Make, monkeypatch: pytest.MonkeyPatch, shape: dict[str, Any]
+) -> None:
+    """Bit by bit, with rows that are null, at the bound, beyond it, and on either side of 0."""
+    config, n = bandit(**shape, dim=12, horizon=300, width=300), 300
+    report = config.part_report
+    noise = report.spend().noise
+    columns = noise.columns  # type: ignore[attr-defined]
+    table = noise.draw(NoiseSource.simulation(9), (n * config.method.parts, columns))
+    rng = np.random.default_rng(8)
+    contexts = rng.normal(size=(n, 12)) * rng.choice([0.1, 0.5, 2], (n, 1))
+    contexts[5:8], contexts[8], contexts[9], contexts[10] = 0.0, np.nan, 1e200, 1e-200
+    contexts[6, 0], contexts[7, :2] = 1.0, [-0.0, 1]
+    arms, rewards = rng.integers(0, 4, n), rng.uniform(-0.2, 1.2, n)
+    model, sent = published(config), []
+    for single in (False, True):
+        scripted = Ahead(table)
+        monkeypatch.setattr(report_streams, "_Ahead", lambda draw, scripted=scripted: scripted)
+        client = device(config, range(n))
+        # the stream's own draw, of which nothing is used: nothing leaves a receipt without noise
+        client._stream(False)._receipt.draw(table.shape)  # type: ignore[attr-defined]
+        if single:
+            rows = zip(contexts, arms.tolist(), rewards.tolist(), strict=True)
+            parts = [
+                client.randomize(*row, user=user, model=model).to_bytes()
+                for user, row in enumerate(rows)
+            ]
+            sent.append(b"".join(parts))
+        else:
+            users = range(n)
+            sent.append(client.randomize_many(contexts, arms, rewards, users=users, model=model))
+    assert sent[0] == sent[1]
+
+
+@pytest.mark.parametrize("shape", [{}, {"shared": False}, {"mechanism": "projected", "dim": 6}])
+def test_users_of_one_row_send_different_messages(bandit: Make, shape: dict[str, Any]) -> None:
+    """In every part, one after the other, more of them than noise is drawn ahead for."""
+    config, n = bandit(**{"dim": 3, **shape}, horizon=300, width=300), 300
+    model, client = published(config), device(config, range(n))
+    x = np.full(config.method.dim, 0.5)
+    sent = np.array([client.randomize(x, 1, 0.5, user=i, model=model).values for i in range(n)])
+    for part in np.split(sent, config.method.parts, axis=1):
+        assert len(np.unique(part, axis=0)) == n
 
 
 def test_in_the_warm_up_another_arm_than_the_public_one_is_null(bandit: Make) -> None:
@@ -248,14 +442,52 @@ def test_a_user_who_answers_twice_is_refused(bandit: Make) -> None:
         client.randomize(X, 0, 1.0)
 
 
-def test_it_is_refused_after_a_restart_as_well(bandit: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cap", [2, 5])
+def test_it_is_refused_after_a_restart_as_well(bandit: Make, tmp_path: Path, cap: int) -> None:
+    """Also where the device could pay for a second message: one is what the server certifies."""
     config = bandit()
     path = tmp_path / "phone.ledger"
-    phone = LocalAccountant(PureDP(2), users=range(3, 4), ledger=Ledger.create(path))
+    phone = LocalAccountant(PureDP(cap), users=range(3, 4), ledger=Ledger.create(path))
     LocalClient(config, phone).randomize(X, 0, 1.0, model=published(config))
+    with pytest.raises(TokenSpentError, match="each sends one message"):
+        LocalClient(config, phone).randomize(X, 0, 1.0, model=published(config))
     again: LocalAccountant[PureDP] = LocalAccountant.resume(path)
-    with pytest.raises(InsufficientBudgetError):
+    with pytest.raises(TokenSpentError, match=f"{config.label} of users 3..3"):
         LocalClient(config, again).randomize(X, 0, 1.0, model=published(config))
+    assert again.spent().epsilon <= 2
+    assert again.spends(config.label, range(4)) == 1
+    other = LocalClient(bandit(name="another"), again)
+    if cap == 5:  # another deployment may ask as well
+        assert other.randomize(X, 0, 1.0, model=published(other.config)).user == 3
+    else:
+        with pytest.raises(InsufficientBudgetError):
+            other.randomize(X, 0, 1.0, model=published(other.config))
+
+
+def test_who_was_not_paid_for_may_still_answer(bandit: Make, tmp_path: Path) -> None:
+    config = bandit()
+    path = tmp_path / "gateway.ledger"
+    gate = LocalAccountant(PureDP(2), users=range(10), ledger=Ledger.create(path))
+    LocalClient(config, gate, users=range(3)).randomize(X, 0, 1.0, user=0, model=published(config))
+    gate.issue(config.loss(), users=range(3, 6), label=config.label)  # and then the power fails
+    again: LocalAccountant[PureDP] = LocalAccountant.resume(path)
+    overlapping = LocalClient(config, again, users=range(2, 6))
+    with pytest.raises(TokenSpentError):
+        overlapping.randomize(X, 0, 1.0, user=2, model=published(config))
+    late = LocalClient(config, again, users=range(3, 6))
+    assert late.randomize(X, 0, 1.0, user=3, model=published(config)).user == 3
+    parts = [again.spends(config.label, users) for users in (range(3), range(2, 4), range(6, 9))]
+    assert parts == [1, 2, 0]
+
+
+def test_a_plan_holds_the_message_under_its_label(bandit: Make) -> None:
+    config = bandit()
+    client = device(config, range(1))
+    phone: Any = client._accountant
+    phone.commit([Plan(config.label, config.loss(), range(1))])
+    client.randomize(X, 0, 1.0, model=published(config))
+    assert phone.left(config.label, range(1)) == 0
+    assert config.label == f"messages/{config.fingerprint.hex()[:16]}"
 
 
 def test_a_gateway_pays_once_for_all_its_users(bandit: Make) -> None:

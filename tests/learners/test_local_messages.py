@@ -109,6 +109,15 @@ def test_an_unknown_kind_is_named(bandit: Make) -> None:
         LocalBandit.model_validate(form)
 
 
+def test_a_batch_that_no_server_could_take_note_of_is_refused(bandit: Make) -> None:
+    said = f"users would be in one batch .* at most {2**28}"
+    for wrong in ({"singly": True, "horizon": 2**32 - 1}, {"width": 2**28 + 1}):
+        with pytest.raises(ValidationError, match=said):
+            bandit(**({"horizon": 2**29} | wrong))
+    assert bandit(horizon=2**32 - 1, width=2**28).n_batches == 16
+    assert bandit(horizon=2**28, singly=True).n_batches == 2**28
+
+
 def test_batches_of_users(bandit: Make) -> None:
     config = bandit(width=6, horizon=20)
     assert [config.users_of(b) for b in range(config.n_batches)] == [
@@ -335,6 +344,42 @@ def test_the_first_message_of_a_user_counts_and_no_other(bandit: Make) -> None:
     np.testing.assert_array_equal(total, sifted(sieve(config), first)[1])
     assert sifted(into, [second[:36], first[36:]])[0] == []
     assert count(into, "duplicate") == 6
+
+
+def test_in_any_order_the_first_message_of_each_user_counts(bandit: Make) -> None:
+    config = bandit(horizon=50, width=50)
+    rng = np.random.default_rng(5)
+    into, reports = sieve(config), sphere(config, 300)
+    named = rng.integers(0, 50, 300)
+    sent = [
+        into.form.encode(range(user, user + 1), 0, reports[i : i + 1])
+        for i, user in enumerate(named.tolist())
+    ]
+    firsts = np.sort(np.unique(named[:200], return_index=True)[1])
+    users, total = sifted(into, sent[:200])
+    assert users == named[firsts].tolist()
+    # the same, one by one
+    once = sieve(config)
+    parts = [sifted(once, [sent[i]]) for i in range(200)]
+    assert [user for found, _ in parts for user in found] == users
+    np.testing.assert_array_equal(sum(part for _, part in parts), total)
+    assert set(sifted(into, sent[200:])[0]) == set(named[200:].tolist()) - set(users)
+
+
+def test_buffers_of_any_kind_are_read(bandit: Make) -> None:
+    config = bandit()
+    data = sieve(config).form.encode(range(3), 0, sphere(config, 3))
+    spread = np.repeat(np.frombuffer(data, dtype=np.uint8), 2).data[::2]
+    assert not spread.contiguous
+    words = np.frombuffer(data, dtype="<i4").copy().data
+    for whole in (spread, words, bytearray(data)):
+        assert sifted(sieve(config), whole)[0] == [0, 1, 2]
+        assert sifted(sieve(config), [whole[: len(whole) // 3]])[0] == [0]
+    assert Message.from_bytes(spread[:36]).user == 0
+    into = sieve(config)
+    assert sifted(into, [spread[:30], spread[:0], words[:2]])[0] == []
+    assert count(into, "malformed") == 3
+    assert sifted(into, spread[:70])[0] == [0]
 
 
 def test_a_rejected_message_does_not_use_up_its_user(bandit: Make) -> None:

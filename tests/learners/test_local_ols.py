@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from privlearn.budgets import GaussianDP
 from privlearn.domains import Ball
-from privlearn.learners.local_baselines import PublishedOLS, gaussian_mu
+from privlearn.learners.local_baselines import PublishedOLS
+from privlearn.learners.local_formulas import gaussian_mu
 from privlearn.learners.local_ols import LDPOLS
 from privlearn.learners.local_protocol import Arrays, LocalBandit
 from privlearn.local_market import LocalMarket, arm_market, serve, shared_market
@@ -92,13 +93,13 @@ def test_synthetic_updates_cost_what_one_arm_does() -> None:
 
 def test_it_learns_where_the_published_form_does_not() -> None:
     ours, published, chance = [], [], []
-    for seed in (200, 201):
-        market = shared_market(seed, horizon=3000)
+    for seed in range(200, 206):
+        market = shared_market(seed, horizon=3000, dim=4)
         sizes = {**market.public, "epsilon": 1.0, "delta": 0.01}
         ours.append(served(LDPOLS(**sizes), market, seed))
         published.append(served(PublishedOLS(**sizes), market, seed))
         chance.append(random_play(market))
-    assert np.mean(ours) < 0.15 * np.mean(chance)
+    assert np.mean(ours) < 0.25 * np.mean(chance)
     assert np.mean(ours) < 0.5 * np.mean(published)
 
 

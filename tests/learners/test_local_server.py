@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Callable
@@ -21,12 +22,13 @@ from privlearn.budgets import GaussianDP, PureDP
 from privlearn.entries import AttestEntry
 from privlearn.errors import BudgetError, DataError, UsersError
 from privlearn.learners.local_client import LocalClient
-from privlearn.learners.local_messages import GRID
+from privlearn.learners.local_messages import GRID, REASONS
 from privlearn.learners.local_protocol import Arrays, LocalBandit
 from privlearn.learners.local_server import LocalServer
 from privlearn.learners.local_tally import Tally
 from privlearn.ledger import GENESIS, Ledger, Record
 from privlearn.noise import NoiseSource
+from privlearn.protocols import Plan
 from privlearn.report import certificate_markdown, print_certificate
 
 Make = Callable[..., LocalBandit]
@@ -343,6 +345,102 @@ def test_what_was_saved_elsewhere_is_refused(bandit: Make) -> None:
         LocalServer.load(single, accountant, json.dumps({**form, "tally": ""}))
 
 
+def test_a_server_that_died_before_it_was_saved_starts_over(bandit: Make, tmp_path: Path) -> None:
+    config = bandit()
+    path = tmp_path / "server.ledger"
+    lost = LocalServer(config, claims(config, ledger=Ledger.create(path)), by="app", unseen=["a"])
+    sent = answers(lost, gateway(config))
+    lost.update_many(sent)
+    again: LocalAccountant[PureDP] = LocalAccountant.resume(path)
+    for words in ({"by": "another"}, {"by": "app"}):
+        with pytest.raises(BudgetError, match=r"stands in the ledger by 'app', unseen \('a',\)"):
+            LocalServer(config, again, **words)
+    server = LocalServer(config, again, by="app", unseen=["a"])
+    assert len(again.claims) == 1
+    assert server.update_many(sent) == len(sent)
+    assert same(server.state, lost.state)
+
+
+def test_a_cap_of_two_messages_holds_one_claim_of_each_configuration(bandit: Make) -> None:
+    config = bandit(epsilon=1.0)
+    accountant = claims(config)
+    for _ in range(3):
+        LocalServer(config, accountant, by="app")
+    assert accountant.spent().epsilon <= 1
+    LocalServer(bandit(epsilon=1.0, name="next"), accountant, by="app")
+    labels = [claim.label for claim in accountant.claims]
+    assert labels == [config.label, bandit(epsilon=1.0, name="next").label]
+    with pytest.raises(BudgetError, match="budget exceeded"):
+        LocalServer(bandit(epsilon=1.0, name="third"), accountant, by="app")
+
+
+def test_a_server_that_cannot_be_built_claims_nothing(
+    bandit: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = bandit()
+    accountant = claims(config)
+    monkeypatch.setattr(type(config.method), "model", lambda self, state: state["nothing"])
+    with pytest.raises(KeyError):
+        LocalServer(config, accountant, by="app")
+    assert accountant.claims == ()
+
+
+def test_a_plan_holds_the_claim_under_its_label(bandit: Make) -> None:
+    config = bandit()
+    accountant = claims(config)
+    accountant.commit([Plan(config.label, config.loss(), range(20))])
+    LocalServer(config, accountant, by="app")
+    assert accountant.left(config.label, range(20)) == 0
+
+
+@pytest.mark.parametrize("shape", [{}, {"singly": True}])
+def test_saved_numbers_that_cannot_be_are_refused(bandit: Make, shape: dict[str, Any]) -> None:
+    config = bandit(**shape)
+    accountant = claims(config)
+    server = LocalServer(config, accountant, by="app")
+    server.update_many(answers(server, gateway(config)))
+    server.advance()
+    form = json.loads(server.save())
+    wrong = form["state"]["n"] | {"shape": [1, 1]}
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"heard": -5}, "heard"),
+        ({"heard": server.heard + 1}, f"heard = {server.heard + 1}, must lie in"),
+        ({"kept": -1}, "kept"),
+        ({"rejected": {"late": -5}}, "rejected"),
+        ({"state": {}}, r"must have the arrays \{'sum': \(1, 3\)"),
+        ({"state": {**form["state"], "more": form["state"]["n"]}}, "must have the arrays"),
+        ({"state": {**form["state"], "n": wrong}}, "must have the arrays"),
+    ]
+    for change, said in changes:
+        with pytest.raises(DataError, match=said):
+            LocalServer.load(config, accountant, json.dumps({**form, **change}))
+    assert LocalServer.load(config, accountant, json.dumps(form)).heard == server.heard
+    empty = claims(config)
+    with pytest.raises(DataError, match=f"no {config.label} are claimed"):
+        LocalServer.load(config, empty, json.dumps({**form, "accountant": empty.id}))
+
+
+def test_tallies_that_say_they_rejected_ever_so_many_harm_nothing(bandit: Make) -> None:
+    config = bandit()
+    accountant = claims(config)
+    server = LocalServer(config, accountant, by="app")
+
+    def resealed(late: int) -> bytes:
+        body = bytearray(Tally(config, 0).to_bytes()[:-16])
+        struct.pack_into("<Q", body, 16 + 8 * REASONS.index("late"), late)
+        return bytes(body) + hashlib.sha256(body).digest()[:16]
+
+    for late in (2**64 - 1, 2**53 + 1):
+        with pytest.raises(DataError, match=f"rejected = {late}: must be at most"):
+            server.absorb(resealed(late))
+    for _ in range(3):
+        server.absorb(resealed(2**53))
+    again = LocalServer.load(config, accountant, server.save())
+    assert again.rejected["late"] == 2**53
+    again.absorb(resealed(1))
+    assert LocalServer.load(config, accountant, again.save()).rejected["late"] == 2**53
+
+
 # One claim for all users --------------------------------------------------------------------------
 
 
@@ -365,6 +463,12 @@ def test_the_ledger_holds_one_claim_however_many_users(bandit: Make) -> None:
     assert guarantee.epsilon <= 2 * (1 + 1e-9)
     assert spent.epsilon <= 2 * (1 + 1e-9)
     assert any(line.startswith("ATTESTED, NOT VERIFIED") for line in guarantee.assumptions)
+
+
+UNSAID = (
+    "What the receiver is assumed not to see of a user besides the message was not said: whatever "
+    "else it sees of the user is not protected from it."
+)
 
 
 def test_the_certificate_says_what_the_server_is_assumed_not_to_see(
@@ -392,7 +496,7 @@ def test_the_certificate_says_what_the_server_is_assumed_not_to_see(
     )
     none = claims(config)
     LocalServer(config, none, by="app", unseen=())
-    assert not any("besides the message" in t for t in none.certificate().guarantees[0].assumptions)
+    assert UNSAID in none.certificate().guarantees[0].assumptions
     with pytest.raises(ValueError, match="unseen = ''"):
         LocalServer(config, claims(config), by="app", unseen=("",))
 
@@ -409,7 +513,7 @@ def test_ledgers_from_before_the_field_still_verify(bandit: Make) -> None:
     certificate = certify(records, delta=None)
     assert certificate.problems == []
     assert certificate.attestations[0].unseen == ()
-    assert not any("besides the message" in t for t in certificate.guarantees[0].assumptions)
+    assert UNSAID in certificate.guarantees[0].assumptions
 
 
 def test_claims_that_cannot_be_recorded_are_refused(bandit: Make) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from privlearn import local_market as local
 from privlearn.domains import Array
-from privlearn.learners.local_baselines import PublishedSGD, mean_of
+from privlearn.learners.local_baselines import PublishedSGD
+from privlearn.learners.local_formulas import mean_of
 from privlearn.learners.local_protocol import Arrays, LocalBandit
 from privlearn.learners.local_sgd import LDPSGD
 from privlearn.local_market import LocalMarket
@@ -184,6 +185,48 @@ def test_choices_are_greedy() -> None:
     method, (model, contexts, _) = learner(), block(40, 3)
     found = method.scores(method.model(model), contexts.reshape(10, 4, 3))
     np.testing.assert_allclose(found.ravel(), contexts @ model["theta"][0])
+
+
+def test_a_bonus_counts_what_lies_across_theta() -> None:
+    contexts, theta = np.array([[[0.9, 0.1], [0.5, -0.6], [0.1, 0.2]]]), np.array([[0.5, 0.0]])
+    method = learner("logistic", dim=2)
+    found = [method.scores({"theta": theta, "bonus": np.array([b])}, contexts) for b in (0.0, 0.8)]
+    np.testing.assert_allclose(found[0], [[0.45, 0.25, 0.05]])
+    np.testing.assert_allclose(found[1], [[0.45 + 0.04, 0.25 + 0.24, 0.05 + 0.08]])
+    nothing = method.scores({"theta": 0 * theta, "bonus": np.array([0.8])}, contexts)
+    np.testing.assert_array_equal(nothing, np.zeros((1, 3)))
+
+
+@pytest.mark.parametrize("singly", [True, False])
+def test_logistic_users_explore_at_first_and_steps_are_smaller_afterwards(singly: bool) -> None:
+    method = learner("logistic", dim=2, n_arms=10, horizon=5_000, singly=singly)
+    starts, state, bonuses = method.batches(), method.start(), []
+    for batch in range(len(starts) - 1):
+        bonuses.append(float(method.model(state)["bonus"][0]))
+        state = method.step(state, batch, np.zeros((1, 2)), np.zeros(1, dtype=np.int64))
+    last = sum(bonus > 0 for bonus in bonuses)
+    np.testing.assert_allclose(bonuses[:last], 0.8)
+    assert 0.2 * 5_000 < starts[last] < 0.4 * 5_000
+    assert method.rate(last) == pytest.approx(0.4 * method.rate(last - 1), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("link", "fields"),
+    [
+        ("linear", {"dim": 2}),
+        ("poisson", {"dim": 2}),
+        ("logistic", {"dim": 1}),
+        ("logistic", {"dim": 5}),
+        ("logistic", {"dim": 2, "n_arms": 2}),
+    ],
+)
+def test_others_never_explore(link: str, fields: dict[str, Any]) -> None:
+    assert list(learner(link, **{"n_arms": 10} | fields).start()) == ["theta"]
+
+
+def test_exploring_lowers_the_regret_of_logistic_users() -> None:
+    market = {"dim": 2, "n_arms": 30, "link": "logistic", "horizon": 6_000}
+    assert mean_regret(range(200, 204), 2.0, **market) < 150  # greedily: 340; at random: 1370
 
 
 # The server -------------------------------------------------------------------------------------

@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from fractions import Fraction
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from privlearn import tokens
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
 from privlearn.adjacency import Adjacency
@@ -36,9 +39,10 @@ from privlearn.mechanisms import (
     OneOfKReport,
     ProjectedReport,
     report_from_dict,
+    report_streams,
 )
 from privlearn.more_losses import PureEpsilon, RandomizedResponse
-from privlearn.noise import CategoryNoise, GaussianNoise, NoiseSource
+from privlearn.noise import CapNoise, CategoryNoise, GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.protocols import Report
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
@@ -114,6 +118,18 @@ def test_forms(report: Any) -> None:
     assert np.array_equal(sampled(again, rows_for(report, 50)), reports)
 
 
+def test_reports_without_a_surface_are_plausible_up_to_their_limit() -> None:
+    for report in (
+        BallReport.privunit_g(3, 2.0, 1),
+        GaussianReport.calibrated(Ball(2.0, 3), MU),
+        LaplaceReport.calibrated(Box(-1.0, 1.0, 3), 1),
+    ):
+        end, grid = np.full((1, 3), report.limit), report.limit / 2**23
+        assert report.plausible(np.concatenate([end, -end]), 0.0).all()
+        assert report.plausible(end + 0.9 * grid, grid).all()
+        assert not report.plausible(np.concatenate([end, -end]) * 1.001, grid).any()
+
+
 @pytest.mark.parametrize("report", REPORTS, ids=NAMES)
 def test_a_report_depends_on_nobody_elses_row(report: Any) -> None:
     """The same noise, all other rows replaced: not a bit changes; batches and streams alike."""
@@ -182,8 +198,106 @@ def test_tokens_of_reports(report: Any) -> None:
     book.close()
     certificate = certify(book.ledger.records)
     assert not certificate.problems
-    assert certificate.trusted_code  # what it computes from opened rows
-    assert all("its loss" not in note for note in certificate.trusted_code)
+    name = report.spend().mechanism
+    assert certificate.trusted_code == [
+        f"{name}: that every output depends on its user's row and own noise alone is its code's "
+        "word"
+    ]
+
+
+def test_noise_that_is_drawn_ahead_is_used_once_and_in_order() -> None:
+    drawn: list[int] = []
+
+    def numbered(shape: tuple[int, ...]) -> Array:
+        first = sum(drawn)
+        drawn.append(shape[0])
+        rows = np.arange(first, first + shape[0], dtype=float)
+        return np.broadcast_to(rows[:, None], shape)
+
+    ahead, used = report_streams._Ahead(numbered), []
+    sizes = [1, 1, 2, 1, 70, 1, 300, 1, 1, 255, 3, 256, 257, *[1] * 600, 5]
+    for size in sizes:
+        noise = ahead((size, 3))
+        assert noise.shape == (size, 3)
+        assert (noise == noise[:, :1]).all()
+        used.extend(noise[:, 0].tolist())
+    assert len(used) == sum(sizes) <= sum(drawn)
+    assert (np.diff(used) > 0).all()  # no row twice, none out of order
+    assert used[-1] < sum(drawn)
+    assert len(drawn) < 30  # ahead
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=NAMES)
+def test_users_of_one_record_have_different_reports(report: Any) -> None:
+    """One after the other, more of them than noise is drawn ahead for."""
+    n = 300
+    if isinstance(report, CategoryReport):
+        pytest.skip("four answers; the law of the checking kit sees to them")
+    one = rows_for(report, 1)
+    rows = tuple(np.repeat(x, n, axis=0) for x in one) if isinstance(one, tuple) else None
+    sealed: Rows[Any] = Rows.seal(
+        np.repeat(one, n, axis=0) if rows is None else rows, users=range(n)
+    )
+    token = device(report, n).issue(report.loss(), users=range(n), label="message")
+    with report.open(token) as stream:
+        reports = [stream.append(sealed.slice(range(i, i + 1))).value[0] for i in range(n)]
+    for numbers in np.transpose(reports):  # every number, of every arm
+        assert len(np.unique(numbers)) == n
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=NAMES)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_floating_point_errors_of_the_caller_s_making_tell_of_no_row(
+    report: Any, streamed: bool
+) -> None:
+    def tiny(values: Array) -> Array:
+        return values * 1e-155 if values.dtype == np.float64 else values
+
+    rows = rows_for(report, 2)
+    block = tuple(map(tiny, rows)) if isinstance(rows, tuple) else tiny(rows)
+    sealed: Rows[Any] = Rows.seal(block, users=range(2))
+    token = device(report, 2).issue(report.loss(), users=range(2), label="message")
+    with np.errstate(all="raise"):
+        released = report.open(token).append(sealed) if streamed else report.release(sealed, token)
+    assert len(released.value) == 2
+
+
+@pytest.mark.parametrize("stage", ["clip", "draw", "randomized", "publish"])
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_an_interruption_costs_its_own_users_their_report_alone(
+    stage: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report, n = BallReport.best(3, 1.0, 1), 8
+    book = device(report, n)
+    token = book.issue(report.loss(), users=range(n), label="message")
+    rows = Rows.seal(np.tile([0.6, 0.0, 0.8], (n, 1)), users=range(n))
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise error
+
+    places: dict[str, tuple[Any, str]] = {
+        "clip": (Ball, "clip"),
+        "draw": (CapNoise, "draw"),
+        "randomized": (CapNoise, "report"),
+        "publish": (tokens, "_digest_of"),
+    }
+    with report.open(token) as stream:
+        seen = [stream.append(rows.slice(range(1))).value]
+        for first in (1, 3):
+            with monkeypatch.context() as broken:
+                broken.setattr(*places[stage], interrupted)
+                with pytest.raises(error):
+                    stream.append(rows.slice(range(first, first + 1)))
+        with pytest.raises(UsersError):
+            stream.append(rows.slice(range(1, 2)))
+        seen.append(stream.append(rows.slice(range(5, 6))).value)
+        seen.append(stream.append(rows.slice(range(6, n))).value)
+    assert len(seen[-1]) == 2
+    together = np.concatenate(seen)
+    assert len(np.unique(together[:, 0])) == len(together)
+    assert book.ledger.records[-1].body["outcome"] == "released"
+    price = PureDP(1).price(report.loss())
+    assert [book.spent(user) for user in range(n)] == [price] * n
 
 
 def test_a_failing_block_closes_the_stream_as_lost() -> None:
@@ -241,6 +355,36 @@ def test_one_output_for_each_user() -> None:
         receipt.close()
     with pytest.raises(ValueError, match="'sum', 'own' or 'each'"):
         Spend("mine", Ball(1.0, 2), GaussianNoise(9.0), arithmetic="all")  # type: ignore[arg-type]
+
+
+def test_noise_for_each_user() -> None:
+    """A sum with one row of noise, handed to three users, is refused; drawing ahead is not."""
+    spend = Spend("tiled", Ball(1.0, 2), LaplaceNoise(9.0), arithmetic="each", interactive=True)
+    loss = spend.loss(Adjacency.REPLACE_ONE)
+    rows = Rows.seal(np.zeros((9, 2)), users=range(9))
+
+    def receipt() -> Any:
+        book = LocalAccountant(PureDP(9), users=range(9), noise=NoiseSource.simulation(0))
+        return book.issue(loss, users=range(9), label="m").spend(spend)
+
+    for shape in ((1, 1), (2, 2), (), (8, 2, 2)):
+        with receipt() as tiled:
+            total = tiled.open(rows).sum() + tiled.draw(shape).sum()
+            with pytest.raises(TokenError, match="rows of noise were drawn for 9 users"):
+                tiled.release(np.tile(total, (9, 1)))
+    with receipt() as ahead:
+        noise = ahead.draw((4, 2))
+        ahead.draw((0, 2))
+        ahead.publish(ahead.open(rows.slice(range(1))) + noise[:1])
+        ahead.publish(ahead.open(rows.slice(range(1, 4))) + noise[1:])
+        values = ahead.open(rows.slice(range(4, 6)))
+        with pytest.raises(TokenError, match="4 rows of noise were drawn for 6 users"):
+            ahead.publish(values + noise[2:])
+        noise = ahead.draw((1, 2))
+        with pytest.raises(TokenError, match="5 rows"):
+            ahead.publish(values + noise)
+        ahead.publish(values + np.concatenate([noise, ahead.draw((1, 2))]))
+        ahead.close()
 
 
 def test_reports_of_many_users_stand_in_one_entry(tmp_path: Any) -> None:
@@ -410,6 +554,53 @@ def test_randomized_response_by_its_matrix(k: int, epsilon: float) -> None:
     assert max(errors) == pytest.approx(report.mean_squared_error())
 
 
+@pytest.mark.parametrize("k", [2, 3, 1000, 2**16 + 1, 2**20])
+def test_the_price_covers_the_grid_of_the_uniform_numbers(k: int) -> None:
+    """Exact frequencies of floor(u·m) over all 2⁵² values of u, against the price in 40 digits."""
+    report = CategoryReport.calibrated(k, 1)
+    probe = np.unique(np.concatenate([np.arange(200), k - 1 - np.arange(200), np.arange(0, k, 97)]))
+
+    def points(m: int) -> Array:
+        """How many of the values of u give each answer, by bisection for the first of each."""
+        answers = probe[(probe >= 0) & (probe < m)]
+        firsts = []
+        for wanted in (answers, answers + 1):
+            low = np.zeros(len(wanted), dtype=np.int64)
+            high = np.full(len(wanted), 2**52, dtype=np.int64)
+            while (low < high).any():
+                middle = (low + high) // 2
+                u = (middle.astype(float) + 0.5) * 2.0**-52
+                enough = np.floor(u * m) >= wanted
+                high, low = np.where(enough, middle, high), np.where(enough, low, middle + 1)
+            firsts.append(low)
+        assert firsts[0][0] == 0
+        assert firsts[1][-1] == 2**52  # no answer beyond the last
+        return np.asarray(firsts[1] - firsts[0])
+
+    others, nulls = points(k - 1), points(k)
+    p = Fraction(report.probability)
+    real = [p] + [(1 - p) * Fraction(int(c), 2**52) for c in (others.min(), others.max())]
+    null = [Fraction(int(c), 2**52) for c in (nulls.min(), nulls.max())]
+    with mpmath.workdps(40):
+
+        def largest(ratio: Fraction) -> Any:
+            return mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
+
+        among = largest(max(real) / min(real))
+        price = report.loss().pure()
+        assert price is not None
+        assert among <= mpmath.mpf(price.numerator) / price.denominator <= 1
+        stated = CategoryReport(k, report.probability, Adjacency.ZERO_OUT).loss().pure()
+        assert stated is not None
+        apart = max(largest(max(real) / min(null)), largest(max(null) / min(real)))
+        assert apart <= mpmath.mpf(stated.numerator) / stated.denominator
+        even = largest(p * (k - 1) / (1 - p))
+        if k in (1000, 2**20):
+            assert among > even  # the room is needed
+        assert among - even <= 4 * k * 2.0**-52
+        assert even >= 1 - 3e-12 - 6 * k * 2.0**-52 - 2.3e-16 / float(p)  # and little is lost
+
+
 def test_answers_have_their_frequencies() -> None:
     """Released answers against the matrix; a probability 5% closer to certainty is noticed."""
     n, k = 60_000, 3
@@ -463,6 +654,10 @@ def test_refused() -> None:
     for epsilon in (0, -1, 31):
         with pytest.raises(ValueError, match="epsilon"):
             CategoryReport.calibrated(3, epsilon)
+    with pytest.raises(ValueError, match="categories = 1048577: must be at most 1048576"):
+        CategoryReport(2**20 + 1, 0.5)
+    with pytest.raises(ValueError, match="categories = 1048577: must be at most 1048576"):
+        CategoryReport.calibrated(2**20 + 1, 1)
     with pytest.raises(ValueError, match="arms"):
         OneOfKReport(BallReport.best(2, 1.0, 1), 1)
     for wrong in (CategoryReport.calibrated(3, 1), GaussianSum(Ball(1.0, 2), 1.0)):
@@ -492,8 +687,47 @@ def test_refused() -> None:
             {"kind": "gaussian-report", "adjacency": "replace-one", "domain": {"kind": "mine"}},
             "shipped domain",
         ),
+        (None, "must be a JSON object"),
+        ([], "must be a JSON object"),
+        ("ball-report", "must be a JSON object"),
+        ({}, "None: lacks 'kind'"),
+        ({"kind": "one-of-k-report", "report": None, "arms": 2}, "must be a JSON object"),
+        (
+            {
+                "kind": "one-of-k-report",
+                "report": CategoryReport.calibrated(3, 1).to_dict(),
+                "arms": 2,
+            },
+            "the lemma is proved for",
+        ),
+        *(
+            (
+                {
+                    "kind": "gaussian-report",
+                    "adjacency": "replace-one",
+                    "domain": domain,
+                    "noise_std": std,
+                },
+                "^gaussian-report: ",
+            )
+            for domain, std in (
+                (None, 1.0),
+                ([], 1.0),
+                ({**Ball(1.0, 2).to_dict(), "radius": "a"}, 1.0),
+                (Ball(1.0, 2).to_dict(), "a"),
+                (Ball(1.0, 2).to_dict(), None),
+            )
+        ),
+        *(
+            ({"kind": "ball-report", "adjacency": "replace-one", **numbers}, "^ball-report: ")
+            for numbers in (
+                {"dim": 2, "radius": 1.0, "cap": None},
+                {"dim": "2", "radius": 1.0, "cap": CapNoise.half(2, 1).to_dict()},
+                {"dim": 2, "radius": 1.0, "cap": {**CapNoise.half(2, 1).to_dict(), "dim": "a"}},
+            )
+        ),
     ],
 )
-def test_forms_that_are_no_report(data: dict[str, Any], message: str) -> None:
+def test_forms_that_are_no_report(data: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         report_from_dict(data)
