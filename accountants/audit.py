@@ -435,14 +435,18 @@ def _trust_notes(entry: Entry) -> list[str]:
         return [f"{entry.mechanism}: attested by {entry.by}, not verified"]
     if not isinstance(entry, SpendEntry):
         return []
+    notes = []
     if not entry.derived:
-        return [f"{entry.mechanism}: its loss, or its domain's or noise's, is its code's word"]
+        notes = [f"{entry.mechanism}: its loss, or its domain's or noise's, is its code's word"]
+        if entry.arithmetic != "each":
+            return notes
     if entry.arithmetic == "sum" and entry.gain == 1:
         return []
     gain = "" if entry.gain == 1 else f" and its gain of {entry.gain!r}"
     if entry.arithmetic == "each":
         return [
+            *notes,
             f"{entry.mechanism}: that every output depends on its user's row and own noise "
-            f"alone{gain} is its code's word"
+            f"alone{gain} is its code's word",
         ]
     return [f"{entry.mechanism}: what it computes from opened rows{gain} is its code's word"]

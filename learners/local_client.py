@@ -8,6 +8,7 @@ returns may leave the device.
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections import deque
 from typing import Any, Generic, Self, final
@@ -80,6 +81,8 @@ class LocalClient(Generic[B]):
     ) -> None:
         if accountant.trust is not Trust.LOCAL or getattr(accountant, "attested", False):
             raise TypeError(f"accountant = {accountant!r}: must be the LocalAccountant of a device")
+        if not hasattr(accountant, "spends"):
+            raise TypeError(f"accountant = {accountant!r}: cannot tell what was spent (`spends`)")
         report = config.part_report
         if report.adjacency is not accountant.adjacency:
             raise AdjacencyError(
@@ -99,6 +102,7 @@ class LocalClient(Generic[B]):
         self._known = (0, 0, -1)
         """First user and one past the last of the batch that was last looked up, and the batch."""
         self._model: Model | None = None
+        self._lock = threading.Lock()
 
     # Choosing -------------------------------------------------------------------------------------
 
@@ -203,6 +207,18 @@ class LocalClient(Generic[B]):
         model: Model | None,
         *,
         single: bool = False,
+    ) -> tuple[MessageForm, int, Array]:
+        with self._lock:  # one message of each user, whatever threads do
+            return self._released(contexts, actions, rewards, users, model, single)
+
+    def _released(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        users: range,
+        model: Model | None,
+        single: bool,
     ) -> tuple[MessageForm, int, Array]:
         batch = self._batch(users)
         if model is not None:
@@ -317,13 +333,18 @@ class LocalClient(Generic[B]):
             report = self._form(warming).report
             users = self._phase(warming)
             label = self.config.label
+            refused = TokenSpentError(
+                f"{label} of users {users.start}..{users.stop - 1}: this account has a spent "
+                "token for some of them, and each sends one message"
+            )
             if self._accountant.spends(label, users):
-                raise TokenSpentError(
-                    f"{label} of users {users.start}..{users.stop - 1}: this account has a spent "
-                    "token for some of them, and each sends one message"
-                )
+                raise refused
             token = self._accountant.issue(report.loss(), users=users, label=label)
-            self._streams[warming] = report.open(token)
+            stream = report.open(token)
+            if self._accountant.spends(label, users) > 1:  # another client spent in the meantime
+                stream.close()
+                raise refused
+            self._streams[warming] = stream
         return self._streams[warming]
 
     def close(self) -> None:
@@ -390,7 +411,7 @@ def _numbers(block: Any, n: int, shape: tuple[int, ...]) -> Array:
     except Exception:  # that it failed would tell of data
         pass
     found = np.full((n, *shape), np.nan)
-    if n > 1:
+    if n > 1 or (type(block) is np.ndarray and block.dtype == object and block.shape == (1,)):
         try:
             rows = block if isinstance(block, list | tuple) else np.asanyarray(block, dtype=object)
             single = [_numbers([row], 1, shape)[0] for row in rows]
@@ -419,8 +440,9 @@ def _norms(values: Array) -> Array:
     """ℓ2 norms of rows, also of very long ones; NaN or inf where a number is none."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", values, values))
-        if not np.isfinite(norms).all():
-            largest = np.abs(values).max(axis=1, keepdims=True)
-            scaled = values / np.where(largest > 0, largest, 1.0)
-            norms = largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+        odd = ~np.isfinite(norms)  # a row's norm has the same digits whatever others are
+        if odd.any():
+            largest = np.abs(values[odd]).max(axis=1, keepdims=True)
+            scaled = values[odd] / np.where(largest > 0, largest, 1.0)
+            norms[odd] = largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
     return np.asarray(norms)

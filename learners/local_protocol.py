@@ -47,7 +47,7 @@ def _read_array(value: object) -> Array:
             array = np.array(value["values"], dtype=np.float64).reshape(value["shape"])
         else:
             array = np.array(value, dtype=np.float64)
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, OverflowError):
         raise ValueError("must be an array, or {'shape': [...], 'values': [...]}") from None
     if not np.isfinite(array).all():
         raise ValueError("must hold finite numbers alone")

@@ -61,7 +61,7 @@ class Attesting(Protocol):
     ) -> None: ...
 
 
-_Count = Annotated[int, Field(ge=0)]
+_Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class _Saved(BaseModel):
@@ -127,14 +127,15 @@ class LocalServer:
                 most_messages=1,
                 count=method.horizon,
                 by=by,
-                mechanism=f"{method.kind}/{config.name}",
+                mechanism=_mechanism(config),
                 label=config.label,
                 unseen=unseen,
             )
-        elif (claim.by, claim.unseen) != (by, tuple(unseen)):
+        elif not _is_of(claim, config) or (claim.by, claim.unseen) != (by, tuple(unseen)):
             raise BudgetError(
-                f"{config.label}: stands in the ledger by {claim.by!r}, unseen {claim.unseen!r}; a "
-                "second claim about the same messages must be the same"
+                f"{config.label}: stands in the ledger by {claim.by!r}, mechanism "
+                f"{claim.mechanism!r}, count {claim.count}, loss {claim.loss}, unseen "
+                f"{claim.unseen!r}; a second claim about the same messages must be the same"
             )
 
     def _begin(self, config: LocalBandit, accountant: str, batch: int, state: Arrays) -> None:
@@ -283,8 +284,11 @@ class LocalServer:
             raise DataError(f"saved: of the configuration {read.fingerprint}, not of this one")
         if read.accountant != accountant.id:
             raise DataError(f"saved: its claims stand with accountant {read.accountant}")
-        if _claim(config, accountant) is None:
-            raise DataError(f"saved: no {config.label} are claimed in the accountant's ledger")
+        claim = _claim(config, accountant)
+        if claim is None or not _is_of(claim, config):
+            raise DataError(
+                f"saved: no {config.label} of this loss are claimed in the accountant's ledger"
+            )
         if read.batch > config.n_batches:
             raise DataError(f"saved: batch = {read.batch}, of {config.n_batches}")
         start = {name: np.shape(array) for name, array in config.method.start().items()}
@@ -319,6 +323,16 @@ def _claim(config: LocalBandit, accountant: Attesting) -> AttestEntry | None:
         if claim.label == config.label and everybody and claim.most_messages == 1:
             return claim
     return None
+
+
+def _mechanism(config: LocalBandit) -> str:
+    return f"{config.method.kind}/{config.name}"
+
+
+def _is_of(claim: AttestEntry, config: LocalBandit) -> bool:
+    """Whether a claim is about the messages that clients of this configuration send."""
+    said = claim.loss, claim.count, claim.mechanism
+    return said == (config.loss().to_dict(), config.method.horizon, _mechanism(config))
 
 
 def _check_attesting(accountant: Attesting) -> None:

@@ -87,7 +87,7 @@ _SLOPES: Final[dict[Link, float]] = {"linear": 1.0, "logistic": 0.25, "poisson":
 
 @final
 class LDPSGD(Method):
-    """Private gradient steps, and greedy choices; pure ε, for linear and generalized rewards.
+    """Private gradient steps and nearly greedy choices; pure ε, linear and generalized rewards.
 
     ``delta`` is not used.  Everything but ``theta_bound`` and the link follows from sizes and ε.
 

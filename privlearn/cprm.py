@@ -83,8 +83,8 @@ SIDE_INFORMATION: Final = (
     "at which imputed price",
     "auto loans: the features that simulated customers are drawn from; the guarantee is about the "
     "simulated customers and not about the people of the file",
-    "auto loans: the number of loans, and the share of them with an imputed price among those "
-    "that are quoted",
+    "auto loans: the number of loans, the share that was taken, and the share with an imputed "
+    "price among those that are quoted",
 )
 """What a certificate of the auto-loan market has to declare."""
 

@@ -207,7 +207,7 @@ def serve(
         server = LocalServer(config, attested, by="privlearn's simulated devices")
         with LocalClient(config, device) as client:
             arms = meet(client, server, market, progress)
-        delta = method.delta or None
+        delta = method.delta
         stated = device.certificate(delta), attested.certificate(delta)
     return Served(market.regrets(arms), arms, *stated)
 

@@ -499,7 +499,10 @@ class Receipt:
         self._due = 0
 
     def drop(self) -> None:
-        """Gives up the outputs that are due: their users stay charged, and nothing leaves."""
+        """Gives up the outputs that are due: their users stay charged, and nothing leaves.
+
+        Their noise, which may not have been drawn, is not counted any more.
+        """
         self._due = 0
 
     def close(self) -> None:
@@ -567,7 +570,7 @@ def _clipped(domain: Domain[Any], block: Any, count: int) -> Array | None:
     if type(block) is np.ndarray and block.dtype == np.float64 and _frozen(domain):
         try:  # our own code, on plain numbers, warns of nothing
             return domain.clip(block)
-        except ValueError:
+        except (ValueError, ArithmeticError):
             return None
     return _attempt(_as_floats(domain), block, count)
 

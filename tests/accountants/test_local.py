@@ -41,7 +41,7 @@ from privlearn.errors import (
 from privlearn.ledger import GENESIS, Ledger, Record, canonical, read_records
 from privlearn.losses import Gaussian, Laplace, Loss
 from privlearn.more_losses import PureEpsilon, RandomizedResponse
-from privlearn.noise import LaplaceNoise, NoiseSource
+from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.report import certificate_markdown, guarantee_line, print_certificate, verdict
 from privlearn.rows import Rows
@@ -614,3 +614,21 @@ def test_the_first_server_writes_no_more_after_it_was_resumed(tmp_path: Path) ->
     claim(again)
     with pytest.raises(LedgerBusyError, match="only the last one may write"):
         claim(book)
+
+
+def test_a_loss_of_its_own_does_not_hide_that_outputs_of_each_are_taken_on_trust() -> None:
+    phone = device(GaussianDP(9), users=range(3))
+    spend = Spend(
+        "my-report",
+        Ball(1.0, 1),
+        GaussianNoise(1.0),
+        arithmetic="each",
+        own_loss=Gaussian("4"),
+    )
+    token = phone.issue(spend.loss(Adjacency.REPLACE_ONE), users=range(3), label="message")
+    with token.spend(spend) as receipt:
+        opened = receipt.open(Rows.seal(np.ones((3, 1)), users=range(3)))
+        receipt.release(opened + receipt.draw((3, 1)))
+    notes = phone.certificate().trusted_code
+    assert any("own noise alone is its code's word" in note for note in notes)
+    assert any("its loss, or its domain's or noise's" in note for note in notes)

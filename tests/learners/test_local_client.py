@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.adjacency import Adjacency
+from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import GaussianDP, PureDP
 from privlearn.domains import Array
 from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
@@ -21,10 +23,12 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
+from privlearn.learners import local_client
 from privlearn.learners.local_client import LocalClient
 from privlearn.learners.local_messages import Message
 from privlearn.learners.local_protocol import LocalBandit, Model
 from privlearn.learners.local_server import LocalServer
+from privlearn.learners.local_sgd import LDPSGD
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import report_streams
 from privlearn.noise import NoiseSource
@@ -730,3 +734,98 @@ def test_broken_clients_are_caught(bandit: Make, broken: Send, scale: float, sai
     check_a_message_is_all(config, crowd, 7, other, honest)
     with pytest.raises(AssertionError, match=said):
         check_a_message_is_all(config, crowd, 7, other, broken)
+
+
+# What must not depend on threads, float settings or other rows -----------------------------------
+
+
+@pytest.mark.parametrize("clients", [1, 2])
+def test_threads_that_race_for_one_user_send_one_message_at_most(
+    bandit: Make, clients: int
+) -> None:
+    config = bandit()
+    model = published(config)
+    for _ in range(10):
+        phone = LocalAccountant(
+            PureDP(8), users=range(1), noise=NoiseSource.simulation(1), ledger=Ledger.memory()
+        )
+        ready = threading.Barrier(2)
+        sent: list[Message] = []
+        ours = [LocalClient(config, phone) for _ in range(clients)] * 2
+
+        def answer(
+            client: LocalClient[Any],
+            ready: threading.Barrier = ready,
+            sent: list[Message] = sent,
+        ) -> None:
+            ready.wait()
+            with contextlib.suppress(TokenSpentError):
+                sent.append(client.randomize(X, 0, 0.5, model=model))
+
+        threads = [threading.Thread(target=answer, args=(client,)) for client in ours[:2]]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(sent) <= 1
+
+
+def test_a_spend_by_another_client_in_the_meantime_is_noticed(
+    bandit: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = bandit()
+    phone = LocalAccountant(PureDP(8), users=range(1), noise=NoiseSource.simulation(1))
+    first, second = LocalClient(config, phone), LocalClient(config, phone)
+    issue = phone.issue
+
+    def late(*args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(phone, "issue", issue)
+        first.randomize(X, 0, 0.5, model=published(config))
+        return issue(*args, **more)
+
+    monkeypatch.setattr(phone, "issue", late)
+    with pytest.raises(TokenSpentError, match="each sends one message"):
+        second.randomize(X, 0, 0.5, model=published(config))
+
+
+def test_floating_point_errors_of_the_caller_s_making_tell_of_no_row() -> None:
+    method = LDPSGD(dim=2, n_arms=3, horizon=8, shared=True, epsilon=1.0)
+    config = LocalBandit(name="tests", method=method)
+    model = Model(fingerprint=config.fingerprint.hex(), batch=0, arrays=method.start())
+    for context in ([1e-150, 1e-150], [1e-200, 1e-160], [1e300, 1e300]):
+        for single in (True, False):
+            client = device(config, range(1))
+            with np.errstate(all="raise"):
+                if single:
+                    client.randomize(np.array(context), 0, 5e-324, model=model)
+                else:
+                    client.randomize_many([context], [0], [5e-324], users=range(1), model=model)
+
+
+def test_a_bad_row_changes_no_digit_of_the_others() -> None:
+    values = np.random.default_rng(5).normal(size=(2000, 7))
+    alone = local_client._norms(values.copy())
+    values[0] = np.nan
+    assert local_client._norms(values)[1:].tolist() == alone[1:].tolist()
+    values[0] = 1e300
+    assert local_client._norms(values)[1:].tolist() == alone[1:].tolist()
+    assert local_client._norms(values)[0] == pytest.approx(np.sqrt(7) * 1e300)
+
+
+def test_a_block_of_objects_is_read_whatever_its_length() -> None:
+    for n in (1, 2):
+        block = np.empty(n, dtype=object)
+        for i in range(n):
+            block[i] = np.array([0.1, 0.2])
+        assert local_client._numbers(block, n, (2,)).tolist() == [[0.1, 0.2]] * n
+    odd = np.empty(1, dtype=object)
+    odd[0] = odd
+    assert np.isnan(local_client._numbers(odd, 1, (2,))).all()
+
+
+def test_an_accountant_that_cannot_tell_what_was_spent_is_refused(bandit: Make) -> None:
+    class Forgetful:
+        trust, attested, adjacency, users = Trust.LOCAL, False, Adjacency.REPLACE_ONE, range(1)
+
+    with pytest.raises(TypeError, match="spends"):
+        LocalClient(bandit(), cast(Any, Forgetful()))

@@ -24,9 +24,10 @@ from privlearn.errors import BudgetError, DataError, UsersError
 from privlearn.learners.local_client import LocalClient
 from privlearn.learners.local_messages import GRID, REASONS
 from privlearn.learners.local_protocol import Arrays, LocalBandit
-from privlearn.learners.local_server import LocalServer
+from privlearn.learners.local_server import UNSEEN, LocalServer
 from privlearn.learners.local_tally import Tally
 from privlearn.ledger import GENESIS, Ledger, Record
+from privlearn.more_losses import PureEpsilon
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.report import certificate_markdown, print_certificate
@@ -353,7 +354,7 @@ def test_a_server_that_died_before_it_was_saved_starts_over(bandit: Make, tmp_pa
     lost.update_many(sent)
     again: LocalAccountant[PureDP] = LocalAccountant.resume(path)
     for words in ({"by": "another"}, {"by": "app"}):
-        with pytest.raises(BudgetError, match=r"stands in the ledger by 'app', unseen \('a',\)"):
+        with pytest.raises(BudgetError, match=r"stands in the ledger by 'app', .*unseen \('a',\)"):
             LocalServer(config, again, **words)
     server = LocalServer(config, again, by="app", unseen=["a"])
     assert len(again.claims) == 1
@@ -416,7 +417,7 @@ def test_saved_numbers_that_cannot_be_are_refused(bandit: Make, shape: dict[str,
             LocalServer.load(config, accountant, json.dumps({**form, **change}))
     assert LocalServer.load(config, accountant, json.dumps(form)).heard == server.heard
     empty = claims(config)
-    with pytest.raises(DataError, match=f"no {config.label} are claimed"):
+    with pytest.raises(DataError, match=f"no {config.label} of this loss are claimed"):
         LocalServer.load(config, empty, json.dumps({**form, "accountant": empty.id}))
 
 
@@ -537,3 +538,39 @@ def test_gaussian_messages_are_claimed_by_their_mass(bandit: Make) -> None:
     LocalServer(config, accountant, by="app")
     mu = accountant.certificate().spent[0].mu
     assert mu == pytest.approx(np.sqrt(2) * 2.0 / 4.0)
+
+
+def test_a_cheaper_claim_under_the_same_label_is_refused(bandit: Make) -> None:
+    config = bandit(epsilon=1.0)
+    sound = claims(config)
+    saved = LocalServer(config, sound, by="app").save()
+    cheap = claims(config)
+    cheap.attest(
+        PureEpsilon("0.01"),
+        users=range(config.method.horizon),
+        most_messages=1,
+        count=1,
+        by="app",
+        mechanism="nothing",
+        label=config.label,
+        unseen=UNSEEN,
+    )
+    with pytest.raises(BudgetError, match="must be the same"):
+        LocalServer(config, cheap, by="app")
+    moved = json.loads(saved)
+    moved["accountant"] = cheap.id
+    with pytest.raises(DataError, match="of this loss"):
+        LocalServer.load(config, cheap, json.dumps(moved))
+    LocalServer.load(config, sound, saved)
+
+
+def test_numbers_too_large_for_floats_are_refused_by_name(bandit: Make) -> None:
+    config = bandit()
+    accountant = claims(config)
+    saved = json.loads(LocalServer(config, accountant, by="app").save())
+    for change in ({"kept": 10**400}, {"rejected": {**saved["rejected"], "late": 10**30}}):
+        with pytest.raises(DataError):
+            LocalServer.load(config, accountant, json.dumps(saved | change))
+    next(iter(saved["state"].values()))["values"][0] = 10**400
+    with pytest.raises(DataError):
+        LocalServer.load(config, accountant, json.dumps(saved))

@@ -59,8 +59,8 @@ MUTANTS = (
         "Rows that are no numbers are not set to 0.",
         (
             Edit(
-                "privlearn.domains:_rows_of",
-                "return np.where(usable.reshape(-1, *(1,) * len(shape)), values, 0.0)",
+                "privlearn.domains:_usable",
+                "return np.where(usable.reshape(-1, *(1,) * (values.ndim - 1)), values, 0.0)",
                 "return values",
             ),
         ),
