@@ -739,35 +739,37 @@ def test_broken_clients_are_caught(bandit: Make, broken: Send, scale: float, sai
 # What must not depend on threads, float settings or other rows -----------------------------------
 
 
-@pytest.mark.parametrize("clients", [1, 2])
-def test_threads_that_race_for_one_user_send_one_message_at_most(
-    bandit: Make, clients: int
+def test_threads_that_race_for_one_user_send_one_message(
+    bandit: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = bandit()
     model = published(config)
-    for _ in range(10):
-        phone = LocalAccountant(
-            PureDP(8), users=range(1), noise=NoiseSource.simulation(1), ledger=Ledger.memory()
-        )
-        ready = threading.Barrier(2)
-        sent: list[Message] = []
-        ours = [LocalClient(config, phone) for _ in range(clients)] * 2
+    phone = LocalAccountant(PureDP(8), users=range(1), noise=NoiseSource.simulation(1))
+    client, spends = LocalClient(config, phone), phone.spends
+    both = threading.Barrier(2)
 
-        def answer(
-            client: LocalClient[Any],
-            ready: threading.Barrier = ready,
-            sent: list[Message] = sent,
-        ) -> None:
-            ready.wait()
-            with contextlib.suppress(TokenSpentError):
-                sent.append(client.randomize(X, 0, 0.5, model=model))
+    def slow(label: str, users: range) -> int:
+        found = spends(label, users)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(timeout=0.2)  # for the other one, if it can get here
+        return found
 
-        threads = [threading.Thread(target=answer, args=(client,)) for client in ours[:2]]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(sent) <= 1
+    monkeypatch.setattr(phone, "spends", slow)
+    ends: list[type] = []
+
+    def answer() -> None:
+        try:
+            ends.append(type(client.randomize(X, 0, 0.5, model=model)))
+        except Exception as refused:
+            ends.append(type(refused))
+
+    threads = [threading.Thread(target=answer) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(end.__name__ for end in ends) == ["Message", "TokenSpentError"]
+    assert spends(config.label, range(1)) == 1
 
 
 def test_a_spend_by_another_client_in_the_meantime_is_noticed(
