@@ -173,6 +173,8 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _shares_table(shares: Sequence[Share]) -> list[str]:
+    if not shares:  # of attestations alone
+        return []
     rows = [("mechanism", "label", "spends", "share of the most charged user"), ("---",) * 4]
     rows += [(s.mechanism, s.label, str(s.spends), f"{s.share:.1%}") for s in shares]
     return [*map(_row, rows), ""]
