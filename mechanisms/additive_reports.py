@@ -9,24 +9,23 @@ for nothing.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency, Exact, exact
+from privlearn.budgets import Currency, Exact, exact
 from privlearn.domains import Array, Domain
 from privlearn.errors import AdjacencyError
-from privlearn.losses import Loss, gaussian_std
-from privlearn.mechanisms.report_streams import Draw, EachStream, largest_number, release_each
+from privlearn.losses import gaussian_std
+from privlearn.mechanisms.report_streams import Draw, EachReport, largest_number
 from privlearn.noise import GaussianNoise, LaplaceNoise
-from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.tokens import Spend
 
 X = TypeVar("X")
 
@@ -38,17 +37,10 @@ def _check_relation(adjacency: Adjacency) -> None:
         )
 
 
-class _Additive(ABC, Generic[X]):
+class _Additive(EachReport[X]):
     """Noise on every number of a clipped contribution, drawn for each user alone."""
 
     __slots__ = ()
-
-    if TYPE_CHECKING:  # fields of the reports
-
-        @property
-        def domain(self) -> Domain[X]: ...
-        @property
-        def adjacency(self) -> Adjacency: ...
 
     @property
     def size(self) -> int:
@@ -60,34 +52,9 @@ class _Additive(ABC, Generic[X]):
     def limit(self) -> float:
         """Every number lies in [−limit, limit]."""
 
-    @abstractmethod
-    def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger."""
-
-    def loss(self) -> Loss:
-        """The price of one report."""
-        return self.spend().loss(self.adjacency)
-
     def randomized(self, values: Array, draw: Draw) -> Array:
         """Reports about contributions, shape (n, size), row by row."""
         return values + draw(values.shape)
-
-    def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
-        """Releases one report of every row, shape (n, size).
-
-        Raises:
-            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
-            see `Token.spend` and `Receipt.open`.
-        """
-        return release_each(self, rows, token)
-
-    def open(self, token: Token[B]) -> EachStream[X]:
-        """Spends ``token`` on a stream of reports, for rows that come one after the other.
-
-        Raises:
-            As `release`.
-        """
-        return EachStream(self, token)
 
     @property
     def estimate_limit(self) -> float:

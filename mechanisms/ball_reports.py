@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 
 from privlearn._validate import count
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Exact
+from privlearn.budgets import Exact
 from privlearn.domains import Array, Ball
-from privlearn.losses import Loss
-from privlearn.mechanisms.report_streams import Draw, EachStream, release_each
+from privlearn.mechanisms.report_streams import Draw, EachReport
 from privlearn.noise import CapNoise
-from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.tokens import Spend
 
 _NORMAL_REACH = 12.0
 """Numbers of normal reports are cut there; our normals end at 8.6 (`NoiseSource.normal`)."""
@@ -37,7 +35,7 @@ _SHORTEST = 1e-140
 
 @final
 @dataclass(frozen=True, slots=True)
-class BallReport:
+class BallReport(EachReport[Array]):
     """A vector with ‖x‖₂ <= radius, reported at a pure ε; longer ones are scaled down.
 
     Args:
@@ -161,10 +159,6 @@ class BallReport:
             "ball-report", self.domain, self.cap, arithmetic="each", interactive=interactive
         )
 
-    def loss(self) -> Loss:
-        """The price of one report."""
-        return self.spend().loss(self.adjacency)
-
     def randomized(self, values: Array, draw: Draw) -> Array:
         """Reports about contributions, shape (n, dim), row by row."""
         drawn = draw((len(values), self.cap.columns))
@@ -177,23 +171,6 @@ class BallReport:
                 return in_unit(self.cap, self.scale, self.cap.report(unit, numbers)[None])
         units, null = rounded(values, self.radius, drawn[:, 0])
         return in_unit(self.cap, self.scale, self.cap.reports(units, null, drawn))
-
-    def release(self, rows: Rows[Array], token: Token[B]) -> Released[Array]:
-        """Releases one report of every row, shape (n, dim); null rows have the null law.
-
-        Raises:
-            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
-            see `Token.spend` and `Receipt.open`.
-        """
-        return release_each(self, rows, token)
-
-    def open(self, token: Token[B]) -> EachStream[Array]:
-        """Spends ``token`` on a stream of reports, for rows that come one after the other.
-
-        Raises:
-            As `release`.
-        """
-        return EachStream(self, token)
 
     @property
     def estimate_limit(self) -> float:

@@ -9,18 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Exact
+from privlearn.budgets import Exact
 from privlearn.domains import Array, Categories
-from privlearn.losses import Loss
-from privlearn.mechanisms.report_streams import Draw, EachStream, release_each
+from privlearn.mechanisms.report_streams import Draw, EachReport
 from privlearn.noise import CategoryNoise
-from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.tokens import Spend
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class CategoryReport:
+class CategoryReport(EachReport[NDArray[Any]]):
     """The true one of k answers with ``probability``, else any other one; one number.
 
     Rows are integers 0..k−1, shape (n,); whoever has no answer reports a uniform one, which counts
@@ -78,10 +76,6 @@ class CategoryReport:
             "category-report", self.domain, noise, arithmetic="each", interactive=interactive
         )
 
-    def loss(self) -> Loss:
-        """The price of one report."""
-        return self.spend().loss(self.adjacency)
-
     def randomized(self, values: Array, draw: Draw) -> Array:
         """Answers reported about contributions, shape (n, 1), row by row."""
         drawn, k = draw((len(values), 2)), self.categories
@@ -90,23 +84,6 @@ class CategoryReport:
         answer = np.where(drawn[:, 0] < self.probability, truth, other + (other >= truth))
         null = values.max(axis=1) < 1
         return np.where(null, np.floor(drawn[:, 1] * k), answer)[:, None]
-
-    def release(self, rows: Rows[NDArray[Any]], token: Token[B]) -> Released[Array]:
-        """Releases one answer of every row, shape (n, 1).
-
-        Raises:
-            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
-            see `Token.spend` and `Receipt.open`.
-        """
-        return release_each(self, rows, token)
-
-    def open(self, token: Token[B]) -> EachStream[NDArray[Any]]:
-        """Spends ``token`` on a stream of reports, for rows that come one after the other.
-
-        Raises:
-            As `release`.
-        """
-        return EachStream(self, token)
 
     def _weights(self) -> tuple[float, float]:
         """What a report counts for its answer and for any other."""

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, cast, final
+from typing import Any, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B
 from privlearn.domains import Array, Domain, OneOf, domain_from_dict
-from privlearn.losses import Loss
 from privlearn.mechanisms.additive_reports import GaussianReport, LaplaceReport
 from privlearn.mechanisms.ball_reports import BallReport
 from privlearn.mechanisms.category_reports import CategoryReport
 from privlearn.mechanisms.projected_reports import ProjectedReport
-from privlearn.mechanisms.report_streams import Draw, EachStream, release_each
+from privlearn.mechanisms.report_streams import Draw, EachReport
 from privlearn.noise import CapNoise, noise_from_dict
 from privlearn.protocols import Report
-from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.tokens import Spend
 
 X = TypeVar("X")
 Part = BallReport | ProjectedReport | GaussianReport[X] | LaplaceReport[X]
@@ -34,7 +31,7 @@ Part = BallReport | ProjectedReport | GaussianReport[X] | LaplaceReport[X]
 
 @final
 @dataclass(frozen=True, slots=True)
-class OneOfKReport(Generic[X]):
+class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
     """K reports, a real one at the arm of the user and null ones at all others.
 
     Rows are pairs (record, arm), arms integers 0..arms−1; a user of no arm, or whose record or arm
@@ -88,31 +85,10 @@ class OneOfKReport(Generic[X]):
             one, mechanism=f"one-of-k/{one.mechanism}", domain=self.domain, parameters=parameters
         )
 
-    def loss(self) -> Loss:
-        """The price of one report of all arms."""
-        return self.spend().loss(self.adjacency)
-
     def randomized(self, values: Array, draw: Draw) -> Array:
         """Reports about contributions, shape (n, size), row by row."""
         parts = values.reshape(-1, self.report.domain.size)
         return self.report.randomized(parts, draw).reshape(len(values), self.size)
-
-    def release(self, rows: Rows[tuple[X, NDArray[Any]]], token: Token[B]) -> Released[Array]:
-        """Releases one report of every row, shape (n, size).
-
-        Raises:
-            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
-            see `Token.spend` and `Receipt.open`.
-        """
-        return release_each(self, rows, token)
-
-    def open(self, token: Token[B]) -> EachStream[tuple[X, NDArray[Any]]]:
-        """Spends ``token`` on a stream of reports, for rows that come one after the other.
-
-        Raises:
-            As `release`.
-        """
-        return EachStream(self, token)
 
     @property
     def estimate_limit(self) -> float:

@@ -22,14 +22,12 @@ from numpy.typing import NDArray
 
 from privlearn._validate import count
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Exact
+from privlearn.budgets import Exact
 from privlearn.domains import Array, Ball
-from privlearn.losses import Loss
 from privlearn.mechanisms.ball_reports import BallReport, in_unit, on_surface, rounded
-from privlearn.mechanisms.report_streams import LEVELS, Draw, EachStream, release_each
+from privlearn.mechanisms.report_streams import LEVELS, Draw, EachReport
 from privlearn.noise import CapNoise
-from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.tokens import Spend
 
 _WORDS = 2
 """Numbers of a report that hold the seed, 24 bits each."""
@@ -39,7 +37,7 @@ _AT_ONCE = 2**20
 
 @final
 @dataclass(frozen=True, slots=True)
-class ProjectedReport:
+class ProjectedReport(EachReport[Array]):
     """A vector with ‖x‖₂ <= radius, reported in a random subspace at a pure ε.
 
     A report has the k = cap.dim numbers of the subspace and two that name it.
@@ -116,10 +114,6 @@ class ProjectedReport:
             "projected-report", self.domain, self.cap, arithmetic="each", interactive=interactive
         )
 
-    def loss(self) -> Loss:
-        """The price of one report."""
-        return self.spend().loss(self.adjacency)
-
     def randomized(self, values: Array, draw: Draw) -> Array:
         """Reports about contributions, shape (n, size), row by row."""
         drawn = draw((len(values), self.cap.columns + _WORDS))
@@ -156,23 +150,6 @@ class ProjectedReport:
         # the factor with a positive diagonal is the one that is uniform, and unique
         signs = np.sign(np.diagonal(triangle, axis1=1, axis2=2))
         return np.asarray((basis * signs[:, None, :]).transpose(0, 2, 1))
-
-    def release(self, rows: Rows[Array], token: Token[B]) -> Released[Array]:
-        """Releases one report of every row, shape (n, size); null rows have the null law.
-
-        Raises:
-            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
-            see `Token.spend` and `Receipt.open`.
-        """
-        return release_each(self, rows, token)
-
-    def open(self, token: Token[B]) -> EachStream[Array]:
-        """Spends ``token`` on a stream of reports, for rows that come one after the other.
-
-        Raises:
-            As `release`.
-        """
-        return EachStream(self, token)
 
     @property
     def estimate_limit(self) -> float:

@@ -8,9 +8,10 @@ row of the result depends on another user's row or noise.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import B
 from privlearn.domains import Array, Domain
 from privlearn.errors import AdjacencyError
+from privlearn.losses import Loss
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
@@ -29,45 +31,58 @@ LEVELS = 2**23
 """Messages carry multiples of limit/LEVELS; a public word in a report is such a multiple."""
 
 
-class Randomizer(Protocol):
-    """What release and stream need of a report."""
+class EachReport(ABC, Generic[X]):
+    """One report for every user: ``domain``, ``spend`` and the rule ``randomized`` make it."""
 
-    @property
-    def domain(self) -> Domain[Any]:
-        """Where records are clipped."""
+    __slots__ = ()
 
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbour relation of the price."""
+    if TYPE_CHECKING:  # fields of the reports
 
+        @property
+        def domain(self) -> Domain[X]: ...
+        @property
+        def adjacency(self) -> Adjacency: ...
+
+    @abstractmethod
     def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger."""
+        """The statement for the ledger; domain and noise give the price."""
 
+    @abstractmethod
     def randomized(self, values: Array, draw: Draw) -> Array:
         """Reports about clipped contributions, row by row."""
 
+    def loss(self) -> Loss:
+        """The price of one report."""
+        return self.spend().loss(self.adjacency)
 
-def check_relation(report: Randomizer, token: Token[Any]) -> None:
-    """Raises AdjacencyError if the token is for another neighbour relation than the price."""
-    if token.adjacency is not report.adjacency:
-        raise AdjacencyError(
-            f"the report is priced for {report.adjacency.value}, token {token.label!r} is for "
-            f"{token.adjacency.value}"
-        )
+    def check(self, token: Token[Any]) -> None:
+        """Raises AdjacencyError if the token is for another neighbour relation than the price."""
+        if token.adjacency is not self.adjacency:
+            raise AdjacencyError(
+                f"the report is priced for {self.adjacency.value}, token {token.label!r} is for "
+                f"{token.adjacency.value}"
+            )
 
+    def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
+        """Releases one report of every row, shape (n, size); null rows have the null law.
 
-def release_each(report: Randomizer, rows: Rows[X], token: Token[B]) -> Released[Array]:
-    """Spends ``token`` on one report of every row; null rows have the null law.
+        Raises:
+            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
+            see `Token.spend` and `Receipt.open`.
+        """
+        self.check(token)
+        token.check(rows)
+        # an error of floats, where the caller asked for such, would tell of a row
+        with np.errstate(all="ignore"), token.spend(self.spend()) as receipt:
+            return receipt.release(self.randomized(receipt.open(rows), receipt.draw))
 
-    Raises:
-        AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError: see
-        `Token.spend` and `Receipt.open`.
-    """
-    check_relation(report, token)
-    token.check(rows)
-    # an error of floats, where the caller asked for such, would tell of a row
-    with np.errstate(all="ignore"), token.spend(report.spend()) as receipt:
-        return receipt.release(report.randomized(receipt.open(rows), receipt.draw))
+    def open(self, token: Token[B]) -> EachStream[X]:
+        """Spends ``token`` on a stream of reports, for rows that come one after the other.
+
+        Raises:
+            As `release`.
+        """
+        return EachStream(self, token)
 
 
 class _Ahead:
@@ -100,8 +115,8 @@ class EachStream(Generic[X]):
 
     __slots__ = ("_draw", "_lock", "_receipt", "_report")
 
-    def __init__(self, report: Randomizer, token: Token[Any]) -> None:
-        check_relation(report, token)
+    def __init__(self, report: EachReport[X], token: Token[Any]) -> None:
+        report.check(token)
         self._report = report
         self._receipt: Receipt = token.spend(report.spend(interactive=True))
         self._draw = _Ahead(self._receipt.draw)
@@ -119,7 +134,7 @@ class EachStream(Generic[X]):
         receipt = self._receipt
         with self._lock:  # no noise twice, whatever threads do
             try:
-                with np.errstate(all="ignore"):  # see release_each
+                with np.errstate(all="ignore"):  # see EachReport.release
                     return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
             except BaseException:
                 receipt.drop()
