@@ -27,7 +27,8 @@ from privlearn.protocols import Accountant, ReportStream
 from privlearn.rows import Rows
 
 Bools = NDArray[np.bool_]
-_SHRINK = 1 - 1e-12
+_ROUNDING = 1e-12
+"""By so much a context may exceed its bound, relative: unit vectors do, by rounding."""
 _WHOLE, _REAL = (int, np.integer), (float, int)
 
 
@@ -258,7 +259,8 @@ class LocalClient(Generic[B]):
                 return None
             if not method.reward_low <= reward <= method.reward_high:
                 return None
-            if not math.hypot(*context.tolist()) <= method.context_bound * _SHRINK:  # NaN is not
+            # half of what `_rows` leaves alone, so that it does the same; NaN is not below
+            if not math.hypot(*context.tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
                 return None
             values, places = context[None], np.array([action], dtype=np.int64)
             answers = np.array([reward], dtype=np.float64)
@@ -296,10 +298,10 @@ class LocalClient(Generic[B]):
             self.diagnostics.note("a row that cannot be used", users, ~good)
             values[~good], arms[~good], answers[~good] = 0.0, 0.0, method.reward_low
             norms[~good] = 0.0
-        long = norms > method.context_bound
+        long = norms > method.context_bound * (1 + _ROUNDING)
         if long.any():
             self.diagnostics.note("a context longer than its bound", users, long)
-            values[long] *= (method.context_bound * _SHRINK / norms[long])[:, None]
+            values[long] *= (method.context_bound / norms[long])[:, None]
         cut = np.clip(answers, method.reward_low, method.reward_high)
         if (cut != answers).any():
             self.diagnostics.note("a reward beyond its bounds", users, cut != answers)

@@ -164,7 +164,8 @@ class Method(BaseModel, ABC):
         Floats, in the units of the domain, which clips them; users along the leading axis.
 
         Args:
-            contexts: of the pulled arm, shape (n, dim), finite, of norm at most ``context_bound``.
+            contexts: of the pulled arm, shape (n, dim), finite, of norm at most ``context_bound``
+                (and rounding).
             arms: the pulled arms, shape (n,), int64.
             rewards: finite, in [reward_low, reward_high], shape (n,).
         """
