@@ -32,9 +32,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from privlearn.domains import Array
 from privlearn.errors import DataError
 from privlearn.learners.local_protocol import LocalBandit
+from privlearn.mechanisms.report_streams import LEVELS
 
-GRID = 2**23
-"""Steps from 0 to the limit."""
+GRID = LEVELS
+"""Steps from 0 to the limit: 2²³, the words of projected reports count on it."""
 Reason = Literal[
     "malformed",
     "other configuration",
