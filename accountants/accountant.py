@@ -48,6 +48,7 @@ from privlearn.entries import (
     CloseEntry,
     DelegateEntry,
     Entry,
+    FunctionsEntry,
     IssueEntry,
     OpenEntry,
     PlanEntry,
@@ -452,6 +453,10 @@ class _Accountant(Generic[B]):
         )
         if self.tape is not None:
             self.tape.spent(token, spend)
+
+    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
+        """For receipts: writes what user code rows passed through; returns when it is durable."""
+        self._append(FunctionsEntry(accountant=self.id, token=token.id, names=names))
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """For tokens and receipts: writes how the token ended."""

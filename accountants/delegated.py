@@ -116,6 +116,10 @@ class Delegated(Generic[B]):
         """For tokens: as the accountant's."""
         self._parent.record_spend(token, spend, loss)
 
+    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
+        """For receipts: as the accountant's."""
+        self._parent.record_functions(token, names)
+
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """For tokens and receipts: as the accountant's."""
         self._parent.record_retire(token, outcome, digest)

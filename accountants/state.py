@@ -7,7 +7,7 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
 
@@ -21,6 +21,7 @@ from privlearn.entries import (
     CloseEntry,
     DelegateEntry,
     Entry,
+    FunctionsEntry,
     IssueEntry,
     OpenEntry,
     PlanEntry,
@@ -167,6 +168,8 @@ class Account:
     spend: SpendEntry | None = None
     loss: Loss | None = None
     outcome: str | None = None
+    functions: dict[str, None] = field(default_factory=dict)
+    """Names of user code that its rows passed through, in the order in which they came."""
 
 
 @dataclass(slots=True)
@@ -282,6 +285,8 @@ class AccountState:
                 self._check_issue(entry)
             case SpendEntry():
                 self._check_spend(entry)
+            case FunctionsEntry():
+                self._check_functions(entry)
             case RetireEntry():
                 self._check_retire(entry)
             case AttestEntry():
@@ -470,6 +475,14 @@ class AccountState:
                 f"{error!r} and blur_std {blur!r}"
             )
 
+    def _check_functions(self, entry: FunctionsEntry) -> None:
+        account = self._account(entry.token)
+        if account.spend is None or account.outcome is not None:
+            state = "unspent" if account.spend is None else "retired"
+            raise TokenError(f"token {entry.token} is {state}: no rows are opened for it")
+        if known := [name for name in entry.names if name in account.functions]:
+            raise LedgerError(f"token {entry.token}: functions {known} were named before")
+
     def _check_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
         if account.outcome is not None:
@@ -550,6 +563,8 @@ class AccountState:
                 self._record_issue(entry)
             case SpendEntry():
                 self._record_spend(entry)
+            case FunctionsEntry():
+                self._account(entry.token).functions.update(dict.fromkeys(entry.names))
             case RetireEntry():
                 self._record_retire(entry)
             case AttestEntry():

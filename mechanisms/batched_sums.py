@@ -158,7 +158,7 @@ class BatchedStream(Generic[X]):
         Raises:
             UsersError: not the next users of the stream, or of more than one batch.
         """
-        with self._lock:
+        with self._lock, self._receipt.round():
             end = self.next_end
             if rows.users.start != self._next or rows.users.stop > end:
                 raise UsersError(
@@ -184,7 +184,7 @@ class BatchedStream(Generic[X]):
 
     def __exit__(self, *details: object) -> None:
         if not self._receipt.closed:
-            self._receipt.__exit__(None, None, None)
+            self._receipt.abandon()
 
     def __repr__(self) -> str:
         return f"BatchedStream(next user {self._next}, sealed)"

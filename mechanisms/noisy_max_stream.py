@@ -151,7 +151,7 @@ class NoisyMaxPicks:
         Raises:
             UsersError: not the next users of the stream.
         """
-        with self._lock:
+        with self._lock, self._receipt.round():
             if rows.users.start != self._next:
                 raise UsersError(
                     f"the stream is at user {self._next}, the rows at {rows.users.start}"
@@ -180,7 +180,7 @@ class NoisyMaxPicks:
         if not self._receipt.closed and details[0] is None:
             self.close()
         else:
-            self._receipt.__exit__(None, None, None)
+            self._receipt.abandon()
 
     def __repr__(self) -> str:
         return f"NoisyMaxPicks(next user {self._next}, sealed)"

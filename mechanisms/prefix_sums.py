@@ -223,7 +223,7 @@ class PrefixSumStream(Generic[X]):
         return self._append(rows, slice(-1, None))
 
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
-        with self._lock:  # one noise row is for one sum
+        with self._lock, self._receipt.round():  # one noise row is for one sum
             if rows.users.start != self._next:
                 raise UsersError(
                     f"the stream is at user {self._next}, the rows at {rows.users.start}"
@@ -248,7 +248,7 @@ class PrefixSumStream(Generic[X]):
         if not self._receipt.closed and details[0] is None:
             self.close()
         else:
-            self._receipt.__exit__(None, None, None)
+            self._receipt.abandon()
 
     def __repr__(self) -> str:
         return f"PrefixSumStream(next user {self._next}, sealed)"

@@ -125,20 +125,17 @@ class EachStream(Generic[X]):
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Releases one report of every row, shape (n, size).
 
-        If it is interrupted these users have no report, and stay charged; the stream goes on.
+        If it fails or is interrupted these users have no report, and stay charged; the stream goes
+        on.  After a failure, which may depend on their rows, it ends ``uncovered``.
 
         Raises:
             UsersError: users not of this token, reported before, or out of order.
             TokenSpentError: closed.
         """
         receipt = self._receipt
-        with self._lock:  # no noise twice, whatever threads do
-            try:
-                with np.errstate(all="ignore"):  # see EachReport.release
-                    return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
-            except BaseException:
-                receipt.drop()
-                raise
+        # no noise twice, whatever threads do; for errors of floats see EachReport.release
+        with self._lock, receipt.round(), np.errstate(all="ignore"):
+            return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
 
     def close(self) -> None:
         """Retires the token; users that sent nothing stay charged.
@@ -162,9 +159,11 @@ class EachStream(Generic[X]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is None and not self.closed:
-            self.close()
-        self._receipt.__exit__(kind, error, trace)
+        if not self.closed:
+            if error is None:
+                self.close()
+            else:
+                self._receipt.abandon()
 
 
 def largest_number(domain: Domain[Any]) -> float:

@@ -31,6 +31,13 @@ def record_at(block: T, index: int | slice | NDArray[np.int_]) -> T:
     return cast(T, np.asarray(block)[index])
 
 
+def copied(block: T) -> T:
+    """A block (or record) of arrays of its own, in C order."""
+    if isinstance(block, tuple):
+        return cast(T, _rebuild(block, [copied(field) for field in block]))
+    return cast(T, np.array(block, order="C"))
+
+
 def blanked(block: T, where: NDArray[np.bool_]) -> T:
     """A copy of a block in which the rows ``where`` are zero (empty, for text and objects)."""
     if isinstance(block, tuple):

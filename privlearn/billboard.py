@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 
 from privlearn._records import record_at
+from privlearn._row_functions import RowFunction
 from privlearn._validate import user_range
 from privlearn.errors import ForeignTokenError, UsersError
 from privlearn.rows import Rows, Sealed
@@ -58,10 +59,14 @@ class Shown(Sealed, Generic[T, A]):
         """Lets the users answer: ``environment`` maps own rows and actions to rows to learn from.
 
         It acts row by row, as in `Rows.map_rows`, and is the users' side: what it sees is theirs.
+        It is named in the ledger like any user code, but called once only, as users answer once.
         """
-        return Rows._delivered(
-            self.__both, lambda both: environment(both[0], both[1]), self.__board
-        )
+
+        def answer(both: tuple[T, A]) -> R:
+            return environment(both[0], both[1])
+
+        function = RowFunction(answer, "deliver", code=environment, repeatable=False)
+        return Rows._delivered(self.__both, function, self.__board)
 
 
 @final
@@ -117,8 +122,11 @@ class Billboard(Mapping[str, Any]):
             UsersError: out of order, served before, or beyond ``users``.
         """
         self._advance(rows.users)
-        both = rows.map_rows(lambda own: (own, policy(own)))
-        return Shown(both, self)
+
+        def show(own: T) -> tuple[T, A]:
+            return own, policy(own)
+
+        return Shown(Rows._shown(rows, RowFunction(show, "serve", code=policy)), self)
 
     def skip(self, users: range) -> Rows[Any]:
         """Null records for the next users, whose data were lost before they could be used.

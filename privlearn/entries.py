@@ -123,8 +123,20 @@ class SpendEntry(_Entry):
     """Numbers of users and their gains, in order of arrival; empty if all have ``gain``."""
 
 
+class FunctionsEntry(_Entry):
+    """User code that the rows of a spend pass through; durable before these rows are opened."""
+
+    entry: Literal["functions"] = "functions"
+    token: str
+    names: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
+    """How each came in, and its name: ``map_rows(shop.clean)``."""
+
+
 class RetireEntry(_Entry):
-    """A token's end: a value left, nothing was done, or the outcome is not known."""
+    """A token's end: a value left, nothing was done, or the outcome is not known.
+
+    ``uncovered``: the mechanism stopped after rows were opened, which may depend on them.
+    """
 
     entry: Literal["retire"] = "retire"
     token: str
@@ -167,6 +179,7 @@ Entry = (
     | ReturnEntry
     | IssueEntry
     | SpendEntry
+    | FunctionsEntry
     | RetireEntry
     | AttestEntry
     | CloseEntry

@@ -16,6 +16,7 @@
     ├── UsersError (ValueError)       arrival indices outside the range, repeated or out of order
     ├── ProvenanceError (ValueError)  logged rows where served rows are required
     ├── HorizonError (ValueError)     more rounds than the declared horizon
+    ├── RowLocalityError (RuntimeError)   a function of rows let one row depend on another
     ├── DataError (ValueError)        an input file cannot be read as described
     ├── SolverError (RuntimeError)    a minimiser was not certified: the release is lost
     ├── LedgerError (RuntimeError)
@@ -97,6 +98,14 @@ class ProvenanceError(PrivlearnError, ValueError):
 
 class HorizonError(PrivlearnError, ValueError):
     """More rounds were asked for than the declared horizon allows."""
+
+
+class RowLocalityError(PrivlearnError, RuntimeError):
+    """A function that rows passed through let a row's result depend on more than that row.
+
+    This is an error of the program, and not of a record.  It is raised where the rows would be
+    opened; the spend ends ``uncovered``.
+    """
 
 
 class DataError(PrivlearnError, ValueError):

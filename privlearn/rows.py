@@ -1,16 +1,19 @@
 """Sealed data: one row, one user, with a public arrival index.
 
 A record is an array or a NamedTuple of arrays; a *block* of records has the same type with one more
-leading axis.  `Rows.map` is row-local by construction; `Rows.map_rows` takes a function of a whole
-block for speed, which must act on each row by itself (`privlearn.checking.check_row_local` tests
-that law).  An exception on a record, in either, turns that record alone into the *null record*: it
-keeps its index, its data are passed to no further function, and it enters every sum as its domain's
-null value.  Results are plain arrays; one of dtype object counts as a failure.
+leading axis.  `Rows.map` takes a function of one record; `Rows.map_rows` takes a function of a
+whole block for speed, which must act on each row by itself (`privlearn.checking.check_row_local`
+tests that in advance).  An exception on a record, in either, turns that record alone into the *null
+record*: it keeps its index, its data are passed to no further function, and it enters every sum as
+its domain's null value.  Results are plain arrays; one of dtype object counts as a failure.
+
+Functions that did not come with this package are trusted code: rows carry their names, which go to
+the ledger before the rows are opened, and every block is spot-checked (`privlearn._row_functions`).
+Rows that failed such a check cannot be opened.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import groupby, pairwise
@@ -19,9 +22,10 @@ from typing import Generic, Never, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import blanked, join, leaves, length, record_at, signature, stack
+from privlearn._records import blanked, join, length, record_at, signature, stack
+from privlearn._row_functions import RowFunction
 from privlearn._validate import user_range
-from privlearn.errors import ProvenanceError, SealedError, UsersError
+from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -86,10 +90,18 @@ _REAL.setflags(write=False)
 class Rows(Sealed, Generic[T]):
     """Sealed records of the users ``users``, in order of arrival; made by `Rows.seal`."""
 
-    __slots__ = ("__board", "__chunks", "__users")
+    __slots__ = ("__board", "__chunks", "__defect", "__functions", "__users")
 
-    def __init__(self, users: range, chunks: Sequence[_Chunk[T]], board: object | None) -> None:
+    def __init__(
+        self,
+        users: range,
+        chunks: Sequence[_Chunk[T]],
+        board: object | None,
+        functions: tuple[str, ...] = (),
+        defect: RowLocalityError | None = None,
+    ) -> None:
         self.__users, self.__chunks, self.__board = users, tuple(chunks), board
+        self.__functions, self.__defect = functions, defect
 
     @classmethod
     def seal(cls, block: T, *, users: range) -> Rows[T]:
@@ -123,6 +135,11 @@ class Rows(Sealed, Generic[T]):
         """Whether a billboard served these users, or the rows come from a log."""
         return Source.LOGGED if self.__board is None else Source.SERVED
 
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the user's functions that these rows passed through, oldest first."""
+        return self.__functions
+
     def __len__(self) -> int:
         return len(self.__users)
 
@@ -132,15 +149,11 @@ class Rows(Sealed, Generic[T]):
 
     def map(self, function: Callable[[T], U]) -> Rows[U]:
         """Applies ``function`` to each record by itself."""
-        singles: list[_Chunk[U]] = []
-        for chunk in self.__chunks:
-            for i in range(len(chunk.valid)):
-                result: U | None = None
-                if chunk.valid[i]:
-                    record = record_at(cast(T, chunk.block), i)
-                    result = _attempt(lambda r: stack([function(r)]), record, 1)
-                singles.append(_Chunk(result, np.array([result is not None])))
-        return Rows(self.__users, _merge(singles), self.__board)
+
+        def single(block: T) -> U:
+            return stack([function(record_at(block, 0))])
+
+        return self._mapped(RowFunction(single, "map", code=function), _map_singly, self.__board)
 
     def map_rows(self, function: Callable[[T], U]) -> Rows[U]:
         """Applies a row-local ``function`` to whole blocks.
@@ -148,8 +161,24 @@ class Rows(Sealed, Generic[T]):
         If it raises on a block, or returns another number of rows, the rows on which it fails by
         themselves become null and the block is done again without them.
         """
-        chunks = [part for chunk in self.__chunks for part in _map_chunk(function, chunk)]
-        return Rows(self.__users, chunks, self.__board)
+        return self._mapped(RowFunction(function, "map_rows"), _map_chunk, self.__board)
+
+    def _mapped(
+        self,
+        function: RowFunction[T, U],
+        mapping: Callable[[RowFunction[T, U], _Chunk[T]], list[_Chunk[U]]],
+        board: object | None,
+    ) -> Rows[U]:
+        chunks: list[_Chunk[U]] = []
+        defect = self.__defect
+        for chunk in self.__chunks:
+            try:
+                chunks += mapping(function, chunk)
+            except RowLocalityError as error:  # that it failed may depend on the rows: see `opened`
+                defect = defect or error
+                chunks.append(_Chunk.of_nulls(len(chunk.valid)))
+        functions = tuple(dict.fromkeys((*self.__functions, *function.names)))
+        return Rows(self.__users, chunks, board, functions, defect)
 
     def slice(self, users: range) -> Rows[T]:
         """The rows of a contiguous part of the users.
@@ -169,7 +198,7 @@ class Rows(Sealed, Generic[T]):
                 block = None if chunk.block is None else record_at(chunk.block, slice(low, high))
                 chunks.append(_Chunk(block, chunk.valid[low:high]))
             begin += len(chunk.valid)
-        return Rows(users, chunks, self.__board)
+        return Rows(users, chunks, self.__board, self.__functions, self.__defect)
 
     @staticmethod
     def concat(parts: Sequence[Rows[T]]) -> Rows[T]:
@@ -187,63 +216,87 @@ class Rows(Sealed, Generic[T]):
                 raise ProvenanceError("cannot join rows of different billboards or sources")
         users = range(parts[0].users.start, parts[-1].users.stop)
         chunks = [chunk for part in parts for chunk in part.__chunks]
-        return Rows(users, _merge(chunks), parts[0].__board)
+        functions = tuple(dict.fromkeys(name for part in parts for name in part.__functions))
+        defect = next((part.__defect for part in parts if part.__defect is not None), None)
+        return Rows(users, _merge(chunks), parts[0].__board, functions, defect)
 
     @staticmethod
-    def _delivered(rows: Rows[T], function: Callable[[T], U], board: object) -> Rows[U]:
+    def _shown(rows: Rows[T], policy: RowFunction[T, U]) -> Rows[U]:
+        """Maps rows to themselves with what they are shown; for `privlearn.billboard` only."""
+        return rows._mapped(policy, _map_chunk, rows.__board)
+
+    @staticmethod
+    def _delivered(rows: Rows[T], answer: RowFunction[T, U], board: object) -> Rows[U]:
         """Maps real rows only and marks the result as served; for `privlearn.billboard` only."""
-        chunks = [part for chunk in rows.__chunks for part in _map_real(function, chunk)]
-        return Rows(rows.__users, chunks, board)
+        return rows._mapped(answer, _map_real, board)
 
     @staticmethod
     def _unseal(rows: Rows[T]) -> tuple[_Chunk[T], ...]:
-        """The chunks themselves; for `privlearn.tokens` and `privlearn.billboard` only."""
+        """The chunks themselves; for `privlearn.tokens` and `privlearn.billboard` only.
+
+        Raises:
+            RowLocalityError: a function that the rows passed through failed its spot check.
+        """
+        if rows.__defect is not None:
+            raise rows.__defect
         return rows.__chunks
 
     @staticmethod
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
         """The same rows, marked as served by ``board``; for `privlearn.billboard` only."""
-        return Rows(rows.__users, rows.__chunks, board)
+        return Rows(rows.__users, rows.__chunks, board, rows.__functions, rows.__defect)
 
     @staticmethod
     def _board_of(rows: Rows[T]) -> object | None:
         return rows.__board
 
 
-def _attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
-    """The result on a block, or None: a failure of user code is a null record, never a message."""
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            result = function(block)
-        plain = all(leaf.dtype != object for leaf in leaves(result))
-        return result if plain and length(result) == count else None
-    except Exception:
-        return None
+_RECHECKED = 16
+"""Records on which a function of one record is called once more, per block."""
 
 
-def _map_chunk(function: Callable[[T], U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
+def _map_singly(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
+    block, real = chunk.block, np.flatnonzero(chunk.valid)
+    if block is None or not real.size:
+        return [_Chunk.of_nulls(len(chunk.valid))]
+    singles = _singles(function, block, chunk.valid)
+    for i in np.random.default_rng().permutation(real)[:_RECHECKED]:
+        if (result := singles[i].block) is not None:
+            function.check(record_at(block, slice(i, i + 1)), _REAL, result)
+    return _merge(singles)
+
+
+def _singles(function: RowFunction[T, U], block: T, valid: NDArray[np.bool_]) -> list[_Chunk[U]]:
+    """Each row by itself; null where there is none, or where the function fails."""
+    results = [
+        function.attempt(record_at(block, slice(i, i + 1)), 1) if real else None
+        for i, real in enumerate(valid)
+    ]
+    return [_Chunk(result, np.array([result is not None])) for result in results]
+
+
+def _map_chunk(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
     count, block = len(chunk.valid), chunk.block
     if block is None:
         return [_Chunk.of_nulls(count)]
-    result = _attempt(function, block, count)
+    result = function.attempt(block, count)
     if result is not None:
+        function.check(block, chunk.valid, result)
         return [_Chunk(result, chunk.valid)]
-    singles = [
-        _attempt(function, record_at(block, slice(i, i + 1)), 1) if real else None
-        for i, real in enumerate(chunk.valid)
-    ]
-    good = np.array([single is not None for single in singles])
+    singles = _singles(function, block, chunk.valid)
+    good = np.array([bool(single.valid) for single in singles])
     if not good.any():
         return [_Chunk.of_nulls(count)]
-    repaired = _attempt(function, blanked(block, ~good), count)
+    others = blanked(block, ~good)
+    repaired = function.attempt(others, count)
     if repaired is not None:
+        function.check(others, good, repaired)
         return [_Chunk(repaired, good)]
     # The rows' results do not fit together; each stands by itself, and none suffers for another.
-    return _merge([_Chunk(single, np.array([single is not None])) for single in singles])
+    return _merge(singles)
 
 
-def _map_real(function: Callable[[T], U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
+def _map_real(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
     """As `_map_chunk`, for a function that may not even see the place of a null row."""
     real = np.flatnonzero(chunk.valid)
     if chunk.block is None or not real.size:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._records import record_at
+from privlearn._row_functions import RowFunction
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration, Trust
 from privlearn.budgets import B, Currency, exact_text
@@ -29,7 +31,7 @@ from privlearn.domains import Array, Domain, domain_from_dict
 from privlearn.errors import (
     LossExceedsTokenError,
     ProvenanceError,
-    SolverError,
+    RowLocalityError,
     TokenCopyError,
     TokenError,
     TokenSpentError,
@@ -38,14 +40,15 @@ from privlearn.errors import (
 from privlearn.losses import Loss
 from privlearn.more_losses import ByArrival
 from privlearn.noise import Noise, NoiseSource, noise_from_dict
-from privlearn.rows import Rows, _attempt
+from privlearn.rows import Rows
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Arithmetic = Literal["sum", "own", "each"]
 """What computes, and for whom; see `Spend.arithmetic`."""
 Outcome = Literal["released", "unused", "lost", "uncovered"]
-"""How a token ends; ``uncovered``: a minimiser was not certified, which no price covers."""
+"""How a token ends; ``uncovered``: the mechanism stopped after it had opened rows, without a value.
+Whether it does may depend on the rows, which no price covers."""
 
 
 @final
@@ -78,6 +81,9 @@ class Spend:
     profile: tuple[tuple[int, float], ...] = ()
     """Numbers of consecutive users and their gains, from the token's first user on; ``gain`` is
     then the largest of them."""
+    functions: tuple[str, ...] = ()
+    """User code that opened rows pass through inside the mechanism, such as an objective of one's
+    own: role and name.  Written to the ledger before rows are opened."""
 
     def __post_init__(self) -> None:
         positive(gain=self.gain)
@@ -175,6 +181,9 @@ class Issuer(Protocol):
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         """Returns only when the spend stands durably in the ledger."""
+
+    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
+        """Returns only when the names of user code stand durably in the ledger."""
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """Closes the token's account."""
@@ -326,17 +335,24 @@ class Token(Generic[B]):
 class Receipt:
     """Proof of a durable spend; a context manager that retires the token.
 
-    On leaving the ``with`` block without a release, or with an exception, the token is retired as
-    ``lost`` and stays charged.  Users are opened in ascending order, each at most once.
+    Users are opened in ascending order, each at most once.  A mechanism with arithmetic of its own
+    opens rows inside the ``with`` block (a stream: inside `round`).  If it leaves the block with an
+    exception, or without a release, the token is retired and stays charged: as ``lost``, or as
+    ``uncovered`` where rows were opened, because what it computed from them may be the reason.
+    Only an interrupt from outside (KeyboardInterrupt) is no such reason.
     """
 
     __slots__ = (
+        "_clipping",
         "_digest",
         "_done",
         "_drawn",
         "_due",
         "_issuer",
+        "_named",
         "_next",
+        "_outcome",
+        "_scopes",
         "_served",
         "_spend",
         "_token",
@@ -351,6 +367,18 @@ class Receipt:
         self._due = self._served = self._drawn = 0
         self._digest = hashlib.sha256()
         self._done = False
+        self._outcome: Outcome = "released"  # what `close` will write
+        self._scopes = 0  # blocks, of `with receipt` and `round`, that it is in
+        self._named: set[str] = set()
+        self._clipping = _clipping(spend.domain)
+        self._name((*spend.functions, *self._clipping.names))
+
+    def _name(self, functions: tuple[str, ...]) -> None:
+        """Records user code that rows pass through, before any of them is opened."""
+        new = tuple(name for name in functions if name not in self._named)
+        if new:
+            self._issuer.record_functions(self._token, new)
+            self._named.update(new)
 
     @property
     def token_id(self) -> str:
@@ -364,7 +392,7 @@ class Receipt:
             The noisy sum in its natural shape (`Domain.decode`).
 
         Raises:
-            As `open`.
+            UsersError, ProvenanceError, RowLocalityError, TokenSpentError: as `open`.
         """
         total: Array = self._opened(rows).sum(axis=0)
         noisy = total + self._spend.noise.draw(self._issuer.noise, total.shape)
@@ -383,19 +411,33 @@ class Receipt:
         Raises:
             UsersError: an index outside the token's users, opened before, or out of order.
             ProvenanceError: logged rows under a joint guarantee.  TokenSpentError: retired.
-            TokenError: the spend said that the receipt would do the arithmetic.
+            TokenError: the spend said that the receipt would do the arithmetic, or this is outside
+            the receipt's ``with`` block and `round`.  RowLocalityError: a function that the rows
+            passed through is not row-local; the token ends ``uncovered``.
         """
         self._check_own()
+        self._check_open()
+        if not self._scopes:
+            within = "receipt.round()" if self._spend.interactive else "token.spend(...) as receipt"
+            raise TokenError(
+                f"{self._spend.mechanism}: rows are opened inside `with {within}:`, which retires "
+                "the token if the mechanism then fails"
+            )
         return self._opened(rows)
 
     def _opened(self, rows: Rows[Any]) -> Array:
         with self._token._lock:
             self._check_open()
             _check_rows(self._token, rows, self._next)
+            self._name(rows.functions)
             users = rows.users
             self._next = users.stop
             self._due += len(users)
-        parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
+        try:
+            parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
+        except RowLocalityError:
+            self._end("uncovered")
+            raise
         # a copy: a tape may write to it
         values = np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
         if self._issuer.tape is not None:
@@ -404,7 +446,7 @@ class Receipt:
 
     def _clip(self, block: Any, valid: NDArray[np.bool_]) -> Array:
         domain = self._spend.domain
-        values = None if block is None else _clipped(domain, block, len(valid))
+        values = None if block is None else self._clipped(block, valid)
         if values is not None and values.shape == (len(valid), domain.size):
             if np.count_nonzero(valid) == len(valid):
                 return values
@@ -418,6 +460,19 @@ class Receipt:
                 for i in range(len(valid))
             ]
         )
+
+    def _clipped(self, block: Any, valid: NDArray[np.bool_]) -> Array | None:
+        """The contributions of a block, or None where it cannot be clipped as a whole."""
+        domain = self._spend.domain
+        if type(block) is np.ndarray and block.dtype == np.float64 and _frozen(domain):
+            try:  # our own code, on plain numbers, warns of nothing
+                return domain.clip(block)
+            except (ValueError, ArithmeticError):
+                return None
+        values = self._clipping.attempt(block, len(valid))
+        if values is not None:
+            self._clipping.check(block, valid, values)
+        return values
 
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh noise of the stated family and scale.
@@ -498,18 +553,11 @@ class Receipt:
         self._served += self._due
         self._due = 0
 
-    def drop(self) -> None:
-        """Gives up the outputs that are due: their users stay charged, and nothing leaves.
-
-        Their noise, which may not have been drawn, is not counted any more.
-        """
-        self._due = 0
-
     def close(self) -> None:
         """Retires the token as released, with the digest of all that left."""
         self._check_open()
         self._done = True
-        self._issuer.record_retire(self._token, "released", self._digest.hexdigest())
+        self._issuer.record_retire(self._token, self._outcome, self._digest.hexdigest())
 
     @property
     def closed(self) -> bool:
@@ -522,7 +570,33 @@ class Receipt:
         if self._done or not self._issuer.outstanding(self._token):
             raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
 
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """One step of a stream, which opens rows and may publish a value.
+
+        If it fails after it opened rows, the token is retired as ``uncovered``.  With ``each``, the
+        users whose rows it opened have no output, others go on, and the token ends ``uncovered``.
+        """
+        before = self._next
+        self._scopes += 1
+        try:
+            yield
+        except BaseException as error:
+            if self._next > before and not self._done:
+                self._fail(_may_tell(error))
+            raise
+        finally:
+            self._scopes -= 1
+
+    def _fail(self, tells: bool) -> None:
+        if self._spend.arithmetic == "each":
+            self._due = 0  # their noise, which may not have been drawn, is not counted any more
+            self._outcome = "uncovered" if tells else self._outcome
+        elif tells:
+            self._end("uncovered")
+
     def __enter__(self) -> Self:
+        self._scopes += 1
         return self
 
     def __exit__(
@@ -531,16 +605,43 @@ class Receipt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._scopes -= 1
+        if self._done:
+            return
+        own = self._next > self._token.users.start and self._spend.arithmetic != "sum"
+        # A stream is closed, without an error, by somebody who sees what everybody sees.
+        silent = error is None and not self._spend.interactive
+        self._end("uncovered" if own and (silent or _may_tell(error)) else "lost")
+
+    def abandon(self) -> None:
+        """Retires the token of a stream as ``lost``, because of an error in whoever was using it.
+
+        Such an error knows published values only; a failure inside the stream is for `round`.
+        """
         if not self._done:
-            self._done = True
-            if self._issuer.outstanding(self._token):
-                failed = isinstance(error, SolverError)
-                self._issuer.record_retire(self._token, "uncovered" if failed else "lost", None)
+            self._end("lost")
+
+    def _end(self, outcome: Outcome) -> None:
+        self._done = True
+        if self._issuer.outstanding(self._token):
+            self._issuer.record_retire(self._token, outcome, None)
 
     def _refuse_copy(self, *_: object) -> Never:
         raise TokenCopyError("a receipt cannot be copied or pickled")
 
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
+
+
+def _clipping(domain: Domain[Any]) -> RowFunction[Any, Array]:
+    def clip(block: Any) -> Array:
+        return np.asarray(domain.clip(block), dtype=np.float64)
+
+    return RowFunction(clip, "clip", code=domain)
+
+
+def _may_tell(error: BaseException | None) -> bool:
+    """Whether an error may depend on opened rows; an interrupt comes from outside."""
+    return error is not None and not isinstance(error, KeyboardInterrupt)
 
 
 def _check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
@@ -563,20 +664,6 @@ def _check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
             "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
             "rows of another billboard) need a CentralAccountant"
         )
-
-
-def _clipped(domain: Domain[Any], block: Any, count: int) -> Array | None:
-    """The contributions of a block, or None where it cannot be clipped as a whole."""
-    if type(block) is np.ndarray and block.dtype == np.float64 and _frozen(domain):
-        try:  # our own code, on plain numbers, warns of nothing
-            return domain.clip(block)
-        except (ValueError, ArithmeticError):
-            return None
-    return _attempt(_as_floats(domain), block, count)
-
-
-def _as_floats(domain: Domain[Any]) -> Callable[[Any], Array]:
-    return lambda block: np.asarray(domain.clip(block), dtype=np.float64)
 
 
 def _digest_of(value: Array) -> str:

@@ -75,6 +75,9 @@ class Laboratory:
         self.last_spend = spend
         self._open.add(token.id)
 
+    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
+        pass
+
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         self._open.discard(token.id)
 

@@ -79,6 +79,9 @@ class _Desk:
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         pass
 
+    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
+        pass
+
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         self._open = False
 

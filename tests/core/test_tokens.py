@@ -67,6 +67,12 @@ def last_outcome(accountant: CentralAccountant[Any]) -> str:
     return entry.outcome
 
 
+def opened(receipt: Receipt, rows: Rows[Any]) -> Any:
+    """What a mechanism of its own arithmetic gets."""
+    with receipt.round():
+        return receipt.open(rows)
+
+
 def test_a_token_is_spent_once(accountant: CentralAccountant[ZCDP], token: Token[ZCDP]) -> None:
     receipt = token.spend(SPEND)
     for again in (lambda: token.spend(SPEND), token.retire):
@@ -80,7 +86,7 @@ def test_a_token_is_spent_once(accountant: CentralAccountant[ZCDP], token: Token
 
 def test_nothing_leaves_before_noise_was_drawn(token: Token[ZCDP]) -> None:
     receipt = token.spend(SPEND)
-    total = receipt.open(rows()).sum(axis=0)
+    total = opened(receipt, rows()).sum(axis=0)
     for leave in (receipt.publish, receipt.release):
         with pytest.raises(TokenError, match="drew no noise: nothing may leave"):
             leave(total)
@@ -238,7 +244,7 @@ def test_a_forked_child_can_spend_nothing(kind: str, tmp_path: Any) -> None:
     if book.path is not None:
         assert len(Ledger.open(book.path).entries) == before
     GaussianSum(BALL, 10.0).release(rows(), unspent)  # the parent still can
-    receipt.release(receipt.open(rows()).sum(axis=0) + receipt.draw((2,)))
+    receipt.release(opened(receipt, rows()).sum(axis=0) + receipt.draw((2,)))
 
 
 def race(spend: Callable[[], object], threads: int = 16) -> list[str]:
@@ -283,7 +289,7 @@ def test_of_many_threads_exactly_one_opens_the_same_users(
 
             def opens(receipt: Receipt = receipt, shared: Rows[Any] = shared) -> None:
                 try:
-                    receipt.open(shared)
+                    opened(receipt, shared)
                 except UsersError:
                     raise TokenSpentError from None
 
@@ -360,14 +366,14 @@ def test_users_are_opened_in_order_each_once_and_none_outside() -> None:
     receipt = accountant.issue(ZCDP("0.1"), users=range(10, 20), label="probe").spend(SPEND)
     for outside in (range(5, 12), range(0, 5), range(15, 21), range(30, 31)):
         with pytest.raises(UsersError, match=r"10..19 are left, in order, each once"):
-            receipt.open(rows(outside))
-    assert receipt.open(rows(range(10, 13))).shape == (3, 2)
+            opened(receipt, rows(outside))
+    assert opened(receipt, rows(range(10, 13))).shape == (3, 2)
     for repeated in (range(10, 13), range(12, 14)):
         with pytest.raises(UsersError, match=r"13..19 are left"):
-            receipt.open(rows(repeated))
-    receipt.open(rows(range(15, 20)))
+            opened(receipt, rows(repeated))
+    opened(receipt, rows(range(15, 20)))
     with pytest.raises(UsersError, match="cannot be opened"):
-        receipt.open(rows(range(13, 15)))  # passed over: out of order
+        opened(receipt, rows(range(13, 15)))  # passed over: out of order
 
 
 def test_nothing_opens_draws_or_leaves_after_the_close(token: Token[ZCDP]) -> None:
@@ -407,8 +413,8 @@ def test_an_exception_inside_a_mechanism_ends_the_token_as_lost_and_charged(
     accountant: CentralAccountant[ZCDP], token: Token[ZCDP]
 ) -> None:
     receipt = token.spend(SPEND)
-    receipt.open(rows())
     with pytest.raises(KeyboardInterrupt), receipt:
+        receipt.open(rows())
         raise KeyboardInterrupt
     assert last_outcome(accountant) == "lost"
     assert accountant.spent() == ZCDP("0.02")
@@ -455,17 +461,17 @@ def test_a_joint_accountant_refuses_logged_rows_and_rows_of_another_board() -> N
     receipt = accountants[0].issue(ZCDP("0.1"), users=USERS, label="probe").spend(SPEND)
     for refused in (rows(), foreign, foreign.map(lambda own: own)):
         with pytest.raises(ProvenanceError, match="a joint guarantee needs rows served by this"):
-            receipt.open(refused)
+            opened(receipt, refused)
     ours = Billboard(accountants[0], USERS).serve(rows(), lambda own: own)
-    assert receipt.open(ours.deliver(lambda own, _: own)).shape == (10, 2)
+    assert opened(receipt, ours.deliver(lambda own, _: own)).shape == (10, 2)
 
 
 def test_rows_come_out_clipped_whatever_went_in(token: Token[ZCDP]) -> None:
     data = np.array([[3.0, 4.0], [np.nan, 0], [np.inf, 0], [1e308, 1e308], [0.3, 0.4]])
-    opened = token.spend(SPEND).open(Rows.seal(data, users=range(5)))
-    assert np.linalg.norm(opened, axis=1).max() <= 1.0
+    values = opened(token.spend(SPEND), Rows.seal(data, users=range(5)))
+    assert np.linalg.norm(values, axis=1).max() <= 1.0
     expected = np.array([[0.6, 0.8], [0, 0], [0, 0], [0, 0], [0.3, 0.4]])
-    np.testing.assert_allclose(opened, expected, rtol=1e-9)
+    np.testing.assert_allclose(values, expected, rtol=1e-9)
 
 
 def test_a_failing_clip_of_a_third_party_makes_null_rows_one_by_one() -> None:
@@ -494,8 +500,8 @@ def test_a_failing_clip_of_a_third_party_makes_null_rows_one_by_one() -> None:
     noise = GaussianNoise(10.0)
     own = noise.loss(2.0, Adjacency.REPLACE_ONE)
     receipt = token.spend(Spend("picky", Picky(), noise, own_loss=own))
-    opened = receipt.open(Rows.seal(np.arange(5.0)[:, None], users=range(5)))
-    assert opened.ravel().tolist() == [0, 1, 1, 0, 1]
+    values = opened(receipt, Rows.seal(np.arange(5.0)[:, None], users=range(5)))
+    assert values.ravel().tolist() == [0, 1, 1, 0, 1]
 
 
 @pytest.mark.parametrize("gain", [0.0, -1.0, float("nan"), float("inf")])

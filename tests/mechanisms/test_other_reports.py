@@ -295,7 +295,9 @@ def test_an_interruption_costs_its_own_users_their_report_alone(
     assert len(seen[-1]) == 2
     together = np.concatenate(seen)
     assert len(np.unique(together[:, 0])) == len(together)
-    assert book.ledger.records[-1].body["outcome"] == "released"
+    # An interrupt comes from outside; an error may be about a user's row, and no price covers that.
+    outcome = "released" if error is KeyboardInterrupt else "uncovered"
+    assert book.ledger.records[-1].body["outcome"] == outcome
     price = PureDP(1).price(report.loss())
     assert [book.spent(user) for user in range(n)] == [price] * n
 

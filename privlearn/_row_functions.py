@@ -1,0 +1,162 @@
+"""Functions that sealed rows pass through: whose code they are, and whether they are row-local.
+
+Code of this package is tested in advance.  Any other function is *user code*: it gets copies, its
+name goes to the ledger before its results are opened, and every block is spot-checked.  The check
+calls the function again on blocks of the same shape in which other rows were replaced; the results
+of the rows that stayed must be equal to the last bit.  (On a block of another shape they need not
+be: a matrix product of another size rounds differently.)
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, Generic, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._records import copied, leaves, length, record_at
+from privlearn.errors import RowLocalityError
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_PACKAGE = __name__.partition(".")[0]
+_LONGEST_NAME = 200
+"""Characters; a name is for people, and no more of it goes to the ledger."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Calls(Generic[T, U]):
+    """A function of this package that calls ``code``, which may be the user's."""
+
+    function: Callable[[T], U]
+    code: tuple[object, ...]
+
+    def __call__(self, block: T) -> U:
+        return self.function(block)
+
+
+def user_code(code: object) -> tuple[str, ...]:
+    """Names of the parts of ``code`` that did not come with this package, each once.
+
+    A function or class goes by module and qualified name, a lambda also by file and line; an
+    object goes by its class.
+    """
+    return tuple(dict.fromkeys(_user_code(code)))
+
+
+def _user_code(code: object) -> list[str]:
+    if isinstance(code, Calls):
+        return [name for part in (code.function, *code.code) for name in _user_code(part)]
+    if isinstance(code, partial):
+        handed = [part for part in (*code.args, *code.keywords.values()) if callable(part)]
+        return [name for part in (code.func, *handed) for name in _user_code(part)]
+    if isinstance(code, MethodType):
+        return _user_code(code.__func__) or _user_code(code.__self__)
+    named = code if isinstance(code, FunctionType | BuiltinFunctionType | type) else type(code)
+    if isinstance(code, np.ufunc):
+        return [f"numpy.{code.__name__}"]
+    module = getattr(named, "__module__", None) or "?"
+    if module.partition(".")[0] == _PACKAGE:
+        return []
+    name = f"{module}.{getattr(named, '__qualname__', type(code).__name__)}"
+    if isinstance(code, FunctionType) and "<lambda>" in name:
+        where = code.__code__
+        name += f" ({os.path.basename(where.co_filename)}:{where.co_firstlineno})"
+    return [name[:_LONGEST_NAME]]
+
+
+@final
+class RowFunction(Generic[T, U]):
+    """A function of blocks as `privlearn.rows` calls it.
+
+    Args:
+        function: takes a block and returns one of as many rows.
+        role: how it came in, for its name in the ledger, such as ``map_rows``.
+        code: what ``function`` is made of, where that is more than itself.
+        repeatable: whether it may be called again, as a spot check does.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[T], U],
+        role: str,
+        *,
+        code: object = None,
+        repeatable: bool = True,
+    ) -> None:
+        names = user_code(function if code is None else code)
+        self._function, self._owned = function, not names
+        self._checked = repeatable and not self._owned
+        self.names = tuple(f"{role}({name})" for name in names)
+
+    def attempt(self, block: T, count: int) -> U | None:
+        """The result on a block, or None: a failure of user code is a null record, no message."""
+        if self._owned:
+            return attempt(self._function, block, count)
+        # A copy in, and a copy out: user code may write to what it gets, and use its own again.
+        result = attempt(self._function, copied(block), count)
+        return None if result is None else copied(result)
+
+    def check(self, block: T, real: NDArray[np.bool_], result: U) -> None:
+        """Spot-checks that no row's result depends on another row, or on earlier calls.
+
+        Args:
+            block: what the function was called on.
+            real: which of its rows are no null records, shape (n,).
+            result: what it returned.
+
+        Raises:
+            RowLocalityError: a result changed.
+        """
+        if not self._checked or not real.any():
+            return
+        rows = np.flatnonzero(real)
+        if len(rows) == 1:
+            self._compare(block, result, rows)
+            return
+        mixed = np.random.default_rng().permutation(rows)
+        half = len(rows) // 2
+        for kept in (mixed[:half], mixed[half:]):
+            places = np.resize(kept, len(real))
+            places[kept] = kept
+            self._compare(record_at(block, places), result, kept)
+
+    def _compare(self, block: T, result: U, kept: NDArray[np.int_]) -> None:
+        again = self.attempt(block, length(block))
+        if again is None or not _same(again, result, kept):
+            raise RowLocalityError(
+                f"{', '.join(self.names)}: the result of a row changed when other rows of its "
+                "block were replaced, or when it was computed again. A function of rows must act "
+                "on each row by itself, remember nothing and draw no random numbers (make those "
+                "a column of the rows); privlearn.checking.check_row_local shows where it fails"
+            )
+
+
+def attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
+    """The result on a block of ``count`` rows, or None if it fails or has other than plain rows."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            result = function(block)
+        plain = all(leaf.dtype != object for leaf in leaves(result))
+        return result if plain and length(result) == count else None
+    except RowLocalityError:  # an error of the program, and of no single record
+        raise
+    except Exception:
+        return None
+
+
+def _same(result: Any, other: Any, rows: NDArray[np.int_]) -> bool:
+    one, two = list(leaves(result)), list(leaves(other))
+    return len(one) == len(two) and all(
+        x.dtype == y.dtype and x.shape == y.shape and x[rows].tobytes() == y[rows].tobytes()
+        for x, y in zip(one, two, strict=True)
+    )
