@@ -12,8 +12,8 @@ _EVERY = (
     "The guarantee is the committed plan's total, or the cap where spends are ad hoc; what was "
     "spent is stated beside it, ex post, and is not a guarantee.",
     "The index of a user is fixed on arrival, and batches are closed by public counts.",
-    "Functions given to map_rows and to serve act on each row by itself (check_row_local tests "
-    "it).",
+    "Functions that rows pass through act on each row by itself: the library's own were tested in "
+    "advance, and the user's, each named as trusted code, were spot-checked on every block.",
     "Clipping, sums and noise are computed in double precision; their rounding is not priced.",
     "Running time and memory use are not protected.",
     "Other ledgers about the same people, and accountants opened later in this one, add up with "

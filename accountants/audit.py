@@ -36,7 +36,15 @@ from privlearn.accountants.several import (
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import float_down, float_up
-from privlearn.entries import AttestEntry, Entry, OpenEntry, SpendEntry, Users, parse_entry
+from privlearn.entries import (
+    AttestEntry,
+    Entry,
+    FunctionsEntry,
+    OpenEntry,
+    SpendEntry,
+    Users,
+    parse_entry,
+)
 from privlearn.errors import BudgetError, PrivlearnError
 from privlearn.ledger import GENESIS, Record, chain_problems, read_records
 from privlearn.losses import Loss
@@ -388,7 +396,8 @@ def _broken_promise(state: AccountState) -> list[str]:
 def _uncovered(state: AccountState) -> list[str]:
     """Releases that ended in a way that may depend on data beyond what was paid for."""
     return [
-        f"token {token}: no minimiser was certified; that this happened is not covered"
+        f"token {token} ({account.entry.label}): its mechanism stopped after it had opened rows; "
+        "whether it does may depend on them, which is not covered"
         for token, account in state.accounts.items()
         if account.outcome == "uncovered"
     ]
@@ -433,6 +442,14 @@ def _shares(state: AccountState) -> list[Share]:
 def _trust_notes(entry: Entry) -> list[str]:
     if isinstance(entry, AttestEntry):
         return [f"{entry.mechanism}: attested by {entry.by}, not verified"]
+    if isinstance(entry, FunctionsEntry):
+        return [
+            f"{name}: user code; that it acts on each row by itself is its word, spot-checked"
+            if not name.startswith("deliver(")
+            else f"{name}: user code for the users' answers; that each user answers by itself is "
+            "its word"
+            for name in entry.names
+        ]
     if not isinstance(entry, SpendEntry):
         return []
     notes = []

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privlearn._row_functions import Calls
 from privlearn._validate import count, positive
 from privlearn.domains import Array
 from privlearn.learners.inputs import block_of, row_of
-from privlearn.learners.scalar_losses import ScalarLoss, named_loss
+from privlearn.learners.scalar_losses import ScalarLoss, code_of, named_loss
 from privlearn.learners.served import Mask, Served
 
 Arms = NDArray[np.int64]
@@ -139,7 +140,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         Raises:
             UsersError: no arm was pulled.
         """
-        self._observe(lambda own, arm: self._feedback(own, arm, [reward]))
+        self._observe(self._hearing(lambda own, arm: [reward]))
 
     def play(self, contexts: ArrayLike, respond: Respond, private: Array | None = None) -> None:
         """Serves many users at once; the same as `select` and `observe` one after the other.
@@ -164,11 +165,13 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
             turns = np.arange(first + part.start, first + part.stop)
             return Visitor(values[part], turns, own[part])
 
-        self._play(
-            arrive,
-            self._unusable(values),
-            lambda own, arms: self._feedback(own, arms, respond(own, arms)),
-        )
+        self._play(arrive, self._unusable(values), self._hearing(respond))
+
+    def _hearing(self, respond: Respond) -> Callable[[Visitor, Arms], Feedback]:
+        def hear(own: Visitor, arms: Arms) -> Feedback:
+            return self._feedback(own, arms, respond(own, arms))
+
+        return Calls(hear, (respond, code_of(self._loss)))
 
     def _unusable(self, contexts: Array) -> Mask:
         return ~usable_contexts(contexts)

@@ -36,6 +36,7 @@ from typing import Any, Literal, Self, cast, final
 
 import numpy as np
 
+from privlearn._row_functions import Calls
 from privlearn._validate import count, finite, positive
 from privlearn.domains import Array
 from privlearn.errors import DataError
@@ -55,7 +56,7 @@ from privlearn.learners.hdb_epochs import (
     Setting,
     epoch_ends,
 )
-from privlearn.learners.scalar_losses import ScalarLoss
+from privlearn.learners.scalar_losses import ScalarLoss, code_of
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -228,10 +229,12 @@ class DPHDB(ServedBandit):
     def _learn(self, rows: Rows[Feedback], epoch: range) -> None:
         step, theta = self._steps[self._epoch], self._estimate.theta
         token = self._accountant.issue(step.loss(), users=epoch, label="epoch")
-        released = self._board.post(
-            f"epoch/{self._epoch}",
-            step.release(rows.map_rows(lambda heard: self._increments(heard, theta)), token),
-        )
+
+        def increments(heard: Feedback) -> Increments:
+            return self._increments(heard, theta)
+
+        computed = rows.map_rows(Calls(increments, (code_of(self._loss), self)))
+        released = self._board.post(f"epoch/{self._epoch}", step.release(computed, token))
         self._estimate = self._method.learn(
             self._estimate, released, self._public, self._epoch, len(epoch)
         )

@@ -16,6 +16,7 @@ from typing import Any, Generic, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._row_functions import Calls, user_code
 from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.budgets import B
@@ -247,6 +248,8 @@ class LocalClient(Generic[B]):
         """The record of one user if nothing has to be mended, or else None: `_rows` does it."""
         method = self.config.method
         arms = method.n_arms
+        if user_code(method):  # `_rows` names and checks it
+            return None
         try:
             # not a subclass, such as a masked array
             if not (type(context) is np.ndarray and isinstance(action, _WHOLE)):
@@ -316,7 +319,9 @@ class LocalClient(Generic[B]):
             return record, np.where(usable, places, -1)
 
         # a record that cannot be computed is null, and raises nothing: that would tell of data
-        return Rows.seal((values, arms.astype(np.int64), cut, good), users=users).map_rows(recorded)
+        return Rows.seal((values, arms.astype(np.int64), cut, good), users=users).map_rows(
+            Calls(recorded, (method,))
+        )
 
     # The streams of messages ----------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privlearn._row_functions import Calls
 from privlearn._validate import count, positive
 from privlearn.adjacency import Trust
 from privlearn.billboard import Billboard, Shown
@@ -219,7 +220,7 @@ class Served(ABC, Generic[Own, Act, Heard]):
             heard[numbers[self._usable_answers(reply)]] = True
             return reply
 
-        return shown.deliver(environment), ~heard[1:]
+        return shown.deliver(Calls(environment, (answer, self))), ~heard[1:]
 
     def _tell(self, users: range, unusable: Mask, unheard: Mask) -> None:
         """Messages to single users, for the operator's private records only."""
@@ -372,7 +373,10 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         )
 
     def _answering(self, respond: Respond) -> Callable[[Arrival, Items], Answer]:
-        return lambda own, shown: self._answered(own, shown, respond)
+        def answer(own: Arrival, shown: Items) -> Answer:
+            return self._answered(own, shown, respond)
+
+        return Calls(answer, (respond,))
 
     def _answered(self, own: Arrival, shown: Items, respond: Respond) -> Answer:
         return answered(

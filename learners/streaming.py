@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
+from privlearn._row_functions import Calls
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.billboard import Billboard
@@ -24,7 +25,7 @@ from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, HorizonError, ProvenanceError
 from privlearn.learners.constraint_sets import norms
 from privlearn.learners.inputs import block_of, row_of
-from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, named_loss
+from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, code_of, named_loss
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -291,7 +292,7 @@ class StreamLearner(ABC):
                 residuals = residuals + weight * self._loss.derivative(scores, labels)
             return np.asarray(residuals[:, None] * values)
 
-        return increments
+        return Calls(increments, (code_of(self._loss), self))
 
     # Public state --------------------------------------------------------------------------------
 

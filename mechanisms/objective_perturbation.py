@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, final
 
+from privlearn._row_functions import user_code
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import ZCDP, B, Currency, Renyi, exact
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, BudgetError, CurrencyError, HorizonError
 from privlearn.losses import Loss, gaussian_loss, gaussian_std
-from privlearn.mechanisms.objectives import Objective, check_objective
+from privlearn.mechanisms.objectives import Objective, check_objective, spot_check
 from privlearn.mechanisms.published import Tilt
 from privlearn.mechanisms.regions import Region, WholeSpace
 from privlearn.mechanisms.solver import STEEPEST, Problem, attainable, minimise
@@ -188,6 +189,7 @@ class ObjectivePerturbation(Generic[X]):
                 "max_rows": self.max_rows,
             },
             calibration=self.calibration,
+            functions=tuple(f"objective({name})" for name in user_code(self.objective)),
         )
 
     @property
@@ -221,6 +223,7 @@ class ObjectivePerturbation(Generic[X]):
             tilt, blur = receipt.draw((2, self.objective.dim))
             problem = Problem(self.objective, records, self.ridge, tilt)
             theta = minimise(problem, self._region, self.solver_error)
+            spot_check(self.objective, records, theta)
             theta = theta + blur * (self.blur_std / self.noise_std)
             return receipt.release(self._region.project(theta))
 

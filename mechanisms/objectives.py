@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from privlearn._row_functions import RowFunction
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Domain
 
@@ -103,6 +104,22 @@ class Objective(ABC, Generic[X]):
         return min(self.dim, records * self.span)
 
 
+def spot_check(objective: Objective[Any], records: Array, theta: Array) -> None:
+    """Checks that the gradient of one record depends on no other, where it is the user's code.
+
+    Raises:
+        RowLocalityError: it does.
+    """
+
+    def gradients(block: Array) -> Array:
+        return objective.gradients(block, theta)
+
+    function = RowFunction(gradients, "objective", code=objective)
+    found = function.attempt(records, len(records))
+    if found is not None:
+        function.check(records, np.ones(len(records), dtype=bool), found)
+
+
 @lru_cache(maxsize=64)
 def check_objective(objective: Objective[Any]) -> None:
     """Tries to break the stated bounds on random records at random θ of many lengths.
@@ -112,6 +129,7 @@ def check_objective(objective: Objective[Any]) -> None:
     Raises:
         ValueError: a bound is broken, a gradient is not the derivative of the value, a Hessian is
             not symmetric positive semidefinite, or the null record has a gradient.
+        RowLocalityError: a record's gradient depends on other records.
     """
     rng = np.random.default_rng(0)
     name, d = type(objective).__name__, objective.dim
@@ -156,6 +174,7 @@ def check_objective(objective: Objective[Any]) -> None:
             raise ValueError(f"{name}: its gradient is not the derivative of its value")
         if np.any(objective.gradients(objective.domain.null()[None], theta)):
             raise ValueError(f"{name}: the null record must have gradient 0 everywhere")
+        spot_check(objective, records, theta)
         apart = np.abs(objective.hessian_sum(records, theta) - hessians.sum(axis=0)).max()
         if not apart <= 1e-9 * len(records) * objective.trace:
             raise ValueError(f"{name}: hessian_sum is not the sum of the Hessians")

@@ -14,8 +14,8 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, Generic, TypeVar, final
+from types import FunctionType, MethodType
+from typing import Any, Generic, ParamSpec, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from privlearn._records import copied, leaves, length, record_at
 from privlearn.errors import RowLocalityError
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -33,14 +35,14 @@ _LONGEST_NAME = 200
 
 @final
 @dataclass(frozen=True, slots=True)
-class Calls(Generic[T, U]):
+class Calls(Generic[P, R]):
     """A function of this package that calls ``code``, which may be the user's."""
 
-    function: Callable[[T], U]
+    function: Callable[P, R]
     code: tuple[object, ...]
 
-    def __call__(self, block: T) -> U:
-        return self.function(block)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
 
 
 def user_code(code: object) -> tuple[str, ...]:
@@ -60,13 +62,11 @@ def _user_code(code: object) -> list[str]:
         return [name for part in (code.func, *handed) for name in _user_code(part)]
     if isinstance(code, MethodType):
         return _user_code(code.__func__) or _user_code(code.__self__)
-    named = code if isinstance(code, FunctionType | BuiltinFunctionType | type) else type(code)
-    if isinstance(code, np.ufunc):
-        return [f"numpy.{code.__name__}"]
-    module = getattr(named, "__module__", None) or "?"
+    named: Any = code if hasattr(code, "__qualname__") else type(code)
+    module = getattr(named, "__module__", None) or type(code).__module__
     if module.partition(".")[0] == _PACKAGE:
         return []
-    name = f"{module}.{getattr(named, '__qualname__', type(code).__name__)}"
+    name = f"{module}.{named.__qualname__}"
     if isinstance(code, FunctionType) and "<lambda>" in name:
         where = code.__code__
         name += f" ({os.path.basename(where.co_filename)}:{where.co_firstlineno})"

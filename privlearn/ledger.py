@@ -27,7 +27,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Self, final
 
-from privlearn.entries import CloseEntry, Entry, OpenEntry, parse_entry
+from privlearn.entries import CloseEntry, Entry, FunctionsEntry, OpenEntry, parse_entry
 from privlearn.errors import (
     LedgerBusyError,
     LedgerClosedError,
@@ -240,7 +240,8 @@ class Ledger:
                     canonical(record.digests),
                     record.hash,
                     body["entry"],
-                    body.get("token"),
+                    # a stream may meet new functions again and again
+                    None if isinstance(entry, FunctionsEntry) else body.get("token"),
                 ),
             )
             connection.execute("COMMIT")

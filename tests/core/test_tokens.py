@@ -8,6 +8,8 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -409,19 +411,108 @@ def test_nothing_leaves_after_the_accountant_has_closed_the_account(
             act()
 
 
-def test_an_exception_inside_a_mechanism_ends_the_token_as_lost_and_charged(
+def test_an_interrupt_from_outside_ends_the_token_as_lost_and_charged(
     accountant: CentralAccountant[ZCDP], token: Token[ZCDP]
 ) -> None:
     receipt = token.spend(SPEND)
-    with pytest.raises(KeyboardInterrupt), receipt:
-        receipt.open(rows())
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with receipt:
+            receipt.open(rows())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert last_outcome(accountant) == "lost"
     assert accountant.spent() == ZCDP("0.02")
     with pytest.raises(TokenSpentError, match="is closed"):
         receipt.draw((2,))
     with pytest.raises(TokenSpentError, match="was spent"):
         token.spend(SPEND)
+
+
+def _raises_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
+    with receipt:
+        if (total := receipt.open(sealed).sum()) == 0:
+            raise ValueError("nothing to release")
+        receipt.release(total + receipt.draw((2,)))
+
+
+def _leaves_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
+    with receipt:
+        if (total := receipt.open(sealed).sum()) != 0:
+            receipt.release(total + receipt.draw((2,)))
+
+
+def _stream_raises_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
+    with receipt.round():
+        if (total := receipt.open(sealed).sum()) == 0:
+            raise ValueError("nothing to publish")
+        receipt.publish(total + receipt.draw((2,)))
+    receipt.close()
+
+
+@pytest.mark.parametrize("run", [_raises_at_zero, _leaves_at_zero, _stream_raises_at_zero])
+def test_a_failure_after_rows_were_opened_is_not_taken_for_a_loss(
+    accountant: CentralAccountant[ZCDP], run: Callable[[Receipt, Rows[Any]], None]
+) -> None:
+    """A mechanism that stops when its sum is 0 would write one bit of data into the ledger."""
+    spend = replace(SPEND, interactive=run is _stream_raises_at_zero)
+    outcomes = []
+    for value in (1.0, 0.0):
+        token = accountant.issue(ZCDP("0.02"), users=range(1), label="gate")
+        with suppress(ValueError):
+            run(token.spend(spend), Rows.seal(np.array([[value, 0.0]]), users=range(1)))
+        outcomes.append(last_outcome(accountant))
+    assert outcomes == ["released", "uncovered"]
+    (problem,) = accountant.certificate().problems
+    assert "(gate): its mechanism stopped after it had opened rows" in problem
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, MemoryError])
+def test_an_error_before_rows_were_opened_or_in_the_receipts_own_sum_is_a_loss(
+    accountant: CentralAccountant[ZCDP], error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def early(receipt: Receipt) -> None:
+        with receipt:
+            receipt.draw((2,))
+            raise error
+
+    def within(receipt: Receipt) -> None:
+        with receipt:
+            receipt.release_sum(rows())
+
+    def fails(*_: object) -> None:
+        raise error
+
+    for run, spend in ((early, SPEND), (within, replace(SPEND, arithmetic="sum"))):
+        receipt = accountant.issue(ZCDP("0.02"), users=USERS, label="early").spend(spend)
+        with monkeypatch.context() as broken:
+            if run is within:
+                broken.setattr(GaussianNoise, "draw", fails)
+            with pytest.raises(error):
+                run(receipt)
+        assert last_outcome(accountant) == "lost"
+    assert not accountant.certificate().problems
+
+
+def test_rows_are_opened_only_where_a_failure_would_be_seen(token: Token[ZCDP]) -> None:
+    receipt = token.spend(SPEND)
+    with pytest.raises(TokenError, match=r"inside `with token.spend\(\.\.\.\) as receipt:`"):
+        receipt.open(rows())
+    with receipt:
+        receipt.release(receipt.open(rows()).sum(axis=0) + receipt.draw((2,)))
+
+
+def test_an_abandoned_stream_is_lost(
+    accountant: CentralAccountant[ZCDP], token: Token[ZCDP]
+) -> None:
+    receipt = token.spend(replace(SPEND, interactive=True))
+    with receipt.round():
+        receipt.open(rows())
+    receipt.abandon()
+    receipt.abandon()
+    assert last_outcome(accountant) == "lost"
 
 
 def test_leaving_without_a_release_is_lost_as_well(
