@@ -51,10 +51,13 @@ def user_code(code: object) -> tuple[str, ...]:
     A function or class goes by module and qualified name, a lambda also by file and line; an
     object goes by its class.
     """
-    return tuple(dict.fromkeys(_user_code(code)))
+    names = _user_code(code)
+    return tuple(dict.fromkeys(names)) if names else ()
 
 
 def _user_code(code: object) -> list[str]:
+    if isinstance(code, FunctionType):
+        return _named(code)
     if isinstance(code, Calls):
         return [name for part in (code.function, *code.code) for name in _user_code(part)]
     if isinstance(code, partial):
@@ -62,6 +65,10 @@ def _user_code(code: object) -> list[str]:
         return [name for part in (code.func, *handed) for name in _user_code(part)]
     if isinstance(code, MethodType):
         return _user_code(code.__func__) or _user_code(code.__self__)
+    return _named(code)
+
+
+def _named(code: object) -> list[str]:
     named: Any = code if hasattr(code, "__qualname__") else type(code)
     module = getattr(named, "__module__", None) or type(code).__module__
     if module.partition(".")[0] == _PACKAGE:
@@ -146,8 +153,9 @@ def attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             result = function(block)
-        plain = all(leaf.dtype != object for leaf in leaves(result))
-        return result if plain and length(result) == count else None
+        arrays = list(leaves(result))
+        fits = all(x.shape[:1] == (count,) and x.dtype != object for x in arrays)
+        return result if fits and arrays else None
     except RowLocalityError:  # an error of the program, and of no single record
         raise
     except Exception:

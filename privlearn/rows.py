@@ -177,7 +177,9 @@ class Rows(Sealed, Generic[T]):
             except RowLocalityError as error:  # that it failed may depend on the rows: see `opened`
                 defect = defect or error
                 chunks.append(_Chunk.of_nulls(len(chunk.valid)))
-        functions = tuple(dict.fromkeys((*self.__functions, *function.names)))
+        functions = self.__functions
+        if function.names:
+            functions = tuple(dict.fromkeys((*functions, *function.names)))
         return Rows(self.__users, chunks, board, functions, defect)
 
     def slice(self, users: range) -> Rows[T]:

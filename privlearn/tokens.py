@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -570,23 +570,13 @@ class Receipt:
         if self._done or not self._issuer.outstanding(self._token):
             raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
 
-    @contextmanager
-    def round(self) -> Iterator[None]:
+    def round(self) -> AbstractContextManager[None]:
         """One step of a stream, which opens rows and may publish a value.
 
         If it fails after it opened rows, the token is retired as ``uncovered``.  With ``each``, the
         users whose rows it opened have no output, others go on, and the token ends ``uncovered``.
         """
-        before = self._next
-        self._scopes += 1
-        try:
-            yield
-        except BaseException as error:
-            if self._next > before and not self._done:
-                self._fail(_may_tell(error))
-            raise
-        finally:
-            self._scopes -= 1
+        return _Round(self)
 
     def _fail(self, tells: bool) -> None:
         if self._spend.arithmetic == "each":
@@ -630,6 +620,25 @@ class Receipt:
         raise TokenCopyError("a receipt cannot be copied or pickled")
 
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
+
+
+class _Round:
+    """See `Receipt.round`; a class of its own, because streams enter it for every row."""
+
+    __slots__ = ("_before", "_receipt")
+
+    def __init__(self, receipt: Receipt) -> None:
+        self._receipt = receipt
+
+    def __enter__(self) -> None:
+        self._before = self._receipt._next
+        self._receipt._scopes += 1
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        receipt = self._receipt
+        receipt._scopes -= 1
+        if error is not None and receipt._next > self._before and not receipt._done:
+            receipt._fail(_may_tell(error))
 
 
 def _clipping(domain: Domain[Any]) -> RowFunction[Any, Array]:
