@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privlearn._records import copied
 from privlearn._validate import count, positive
 from privlearn.domains import Array
 from privlearn.learners.inputs import block_of, row_of
@@ -167,7 +168,8 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         self._play(
             arrive,
             self._unusable(values),
-            lambda own, arms: self._feedback(own, arms, respond(own, arms)),
+            # copies, as what is learned from is made after the users have answered
+            lambda own, arms: self._feedback(own, arms, respond(*copied((own, arms)))),
         )
 
     def _unusable(self, contexts: Array) -> Mask:

@@ -255,14 +255,15 @@ class LocalClient(Generic[B]):
                 return None
             if not (context.shape == (method.dim,) and 0 <= action < arms):
                 return None
+            values = np.array(context[None])  # which is what is looked at, and then reported
             if warming and action != users.start % arms:
                 return None
             if not method.reward_low <= reward <= method.reward_high:
                 return None
             # half of what `_rows` leaves alone, so that it does the same; NaN is not below
-            if not math.hypot(*context.tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
+            if not math.hypot(*values[0].tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
                 return None
-            values, places = context[None], np.array([action], dtype=np.int64)
+            places = np.array([action], dtype=np.int64)
             answers = np.array([reward], dtype=np.float64)
             assert self._model is not None
             with np.errstate(all="ignore"):
@@ -316,7 +317,8 @@ class LocalClient(Generic[B]):
             return record, np.where(usable, places, -1)
 
         # a record that cannot be computed is null, and raises nothing: that would tell of data
-        return Rows.seal((values, arms.astype(np.int64), cut, good), users=users).map_rows(recorded)
+        block = (values, arms.astype(np.int64), cut, good)
+        return Rows._of_own(block, users).map_rows(recorded)
 
     # The streams of messages ----------------------------------------------------------------------
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 T = TypeVar("T")
 
@@ -17,11 +18,62 @@ def _rebuild(like: object, fields: list[Any]) -> Any:
 
 def leaves(block: object) -> Iterator[Any]:
     """The arrays of a block, in field order."""
+    return iter(_listed(block))
+
+
+def _listed(block: object) -> list[Any]:
+    if not isinstance(block, tuple):
+        return [np.asarray(block)]
+    found = []
+    for field in block:
+        found += _listed(field)
+    return found
+
+
+def copied(block: T, ours: Container[int] = ()) -> T:
+    """The same block in arrays of its own, row after row in memory; lists become arrays.
+
+    Objects inside arrays stay as they are, see `deeply_copied`.
+
+    Args:
+        block: what somebody else may go on writing to.
+        ours: `identities` of a block that nobody else holds; its very arrays are kept.
+    """
     if isinstance(block, tuple):
+        return cast(T, _rebuild(block, [copied(field, ours) for field in block]))
+    if id(block) in ours:
+        return block
+    # a subclass stays one: it may know which of its cells are masked
+    return cast(T, np.array(block, order="C", subok=True))
+
+
+def identities(block: object) -> set[int]:
+    """The ids of the block's arrays, good for as long as it lives."""
+    if isinstance(block, tuple):
+        found: set[int] = set()
         for field in block:
-            yield from leaves(field)
-    else:
-        yield np.asarray(block)
+            found |= identities(field)
+        return found
+    return {id(block)}
+
+
+def deeply_copied(block: T) -> T:
+    """As `copied`, with the objects inside arrays; raises whatever one of them raises."""
+    if isinstance(block, tuple):
+        return cast(T, _rebuild(block, [deeply_copied(field) for field in block]))
+    return cast(T, copy.deepcopy(np.array(block, order="C", subok=True)))
+
+
+def frozen(values: ArrayLike) -> NDArray[np.float64]:
+    """A copy as floats that cannot be written to, to be handed out."""
+    own = np.array(values, dtype=np.float64)
+    own.setflags(write=False)
+    return own
+
+
+def holds_objects(block: object) -> bool:
+    """Whether an array of the block holds Python objects, which a copy would share."""
+    return any(array.dtype.hasobject for array in leaves(block))
 
 
 def record_at(block: T, index: int | slice | NDArray[np.int_]) -> T:

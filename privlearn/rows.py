@@ -19,7 +19,19 @@ from typing import Generic, Never, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import blanked, join, leaves, length, record_at, signature, stack
+from privlearn._records import (
+    blanked,
+    copied,
+    deeply_copied,
+    holds_objects,
+    identities,
+    join,
+    leaves,
+    length,
+    record_at,
+    signature,
+    stack,
+)
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, SealedError, UsersError
 
@@ -95,11 +107,21 @@ class Rows(Sealed, Generic[T]):
     def seal(cls, block: T, *, users: range) -> Rows[T]:
         """Seals a block of records (leading axis: one row per index in ``users``).
 
-        The arrays are kept, not copied: do not write to them afterwards.
+        The block is copied: what is written to its arrays afterwards changes nothing.  A record
+        with an object that cannot be copied is null.
 
         Raises:
             UsersError: the block's length differs from the number of users.
         """
+        own = copied(block)
+        rows = cls._of_own(own, users)
+        if holds_objects(own):
+            rows.__chunks = tuple(_objects_apart(own, len(rows)))
+        return rows
+
+    @classmethod
+    def _of_own(cls, block: T, users: range) -> Rows[T]:
+        """As `seal`, for numbers that nobody else holds: for `privlearn.learners`, which copy."""
         index = user_range(users=users)
         count = length(block)
         if count != len(index):
@@ -210,13 +232,32 @@ class Rows(Sealed, Generic[T]):
         return rows.__board
 
 
-def _attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
-    """The result on a block, or None: a failure of user code is a null record, never a message."""
+def _objects_apart(block: T, count: int) -> list[_Chunk[T]]:
+    """The block with copies of its objects; a record whose objects cannot be copied is null."""
+    try:
+        return [_Chunk(deeply_copied(block), np.ones(count, dtype=bool))]
+    except MemoryError:
+        raise
+    except Exception:  # whose it is would tell of data
+        singles = [
+            _attempt(deeply_copied, record_at(block, slice(i, i + 1)), 1, objects=True)
+            for i in range(count)
+        ]
+        return _merge([_Chunk(single, np.array([single is not None])) for single in singles])
+
+
+def _attempt(
+    function: Callable[[T], U], block: T, count: int, *, objects: bool = False
+) -> U | None:
+    """The result on a block, or None: a failure of user code is a null record, never a message.
+
+    What the function may go on writing to is copied, such as an array that it uses every time.
+    """
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            result = function(block)
-        plain = all(leaf.dtype != object for leaf in leaves(result))
+            result = copied(function(block), identities(block))
+        plain = objects or all(leaf.dtype != object for leaf in leaves(result))
         return result if plain and length(result) == count else None
     except Exception:
         return None
