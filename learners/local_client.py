@@ -8,7 +8,6 @@ returns may leave the device.
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from collections import deque
 from typing import Any, Generic, Self, final
@@ -16,6 +15,7 @@ from typing import Any, Generic, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._exclusive import Exclusive
 from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.budgets import B
@@ -103,7 +103,7 @@ class LocalClient(Generic[B]):
         self._known = (0, 0, -1)
         """First user and one past the last of the batch that was last looked up, and the batch."""
         self._model: Model | None = None
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a client")
 
     # Choosing -------------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class LocalClient(Generic[B]):
         *,
         single: bool = False,
     ) -> tuple[MessageForm, int, Array]:
-        with self._lock:  # one message of each user, whatever threads do
+        with self._lock.held():  # one message of each user, whatever threads do
             return self._released(contexts, actions, rewards, users, model, single)
 
     def _released(

@@ -7,7 +7,6 @@ row of the result depends on another user's row or noise.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
 import numpy as np
 
+from privlearn._exclusive import Exclusive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B
 from privlearn.domains import Array, Domain
@@ -120,7 +120,7 @@ class EachStream(Generic[X]):
         self._report = report
         self._receipt: Receipt = token.spend(report.spend(interactive=True))
         self._draw = _Ahead(self._receipt.draw)
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a stream")
 
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Releases one report of every row, shape (n, size).
@@ -132,7 +132,7 @@ class EachStream(Generic[X]):
             TokenSpentError: closed.
         """
         receipt = self._receipt
-        with self._lock:  # no noise twice, whatever threads do
+        with self._lock.held():  # no noise twice, whatever threads do
             try:
                 with np.errstate(all="ignore"):  # see EachReport.release
                     return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
+from privlearn._exclusive import Exclusive
 from privlearn._records import copied, record_at
 from privlearn._validate import user_range
 from privlearn.adjacency import Trust
@@ -86,11 +87,11 @@ class Billboard(Mapping[str, Any]):
         users: the arrival indices that may be served, each once, in order.
     """
 
-    __slots__ = ("_history", "_next", "_values", "issuer", "users")
+    __slots__ = ("_history", "_lock", "_next", "_values", "issuer", "users")
 
     def __init__(self, issuer: Issuer, users: range) -> None:
         self.issuer, self.users = issuer, user_range(users=users)
-        self._next = users.start
+        self._next, self._lock = users.start, Exclusive("a billboard")
         self._values: dict[str, Any] = {}
         self._history: list[dict[str, Any]] = []
 
@@ -144,11 +145,12 @@ class Billboard(Mapping[str, Any]):
         return Rows._served_by(lost, self)
 
     def _advance(self, users: range) -> None:
-        if users.start != self._next or users.stop > self.users.stop:
-            raise UsersError(
-                f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"
-            )
-        self._next = users.stop
+        with self._lock.held():
+            if users.start != self._next or users.stop > self.users.stop:
+                raise UsersError(
+                    f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"
+                )
+            self._next = users.stop
 
     def history(self) -> list[dict[str, Any]]:
         """What was posted when (clock) and paid by which token, oldest first; plain JSON."""

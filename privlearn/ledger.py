@@ -18,15 +18,15 @@ import json
 import math
 import os
 import sqlite3
-import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self, final
 
+from privlearn._exclusive import Exclusive
 from privlearn.entries import CloseEntry, Entry, OpenEntry, parse_entry
 from privlearn.errors import (
     LedgerBusyError,
@@ -126,7 +126,8 @@ class Ledger:
     def __init__(self, connection: sqlite3.Connection | None, path: Path | None) -> None:
         self._connection, self.path = connection, path
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self._lock = Exclusive("a ledger")
+        self._in_doubt = False
         self._entries: list[Entry] = []
         self._records: list[Record] = []
         self._counts: Counter[str] = Counter()
@@ -187,32 +188,53 @@ class Ledger:
             ledger._keep(entry)
         return ledger
 
-    def append(self, entry: Entry, *, after: int | None = None, first: bool = False) -> None:
+    def append(
+        self,
+        entry: Entry,
+        *,
+        after: int | None = None,
+        first: bool = False,
+        beside: Callable[[Sequence[Entry]], None] | None = None,
+    ) -> None:
         """Adds an entry; returns when it is durable (at once for a memory ledger).
 
         ``after`` is the number of its accountant's entries that the writer knows of, if it relies
-        on them; ``first`` says that the writer relies on an empty ledger.
+        on them; ``first`` says that the writer relies on an empty ledger, and ``beside`` raises
+        why the entry cannot stand behind those that the ledger holds.
 
         Raises:
             LedgerClosedError: closed.  LedgerBusyError: somebody else has written since then.
-            TokenCopyError: called in a forked process.  LedgerError: it could not be written.
+            TokenCopyError: called in a forked process.  LedgerError: it could not be written, or
+            whether the entry before stands there is not known, as it was interrupted.
+            ReentryError: called from inside a call that is not done.
         """
-        with self._lock:
+        with self._lock.held():
             if os.getpid() != self._pid:
                 raise TokenCopyError("a ledger cannot be written from a forked process")
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
+            if self._in_doubt:
+                raise LedgerError("an entry was interrupted half-way: open the ledger again")
             if first and self._entries:
                 raise LedgerBusyError("another accountant has begun this ledger")
             if after is not None and after != self._counts[entry.accountant]:
                 raise LedgerBusyError(
                     "another accountant has resumed this ledger: only the last one may write"
                 )
+            if beside is not None:
+                beside(self._entries)
             if self._connection is not None:
                 self._write(entry)
             elif not all([_storable(value) for value in entry.__dict__.values()]):
                 canonical(entry.body())  # raises for what a file could not hold
+            self._in_doubt = True  # where a signal's exception ends it
             self._keep(entry)
+            self._in_doubt = False
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether an exception fell where the last entry may stand or not; it takes no more."""
+        return self._in_doubt
 
     def _keep(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -243,6 +265,7 @@ class Ledger:
                     body.get("token"),
                 ),
             )
+            self._in_doubt = True  # where something else than SQLite ends it
             connection.execute("COMMIT")
         self._records.append(record)
 
@@ -254,7 +277,9 @@ class Ledger:
         except BaseException as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+                self._in_doubt = False
             if isinstance(error, sqlite3.Error):
+                self._in_doubt = False
                 raise LedgerError(f"{self.path} could not be written: {error}") from error
             raise
 
@@ -270,13 +295,13 @@ class Ledger:
     @property
     def open_accountants(self) -> frozenset[str]:
         """The accountants that were opened and not closed."""
-        with self._lock:
+        with self._lock.held():
             return frozenset(self._open)
 
     @property
     def records(self) -> list[Record]:
         """All entries with their digests and hashes, oldest first."""
-        with self._lock:
+        with self._lock.held():
             # A memory ledger is chained only when somebody looks.
             for entry in self._entries[len(self._records) :]:
                 previous = self._records[-1].hash if self._records else GENESIS
@@ -298,7 +323,7 @@ class Ledger:
 
         While somebody else reads the file, the last entries stay in the ``-wal`` file beside it.
         """
-        with self._lock:
+        with self._lock.held():
             if self._closed:
                 return
             self._closed = True

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -21,6 +20,7 @@ from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeV
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._exclusive import Exclusive
 from privlearn._records import record_at
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration, Trust
@@ -229,7 +229,7 @@ class Token(Generic[B]):
         self._issuer = issuer
         self._used = False
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a token")
 
     @property
     def id(self) -> str:
@@ -306,7 +306,7 @@ class Token(Generic[B]):
     def _use(self, verb: str) -> None:
         if os.getpid() != self._pid:
             raise TokenCopyError(f"token {self.label!r} cannot be {verb} in a forked process")
-        with self._lock:
+        with self._lock.held():
             if self._used:
                 raise TokenSpentError(f"token {self.label!r} was spent or retired before")
             self._used = True
@@ -389,7 +389,7 @@ class Receipt:
         return self._opened(rows)
 
     def _opened(self, rows: Rows[Any]) -> Array:
-        with self._token._lock:
+        with self._token._lock.held():
             self._check_open()
             _check_rows(self._token, rows, self._next)
             users = rows.users
@@ -473,7 +473,8 @@ class Receipt:
         if not self._drawn:
             raise TokenError(f"{self._spend.mechanism} drew no noise: nothing may leave")
         if self._spend.arithmetic == "each":
-            self._check_each(value)
+            with self._token._lock.held():
+                self._check_each(value)
         if self._issuer.tape is not None:
             value = self._issuer.tape.released(self._token, value)
         frozen = np.array(value)
