@@ -6,9 +6,9 @@ re-ordered entry breaks the chain.  Somebody who can rewrite the whole file can 
 keep the head hash elsewhere to detect that.
 
 A file ledger is one SQLite database in WAL mode with ``synchronous=FULL``: `Ledger.append` returns
-when the entry is on disk.  It has one writer; a second process that writes makes the first one's
-next append fail instead of losing count.  Several accountants of one process may share a `Ledger`;
-each keeps count of its own entries.
+when the entry is on disk, in the very file that was made or opened.  It has one writer; a second
+process that writes makes the first one's next append fail instead of losing count.  Several
+accountants of one process may share a `Ledger`; each keeps count of its own entries.
 """
 
 from __future__ import annotations
@@ -121,13 +121,17 @@ def chain_problems(records: Sequence[Record], head: str | None = None) -> list[s
 
 @final
 class Ledger:
-    """A ledger open for writing; `create`, `open` or `memory` make one."""
+    """A ledger open for writing; `create`, `open` or `memory` make one.
+
+    ``path`` is absolute, and None for a ledger in memory.
+    """
 
     def __init__(self, connection: sqlite3.Connection | None, path: Path | None) -> None:
         self._connection, self.path = connection, path
         self._pid = os.getpid()
         self._lock = Exclusive("a ledger")
         self._in_doubt = False
+        self._place = None if path is None else _identity(path)
         self._entries: list[Entry] = []
         self._records: list[Record] = []
         self._counts: Counter[str] = Counter()
@@ -144,15 +148,19 @@ class Ledger:
         """Creates a new ledger file.
 
         Raises:
-            LedgerError: the file exists, or the directory is missing or not writable.
+            LedgerError: the file exists, the directory is missing or not writable, the path names
+            no file (a URI, ``":memory:"``), or SQLite writes somewhere else.
         """
-        where = Path(path)
+        where = _located(path)
         try:
             with open(where, "xb"):
                 pass
         except FileExistsError:
             raise LedgerError(
-                f"{where} exists: ledgers are never overwritten; resume it or choose another path"
+                f"{where} is a directory: name a file in it"
+                if where.is_dir()
+                else f"{where} exists: ledgers are never overwritten; resume it or choose another "
+                "path"
             ) from None
         except OSError as error:
             raise LedgerError(f"{where} cannot be created: {error.strerror}") from None
@@ -162,6 +170,11 @@ class Ledger:
                 f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
                 + _TABLE
             )
+        try:
+            _check_header(where)
+        except LedgerError:
+            ledger.close()
+            raise
         _sync_directory(where.parent)
         return ledger
 
@@ -173,14 +186,16 @@ class Ledger:
 
         Raises:
             LedgerUnreadableError: missing, torn or broken.  LedgerSchemaError: newer version.
+            LedgerError: the path names no file.
         """
-        records = read_records(path)
+        where = _located(path)
+        records = read_records(where)
         problems = chain_problems(records, head)
         if problems:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
         try:
             entries = [parse_entry(record.body) for record in records]
-            ledger = cls(_connect(Path(path)), Path(path))
+            ledger = cls(_connect(where), where)
         except (ValueError, sqlite3.Error) as error:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {error}") from None
         ledger._records = records
@@ -248,9 +263,12 @@ class Ledger:
         body = entry.body()
         record = Record.make(self.head, len(self._records), body)
         with self._sql() as connection:
+            self._check_place()
             connection.execute("BEGIN IMMEDIATE")
-            (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
-            if (last is None and self._records) or (last is not None and last != record.seq - 1):
+            last = connection.execute(
+                "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
+            ).fetchone()
+            if last != ((record.seq - 1, self.head) if self._records else None):
                 raise LedgerBusyError(
                     f"{self.path} was written to by another process; resume it to go on"
                 )
@@ -268,6 +286,14 @@ class Ledger:
             self._in_doubt = True  # where something else than SQLite ends it
             connection.execute("COMMIT")
         self._records.append(record)
+
+    def _check_place(self) -> None:
+        """SQLite goes on writing to a file that was deleted or replaced, which nobody finds."""
+        assert self.path is not None
+        if _identity(self.path) != self._place:
+            raise LedgerError(
+                f"{self.path} was moved, deleted or replaced: nothing more can be recorded in it"
+            )
 
     @contextmanager
     def _sql(self) -> Iterator[sqlite3.Connection]:
@@ -343,6 +369,54 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _located(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a ledger file, which means the same wherever the process goes.
+
+    Raises:
+        LedgerError: SQLite, or the system, would take it for something else than a file's name.
+    """
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"path = {path!r}: must be text or a path of text")
+    if not name or "\0" in name:
+        raise LedgerError(f"path = {name!r}: must name a file")
+    if name == ":memory:":
+        raise LedgerError(
+            "path = ':memory:': would be lost with the process; Ledger.memory() makes such a "
+            "ledger, and says so"
+        )
+    if name.startswith("file:"):
+        raise LedgerError(
+            f"path = {name!r}: URIs are not taken, as they can name a database in memory; give "
+            "the path of a file"
+        )
+    try:
+        return Path(name).resolve()
+    except (OSError, RuntimeError) as error:  # symbolic links in a circle
+        raise LedgerError(f"path = {name!r}: {error}") from None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file stands there; None for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _check_header(where: Path) -> None:
+    """Raises LedgerError unless what SQLite wrote stands in the file itself."""
+    with open(where, "rb") as file:
+        header = file.read(100)
+    # the fields of the header: https://www.sqlite.org/fileformat.html#the_database_header
+    if header[68:72] != _APPLICATION_ID.to_bytes(4, "big"):
+        raise LedgerError(
+            f"{where} is not the file that SQLite writes to: it holds {len(header)} bytes of a "
+            "ledger; nothing can be recorded in it"
+        )
 
 
 def _connect(path: Path) -> sqlite3.Connection:
