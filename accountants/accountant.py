@@ -475,14 +475,11 @@ class _Accountant(Generic[B]):
         if self._interrupted:
             raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
         self._state.check(entry)
-        before = self.ledger.entries_of(self.id)
         self._interrupted = True
         try:
             self.ledger.append(entry, after=self._seen)
         except BaseException:
-            # What stands in the ledger, or may stand there, only a resumed accountant counts.
-            stands = self.ledger.in_doubt or self.ledger.entries_of(self.id) != before
-            self._interrupted = stands
+            self._interrupted = self.ledger.may_hold(entry)
             raise
         self._seen += 1
         self._state.record(entry)

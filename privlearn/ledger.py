@@ -130,7 +130,7 @@ class Ledger:
         self._connection, self.path = connection, path
         self._pid = os.getpid()
         self._lock = Exclusive("a ledger")
-        self._in_doubt = False
+        self._doubtful: Entry | None = None
         self._place = None if path is None else _identity(path)
         self._entries: list[Entry] = []
         self._records: list[Record] = []
@@ -228,7 +228,7 @@ class Ledger:
                 raise TokenCopyError("a ledger cannot be written from a forked process")
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
-            if self._in_doubt:
+            if self._doubtful is not None:
                 raise LedgerError("an entry was interrupted half-way: open the ledger again")
             if first and self._entries:
                 raise LedgerBusyError("another accountant has begun this ledger")
@@ -242,14 +242,13 @@ class Ledger:
                 self._write(entry)
             elif not all([_storable(value) for value in entry.__dict__.values()]):
                 canonical(entry.body())  # raises for what a file could not hold
-            self._in_doubt = True  # where a signal's exception ends it
+            self._doubtful = entry  # where a signal's exception ends it
             self._keep(entry)
-            self._in_doubt = False
+            self._doubtful = None
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether an exception fell where the last entry may stand or not; it takes no more."""
-        return self._in_doubt
+    def may_hold(self, entry: Entry) -> bool:
+        """Whether this very entry stands here, or may stand here as `append` was interrupted."""
+        return entry is self._doubtful or any(entry is kept for kept in reversed(self._entries))
 
     def _keep(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -283,7 +282,7 @@ class Ledger:
                     body.get("token"),
                 ),
             )
-            self._in_doubt = True  # where something else than SQLite ends it
+            self._doubtful = entry  # where something else than SQLite ends it
             connection.execute("COMMIT")
         self._records.append(record)
 
@@ -303,9 +302,9 @@ class Ledger:
         except BaseException as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-                self._in_doubt = False
+                self._doubtful = None
             if isinstance(error, sqlite3.Error):
-                self._in_doubt = False
+                self._doubtful = None
                 raise LedgerError(f"{self.path} could not be written: {error}") from error
             raise
 
@@ -402,7 +401,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     """Which file stands there; None for none."""
     try:
         found = path.stat()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
 
