@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import version
 from typing import Any, ClassVar, Generic, Literal, Self, cast, final
 
+from privlearn._exclusive import Exclusive
 from privlearn._validate import text, user_range
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import Certificate, certify
@@ -150,19 +150,22 @@ class _Accountant(Generic[B]):
             failure=exact_text(exact("failure", failure)),
             odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
         )
-        check_beside(opened, others)
-        self._start(AccountState(opened), book, source, tape)
-        book.append(opened, after=0, first=not shared)
-        self._seen = 1
+
+        def beside(entries: Sequence[Entry]) -> None:
+            check_beside(opened, [entry for entry in entries if isinstance(entry, OpenEntry)])
+
+        self._start(AccountState(opened), 1, book, source, tape)
+        book.append(opened, after=0, first=not shared, beside=beside)
 
     def _start(
-        self, state: AccountState, ledger: Ledger, noise: NoiseSource, tape: Tape | None
+        self, state: AccountState, seen: int, ledger: Ledger, noise: NoiseSource, tape: Tape | None
     ) -> None:
+        """``seen``: how many of the ledger's entries are in the state."""
         if tape is not None and not noise.simulated:
             raise ValueError("tape: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.tape = state, ledger, noise, tape
-        self._lock = threading.RLock()
-        self._seen = ledger.entries_of(state.opened.accountant)
+        self._lock = Exclusive("an accountant")
+        self._seen = seen
         self._interrupted = False
         self._prices: dict[Loss, tuple[B, Fraction, dict[str, Any]]] = {}
         self._forms: dict[Loss, dict[str, Any]] = {}
@@ -195,16 +198,18 @@ class _Accountant(Generic[B]):
         source = noise if noise is not None else _noise_like(first)
         if source.simulated is not first.simulated:
             raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
-        state = AccountState(first)
+        state, seen = AccountState(first), 1
         for entry in book.entries:
             if entry.accountant == first.accountant and entry is not first:
                 state.check(entry)
                 state.record(entry)
+                seen += 1
         if state.closed:
             raise LedgerError("the accountant was closed: it takes no further entries")
         resumed = cls.__new__(cls)
-        resumed._start(state, book, source, None)
-        resumed._end_outstanding()
+        resumed._start(state, seen, book, source, None)
+        with resumed._lock.held():
+            resumed._end_outstanding()
         return resumed
 
     # Public facts ---------------------------------------------------------------------------------
@@ -258,7 +263,7 @@ class _Accountant(Generic[B]):
         Raises:
             ValueError: delta outside [0, 1).
         """
-        with self._lock:
+        with self._lock.held():
             parts = promised(self._state) if of == "guarantee" else spent(self._state)
             return largest_epsilon(parts, delta, rounds).value
 
@@ -268,7 +273,7 @@ class _Accountant(Generic[B]):
         Raises:
             BudgetError: no odometer was declared when the accountant was made.
         """
-        with self._lock:
+        with self._lock.held():
             found = running_bound(self._state, None if user is None else self._range(user))
         if found is None:
             raise BudgetError("odometer: declare its δ when the accountant is made")
@@ -276,12 +281,12 @@ class _Accountant(Generic[B]):
 
     def spend_by_arrival(self, delta: float | None = None) -> list[ArrivalSpend]:
         """ε promised to, and spent on, each range of arrivals; see `report.plot_arrivals`."""
-        with self._lock:
+        with self._lock.held():
             return spend_by_arrival(self._state, delta)
 
     def delta(self, epsilon: float, *, of: Of = "guarantee") -> float:
         """δ at ``epsilon``: of the guarantee, or of what was spent, ex post."""
-        with self._lock:
+        with self._lock.held():
             parts = promised(self._state) if of == "guarantee" else spent(self._state)
             return largest_delta(parts, epsilon).value
 
@@ -319,17 +324,18 @@ class _Accountant(Generic[B]):
             )
             for item in plan
         )
-        self._append(PlanEntry(accountant=self.id, items=items))
+        with self._lock.held():
+            self._append(PlanEntry(accountant=self.id, items=items))
 
     def left(self, label: str, users: range) -> int:
         """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
-        with self._lock:
+        with self._lock.held():
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
 
     def spends(self, label: str, users: range) -> int:
         """How many tokens of that label were spent on some of ``users``, also before a restart."""
-        with self._lock:
+        with self._lock.held():
             return sum(
                 account.spend is not None
                 and account.entry.label == label
@@ -352,7 +358,7 @@ class _Accountant(Generic[B]):
     def _issue(
         self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
     ) -> Token[B]:
-        with self._lock:
+        with self._lock.held():
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
@@ -390,7 +396,7 @@ class _Accountant(Generic[B]):
             InsufficientBudgetError: it does not fit.  BudgetError: there is a committed plan, whose
             items are the components' budgets.
         """
-        with self._lock:
+        with self._lock.held():
             index = self._state.charged.check(user_range(users=users))
             name = f"{self.id}/allowance-{len(self._state.allowances) + 1}"
             self._append(
@@ -430,27 +436,27 @@ class _Accountant(Generic[B]):
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         """For tokens: writes the spend; returns when it is durable."""
-        self._append(
-            SpendEntry(
-                accountant=self.id,
-                token=token.id,
-                mechanism=spend.mechanism,
-                users=to_users(token.users),
-                trust=self.trust,
-                adjacency=self.adjacency,
-                domain=spend.domain.to_dict(),
-                noise=spend.noise.to_dict(),
-                simulated=self.noise.simulated,
-                gain=spend.gain,
-                loss=self._form(loss),
-                arithmetic=spend.arithmetic,
-                derived=spend.derived,
-                calibration=spend.calibration,
-                parameters=dict(spend.parameters),
-                interactive=spend.interactive,
-                profile=spend.profile,
-            )
+        entry = SpendEntry(
+            accountant=self.id,
+            token=token.id,
+            mechanism=spend.mechanism,
+            users=to_users(token.users),
+            trust=self.trust,
+            adjacency=self.adjacency,
+            domain=spend.domain.to_dict(),
+            noise=spend.noise.to_dict(),
+            simulated=self.noise.simulated,
+            gain=spend.gain,
+            loss=self._form(loss),
+            arithmetic=spend.arithmetic,
+            derived=spend.derived,
+            calibration=spend.calibration,
+            parameters=dict(spend.parameters),
+            interactive=spend.interactive,
+            profile=spend.profile,
         )
+        with self._lock.held():
+            self._append(entry)
         if self.tape is not None:
             self.tape.spent(token, spend)
 
@@ -460,35 +466,36 @@ class _Accountant(Generic[B]):
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """For tokens and receipts: writes how the token ended."""
-        self._append(
-            RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
-        )
+        with self._lock.held():
+            self._append(
+                RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
+            )
 
     def outstanding(self, token: Token[Any]) -> bool:
         """For receipts: whether the token has no recorded end yet."""
         return self._state.accounts[token.id].outcome is None
 
     def _append(self, entry: Entry) -> None:
-        with self._lock:
-            if self._interrupted:
-                raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
-            self._state.check(entry)
-            self._interrupted = True
-            try:
-                self.ledger.append(entry, after=self._seen)
-            except Exception:  # it is not in the ledger
-                self._interrupted = False
-                raise
-            self._seen += 1
-            self._state.record(entry)
-            self._interrupted = False
+        """Checks, writes and records, with the lock held: nobody comes in between."""
+        if self._interrupted:
+            raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
+        self._state.check(entry)
+        self._interrupted = True
+        try:
+            self.ledger.append(entry, after=self._seen)
+        except BaseException:
+            self._interrupted = self.ledger.may_hold(entry)
+            raise
+        self._seen += 1
+        self._state.record(entry)
+        self._interrupted = False
 
     def close(self) -> None:
         """Ends the account: unspent tokens go back, open streams are lost.
 
         The ledger is closed with its last accountant.
         """
-        with self._lock:
+        with self._lock.held():
             if self._state.closed:
                 return
             self._end_outstanding()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, final
 
+from privlearn._exclusive import Exclusive
 from privlearn._validate import count as valid_count
 from privlearn.accountants.conversion import Bounded
 from privlearn.accountants.guarantee import Composite, as_loss, delta_of, epsilon_of
@@ -72,7 +73,7 @@ class Filter(Generic[B]):
             the place of ε²/2 and the exact conversion in the place of theirs.
 
     It holds no tokens and writes no ledger: it is the arithmetic of an accountant, for simulations
-    and for mechanisms of one's own.
+    and for mechanisms of one's own.  Threads may share it.
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class Filter(Generic[B]):
         self.failure = exact("failure", failure)
         if not 0 <= self.failure < 1:
             raise BudgetError(f"failure = {failure!r}: must lie in [0, 1)")
-        self._amounts = cap.zero().amounts
-        self._failed = Fraction(0)
+        self._sum = cap.zero().amounts, Fraction(0)
+        self._lock = Exclusive("a filter")
         self._prices: dict[Loss, tuple[tuple[Fraction, ...], Fraction]] = {}
 
     @property
@@ -97,12 +98,12 @@ class Filter(Generic[B]):
     @property
     def spent(self) -> B:
         """The sum so far."""
-        return self.cap._with(self._amounts)
+        return self.cap._with(self._sum[0])
 
     @property
     def failed(self) -> Fraction:
         """The sum of the probabilities of failing so far."""
-        return self._failed
+        return self._sum[1]
 
     @property
     def remaining(self) -> B:
@@ -122,27 +123,30 @@ class Filter(Generic[B]):
 
         Raises:
             InsufficientBudgetError: they do not fit, and nothing is counted.
-            AdjacencyError, CurrencyError: the loss has no price here.
+            AdjacencyError, CurrencyError: the loss has no price here.  ReentryError: called from
+            inside a call that is not done.
         """
-        after = self._after(loss, count)
-        if after is None:
-            price, failure = self._price(loss)
-            failing = f" and failure {exact_text(failure * count)}" if failure else ""
-            raise InsufficientBudgetError(
-                spent=f"{self.spent}" + (f" and failure {self._failed}" if failure else ""),
-                requested=f"{self.cap._with(price) * count}{failing}",
-                remaining=self.remaining,
-                users=range(1),
-            )
-        self._amounts, self._failed = after
+        with self._lock.held():
+            after = self._after(loss, count)
+            if after is None:
+                price, failure = self._price(loss)
+                failing = f" and failure {exact_text(failure * count)}" if failure else ""
+                raise InsufficientBudgetError(
+                    spent=f"{self.spent}" + (f" and failure {self.failed}" if failure else ""),
+                    requested=f"{self.cap._with(price) * count}{failing}",
+                    remaining=self.remaining,
+                    users=range(1),
+                )
+            self._sum = after
 
     def _after(self, loss: Loss, count: int) -> tuple[tuple[Fraction, ...], Fraction] | None:
         price, failure = self._price(loss)
         if count != 1 or count is True:
             number = valid_count(count=count)
             price, failure = tuple(p * number for p in price), failure * number
-        amounts = tuple([a + p for a, p in zip(self._amounts, price, strict=True)])
-        failed = self._failed + failure if failure else self._failed
+        spent, failed = self._sum
+        amounts = tuple([a + p for a, p in zip(spent, price, strict=True)])
+        failed = failed + failure if failure else failed
         within = all([a <= c for a, c in zip(amounts, self.cap.amounts, strict=True)])
         return (amounts, failed) if within and failed <= self.failure else None
 
@@ -225,35 +229,39 @@ class Odometer:
         if not 0 <= self.failure < 1 - self.delta:
             raise ValueError(f"failure = {failure!r}: must lie in [0, 1 − delta)")
         self._zero = (ZCDP(1) if currency is None else currency).zero()
-        self._spent, self._failed = self._zero, Fraction(0)
+        self._sum = self._zero, Fraction(0)
+        self._lock = Exclusive("an odometer")
 
     def spend(self, loss: Loss, count: int = 1) -> None:
         """Counts runs of ``loss``, which are about to be made.
 
         Raises:
             InsufficientBudgetError: failures beyond what was declared.
-            AdjacencyError, CurrencyError: the loss has no price here.
+            AdjacencyError, CurrencyError: the loss has no price here.  ReentryError: called from
+            inside a call that is not done.
         """
         if loss.adjacency is not self.adjacency:
             raise AdjacencyError(
                 f"a loss for {loss.adjacency.value} in an odometer for {self.adjacency.value}"
             )
         number = valid_count(count=count)
-        failed = self._failed + loss.failure() * number
-        if failed > self.failure:
-            raise InsufficientBudgetError(
-                spent=f"failure {exact_text(self._failed)}",
-                requested=f"failure {exact_text(loss.failure() * number)}",
-                remaining=f"failure {exact_text(self.failure - self._failed)}",
-                users=range(1),
-            )
         price = self._zero.price(loss.unless_failed()) * number
-        self._spent, self._failed = self._spent + price, failed
+        failure = loss.failure() * number
+        with self._lock.held():
+            spent, failed = self._sum
+            if failed + failure > self.failure:
+                raise InsufficientBudgetError(
+                    spent=f"failure {exact_text(failed)}",
+                    requested=f"failure {exact_text(failure)}",
+                    remaining=f"failure {exact_text(self.failure - failed)}",
+                    users=range(1),
+                )
+            self._sum = spent + price, failed + failure
 
     @property
     def bound(self) -> RunningBound:
         """The bound now."""
-        return _bound(self._spent, self.delta, self.failure)
+        return _bound(self._sum[0], self.delta, self.failure)
 
 
 def running_bound(state: AccountState, users: range | None = None) -> RunningBound | None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privlearn._records import copied
 from privlearn._row_functions import Calls
 from privlearn._validate import count, positive
 from privlearn.domains import Array
@@ -169,7 +170,8 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
     def _hearing(self, respond: Respond) -> Callable[[Visitor, Arms], Feedback]:
         def hear(own: Visitor, arms: Arms) -> Feedback:
-            return self._feedback(own, arms, respond(own, arms))
+            # copies, as what is learned from is made after the users have answered
+            return self._feedback(own, arms, respond(*copied((own, arms))))
 
         return Calls(hear, (respond, code_of(self._loss)))
 

@@ -20,10 +20,11 @@ known beforehand, all users for every fit but the first.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self, cast, final
+from typing import Any, Literal, Self, final
 
 import numpy as np
 
+from privlearn._records import frozen
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, Currency, exact
@@ -146,8 +147,8 @@ class DPMNL(ServedMNL):
         self._block = 0
         self._pending: list[Rows[Answer]] = []
         self._answers: list[Rows[Answer]] = []
-        self.theta_: Array = np.zeros(self.dim)
-        self.gram_: Array = 2 * self._noise.shift * np.eye(self.dim)
+        self.theta_: Array = frozen(np.zeros(self.dim))
+        self.gram_: Array = frozen(2 * self._noise.shift * np.eye(self.dim))
         self.updates_ = 0
         self._volume = -math.inf
         self._width = 0.0
@@ -287,7 +288,7 @@ class DPMNL(ServedMNL):
         values, vectors = np.linalg.eigh(noisy)
         floor = self._noise.shift
         raised = np.maximum(values + 2 * floor, floor)
-        return cast(Array, (vectors * raised) @ vectors.T)
+        return frozen((vectors * raised) @ vectors.T)
 
     def _fit_is_due(self) -> bool:
         if self.trigger == "public" or self.updates_ == 0:

@@ -1,6 +1,8 @@
 """Users' data as arrays: what one user sent wrong becomes NaN, alone, and raises nothing.
 
-Shapes of numeric arrays are public and raise; contents are not, and lists are contents.
+Shapes of numeric arrays are public and raise; contents are not, and lists are contents.  What comes
+out are arrays of our own, row after row in memory: the usual environment writes the next user's
+data into the array that held the last one's.
 """
 
 from __future__ import annotations
@@ -38,23 +40,23 @@ def _is_numeric(values: object) -> bool:
 
 
 def _converted(values: Any) -> Array | None:
-    """As numbers, or None; an error or a warning would tell of sealed data."""
+    """A copy as numbers, or None; an error or a warning would tell of sealed data."""
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("error")
-            return np.asarray(values, dtype=np.float64)
+            return np.array(values, dtype=np.float64, order="C")
     except Exception:
         return None
 
 
 def row_of(values: Any, shape: tuple[int, ...]) -> Array:
-    """One user's numbers; NaN if they are none, or of another shape."""
+    """A copy of one user's numbers; NaN if they are none, or of another shape."""
     row = _converted(values)
     return row if row is not None and row.shape == shape else np.full(shape, np.nan)
 
 
 def block_of(name: str, values: Any, shape: tuple[int, ...], n: int | None = None) -> Array:
-    """Numbers of shape (n, *shape); rows that are none, or of another shape, become NaN.
+    """A copy as numbers of shape (n, *shape); rows that are none, or of another shape, are NaN.
 
     Raises:
         ValueError: an array of numbers has another shape; there are not ``n`` rows.

@@ -23,7 +23,7 @@ from typing import Any, Protocol, Self, final
 
 import numpy as np
 
-from privlearn._records import record_at
+from privlearn._records import copied, record_at
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
@@ -377,8 +377,8 @@ def _lengths(contexts: Array, root: Array) -> Array:
 
 
 def _visitors(contexts: Any, first: int, private: Array | None) -> Visitor:
-    values = np.asarray(contexts, dtype=np.float64)
-    own = np.zeros((len(values), 0)) if private is None else private
+    values = np.array(contexts, dtype=np.float64)
+    own = np.zeros((len(values), 0)) if private is None else copied(private)
     return Visitor(values, np.arange(first, first + len(values)), own)
 
 
@@ -448,7 +448,7 @@ class LassoBandit:
             stop = min(at + max(self._renewed // 20, 1), len(everybody.context))
             own = record_at(everybody, slice(at, stop))
             arms, forced = self._chosen(own)
-            rewards = np.asarray(respond(own, arms), dtype=np.float64)
+            rewards = np.array(respond(*copied((own, arms))), dtype=np.float64)
             self._rounds.append((own.context, arms, rewards, forced))
             self._clock += stop - at
             at = stop

@@ -8,7 +8,6 @@ returns may leave the device.
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from collections import deque
 from typing import Any, Generic, Self, final
@@ -16,6 +15,7 @@ from typing import Any, Generic, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._exclusive import Exclusive
 from privlearn._row_functions import Calls, user_code
 from privlearn._validate import user_range
 from privlearn.adjacency import Trust
@@ -104,7 +104,7 @@ class LocalClient(Generic[B]):
         self._known = (0, 0, -1)
         """First user and one past the last of the batch that was last looked up, and the batch."""
         self._model: Model | None = None
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a client")
 
     # Choosing -------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class LocalClient(Generic[B]):
         *,
         single: bool = False,
     ) -> tuple[MessageForm, int, Array]:
-        with self._lock:  # one message of each user, whatever threads do
+        with self._lock.held():  # one message of each user, whatever threads do
             return self._released(contexts, actions, rewards, users, model, single)
 
     def _released(
@@ -258,14 +258,15 @@ class LocalClient(Generic[B]):
                 return None
             if not (context.shape == (method.dim,) and 0 <= action < arms):
                 return None
+            values = np.array(context[None])  # which is what is looked at, and then reported
             if warming and action != users.start % arms:
                 return None
             if not method.reward_low <= reward <= method.reward_high:
                 return None
             # half of what `_rows` leaves alone, so that it does the same; NaN is not below
-            if not math.hypot(*context.tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
+            if not math.hypot(*values[0].tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
                 return None
-            values, places = context[None], np.array([action], dtype=np.int64)
+            places = np.array([action], dtype=np.int64)
             answers = np.array([reward], dtype=np.float64)
             assert self._model is not None
             with np.errstate(all="ignore"):
@@ -319,9 +320,8 @@ class LocalClient(Generic[B]):
             return record, np.where(usable, places, -1)
 
         # a record that cannot be computed is null, and raises nothing: that would tell of data
-        return Rows.seal((values, arms.astype(np.int64), cut, good), users=users).map_rows(
-            Calls(recorded, (method,))
-        )
+        block = (values, arms.astype(np.int64), cut, good)
+        return Rows._of_own(block, users).map_rows(Calls(recorded, (method,)))
 
     # The streams of messages ----------------------------------------------------------------------
 

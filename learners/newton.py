@@ -8,16 +8,21 @@ from typing import Any, NamedTuple, Self, cast, final
 
 import numpy as np
 
+from privlearn._records import frozen
 from privlearn.domains import Array
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """A Gaussian belief about θ: mean (d,) and precision (inverse covariance) (d, d)."""
+    """A Gaussian belief about θ: mean (d,) and precision (inverse covariance) (d, d), read-only."""
 
     mean: Array
     precision: Array
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", frozen(self.mean))
+        object.__setattr__(self, "precision", frozen(self.precision))
 
     def spread(self, features: Array) -> Array:
         """Standard deviation of x·θ under the belief, for features (..., d)."""

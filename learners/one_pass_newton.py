@@ -211,7 +211,7 @@ class OnePassNewtonMNL(ServedMNL):
         named = (places >= 0) & (places < self.n_items)
         unheard = ~(named | (self.outside_option & (places == NO_ITEM)))
         self._tell(users, self._unusable(values, np.ones((len(values), 1))), unheard)
-        rows = Rows.seal((values, places), users=users)
+        rows = Rows._of_own((values, places), users)
         while self.clock_ < rows.users.stop:
             stop = min(self._batches[self._batch].stop, rows.users.stop)
             part = rows.slice(range(self.clock_, stop))

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from privlearn._records import join
+from privlearn._records import copied, join
 from privlearn._validate import count
 from privlearn.domains import Array
 from privlearn.learners.newton import Belief, batch_ends
@@ -102,7 +102,7 @@ class NonPrivateMNL:
                 scale=self.feature_scale,
                 shuffled=self._batch == 0,
             )
-            choice = respond(own, shown)
+            choice = respond(*copied((own, shown)))
             self._answers.append(
                 answered(own, shown, choice, outside=True, scale=self.feature_scale)
             )

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privlearn._records import copied
 from privlearn._row_functions import Calls
 from privlearn._validate import count, positive
 from privlearn.adjacency import Trust
@@ -142,14 +143,15 @@ class Served(ABC, Generic[Own, Act, Heard]):
         """Serves the next user; None for a record that could not be served.
 
         Args:
-            arrive: the user's own data as a block of one, and whether they are unusable.
+            arrive: the user's own data as a block of one, in arrays of our own, and whether they
+                are unusable.
         """
         self._check_serving()
         user = range(self.clock_, self.clock_ + 1)
         self._failed = True  # an interrupt from here on would lose this user's place
         own, self._void = arrive()
         self._tell(user, self._void, np.zeros(1, dtype=bool))
-        rows = Rows.seal((own, np.ones(1, dtype=np.int64)), users=user)
+        rows = Rows._of_own((own, np.ones(1, dtype=np.int64)), user)
         self._asked = self._board.serve(rows, self._policy)
         self.clock_ = user.stop
         self._failed = False
@@ -171,7 +173,7 @@ class Served(ABC, Generic[Own, Act, Heard]):
         """Serves the next users, from one change of the public state to the next.
 
         Args:
-            arrive: the own data of a part of the users.
+            arrive: the own data of a part of the users, in arrays of our own.
             void: whose data are unusable, shape (n,).
             answer: rows to learn from, from own data and what was shown.
         """
@@ -182,7 +184,7 @@ class Served(ABC, Generic[Own, Act, Heard]):
             self._failed = True  # as in _select
             block = arrive(slice(at, stop))
             numbers = np.arange(1, len(users) + 1)
-            shown = self._board.serve(Rows.seal((block, numbers), users=users), self._policy)
+            shown = self._board.serve(Rows._of_own((block, numbers), users), self._policy)
             self.clock_ = users.stop
             rows, unheard = self._deliver(shown, answer)
             self._tell(users, void[at:stop], unheard)
@@ -201,12 +203,13 @@ class Served(ABC, Generic[Own, Act, Heard]):
 
     @staticmethod
     def _private(private: Array | None, n: int) -> Array:
-        own = np.zeros((n, 0)) if private is None else private
-        if not isinstance(own, np.ndarray) or own.dtype == object:
+        if private is None:
+            return np.zeros((n, 0))
+        if not isinstance(private, np.ndarray) or private.dtype.hasobject:
             raise TypeError("private: must be a plain array of shape (n, m), not of objects")
-        if own.shape[:1] != (n,):
-            raise ValueError(f"private of shape {own.shape}: must have {n} rows")
-        return own
+        if private.shape[:1] != (n,):
+            raise ValueError(f"private of shape {private.shape}: must have {n} rows")
+        return copied(private)
 
     def _deliver(
         self, shown: Shown[tuple[Own, Items], Act], answer: Callable[[Own, Act], Heard]
@@ -348,7 +351,12 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             ties = self._ties(part.stop - part.start)
             return Arrival(values[part], earned[part], ties, own[part])
 
-        self._play(arrive, void, self._answering(respond))
+        # copies, as what is learned from is made after the users have answered
+        self._play(
+            arrive,
+            void,
+            self._answering(Calls(lambda own, shown: respond(*copied((own, shown))), (respond,))),
+        )
 
     def _checked_block(self, features: Any) -> Array:
         return self._block_of_next("features", features, (self.n_items, self.dim))

@@ -197,7 +197,7 @@ class StreamLearner(ABC):
         if not users:
             return self
         self._tell(users, values, labels)
-        rows = Rows.seal((values, labels), users=users)
+        rows = Rows._of_own((values, labels), users)
         self._failed = True  # until all is taken in: a half-taken row must not be sent again
         while self.clock_ < users.stop:
             stop = min(self._next_change(), users.stop)
@@ -214,9 +214,7 @@ class StreamLearner(ABC):
         if single or not (isinstance(y, list | tuple) or getattr(y, "ndim", 0) > 0):
             return self._single(x, y)
         values = block_of("x", x, (self._dim,))
-        labels = block_of("y", y, (), len(values))
-        # Rounding must not depend on how somebody's cells lie in memory.
-        return np.ascontiguousarray(values), labels
+        return values, block_of("y", y, (), len(values))
 
     def _single(self, x: Any, y: Any) -> Example:
         if isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[1:] == (self._dim,):
@@ -226,7 +224,7 @@ class StreamLearner(ABC):
         if isinstance(y, np.ndarray) and y.shape == (1,):
             y = y[0]
         plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (self._dim,)
-        values = np.ascontiguousarray(x if plain else row_of(x, (self._dim,)))
+        values = np.array(x) if plain else row_of(x, (self._dim,))
         return values[None], np.array([y]) if isinstance(y, float) else row_of(y, ())[None]
 
     def _check_running(self) -> None:

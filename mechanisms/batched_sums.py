@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,6 +9,7 @@ from typing import Generic, Self, TypeVar, final
 
 import numpy as np
 
+from privlearn._exclusive import Exclusive
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
@@ -136,7 +136,7 @@ class BatchedStream(Generic[X]):
         self._ends = [token.users.start + int(end) for end in np.cumsum(mechanism.sizes)]
         self._batch = 0
         self.__total = np.zeros(size)
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a stream")
 
     @property
     def next_end(self) -> int:
@@ -158,7 +158,7 @@ class BatchedStream(Generic[X]):
         Raises:
             UsersError: not the next users of the stream, or of more than one batch.
         """
-        with self._lock, self._receipt.round():
+        with self._lock.held(), self._receipt.round():
             end = self.next_end
             if rows.users.start != self._next or rows.users.stop > end:
                 raise UsersError(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Self, final
 
 import numpy as np
 
+from privlearn._exclusive import Exclusive
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency, round_up
@@ -140,7 +140,7 @@ class NoisyMaxPicks:
         self._receipt: Receipt = token.spend(mechanism.spend())
         self._next, self._taken = token.users.start, 0
         self.__total = np.zeros(mechanism.vertices.dim)
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a stream")
 
     def append(self, rows: Rows[Array]) -> Released[Picks]:
         """Adds the next rows and releases one pick after each of them.
@@ -151,7 +151,7 @@ class NoisyMaxPicks:
         Raises:
             UsersError: not the next users of the stream.
         """
-        with self._lock, self._receipt.round():
+        with self._lock.held(), self._receipt.round():
             if rows.users.start != self._next:
                 raise UsersError(
                     f"the stream is at user {self._next}, the rows at {rows.users.start}"
@@ -170,7 +170,7 @@ class NoisyMaxPicks:
 
     def close(self) -> None:
         """Retires the token; nothing more can be appended."""
-        with self._lock:
+        with self._lock.held():
             self._receipt.close()
 
     def __enter__(self) -> Self:

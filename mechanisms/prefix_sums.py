@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 from typing import Generic, Self, TypeVar, final
 
 import numpy as np
 
+from privlearn._exclusive import Exclusive
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import B, Currency
@@ -198,7 +198,7 @@ class PrefixSumStream(Generic[X]):
         self._noise = mechanism.factorization.stream(lambda n: self._receipt.draw((n, size)))
         self._next = token.users.start
         self.__total = np.zeros(size)
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a stream")
 
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Adds the next rows and releases the running sum after each of them.
@@ -223,7 +223,7 @@ class PrefixSumStream(Generic[X]):
         return self._append(rows, slice(-1, None))
 
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
-        with self._lock, self._receipt.round():  # one noise row is for one sum
+        with self._lock.held(), self._receipt.round():  # one noise row is for one sum
             if rows.users.start != self._next:
                 raise UsersError(
                     f"the stream is at user {self._next}, the rows at {rows.users.start}"
@@ -238,7 +238,7 @@ class PrefixSumStream(Generic[X]):
 
     def close(self) -> None:
         """Retires the token; nothing more can be appended."""
-        with self._lock:
+        with self._lock.held():
             self._receipt.close()
 
     def __enter__(self) -> Self:

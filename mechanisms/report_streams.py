@@ -7,7 +7,6 @@ row of the result depends on another user's row or noise.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
 
 import numpy as np
 
+from privlearn._exclusive import Exclusive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B
 from privlearn.domains import Array, Domain
@@ -120,7 +120,7 @@ class EachStream(Generic[X]):
         self._report = report
         self._receipt: Receipt = token.spend(report.spend(interactive=True))
         self._draw = _Ahead(self._receipt.draw)
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a stream")
 
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Releases one report of every row, shape (n, size).
@@ -134,7 +134,7 @@ class EachStream(Generic[X]):
         """
         receipt = self._receipt
         # no noise twice, whatever threads do; for errors of floats see EachReport.release
-        with self._lock, receipt.round(), np.errstate(all="ignore"):
+        with self._lock.held(), receipt.round(), np.errstate(all="ignore"):
             return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
 
     def close(self) -> None:

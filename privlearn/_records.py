@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 T = TypeVar("T")
 
@@ -17,11 +18,46 @@ def _rebuild(like: object, fields: list[Any]) -> Any:
 
 def leaves(block: object) -> Iterator[Any]:
     """The arrays of a block, in field order."""
+    return iter(_listed(block))
+
+
+def _listed(block: object) -> list[Any]:
+    if not isinstance(block, tuple):
+        return [np.asarray(block)]
+    found = []
+    for field in block:
+        found += _listed(field)
+    return found
+
+
+def copied(block: T) -> T:
+    """The same block in arrays of its own, row after row in memory; lists become arrays.
+
+    Objects inside arrays stay as they are, see `deeply_copied`.
+    """
     if isinstance(block, tuple):
-        for field in block:
-            yield from leaves(field)
-    else:
-        yield np.asarray(block)
+        return cast(T, _rebuild(block, [copied(field) for field in block]))
+    # a subclass stays one: it may know which of its cells are masked
+    return cast(T, np.array(block, order="C", subok=True))
+
+
+def deeply_copied(block: T) -> T:
+    """As `copied`, with the objects inside arrays; raises whatever one of them raises."""
+    if isinstance(block, tuple):
+        return cast(T, _rebuild(block, [deeply_copied(field) for field in block]))
+    return cast(T, copy.deepcopy(np.array(block, order="C", subok=True)))
+
+
+def frozen(values: ArrayLike) -> NDArray[np.float64]:
+    """A copy as floats that cannot be written to, to be handed out."""
+    own = np.array(values, dtype=np.float64)
+    own.setflags(write=False)
+    return own
+
+
+def holds_objects(block: object) -> bool:
+    """Whether an array of the block holds Python objects, which a copy would share."""
+    return any(array.dtype.hasobject for array in leaves(block))
 
 
 def record_at(block: T, index: int | slice | NDArray[np.int_]) -> T:
@@ -29,13 +65,6 @@ def record_at(block: T, index: int | slice | NDArray[np.int_]) -> T:
     if isinstance(block, tuple):
         return cast(T, _rebuild(block, [record_at(field, index) for field in block]))
     return cast(T, np.asarray(block)[index])
-
-
-def copied(block: T) -> T:
-    """A block (or record) of arrays of its own, in C order."""
-    if isinstance(block, tuple):
-        return cast(T, _rebuild(block, [copied(field) for field in block]))
-    return cast(T, np.array(block, order="C"))
 
 
 def blanked(block: T, where: NDArray[np.bool_]) -> T:

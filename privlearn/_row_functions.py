@@ -147,14 +147,17 @@ class RowFunction(Generic[T, U]):
             )
 
 
-def attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
-    """The result on a block of ``count`` rows, or None if it fails or has other than plain rows."""
+def attempt(function: Callable[[T], U], block: T, count: int, *, objects: bool = False) -> U | None:
+    """The result on a block of ``count`` rows; None if it fails, or has other rows.
+
+    Rows of Python objects are accepted only where ``objects`` says so.
+    """
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             result = function(block)
         arrays = list(leaves(result))
-        fits = all(x.shape[:1] == (count,) and x.dtype != object for x in arrays)
+        fits = all(x.shape[:1] == (count,) and (objects or x.dtype != object) for x in arrays)
         return result if fits and arrays else None
     except RowLocalityError:  # an error of the program, and of no single record
         raise

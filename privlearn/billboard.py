@@ -13,10 +13,12 @@ from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
-from privlearn._records import record_at
+from privlearn._exclusive import Exclusive
+from privlearn._records import copied, record_at
 from privlearn._row_functions import RowFunction
 from privlearn._validate import user_range
-from privlearn.errors import ForeignTokenError, UsersError
+from privlearn.adjacency import Trust
+from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
 from privlearn.rows import Rows, Sealed
 from privlearn.tokens import Issuer, Released
 
@@ -46,20 +48,28 @@ class Shown(Sealed, Generic[T, A]):
         """The action, to be shown to the one user it was made for; None for a null record.
 
         Raises:
-            UsersError: more than one user.
+            ProvenanceError: the accountant is not joint: a central guarantee is about all that is
+            shown to anybody, and this was not paid for.  UsersError: more than one user.
         """
+        if self.__board.issuer.trust is not Trust.JOINT:
+            raise ProvenanceError(
+                f"trust = {self.__board.issuer.trust.value}: an action shows the user's own row, "
+                "and only a joint guarantee leaves out what the user receives; serve with a "
+                "JointAccountant, or release a value through a mechanism that spends a token"
+            )
         if len(self.users) != 1:
             raise UsersError(f"users {self.users!r}: an action is revealed to one user at a time")
         (chunk,) = Rows._unseal(self.__both)
         if chunk.block is None or not chunk.valid[0]:
             return None
-        return record_at(chunk.block[1], 0)
+        return record_at(copied(chunk.block[1]), 0)
 
     def deliver(self, environment: Callable[[T, A], R]) -> Rows[R]:
         """Lets the users answer: ``environment`` maps own rows and actions to rows to learn from.
 
         It acts row by row, as in `Rows.map_rows`, and is the users' side: what it sees is theirs.
         It is named in the ledger like any user code, but called once only, as users answer once.
+        It gets copies, and what it returns is copied.
         """
 
         def answer(both: tuple[T, A]) -> R:
@@ -78,11 +88,11 @@ class Billboard(Mapping[str, Any]):
         users: the arrival indices that may be served, each once, in order.
     """
 
-    __slots__ = ("_history", "_next", "_values", "issuer", "users")
+    __slots__ = ("_history", "_lock", "_next", "_values", "issuer", "users")
 
     def __init__(self, issuer: Issuer, users: range) -> None:
         self.issuer, self.users = issuer, user_range(users=users)
-        self._next = users.start
+        self._next, self._lock = users.start, Exclusive("a billboard")
         self._values: dict[str, Any] = {}
         self._history: list[dict[str, Any]] = []
 
@@ -108,7 +118,7 @@ class Billboard(Mapping[str, Any]):
                 "at": self._next,
                 "paid_by": released.paid_by,
                 "digest": released.digest,
-                "value": np.asarray(released.value).tolist(),
+                "value": released.value,
             }
         )
         return released.value
@@ -139,15 +149,16 @@ class Billboard(Mapping[str, Any]):
         return Rows._served_by(lost, self)
 
     def _advance(self, users: range) -> None:
-        if users.start != self._next or users.stop > self.users.stop:
-            raise UsersError(
-                f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"
-            )
-        self._next = users.stop
+        with self._lock.held():
+            if users.start != self._next or users.stop > self.users.stop:
+                raise UsersError(
+                    f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"
+                )
+            self._next = users.stop
 
     def history(self) -> list[dict[str, Any]]:
         """What was posted when (clock) and paid by which token, oldest first; plain JSON."""
-        return [dict(item) for item in self._history]
+        return [{**item, "value": np.asarray(item["value"]).tolist()} for item in self._history]
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]

@@ -19,6 +19,7 @@
     ├── RowLocalityError (RuntimeError)   a function of rows let one row depend on another
     ├── DataError (ValueError)        an input file cannot be read as described
     ├── SolverError (RuntimeError)    a minimiser was not certified: the release is lost
+    ├── ReentryError (RuntimeError)   called from inside an unfinished call of its own
     ├── LedgerError (RuntimeError)
     │   ├── LedgerUnreadableError     missing, truncated or not a ledger
     │   ├── LedgerSchemaError         written by a newer version
@@ -114,6 +115,10 @@ class DataError(PrivlearnError, ValueError):
 
 class SolverError(PrivlearnError, RuntimeError):
     """A minimiser was not certified; the release is lost and stays charged."""
+
+
+class ReentryError(PrivlearnError, RuntimeError):
+    """A signal handler, a finaliser or a callback called what was half-way; nothing was changed."""
 
 
 class LedgerError(PrivlearnError, RuntimeError):

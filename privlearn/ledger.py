@@ -6,9 +6,9 @@ re-ordered entry breaks the chain.  Somebody who can rewrite the whole file can 
 keep the head hash elsewhere to detect that.
 
 A file ledger is one SQLite database in WAL mode with ``synchronous=FULL``: `Ledger.append` returns
-when the entry is on disk.  It has one writer; a second process that writes makes the first one's
-next append fail instead of losing count.  Several accountants of one process may share a `Ledger`;
-each keeps count of its own entries.
+when the entry is on disk, in the very file that was made or opened.  It has one writer; a second
+process that writes makes the first one's next append fail instead of losing count.  Several
+accountants of one process may share a `Ledger`; each keeps count of its own entries.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import json
 import math
 import os
 import sqlite3
-import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Self, final
 
+from privlearn._exclusive import Exclusive
 from privlearn.entries import CloseEntry, Entry, FunctionsEntry, OpenEntry, parse_entry
 from privlearn.errors import (
     LedgerBusyError,
@@ -121,12 +121,17 @@ def chain_problems(records: Sequence[Record], head: str | None = None) -> list[s
 
 @final
 class Ledger:
-    """A ledger open for writing; `create`, `open` or `memory` make one."""
+    """A ledger open for writing; `create`, `open` or `memory` make one.
+
+    ``path`` is absolute, and None for a ledger in memory.
+    """
 
     def __init__(self, connection: sqlite3.Connection | None, path: Path | None) -> None:
         self._connection, self.path = connection, path
         self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self._lock = Exclusive("a ledger")
+        self._doubtful: Entry | None = None
+        self._place = None if path is None else _identity(path)
         self._entries: list[Entry] = []
         self._records: list[Record] = []
         self._counts: Counter[str] = Counter()
@@ -143,15 +148,19 @@ class Ledger:
         """Creates a new ledger file.
 
         Raises:
-            LedgerError: the file exists, or the directory is missing or not writable.
+            LedgerError: the file exists, the directory is missing or not writable, the path names
+            no file (a URI, ``":memory:"``), or SQLite writes somewhere else.
         """
-        where = Path(path)
+        where = _located(path)
         try:
             with open(where, "xb"):
                 pass
         except FileExistsError:
             raise LedgerError(
-                f"{where} exists: ledgers are never overwritten; resume it or choose another path"
+                f"{where} is a directory: name a file in it"
+                if where.is_dir()
+                else f"{where} exists: ledgers are never overwritten; resume it or choose another "
+                "path"
             ) from None
         except OSError as error:
             raise LedgerError(f"{where} cannot be created: {error.strerror}") from None
@@ -161,6 +170,11 @@ class Ledger:
                 f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
                 + _TABLE
             )
+        try:
+            _check_header(where)
+        except LedgerError:
+            ledger.close()
+            raise
         _sync_directory(where.parent)
         return ledger
 
@@ -172,14 +186,16 @@ class Ledger:
 
         Raises:
             LedgerUnreadableError: missing, torn or broken.  LedgerSchemaError: newer version.
+            LedgerError: the path names no file.
         """
-        records = read_records(path)
+        where = _located(path)
+        records = read_records(where)
         problems = chain_problems(records, head)
         if problems:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
         try:
             entries = [parse_entry(record.body) for record in records]
-            ledger = cls(_connect(Path(path)), Path(path))
+            ledger = cls(_connect(where), where)
         except (ValueError, sqlite3.Error) as error:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {error}") from None
         ledger._records = records
@@ -187,32 +203,52 @@ class Ledger:
             ledger._keep(entry)
         return ledger
 
-    def append(self, entry: Entry, *, after: int | None = None, first: bool = False) -> None:
+    def append(
+        self,
+        entry: Entry,
+        *,
+        after: int | None = None,
+        first: bool = False,
+        beside: Callable[[Sequence[Entry]], None] | None = None,
+    ) -> None:
         """Adds an entry; returns when it is durable (at once for a memory ledger).
 
         ``after`` is the number of its accountant's entries that the writer knows of, if it relies
-        on them; ``first`` says that the writer relies on an empty ledger.
+        on them; ``first`` says that the writer relies on an empty ledger, and ``beside`` raises
+        why the entry cannot stand behind those that the ledger holds.
 
         Raises:
             LedgerClosedError: closed.  LedgerBusyError: somebody else has written since then.
-            TokenCopyError: called in a forked process.  LedgerError: it could not be written.
+            TokenCopyError: called in a forked process.  LedgerError: it could not be written, or
+            whether the entry before stands there is not known, as it was interrupted.
+            ReentryError: called from inside a call that is not done.
         """
-        with self._lock:
+        with self._lock.held():
             if os.getpid() != self._pid:
                 raise TokenCopyError("a ledger cannot be written from a forked process")
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
+            if self._doubtful is not None:
+                raise LedgerError("an entry was interrupted half-way: open the ledger again")
             if first and self._entries:
                 raise LedgerBusyError("another accountant has begun this ledger")
             if after is not None and after != self._counts[entry.accountant]:
                 raise LedgerBusyError(
                     "another accountant has resumed this ledger: only the last one may write"
                 )
+            if beside is not None:
+                beside(self._entries)
             if self._connection is not None:
                 self._write(entry)
             elif not all([_storable(value) for value in entry.__dict__.values()]):
                 canonical(entry.body())  # raises for what a file could not hold
+            self._doubtful = entry  # where a signal's exception ends it
             self._keep(entry)
+            self._doubtful = None
+
+    def may_hold(self, entry: Entry) -> bool:
+        """Whether this very entry stands here, or may stand here as `append` was interrupted."""
+        return entry is self._doubtful or any(entry is kept for kept in reversed(self._entries))
 
     def _keep(self, entry: Entry) -> None:
         self._entries.append(entry)
@@ -226,9 +262,12 @@ class Ledger:
         body = entry.body()
         record = Record.make(self.head, len(self._records), body)
         with self._sql() as connection:
+            self._check_place()
             connection.execute("BEGIN IMMEDIATE")
-            (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
-            if (last is None and self._records) or (last is not None and last != record.seq - 1):
+            last = connection.execute(
+                "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
+            ).fetchone()
+            if last != ((record.seq - 1, self.head) if self._records else None):
                 raise LedgerBusyError(
                     f"{self.path} was written to by another process; resume it to go on"
                 )
@@ -244,8 +283,17 @@ class Ledger:
                     None if isinstance(entry, FunctionsEntry) else body.get("token"),
                 ),
             )
+            self._doubtful = entry  # where something else than SQLite ends it
             connection.execute("COMMIT")
         self._records.append(record)
+
+    def _check_place(self) -> None:
+        """SQLite goes on writing to a file that was deleted or replaced, which nobody finds."""
+        assert self.path is not None
+        if _identity(self.path) != self._place:
+            raise LedgerError(
+                f"{self.path} was moved, deleted or replaced: nothing more can be recorded in it"
+            )
 
     @contextmanager
     def _sql(self) -> Iterator[sqlite3.Connection]:
@@ -255,7 +303,9 @@ class Ledger:
         except BaseException as error:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+                self._doubtful = None
             if isinstance(error, sqlite3.Error):
+                self._doubtful = None
                 raise LedgerError(f"{self.path} could not be written: {error}") from error
             raise
 
@@ -271,13 +321,13 @@ class Ledger:
     @property
     def open_accountants(self) -> frozenset[str]:
         """The accountants that were opened and not closed."""
-        with self._lock:
+        with self._lock.held():
             return frozenset(self._open)
 
     @property
     def records(self) -> list[Record]:
         """All entries with their digests and hashes, oldest first."""
-        with self._lock:
+        with self._lock.held():
             # A memory ledger is chained only when somebody looks.
             for entry in self._entries[len(self._records) :]:
                 previous = self._records[-1].hash if self._records else GENESIS
@@ -299,7 +349,7 @@ class Ledger:
 
         While somebody else reads the file, the last entries stay in the ``-wal`` file beside it.
         """
-        with self._lock:
+        with self._lock.held():
             if self._closed:
                 return
             self._closed = True
@@ -319,6 +369,54 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _located(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a ledger file, which means the same wherever the process goes.
+
+    Raises:
+        LedgerError: SQLite, or the system, would take it for something else than a file's name.
+    """
+    name = os.fspath(path)
+    if not isinstance(name, str):
+        raise TypeError(f"path = {path!r}: must be text or a path of text")
+    if not name or "\0" in name:
+        raise LedgerError(f"path = {name!r}: must name a file")
+    if name == ":memory:":
+        raise LedgerError(
+            "path = ':memory:': would be lost with the process; Ledger.memory() makes such a "
+            "ledger, and says so"
+        )
+    if name.startswith("file:"):
+        raise LedgerError(
+            f"path = {name!r}: URIs are not taken, as they can name a database in memory; give "
+            "the path of a file"
+        )
+    try:
+        return Path(name).resolve()
+    except (OSError, RuntimeError) as error:  # symbolic links in a circle
+        raise LedgerError(f"path = {name!r}: {error}") from None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file stands there; None for none."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _check_header(where: Path) -> None:
+    """Raises LedgerError unless what SQLite wrote stands in the file itself."""
+    with open(where, "rb") as file:
+        header = file.read(100)
+    # the fields of the header: https://www.sqlite.org/fileformat.html#the_database_header
+    if header[68:72] != _APPLICATION_ID.to_bytes(4, "big"):
+        raise LedgerError(
+            f"{where} is not the file that SQLite writes to: it holds {len(header)} bytes of a "
+            "ledger; nothing can be recorded in it"
+        )
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import secrets
-import threading
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, Protocol, final
@@ -13,6 +12,7 @@ from typing import Any, Literal, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._exclusive import Exclusive
 from privlearn._validate import count, finite, positive, probability
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Exact, exact, float_down, round_up
@@ -689,7 +689,7 @@ class NoiseSource:
     def __init__(self, words: _Keystream | _Seeded, name: str, simulated: bool):
         self._words, self.name, self.simulated = words, name, simulated
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a noise source")
 
     @classmethod
     def secure(cls) -> NoiseSource:
@@ -707,7 +707,7 @@ class NoiseSource:
         """Uniform numbers in (0, 1), never 0 or 1."""
         if os.getpid() != self._pid:
             raise TokenCopyError("a noise source cannot be used in a forked process")
-        with self._lock:
+        with self._lock.held():
             words = self._words.words(math.prod(shape))
         half = np.float64(0.5)
         return (((words >> np.uint64(12)).astype(np.float64) + half) * 2.0**-52).reshape(shape)

@@ -22,8 +22,18 @@ from typing import Generic, Never, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import blanked, join, length, record_at, signature, stack
-from privlearn._row_functions import RowFunction
+from privlearn._records import (
+    blanked,
+    copied,
+    deeply_copied,
+    holds_objects,
+    join,
+    length,
+    record_at,
+    signature,
+    stack,
+)
+from privlearn._row_functions import RowFunction, attempt
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 
@@ -107,11 +117,21 @@ class Rows(Sealed, Generic[T]):
     def seal(cls, block: T, *, users: range) -> Rows[T]:
         """Seals a block of records (leading axis: one row per index in ``users``).
 
-        The arrays are kept, not copied: do not write to them afterwards.
+        The block is copied: what is written to its arrays afterwards changes nothing.  A record
+        with an object that cannot be copied is null.
 
         Raises:
             UsersError: the block's length differs from the number of users.
         """
+        own = copied(block)
+        rows = cls._of_own(own, users)
+        if holds_objects(own):
+            rows.__chunks = tuple(_objects_apart(own, len(rows)))
+        return rows
+
+    @classmethod
+    def _of_own(cls, block: T, users: range) -> Rows[T]:
+        """As `seal`, for numbers that nobody else holds: for `privlearn.learners`, which copy."""
         index = user_range(users=users)
         count = length(block)
         if count != len(index):
@@ -251,6 +271,20 @@ class Rows(Sealed, Generic[T]):
     @staticmethod
     def _board_of(rows: Rows[T]) -> object | None:
         return rows.__board
+
+
+def _objects_apart(block: T, count: int) -> list[_Chunk[T]]:
+    """The block with copies of its objects; a record whose objects cannot be copied is null."""
+    try:
+        return [_Chunk(deeply_copied(block), np.ones(count, dtype=bool))]
+    except MemoryError:
+        raise
+    except Exception:  # whose it is would tell of data
+        singles = [
+            attempt(deeply_copied, record_at(block, slice(i, i + 1)), 1, objects=True)
+            for i in range(count)
+        ]
+        return _merge([_Chunk(single, np.array([single is not None])) for single in singles])
 
 
 _RECHECKED = 16

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeV
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._exclusive import Exclusive
 from privlearn._records import record_at
 from privlearn._row_functions import RowFunction
 from privlearn._validate import positive
@@ -238,7 +238,7 @@ class Token(Generic[B]):
         self._issuer = issuer
         self._used = False
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = Exclusive("a token")
 
     @property
     def id(self) -> str:
@@ -315,7 +315,7 @@ class Token(Generic[B]):
     def _use(self, verb: str) -> None:
         if os.getpid() != self._pid:
             raise TokenCopyError(f"token {self.label!r} cannot be {verb} in a forked process")
-        with self._lock:
+        with self._lock.held():
             if self._used:
                 raise TokenSpentError(f"token {self.label!r} was spent or retired before")
             self._used = True
@@ -426,7 +426,7 @@ class Receipt:
         return self._opened(rows)
 
     def _opened(self, rows: Rows[Any]) -> Array:
-        with self._token._lock:
+        with self._token._lock.held():
             self._check_open()
             _check_rows(self._token, rows, self._next)
             self._name(rows.functions)
@@ -528,7 +528,8 @@ class Receipt:
         if not self._drawn:
             raise TokenError(f"{self._spend.mechanism} drew no noise: nothing may leave")
         if self._spend.arithmetic == "each":
-            self._check_each(value)
+            with self._token._lock.held():
+                self._check_each(value)
         if self._issuer.tape is not None:
             value = self._issuer.tape.released(self._token, value)
         frozen = np.array(value)

@@ -132,7 +132,7 @@ def test_a_simulated_filter_keeps_its_divergence_and_one_without_a_cap_does_not(
         inner = None
         if meter is not None:
             inner = Filter(meter.cap)
-            inner._amounts = meter._amounts
+            inner._sum = meter._sum
             inner.spend(step)
         up, down = (moment(inner, depth - 1, loss + s) for s in (0.8, -0.8))
         return p * up + (1 - p) * down

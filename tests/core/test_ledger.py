@@ -470,3 +470,111 @@ def test_an_entry_that_is_no_json_is_refused_by_both_kinds_of_ledger(tmp_path: P
         with pytest.raises(ValueError, match="Unable to serialize"):
             ledger.append(bad)
         assert len(ledger.entries) == len(ledger.records) == 1
+
+
+# Where a ledger lies ------------------------------------------------------------------------------
+
+
+def central(book: Ledger) -> CentralAccountant[ZCDP]:
+    noise = NoiseSource.simulation(0)
+    return CentralAccountant(ZCDP(1), users=USERS, ledger=book, noise=noise)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        (":memory:", r"Ledger\.memory\(\) makes such"),
+        ("file::memory:", "URIs are not taken"),
+        ("file:ledger.db?mode=memory&cache=shared", "URIs are not taken"),
+        ("file:ledger.db", "URIs are not taken"),
+        ("", "must name a file"),
+        ("led\0ger.db", "must name a file"),
+        (".", "is a directory: name a file in it"),
+        ("missing/ledger.db", "cannot be created: No such file"),
+    ],
+)
+def test_what_sqlite_takes_for_something_else_than_a_file_is_refused(
+    path: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The defect: three runs of ρ = 1 fitted one cap in a "durable" ledger of 0 bytes."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LedgerError, match=reason):
+        Ledger.create(path)
+    with pytest.raises(LedgerError):
+        Ledger.open(path)
+    with pytest.raises(LedgerError):
+        CentralAccountant.resume(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_of_bytes_is_refused_as_such() -> None:
+    with pytest.raises(TypeError, match=r"path = b'x.db': must be text"):
+        Ledger.create(b"x.db")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%41b", "Größe ;'\"&=.db", ":memory:.db", "-wal"])
+def test_odd_names_are_names(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    book = Ledger.create(name)
+    central(book).close()
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert [record.body["entry"] for record in read_records(name)] == ["open", "close"]
+    assert len(Ledger.open(tmp_path / name).entries) == 2
+
+
+def test_a_ledger_stays_where_it_is_when_the_process_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    book = Ledger.create("ledger.db")
+    accountant = central(book)
+    monkeypatch.chdir(tmp_path / "two")
+    accountant.issue(ZCDP(1), users=USERS, label="all")
+    assert book.path == tmp_path / "one" / "ledger.db"
+    assert len(read_records(book.path)) == 2
+    accountant.close()
+    assert list((tmp_path / "two").iterdir()) == []
+    assert audit(tmp_path / "one" / "ledger.db").closed
+
+
+@pytest.mark.parametrize("beside", [":memory:", "elsewhere.db"])
+def test_a_connection_to_another_place_than_the_file_is_noticed(
+    beside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever SQLite makes of a path: what counts is what stands in the file."""
+    real = sqlite3.connect
+    elsewhere = beside if beside == ":memory:" else str(tmp_path / beside)
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **more: real(elsewhere, **more))
+    with pytest.raises(LedgerError, match="is not the file that SQLite writes to: it holds 0"):
+        Ledger.create(tmp_path / "ledger.db")
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_nothing_is_recorded_in_a_file_that_nobody_finds(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    book = Ledger.create(path)
+    accountant = central(book)
+    if how == "deleted":
+        path.unlink()
+    else:
+        path.rename(tmp_path / "old.db")
+    if how == "replaced":
+        Ledger.create(path)
+    with pytest.raises(LedgerError, match="was moved, deleted or replaced"):
+        accountant.issue(ZCDP(1), users=USERS, label="all")
+    assert accountant.spent().is_zero
+
+
+def test_another_ledger_of_the_same_length_is_not_written_to(tmp_path: Path) -> None:
+    """Rewritten in place, so that it is the same file: the last hash is another."""
+    book, other = Ledger.create(tmp_path / "a.db"), Ledger.create(tmp_path / "b.db")
+    accountant = central(book)
+    central(other)
+    with sqlite3.connect(tmp_path / "a.db") as file:
+        (row,) = sqlite3.connect(tmp_path / "b.db").execute("SELECT * FROM entries").fetchall()
+        file.execute("DELETE FROM entries")
+        file.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", row)
+    with pytest.raises(LedgerBusyError, match="written to by another process"):
+        accountant.issue(ZCDP(1), users=USERS, label="all")

@@ -138,11 +138,12 @@ def accountant_of(learner: DPMNL) -> JointAccountant[Any]:
 
 
 def bodies(learner: DPMNL) -> list[str]:
-    """The ledger without the accountant's random name."""
+    """The ledger without the accountant's random name, and without the name of who answers."""
     accountant = accountant_of(learner)
     return [
         json.dumps(entry.body(), sort_keys=True).replace(accountant.id, "accountant")
         for entry in accountant.ledger.entries
+        if not isinstance(entry, FunctionsEntry)
     ]
 
 

@@ -94,11 +94,12 @@ class Crowd:
 
 
 def bodies(learner: DPHDB) -> list[str]:
-    """The ledger without the accountant's random name."""
+    """The ledger without the accountant's random name, and without the name of who answers."""
     accountant: Any = learner._accountant
     return [
         json.dumps(entry.body(), sort_keys=True).replace(accountant.id, "accountant")
         for entry in accountant.ledger.entries
+        if not isinstance(entry, FunctionsEntry)
     ]
 
 
