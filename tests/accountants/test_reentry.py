@@ -272,8 +272,8 @@ def test_two_accountants_of_one_ledger_do_not_write_into_each_others_entries(
     step, more = 0, True
     while more:
         step += 1
-        acts = [case.trying(case.reserve_little) for case in (first, second)]
-        more = stepped(*acts, step, [ledger])
+        act, intrude = (case.trying(case.reserve_little) for case in (first, second))
+        more = stepped(act, intrude, step, [ledger])
     assert first.refused == []
     assert {type(error) for error in second.refused} == {ReentryError}
     issued = [len(case.accountant._state.accounts) for case in (first, second)]

@@ -145,8 +145,8 @@ def test_the_policy_sees_public_state_and_each_row_by_itself(board: Billboard) -
 @pytest.mark.parametrize("trust", ["central", "local"])
 def test_an_action_is_revealed_under_a_joint_guarantee_alone(trust: str) -> None:
     """The defect: raw rows came out under central trust, and nothing was spent."""
-    kinds = {"central": CentralAccountant, "local": LocalAccountant}
-    accountant = kinds[trust](ZCDP(1), users=USERS, noise=NoiseSource.simulation(0))
+    kind: Any = CentralAccountant if trust == "central" else LocalAccountant
+    accountant = kind(ZCDP(1), users=USERS, noise=NoiseSource.simulation(0))
     for issuer in (accountant, accountant.delegate(ZCDP("0.5"), users=USERS, label="part")):
         shown = Billboard(issuer, USERS).serve(own(range(0, 1)), lambda block: block)
         with pytest.raises(ProvenanceError, match=rf"trust = {trust}: .*JointAccountant, or"):

@@ -286,8 +286,8 @@ def reward(own: Any, arms: Any) -> Any:
 
 ITEMS_WAYS = [played(FEATURES, taste), reused_answers(FEATURES, taste)]
 ARMS_WAYS = [played(CONTEXTS, reward), reused_answers(CONTEXTS, reward)]
-EXAMPLES = [one_by_one_examples, blocks_of_examples]
-LOCAL = [local_learning]
+EXAMPLES: list[Callable[[Any, Hands], None]] = [one_by_one_examples, blocks_of_examples]
+LOCAL: list[Callable[[Any, Hands], None]] = [local_learning]
 
 
 def ways(kind: type) -> list[Callable[[Any, Hands], None]]:
