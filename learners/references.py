@@ -19,7 +19,7 @@ def _arrivals(
 ) -> Arrival:
     earned = np.ones(features.shape[:2]) if revenues is None else revenues
     own = np.zeros((len(features), 0)) if private is None else private
-    return Arrival(features, earned, ties, own)
+    return copied(Arrival(features, earned, ties, own))
 
 
 @final

@@ -13,16 +13,19 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
-from privlearn import _exclusive, ledger, tokens
+from privlearn import _exclusive, billboard, ledger, tokens
 from privlearn._exclusive import Exclusive
 from privlearn.accountants import (
     CentralAccountant,
+    JointAccountant,
     LocalAccountant,
     accountant,
     delegated,
@@ -32,14 +35,29 @@ from privlearn.accountants import (
 from privlearn.accountants.audit import certify
 from privlearn.accountants.filters import Filter, Odometer
 from privlearn.adjacency import Adjacency
+from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
-from privlearn.errors import InsufficientBudgetError, LedgerError, PrivlearnError, ReentryError
+from privlearn.errors import (
+    InsufficientBudgetError,
+    LedgerError,
+    PrivlearnError,
+    ReentryError,
+    UsersError,
+)
 from privlearn.ledger import Ledger
 from privlearn.losses import Gaussian, Loss
+from privlearn.mechanisms import (
+    BatchedPrefixSum,
+    BinaryTree,
+    CrossPolytope,
+    NoisyMaxStream,
+    PrefixSum,
+)
 from privlearn.more_losses import MayFail
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
+from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Spend, Token
 
 USERS = range(4)
@@ -254,8 +272,8 @@ def test_two_accountants_of_one_ledger_do_not_write_into_each_others_entries(
     step, more = 0, True
     while more:
         step += 1
-        acts = [case.trying(case.reserve_little) for case in (first, second)]
-        more = stepped(*acts, step, [ledger])
+        act, intrude = (case.trying(case.reserve_little) for case in (first, second))
+        more = stepped(act, intrude, step, [ledger])
     assert first.refused == []
     assert {type(error) for error in second.refused} == {ReentryError}
     issued = [len(case.accountant._state.accounts) for case in (first, second)]
@@ -452,6 +470,65 @@ def test_what_is_counted_one_after_the_other_stays_under_the_cap(
     # the defect: look, and then set, without a lock
     monkeypatch.setattr(Exclusive, "held", lambda self: nullcontext())
     assert set(spent_by_two(kind, second)) == {1, 2}
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("second", [inside, beside])
+def test_a_user_is_served_once(
+    broken: bool,
+    second: Callable[[Callable[[], None]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if broken:
+        monkeypatch.setattr(Exclusive, "held", lambda self: nullcontext())
+    step, more, served = 0, True, set[int]()
+    while more:
+        step += 1
+        joint = JointAccountant(ZCDP(1), users=USERS, noise=NoiseSource.simulation(0))
+        board, done = Billboard(joint, USERS), list[Rows[Any]]()
+
+        def serve(board: Billboard = board, done: list[Rows[Any]] = done) -> None:
+            with suppress(UsersError, ReentryError):
+                done.append(board.skip(range(1)))
+
+        def intrude(serve: Callable[[], None] = serve) -> None:
+            second(serve)
+
+        more = stepped(serve, intrude, step, [billboard, _exclusive])
+        wait_for_threads()
+        served.add(len(done))
+    assert served == ({1, 2} if broken else {1})
+
+
+def things_with_a_lock() -> Iterator[tuple[Exclusive, Callable[[], object]]]:
+    """The lock of one of each, and a call that takes it."""
+    case = Case()
+    token = case.accountant.issue(ZCDP("0.001"), users=USERS, label="x")
+    yield token._lock, token.retire
+    noise = NoiseSource.simulation(0)
+    yield noise._lock, lambda: noise.normal((1,))
+    account = CentralAccountant(ZCDP(99), users=USERS, noise=noise)
+    rows = Rows.seal(np.zeros((4, 2)), users=USERS)
+    for mechanism in (
+        PrefixSum(Ball(1.0, 2), BinaryTree(4), 9.0),
+        BatchedPrefixSum(Ball(1.0, 2), (2, 2), BinaryTree(2), 9.0),
+    ):
+        stream = mechanism.open(account.issue(mechanism.loss(), users=USERS, label="sums"))
+        yield stream._lock, partial(stream.append, rows.slice(range(2)))
+    picking = NoisyMaxStream(CrossPolytope(2), 1.0, 9.0, 4)
+    picks = picking.open(account.issue(picking.loss(), users=USERS, label="picks"))
+    yield picks._lock, lambda: picks.append(rows)
+
+
+def test_a_call_from_inside_is_refused_and_does_not_wait_for_itself() -> None:
+    """The defect: a plain lock, under which a signal handler hangs for ever."""
+    seen = 0
+    for lock, call in things_with_a_lock():
+        with lock.held(), pytest.raises(ReentryError, match="was called from inside an unfinished"):
+            call()
+        call()  # nothing has happened yet
+        seen += 1
+    assert seen == 5
 
 
 def test_a_copy_of_a_filter_is_held_by_nobody() -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privlearn.accountants import JointAccountant
+from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
-from privlearn.errors import ForeignTokenError, UsersError
+from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
 from privlearn.mechanisms import GaussianSum
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows, Source
@@ -137,3 +137,83 @@ def test_the_policy_sees_public_state_and_each_row_by_itself(board: Billboard) -
     a, b = act(board, np.arange(6.0)[:, None]), act(first, changed)
     chunk_a, chunk_b = (np.asarray(Rows._unseal(rows)[0].block) for rows in (a, b))
     assert np.array_equal(chunk_a, chunk_b)
+
+
+# Whose arrays they are, and who may see an action ------------------------------------------------
+
+
+@pytest.mark.parametrize("trust", ["central", "local"])
+def test_an_action_is_revealed_under_a_joint_guarantee_alone(trust: str) -> None:
+    """The defect: raw rows came out under central trust, and nothing was spent."""
+    kind: Any = CentralAccountant if trust == "central" else LocalAccountant
+    accountant = kind(ZCDP(1), users=USERS, noise=NoiseSource.simulation(0))
+    for issuer in (accountant, accountant.delegate(ZCDP("0.5"), users=USERS, label="part")):
+        shown = Billboard(issuer, USERS).serve(own(range(0, 1)), lambda block: block)
+        with pytest.raises(ProvenanceError, match=rf"trust = {trust}: .*JointAccountant, or"):
+            shown.reveal()
+        assert shown.deliver(lambda block, _: block).users == range(0, 1)
+    assert accountant.spent() == ZCDP("0.5")
+
+
+def sums(rows: Rows[Array]) -> Array:
+    """What a mechanism sees, nearly without noise."""
+    accountant = rows_accountant(rows)
+    mechanism = GaussianSum(Ball(1e3, 1), 1e-9)
+    token = accountant.issue(mechanism.loss(), users=rows.users, label="sum")
+    return mechanism.release(rows, token).value
+
+
+def rows_accountant(rows: Rows[Array]) -> Any:
+    board: Any = Rows._board_of(rows)
+    return board.issuer
+
+
+def rich_board() -> Billboard:
+    rich = JointAccountant(ZCDP("1e30"), users=USERS, noise=NoiseSource.simulation(0))
+    return Billboard(rich, USERS)
+
+
+def test_what_was_revealed_can_be_written_to_and_changes_no_record() -> None:
+    shown = rich_board().serve(own(range(0, 1)), lambda block: block[:, None] + 1)
+    action: Any = shown.reveal()
+    action[...] = 99.0
+    answered = shown.deliver(lambda _, action: action[:, 0])
+    np.testing.assert_allclose(sums(answered), [1.0], atol=1e-6)
+
+
+def test_the_users_side_may_write_to_all_it_gets_and_gave() -> None:
+    board, kept = rich_board(), list[Any]()
+
+    def environment(rows: Array, action: Array) -> Array:
+        answer = rows + action
+        kept.extend([rows, action, answer])
+        return answer
+
+    shown = board.serve(own(USERS), lambda block: block)
+    answered = shown.deliver(environment)
+    for array in kept:
+        array[...] = 99.0
+    again = shown.deliver(lambda rows, action: rows + action)
+    for each in (answered, again):
+        np.testing.assert_allclose(sums(each), [30.0], atol=1e-6)
+
+
+def test_an_answer_in_the_same_array_every_time_is_each_users_own() -> None:
+    board, reused = rich_board(), np.zeros((1, 1))
+    answered = []
+    for t in USERS:
+        reused[...] = t
+        answered.append(board.serve(own(range(t, t + 1)), lambda x: x).deliver(lambda *_: reused))
+    np.testing.assert_allclose(sums(Rows.concat(answered)), [15.0], atol=1e-6)
+
+
+def test_the_history_is_not_changed_through_what_it_gave() -> None:
+    board = rich_board()
+    answered = board.serve(own(USERS), lambda block: block).deliver(lambda block, _: block)
+    mechanism = GaussianSum(Ball(1e3, 1), 1e-9)
+    token = rows_accountant(answered).issue(mechanism.loss(), users=USERS, label="sum")
+    value = board.post("sum", mechanism.release(answered, token)).tolist()
+    board.history()[0]["value"][0] = 99.0
+    assert board.history()[0]["value"] == value
+    with pytest.raises(ValueError, match="read-only"):
+        board["sum"][0] = 99.0

@@ -283,3 +283,120 @@ def test_an_error_in_user_code_says_nothing_about_the_record(
     Rows.seal(np.full((2, 1), SECRET), users=range(2)).map(fails)
     captured = capfd.readouterr()
     assert captured.out == captured.err == ""
+
+
+# Whose arrays they are ---------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+WIDE = Ball(1e6, 2)
+VALUES = np.arange(8.0).reshape(4, 2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda values: values,
+        lambda values: values[::-1][::-1],
+        lambda values: np.asfortranarray(values),
+        lambda values: memoryview(values),
+        lambda values: [list(row) for row in values],
+    ],
+    ids=["array", "view", "columns first", "buffer", "lists"],
+)
+def test_a_block_that_is_written_to_after_sealing_changes_nothing(
+    make: Callable[[Array], Any],
+) -> None:
+    given_ = make(VALUES.copy())
+    rows = Rows.seal(given_, users=range(4))
+    view = rows.slice(range(1, 3))
+    for row in given_ if isinstance(given_, list) else [np.asarray(given_)]:
+        row[:] = [99.0, 99.0] if isinstance(row, list) else 99.0
+    assert np.array_equal(contributions(rows, WIDE), VALUES)
+    assert np.array_equal(contributions(view, WIDE), VALUES[1:3])
+
+
+def test_the_fields_of_records_are_copied_and_keep_their_type() -> None:
+    left, right = VALUES.copy(), VALUES[:, 0].copy()
+    rows = Rows.seal(Pair(left, (right, left)), users=range(4))
+    left[:], right[:] = 99.0, 99.0
+
+    def both(pair: Pair) -> Array:
+        assert isinstance(pair, Pair)
+        found: Array = np.stack([pair.left[:, 0], pair.right[0]], axis=1)
+        return found
+
+    assert np.array_equal(contributions(rows.map_rows(both), WIDE), VALUES[:, [0, 0]])
+
+
+def test_a_mask_is_copied_with_its_array() -> None:
+    masked = np.ma.array(VALUES.copy(), mask=VALUES == 3)
+    rows = Rows.seal(masked, users=range(4)).map_rows(lambda block: block.filled(np.nan))
+    early = Rows.seal(masked, users=range(4))
+    masked.mask = False
+    masked[1, 1] = 99.0
+    late = early.map_rows(lambda block: block.filled(np.nan))
+    expected = np.where((VALUES == 3).any(axis=1)[:, None], 0.0, VALUES)
+    for each in (rows, late):
+        assert np.array_equal(contributions(each, WIDE), expected)
+
+
+class Stubborn:
+    """Cannot be copied."""
+
+    def __deepcopy__(self, memo: object) -> None:
+        raise RuntimeError("no")
+
+
+def numbers(block: NDArray[np.object_]) -> Array:
+    return np.array([[sum(cell), len(cell)] for cell in block[:, 0]], dtype=np.float64)
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_objects_inside_an_array_are_copied_and_one_that_cannot_be_is_null_alone(
+    spoilt: bool,
+) -> None:
+    block = np.empty((3, 1), dtype=object)
+    block[:, 0] = [[1.0, 2.0], np.array([3.0, 4.0]), [5.0]]
+    if spoilt:
+        block[1, 0] = Stubborn()
+    cells = [cell for cell in block[:, 0] if not isinstance(cell, Stubborn)]
+    rows = Rows.seal(block, users=range(3))
+    for cell in cells:
+        cell[0] = 99.0
+    block[:, 0] = None
+    found = contributions(rows.map_rows(numbers), WIDE)
+    assert found.tolist() == [[3, 2], [0, 0] if spoilt else [7, 2], [5, 1]]
+
+
+def test_a_function_may_return_the_same_array_every_time() -> None:
+    """Else the second user's result would stand in the first one's record, too."""
+    reused = np.zeros((2, 2))
+
+    def doubled(block: Array) -> Array:
+        np.multiply(block, 2, out=reused)
+        return reused
+
+    parts = [Rows.seal(VALUES[i : i + 2], users=range(i, i + 2)) for i in (0, 2)]
+    twice = Rows.concat([part.map_rows(doubled) for part in parts])
+    assert np.array_equal(contributions(twice, WIDE), 2 * VALUES)
+
+
+def test_a_block_that_changes_while_it_is_clipped_was_copied_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The norm is taken, the row is changed, and then divided by the old norm."""
+    block = VALUES.copy()
+    rows, clip = Rows.seal(block, users=range(4)), Ball.clip
+    expected = contributions(rows, Ball(1.0, 2))
+
+    def late(self: Ball, rows: Array) -> Array:
+        block[:] = 1e9  # another thread's work
+        return clip(self, rows)
+
+    monkeypatch.setattr(Ball, "clip", late)
+    assert np.array_equal(contributions(rows, Ball(1.0, 2)), expected)
