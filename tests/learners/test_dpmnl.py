@@ -20,7 +20,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking import User, assert_noninterference
 from privlearn.domains import Array
-from privlearn.entries import IssueEntry, PlanEntry, RetireEntry, SpendEntry
+from privlearn.entries import FunctionsEntry, IssueEntry, PlanEntry, RetireEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     CheckError,

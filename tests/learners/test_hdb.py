@@ -25,7 +25,7 @@ from privlearn.checking.drives import Drive
 from privlearn.checking.populations import replaced
 from privlearn.checking.supervision import aside
 from privlearn.domains import Array
-from privlearn.entries import PlanEntry, SpendEntry
+from privlearn.entries import FunctionsEntry, PlanEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     CurrencyError,

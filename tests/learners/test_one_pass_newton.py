@@ -19,7 +19,7 @@ from privlearn.accountants.audit import audit
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.domains import Array, Ball, Box, PSDTrace
-from privlearn.entries import IssueEntry, PlanEntry, SpendEntry
+from privlearn.entries import FunctionsEntry, IssueEntry, PlanEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     CurrencyError,
