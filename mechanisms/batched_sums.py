@@ -158,7 +158,7 @@ class BatchedStream(Generic[X]):
         Raises:
             UsersError: not the next users of the stream, or of more than one batch.
         """
-        with self._lock.held():
+        with self._lock:
             end = self.next_end
             if rows.users.start != self._next or rows.users.stop > end:
                 raise UsersError(

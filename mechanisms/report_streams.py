@@ -132,7 +132,7 @@ class EachStream(Generic[X]):
             TokenSpentError: closed.
         """
         receipt = self._receipt
-        with self._lock.held():  # no noise twice, whatever threads do
+        with self._lock:  # no noise twice, whatever threads do
             try:
                 with np.errstate(all="ignore"):  # see EachReport.release
                     return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
