@@ -208,7 +208,7 @@ class _Accountant(Generic[B]):
             raise LedgerError("the accountant was closed: it takes no further entries")
         resumed = cls.__new__(cls)
         resumed._start(state, seen, book, source, None)
-        with resumed._lock.held():
+        with resumed._lock:
             resumed._end_outstanding()
         return resumed
 
@@ -263,7 +263,7 @@ class _Accountant(Generic[B]):
         Raises:
             ValueError: delta outside [0, 1).
         """
-        with self._lock.held():
+        with self._lock:
             parts = promised(self._state) if of == "guarantee" else spent(self._state)
             return largest_epsilon(parts, delta, rounds).value
 
@@ -273,7 +273,7 @@ class _Accountant(Generic[B]):
         Raises:
             BudgetError: no odometer was declared when the accountant was made.
         """
-        with self._lock.held():
+        with self._lock:
             found = running_bound(self._state, None if user is None else self._range(user))
         if found is None:
             raise BudgetError("odometer: declare its δ when the accountant is made")
@@ -281,12 +281,12 @@ class _Accountant(Generic[B]):
 
     def spend_by_arrival(self, delta: float | None = None) -> list[ArrivalSpend]:
         """ε promised to, and spent on, each range of arrivals; see `report.plot_arrivals`."""
-        with self._lock.held():
+        with self._lock:
             return spend_by_arrival(self._state, delta)
 
     def delta(self, epsilon: float, *, of: Of = "guarantee") -> float:
         """δ at ``epsilon``: of the guarantee, or of what was spent, ex post."""
-        with self._lock.held():
+        with self._lock:
             parts = promised(self._state) if of == "guarantee" else spent(self._state)
             return largest_delta(parts, epsilon).value
 
@@ -324,18 +324,18 @@ class _Accountant(Generic[B]):
             )
             for item in plan
         )
-        with self._lock.held():
+        with self._lock:
             self._append(PlanEntry(accountant=self.id, items=items))
 
     def left(self, label: str, users: range) -> int:
         """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
-        with self._lock.held():
+        with self._lock:
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
 
     def spends(self, label: str, users: range) -> int:
         """How many tokens of that label were spent on some of ``users``, also before a restart."""
-        with self._lock.held():
+        with self._lock:
             return sum(
                 account.spend is not None
                 and account.entry.label == label
@@ -358,7 +358,7 @@ class _Accountant(Generic[B]):
     def _issue(
         self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
     ) -> Token[B]:
-        with self._lock.held():
+        with self._lock:
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
@@ -396,7 +396,7 @@ class _Accountant(Generic[B]):
             InsufficientBudgetError: it does not fit.  BudgetError: there is a committed plan, whose
             items are the components' budgets.
         """
-        with self._lock.held():
+        with self._lock:
             index = self._state.charged.check(user_range(users=users))
             name = f"{self.id}/allowance-{len(self._state.allowances) + 1}"
             self._append(
@@ -455,7 +455,7 @@ class _Accountant(Generic[B]):
             interactive=spend.interactive,
             profile=spend.profile,
         )
-        with self._lock.held():
+        with self._lock:
             self._append(entry)
         if self.tape is not None:
             self.tape.spent(token, spend)
@@ -466,7 +466,7 @@ class _Accountant(Generic[B]):
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """For tokens and receipts: writes how the token ended."""
-        with self._lock.held():
+        with self._lock:
             self._append(
                 RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
             )
@@ -495,7 +495,7 @@ class _Accountant(Generic[B]):
 
         The ledger is closed with its last accountant.
         """
-        with self._lock.held():
+        with self._lock:
             if self._state.closed:
                 return
             self._end_outstanding()

@@ -135,7 +135,7 @@ class Delegated(Generic[B]):
 
     def close(self) -> None:
         """Gives back what was not used; may be called twice."""
-        with self._parent._lock.held():
+        with self._parent._lock:
             if not self._allowance.returned:
                 self._parent._take_back(self._name)
 

@@ -126,7 +126,7 @@ class Filter(Generic[B]):
             AdjacencyError, CurrencyError: the loss has no price here.  ReentryError: called from
             inside a call that is not done.
         """
-        with self._lock.held():
+        with self._lock:
             after = self._after(loss, count)
             if after is None:
                 price, failure = self._price(loss)
@@ -247,7 +247,7 @@ class Odometer:
         number = valid_count(count=count)
         price = self._zero.price(loss.unless_failed()) * number
         failure = loss.failure() * number
-        with self._lock.held():
+        with self._lock:
             spent, failed = self._sum
             if failed + failure > self.failure:
                 raise InsufficientBudgetError(

@@ -83,7 +83,7 @@ class LocalAccountant(_Accountant[B]):
     @property
     def claims(self) -> tuple[AttestEntry, ...]:
         """What was attested so far."""
-        with self._lock.held():
+        with self._lock:
             return tuple(self._state.attested)
 
     def attest(
@@ -121,7 +121,7 @@ class LocalAccountant(_Accountant[B]):
                 accountant of attestations.  AdjacencyError: a loss for another relation.
         """
         index = user_range(users=users)
-        with self._lock.held():
+        with self._lock:
             most = valid_count(most_messages=most_messages)
             items = [] if self._state.plan is None else self._state.plan
             fitting = (

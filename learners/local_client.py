@@ -210,7 +210,7 @@ class LocalClient(Generic[B]):
         *,
         single: bool = False,
     ) -> tuple[MessageForm, int, Array]:
-        with self._lock.held():  # one message of each user, whatever threads do
+        with self._lock:  # one message of each user, whatever threads do
             return self._released(contexts, actions, rewards, users, model, single)
 
     def _released(

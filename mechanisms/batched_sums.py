@@ -158,7 +158,7 @@ class BatchedStream(Generic[X]):
         Raises:
             UsersError: not the next users of the stream, or of more than one batch.
         """
-        with self._lock.held(), self._receipt.round():
+        with self._lock, self._receipt.round():
             end = self.next_end
             if rows.users.start != self._next or rows.users.stop > end:
                 raise UsersError(

@@ -151,7 +151,7 @@ class NoisyMaxPicks:
         Raises:
             UsersError: not the next users of the stream.
         """
-        with self._lock.held(), self._receipt.round():
+        with self._lock, self._receipt.round():
             if rows.users.start != self._next:
                 raise UsersError(
                     f"the stream is at user {self._next}, the rows at {rows.users.start}"
@@ -170,7 +170,7 @@ class NoisyMaxPicks:
 
     def close(self) -> None:
         """Retires the token; nothing more can be appended."""
-        with self._lock.held():
+        with self._lock:
             self._receipt.close()
 
     def __enter__(self) -> Self:

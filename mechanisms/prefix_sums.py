@@ -223,7 +223,7 @@ class PrefixSumStream(Generic[X]):
         return self._append(rows, slice(-1, None))
 
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
-        with self._lock.held(), self._receipt.round():  # one noise row is for one sum
+        with self._lock, self._receipt.round():  # one noise row is for one sum
             if rows.users.start != self._next:
                 raise UsersError(
                     f"the stream is at user {self._next}, the rows at {rows.users.start}"
@@ -238,7 +238,7 @@ class PrefixSumStream(Generic[X]):
 
     def close(self) -> None:
         """Retires the token; nothing more can be appended."""
-        with self._lock.held():
+        with self._lock:
             self._receipt.close()
 
     def __enter__(self) -> Self:

@@ -134,7 +134,7 @@ class EachStream(Generic[X]):
         """
         receipt = self._receipt
         # no noise twice, whatever threads do; for errors of floats see EachReport.release
-        with self._lock.held(), receipt.round(), np.errstate(all="ignore"):
+        with self._lock, receipt.round(), np.errstate(all="ignore"):
             return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
 
     def close(self) -> None:

@@ -8,9 +8,8 @@ let it in between the look and the change.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import final
+from collections.abc import Callable
+from typing import Any, final
 
 from privlearn.errors import ReentryError
 
@@ -19,38 +18,40 @@ from privlearn.errors import ReentryError
 class Exclusive:
     """One call at a time: other threads wait, and a call from inside another one is refused.
 
+    A context manager.  A signal's exception falls before it is held, or it is let go of: there is
+    no Python code of ours between the taking and the block, nor on leaving.
+
     Args:
         what: is half-way while it is held, for the message.
     """
 
-    __slots__ = ("_inside", "_lock", "_what")
+    __slots__ = ("_lock", "_what")
 
     def __init__(self, what: str) -> None:
-        self._what = what
-        self._lock = threading.RLock()  # so that a second call of its thread gets to the flag
-        self._inside = False
+        self._what, self._lock = what, threading.RLock()
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Holds it for a ``with`` block.
-
-        A generator, so that it is let go of also where a signal's exception falls between the
-        taking and the block.
+    def __enter__(self) -> None:
+        """Takes it.
 
         Raises:
             ReentryError: this thread holds it already.
         """
-        with self._lock:
-            if self._inside:
-                raise ReentryError(
-                    f"{self._what} was called from inside an unfinished call of its own, by a "
-                    "signal handler, a finaliser or a callback: call it when that one is done"
-                )
-            self._inside = True
-            try:
-                yield
-            finally:
-                self._inside = False
+        owned: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
+        if owned():
+            raise ReentryError(
+                f"{self._what} was called from inside an unfinished call of its own, by a signal "
+                "handler, a finaliser or a callback: call it when that one is done"
+            )
+        try:
+            self._lock.acquire()
+        except BaseException:
+            if owned():
+                self._lock.release()
+            raise
 
-    def __reduce__(self) -> tuple[type[Exclusive], tuple[str]]:
+    @property
+    def __exit__(self) -> Callable[..., None]:
+        return self._lock.__exit__
+
+    def __reduce__(self) -> tuple[Any, ...]:
         return Exclusive, (self._what,)  # a copy is held by nobody

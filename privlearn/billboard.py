@@ -149,7 +149,7 @@ class Billboard(Mapping[str, Any]):
         return Rows._served_by(lost, self)
 
     def _advance(self, users: range) -> None:
-        with self._lock.held():
+        with self._lock:
             if users.start != self._next or users.stop > self.users.stop:
                 raise UsersError(
                     f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"

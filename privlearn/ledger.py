@@ -223,7 +223,7 @@ class Ledger:
             whether the entry before stands there is not known, as it was interrupted.
             ReentryError: called from inside a call that is not done.
         """
-        with self._lock.held():
+        with self._lock:
             if os.getpid() != self._pid:
                 raise TokenCopyError("a ledger cannot be written from a forked process")
             if self._closed:
@@ -321,13 +321,13 @@ class Ledger:
     @property
     def open_accountants(self) -> frozenset[str]:
         """The accountants that were opened and not closed."""
-        with self._lock.held():
+        with self._lock:
             return frozenset(self._open)
 
     @property
     def records(self) -> list[Record]:
         """All entries with their digests and hashes, oldest first."""
-        with self._lock.held():
+        with self._lock:
             # A memory ledger is chained only when somebody looks.
             for entry in self._entries[len(self._records) :]:
                 previous = self._records[-1].hash if self._records else GENESIS
@@ -349,7 +349,7 @@ class Ledger:
 
         While somebody else reads the file, the last entries stay in the ``-wal`` file beside it.
         """
-        with self._lock.held():
+        with self._lock:
             if self._closed:
                 return
             self._closed = True

@@ -707,7 +707,7 @@ class NoiseSource:
         """Uniform numbers in (0, 1), never 0 or 1."""
         if os.getpid() != self._pid:
             raise TokenCopyError("a noise source cannot be used in a forked process")
-        with self._lock.held():
+        with self._lock:
             words = self._words.words(math.prod(shape))
         half = np.float64(0.5)
         return (((words >> np.uint64(12)).astype(np.float64) + half) * 2.0**-52).reshape(shape)

@@ -315,7 +315,7 @@ class Token(Generic[B]):
     def _use(self, verb: str) -> None:
         if os.getpid() != self._pid:
             raise TokenCopyError(f"token {self.label!r} cannot be {verb} in a forked process")
-        with self._lock.held():
+        with self._lock:
             if self._used:
                 raise TokenSpentError(f"token {self.label!r} was spent or retired before")
             self._used = True
@@ -426,7 +426,7 @@ class Receipt:
         return self._opened(rows)
 
     def _opened(self, rows: Rows[Any]) -> Array:
-        with self._token._lock.held():
+        with self._token._lock:
             self._check_open()
             _check_rows(self._token, rows, self._next)
             self._name(rows.functions)
@@ -528,7 +528,7 @@ class Receipt:
         if not self._drawn:
             raise TokenError(f"{self._spend.mechanism} drew no noise: nothing may leave")
         if self._spend.arithmetic == "each":
-            with self._token._lock.held():
+            with self._token._lock:
                 self._check_each(value)
         if self._issuer.tape is not None:
             value = self._issuer.tape.released(self._token, value)
