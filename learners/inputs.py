@@ -1,6 +1,7 @@
 """Users' data as arrays: what one user sent wrong becomes NaN, alone, and raises nothing.
 
-Shapes of numeric arrays are public and raise; contents are not, and lists are contents.
+Shapes of numeric arrays are public and raise; contents are not, and lists are contents.  Data
+frames and tensors are taken, and what is no table is refused (`privlearn._tabular`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._tabular import block_from, unmasked
 from privlearn.domains import Array
 from privlearn.mnl import Items
 
@@ -20,17 +22,12 @@ def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:
     """An array, list or tuple; what it holds is not looked at.
 
     Raises:
-        ValueError: something else.
+        TypeError: something else.  ValueError: an array without rows.
     """
-    if isinstance(values, list | tuple):
-        return values
-    try:
-        array = np.asarray(values)
-    except Exception:
-        array = np.zeros(())
-    if array.ndim == 0:
-        raise ValueError(f"{name}: must be an array, or a list with one entry per user") from None
-    return array
+    found: Sequence[Any] | NDArray[Any] = block_from(name, values)
+    if isinstance(found, np.ndarray) and found.ndim == 0:
+        raise ValueError(f"{name} of shape (): must have one entry per user")
+    return found
 
 
 def _is_numeric(values: object) -> bool:
@@ -42,9 +39,14 @@ def _converted(values: Any) -> Array | None:
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("error")
-            return np.asarray(values, dtype=np.float64)
+            return np.asarray(unmasked(values), dtype=np.float64)
     except Exception:
         return None
+
+
+def absent(users: range) -> str:
+    """What the operator is told of users who never came, in one message for all."""
+    return f"users {users.start}..{users.stop - 1} never came; their records do not count"
 
 
 def row_of(values: Any, shape: tuple[int, ...]) -> Array:
@@ -57,7 +59,8 @@ def block_of(name: str, values: Any, shape: tuple[int, ...], n: int | None = Non
     """Numbers of shape (n, *shape); rows that are none, or of another shape, become NaN.
 
     Raises:
-        ValueError: an array of numbers has another shape; there are not ``n`` rows.
+        TypeError: no array, frame or list.  ValueError: an array of numbers has another shape;
+        there are not ``n`` rows.
     """
     rows = _sequence(name, values)
     count = len(rows) if n is None else n
@@ -81,7 +84,8 @@ def places_of(choices: Any, n_items: int, n: int) -> Items:
     """Choices as item numbers, shape (n,); what is no whole number becomes N, which is no item.
 
     Raises:
-        ValueError: an array of numbers has another shape; there are not ``n`` rows.
+        TypeError: no array, frame or list.  ValueError: an array of numbers has another shape;
+        there are not ``n`` rows.
     """
     rows = _sequence("choices", choices)
     if isinstance(rows, np.ndarray) and _is_numeric(rows) and rows.shape != (n,):

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 
-def _rebuild(like: object, fields: list[Any]) -> Any:
+def rebuilt(like: object, fields: list[Any]) -> Any:
+    """A tuple of the same type with other fields."""
     return type(like)(*fields) if hasattr(like, "_fields") else tuple(fields)
 
 
@@ -27,14 +28,14 @@ def leaves(block: object) -> Iterator[Any]:
 def record_at(block: T, index: int | slice | NDArray[np.int_]) -> T:
     """One record of a block (int) or a sub-block (slice or indices)."""
     if isinstance(block, tuple):
-        return cast(T, _rebuild(block, [record_at(field, index) for field in block]))
+        return cast(T, rebuilt(block, [record_at(field, index) for field in block]))
     return cast(T, np.asarray(block)[index])
 
 
 def blanked(block: T, where: NDArray[np.bool_]) -> T:
     """A copy of a block in which the rows ``where`` are zero (empty, for text and objects)."""
     if isinstance(block, tuple):
-        return cast(T, _rebuild(block, [blanked(field, where) for field in block]))
+        return cast(T, rebuilt(block, [blanked(field, where) for field in block]))
     copy = np.array(block)
     copy[where] = np.zeros((), dtype=copy.dtype)
     return cast(T, copy)
@@ -44,7 +45,7 @@ def _combine(parts: Sequence[T], how: Callable[[Sequence[Any]], Any]) -> T:
     first = parts[0]
     if isinstance(first, tuple):
         columns = [[cast(Any, part)[i] for part in parts] for i in range(len(first))]
-        return cast(T, _rebuild(first, [_combine(column, how) for column in columns]))
+        return cast(T, rebuilt(first, [_combine(column, how) for column in columns]))
     return cast(T, how([np.asarray(part) for part in parts]))
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._records import blanked, join, leaves, length, record_at, signature, stack
+from privlearn._tabular import records_from
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, SealedError, UsersError
 
@@ -98,9 +99,11 @@ class Rows(Sealed, Generic[T]):
         The arrays are kept, not copied: do not write to them afterwards.
 
         Raises:
-            UsersError: the block's length differs from the number of users.
+            UsersError: the block's length differs from the number of users.  TypeError: it is no
+            table (a generator, a dict, a sparse matrix), or a frame of something else than numbers.
         """
         index = user_range(users=users)
+        block = records_from("block", block)
         count = length(block)
         if count != len(index):
             raise UsersError(f"users = {users!r} names {len(index)} rows, the block has {count}")
