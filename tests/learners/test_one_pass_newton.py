@@ -580,7 +580,9 @@ def test_what_is_no_block_at_all_is_refused_without_a_look_inside() -> None:
     good = np.ones((4, N_ITEMS, DIM))
     blocks: list[Any] = ["HIV+", 3, None, {"HIV+": 1}, Odd()]
     for bad in blocks:
-        with pytest.raises(TypeError, match="features is a .*(must be an|gives no) array") as caught:
+        with pytest.raises(
+            TypeError, match=r"features is a .*(must be an|gives no) array"
+        ) as caught:
             learner.play(bad, crowd.respond)
         assert "HIV" not in str(caught.value)
     mixed: Any = [[0.5], ["HIV+", 1.0], [], [1.0]]
