@@ -36,7 +36,7 @@ from privlearn.local_market import Arms, meet, play
 from privlearn.noise import NoiseSource
 from privlearn.pricing_market import PricingMarket, shuffled
 from privlearn.runs import Folders, Progress
-from privlearn.settings import Bound, Horizon, parse_local_budget
+from privlearn.settings import Bound, Simulated, parse_local_budget
 
 IN_TURN = 10
 """With weights for every price, ldp-ols quotes the first tenth of all customers the prices in turn:
@@ -65,7 +65,7 @@ class LocalRunConfig(BaseModel):
     monthly_rate: Bound | None = None
     """Rate that discounts the payments of your file's loans."""
     budget: str
-    horizon: Horizon | None = None
+    horizon: Simulated | None = None
     """Number of simulated customers; default 50,000 for electricity, 20,000 for loans."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the simulated customers, never of secure noise."""

@@ -62,21 +62,17 @@ class NullRecords:
         if not good:
             told.insert(0, "WARNING: NO RECORD COUNTED: what was released is noise and no more")
         elif 2 * self.count >= self.users:
-            told.insert(0, f"WARNING: MOST RECORDS WERE NULL, {self.count / self.users:.1%}")
+            told.insert(0, "WARNING: MOST RECORDS WERE NULL: what was released is mostly noise")
         leading = Counter(self.reasons.values()).most_common()
         told += [f"  {count:,} times: {reason}" for reason, count in leading[:REASONS]]
         if len(leading) > REASONS:
             told.append(f"  and {len(leading) - REASONS} other reasons")
         if self.absent:
-            told.append(f"  {self._gone()}")
+            told.append(
+                f"  {len(self.absent):,} times: the file ends before user {self.absent.start:,}, "
+                f"and the horizon is {self.users:,}"
+            )
         return told
-
-    def _gone(self) -> str:
-        first, last = self.absent.start, self.absent.stop - 1
-        return (
-            f"{len(self.absent):,} times: the file has no row for this user; it ends before user "
-            f"{first} and the horizon is {last + 1:,}"
-        )
 
     def write(self, private: Path) -> None:
         """Writes ``messages.txt`` if a record was null: a line per user, one for all absent."""
@@ -84,5 +80,6 @@ class NullRecords:
             return
         told = [f"user {user}: {reason}" for user, reason in self.reasons.items()]
         if self.absent:
-            told.append(f"users {self.absent.start} to {self.absent.stop - 1}: {self._gone()}")
+            first, last = self.absent.start, self.absent.stop - 1
+            told.append(f"users {first} to {last}: the file has no rows for them")
         (private / "messages.txt").write_text("\n".join(told) + "\n", encoding="utf-8")

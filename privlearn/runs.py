@@ -26,7 +26,7 @@ from privlearn.ledger import Ledger
 from privlearn.mnl import Items, clip_items, fit_mle, log_likelihoods
 from privlearn.noise import NoiseSource
 from privlearn.null_records import NullRecords
-from privlearn.settings import Bound, Horizon, ItemCount, parse_budget
+from privlearn.settings import MOST_SIMULATED, Bound, Horizon, ItemCount, parse_budget
 
 SHELF = 10
 """K, the cars shown to each simulated person."""
@@ -70,6 +70,10 @@ class RunConfig(BaseModel):
                 raise ValueError(
                     "items and horizon are public counts: state both for your own data"
                 )
+        elif self.horizon is not None and self.horizon > MOST_SIMULATED:
+            raise ValueError(
+                f"horizon = {self.horizon}: must be at most {MOST_SIMULATED:,} simulated people"
+            )
         parse_budget(self.budget)
         return self
 

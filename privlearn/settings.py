@@ -15,6 +15,7 @@ from privlearn.budgets import ZCDP, ApproxDP, Currency, Exact, GaussianDP, PureD
 
 LEAST_BUDGET: Final = Decimal("1e-6")
 LARGEST_BUDGET: Final = Decimal("1e9")
+LARGEST_MU: Final = Decimal("1e4")
 LARGEST_EPSILON: Final = Decimal(100)
 """Of a local budget."""
 LEAST_DELTA: Final = Decimal("1e-100")
@@ -22,6 +23,8 @@ LEAST, LARGEST = 1e-100, 1e100
 """Of public bounds and scales."""
 LONGEST_HORIZON: Final = 10**8
 """More users than this are refused."""
+MOST_SIMULATED: Final = 10**6
+"""Of people who are made up, each of whom takes a few kilobytes."""
 MOST_ITEMS: Final = 10**5
 
 
@@ -36,7 +39,7 @@ def parse_budget(text: str) -> Currency | ApproxDP:
         case ["rho"]:
             return ZCDP(_amount(text, "rho", parts["rho"]))
         case ["mu"]:
-            return GaussianDP(_amount(text, "mu", parts["mu"]))
+            return GaussianDP(_amount(text, "mu", parts["mu"], most=LARGEST_MU))
         case ["delta", "epsilon"]:
             epsilon = _amount(text, "epsilon", parts["epsilon"])
             return ApproxDP(epsilon, _delta(text, parts["delta"]))
@@ -113,6 +116,12 @@ def _bound(value: float) -> float:
     return value
 
 
+def _exponent(value: float) -> float:
+    if not value > 1:
+        raise ValueError("must be a number above 1, or inf")
+    return value
+
+
 def _centre(value: float) -> float:
     if not abs(value) <= LARGEST:
         raise ValueError(f"must be a number between {-LARGEST:g} and {LARGEST:g}")
@@ -122,6 +131,12 @@ def _centre(value: float) -> float:
 def _horizon(value: int) -> int:
     if not 1 <= value <= LONGEST_HORIZON:
         raise ValueError(f"must be a number of users, 1 to {LONGEST_HORIZON:,}")
+    return value
+
+
+def _simulated(value: int) -> int:
+    if not 1 <= value <= MOST_SIMULATED:
+        raise ValueError(f"must be a number of simulated people, 1 to {MOST_SIMULATED:,}")
     return value
 
 
@@ -139,10 +154,14 @@ def _items(value: int) -> int:
 
 Bound = Annotated[float, AfterValidator(_bound)]
 """A public bound or divisor."""
+Exponent = Annotated[float, AfterValidator(_exponent)]
+"""Of an ℓp ball."""
 Centre = Annotated[float, AfterValidator(_centre)]
 """A public number of either sign."""
 Horizon = Annotated[int, AfterValidator(_horizon)]
 """A public number of users."""
+Simulated = Annotated[int, AfterValidator(_simulated)]
+"""A public number of simulated users."""
 HeldOut = Annotated[int, AfterValidator(_held_out)]
 """A number of rows that nothing is learned from."""
 ItemCount = Annotated[int, AfterValidator(_items)]

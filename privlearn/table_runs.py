@@ -39,6 +39,7 @@ from privlearn.settings import (
     LEAST,
     Bound,
     Centre,
+    Exponent,
     HeldOut,
     Horizon,
     parse_budget,
@@ -84,7 +85,7 @@ class TableConfig(BaseModel):
     label_centre: Centre | None = None
     scale: str = "declared"
     """There is no other scaling than by declared bounds."""
-    p: Annotated[float, Field(gt=1)] | None = None
+    p: Exponent | None = None
     """tofw: θ lives in an ℓp ball; default 2."""
     radius: Bound | None = None
     """Of the set that θ is kept in, for scaled rows and labels."""
