@@ -302,8 +302,9 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         """Public coins for the next n users, shape (n, N)."""
 
     def _pass(self, n: int) -> None:
-        for start in range(0, n, _COINS):
-            self._ties(min(_COINS, n - start))
+        if self._accountant.trust is Trust.JOINT:  # logged users need no coins
+            for start in range(0, n, _COINS):
+                self._ties(min(_COINS, n - start))
 
     def _check_market(self) -> None:
         count(n_items=self.n_items)

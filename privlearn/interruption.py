@@ -52,9 +52,7 @@ def undisturbed() -> Iterator[None]:
 
 def present_ledgers(out: Path) -> frozenset[Path]:
     """The ledgers in a folder."""
-    return frozenset(
-        path for path in (out.joinpath(*parts) for parts in LEDGERS) if path.is_file()
-    )
+    return frozenset(path for path in (out.joinpath(*parts) for parts in LEDGERS) if path.is_file())
 
 
 def spent_lines(out: Path, before: frozenset[Path]) -> list[str]:
