@@ -59,13 +59,6 @@ def header_of(line: bytes, path: str) -> list[str]:
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise DataError(f"{path}: the first line is not UTF-8 text") from None
-    try:
-        header = _split(text)
-    except ValueError:
-        raise DataError(
-            f"{path}: the first line has broken quotes, or lines do not end in newlines; quotes "
-            'stand around a whole name, as in age,"Income, EUR"'
-        ) from None
     outside = _QUOTED.sub("", text)
     for mark, name in _SEPARATORS.items():
         if mark in outside:
@@ -74,6 +67,13 @@ def header_of(line: bytes, path: str) -> list[str]:
                 "be separated by commas: save the file with commas, or put a name that contains "
                 "one in double quotes"
             )
+    try:
+        header = _split(text)
+    except ValueError:
+        raise DataError(
+            f"{path}: the first line has broken quotes, or lines do not end in newlines; quotes "
+            'stand around a whole name, as in age,"Income, EUR"'
+        ) from None
     if len(set(header)) < len(header):
         raise DataError(f"{path}: the header must name each column once")
     return header

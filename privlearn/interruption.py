@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
-    from privlearn.accountants import Certificate
+    from privlearn.accountants.audit import Guarantee
 
 LEDGERS: Final = (("public", "ledger.db"), ("private", "devices.db"))
 """Where runs keep theirs, below their folder."""
@@ -83,14 +83,15 @@ def _of_ledger(path: Path) -> list[str]:
         return [f"stopped; by the ledger {path} nothing was spent; {look}"]
     lost = f" ({found.lost} of them lost)" if found.lost else ""
     spent = "; ".join(guarantee_line(one) for one in found.spent)
-    part = max(_spent_part(found, number) for one in found.spent for number in one.accountants)
+    left = "; ".join(map(_left, found.guarantees, found.spent))
     return [
         f"stopped; spent so far, in {found.spends} spends{lost}: {spent}",
-        f"of the most charged user's budget {part:.1%} is spent and {1 - part:.1%} left; the "
-        f"ledger {path} stays open; {look}",
+        f"left to the most charged user, of the plan or cap: {left}; the ledger {path} stays open; "
+        f"{look}",
     ]
 
 
-def _spent_part(certificate: Certificate, accountant: int) -> float:
-    shares = [share for share in certificate.mechanisms if share.accountant == accountant]
-    return min(sum(share.share for share in shares), 1.0)
+def _left(guarantee: Guarantee, spent: Guarantee) -> str:
+    if guarantee.rho is not None and spent.rho is not None:
+        return f"ρ = {max(guarantee.rho - spent.rho, 0.0):.6g} of {guarantee.rho:.6g}"
+    return f"ε = {spent.epsilon:.4f} is spent of {guarantee.epsilon:.4f} at δ = {guarantee.delta:g}"
