@@ -59,7 +59,7 @@ def records_from(name: str, block: T) -> T:
         TypeError: as for `block_from`.
     """
     if type(block) is np.ndarray:
-        return cast(T, block)
+        return block
     if isinstance(block, tuple):
         return cast(T, rebuilt(block, [records_from(name, field) for field in block]))
     return cast(T, block_from(name, block))

@@ -241,7 +241,7 @@ def test_a_table_with_one_label_is_no_user(table: Any) -> None:
 @frames
 def test_users_of_a_frame_are_served(frame: Callable[[Array], Any]) -> None:
     def reward(own: Any, arms: Any) -> Array:
-        return np.where(arms == 0, own.context[:, 0], -own.context[:, 0])
+        return np.asarray(np.where(arms == 0, own.context[:, 0], -own.context[:, 0]))
 
     wanted = DPHDB(n_arms=2, dim=DIM).start(joint())
     wanted.play(X, reward)
