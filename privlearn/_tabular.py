@@ -71,6 +71,8 @@ def row_from(name: str, values: Any) -> Any:
     Raises:
         TypeError: as for `block_from`, but for a dict, which a user may have sent.
     """
+    if type(values) is np.ndarray:  # which comes once per user
+        return values
     if isinstance(values, np.ndarray | list | tuple):
         return unmasked(values)
     if isinstance(values, _SENT):
