@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privlearn._records import copied
 from privlearn._row_functions import Calls
+from privlearn._tabular import row_from
 from privlearn._validate import count, positive
 from privlearn.domains import Array
 from privlearn.learners.inputs import block_of, row_of
@@ -125,10 +126,12 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         Raises:
             HorizonError: all users were served.  UsersError: the last user's reward is missing.
             ProvenanceError: the accountant is not joint.  RuntimeError: a release failed before.
+            TypeError: nothing that a user can have sent, and no array.
         """
+        sent = row_from("context", context)
 
         def arrive() -> tuple[Visitor, Mask]:
-            values = row_of(context, (self.dim,))[None]
+            values = row_of(sent, (self.dim,))[None]
             own = Visitor(values, np.array([self.clock_]), np.zeros((1, 0)))
             return own, self._unusable(values)
 
@@ -147,7 +150,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         """Serves many users at once; the same as `select` and `observe` one after the other.
 
         Args:
-            contexts: shape (n, d), the next n users; an array, or a list of rows.
+            contexts: shape (n, d), the next n users; an array, a data frame, or a list of rows.
             respond: the users' rewards, row by row.
             private: array of shape (n, m), handed through to ``respond`` and read by nobody else.
 
@@ -155,7 +158,8 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
         Raises:
             HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  TypeError: ``private`` is no plain array.
+            shape, blocks of different lengths.  TypeError: ``private`` is no plain array, or
+            ``contexts`` no table of numbers.
         """
         self._check_serving()
         values = self._block_of_next("contexts", contexts, (self.dim,))

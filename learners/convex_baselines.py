@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from privlearn._tabular import row_from
 from privlearn._validate import count, finite, positive
 from privlearn.budgets import ZCDP, Currency
 from privlearn.domains import Array, Ball
@@ -599,8 +600,8 @@ class OnlineFrankWolfe:
 
     def partial_fit(self, x: ArrayLike, y: ArrayLike) -> Self:
         """Learns from rows (n, d) and labels (n,), one after the other."""
-        values = np.atleast_2d(np.asarray(x, dtype=np.float64))
-        labels = self._loss.labels(np.atleast_1d(np.asarray(y, dtype=np.float64)))
+        values = np.atleast_2d(np.asarray(row_from("x", x), dtype=np.float64))
+        labels = self._loss.labels(np.atleast_1d(np.asarray(row_from("y", y), dtype=np.float64)))
         for i in range(len(values)):
             self._step(values[i], labels[i : i + 1])
         return self
@@ -620,7 +621,7 @@ class OnlineFrankWolfe:
 
     def predict(self, x: ArrayLike) -> Array:
         """Scores x·θ."""
-        return np.asarray(np.asarray(x, dtype=np.float64) @ self.coef_)
+        return np.asarray(np.asarray(row_from("x", x), dtype=np.float64) @ self.coef_)
 
 
 @final
@@ -636,4 +637,4 @@ class ConstantAnswer:
 
     def predict(self, x: ArrayLike) -> Array:
         """Scores of 0."""
-        return np.asarray(np.asarray(x, dtype=np.float64) @ self.coef_)
+        return np.asarray(np.asarray(row_from("x", x), dtype=np.float64) @ self.coef_)

@@ -37,6 +37,7 @@ from typing import Any, Literal, Self, cast, final
 import numpy as np
 
 from privlearn._row_functions import Calls
+from privlearn._tabular import block_from
 from privlearn._validate import count, finite, positive
 from privlearn.domains import Array
 from privlearn.errors import DataError
@@ -192,7 +193,7 @@ class DPHDB(ServedBandit):
 
     def decision_function(self, contexts: Array) -> Array:
         """Scores x·θ_a of the public estimates, shape (n, K)."""
-        return scores(np.asarray(contexts, dtype=np.float64), self.coef_)
+        return scores(np.asarray(block_from("contexts", contexts), dtype=np.float64), self.coef_)
 
     # Serving -------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Users' data as arrays: what one user sent wrong becomes NaN, alone, and raises nothing.
 
-Shapes of numeric arrays are public and raise; contents are not, and lists are contents.  What comes
+Shapes of numeric arrays are public and raise; contents are not, and lists are contents.  Data
+frames and tensors are taken, and what is no table is refused (`privlearn._tabular`).  What comes
 out are arrays of our own, row after row in memory: the usual environment writes the next user's
 data into the array that held the last one's.
 """
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._tabular import block_from, unmasked
 from privlearn.domains import Array
 from privlearn.mnl import Items
 
@@ -22,17 +24,12 @@ def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:
     """An array, list or tuple; what it holds is not looked at.
 
     Raises:
-        ValueError: something else.
+        TypeError: something else.  ValueError: an array without rows.
     """
-    if isinstance(values, list | tuple):
-        return values
-    try:
-        array = np.asarray(values)
-    except Exception:
-        array = np.zeros(())
-    if array.ndim == 0:
-        raise ValueError(f"{name}: must be an array, or a list with one entry per user") from None
-    return array
+    found: Sequence[Any] | NDArray[Any] = block_from(name, values)
+    if isinstance(found, np.ndarray) and found.ndim == 0:
+        raise ValueError(f"{name} of shape (): must have one entry per user")
+    return found
 
 
 def _is_numeric(values: object) -> bool:
@@ -44,9 +41,14 @@ def _converted(values: Any) -> Array | None:
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("error")
-            return np.array(values, dtype=np.float64, order="C")
+            return np.array(unmasked(values), dtype=np.float64, order="C")
     except Exception:
         return None
+
+
+def absent(users: range) -> str:
+    """What the operator is told of users who never came, in one message for all."""
+    return f"users {users.start}..{users.stop - 1} never came; their records do not count"
 
 
 def row_of(values: Any, shape: tuple[int, ...]) -> Array:
@@ -59,7 +61,8 @@ def block_of(name: str, values: Any, shape: tuple[int, ...], n: int | None = Non
     """A copy as numbers of shape (n, *shape); rows that are none, or of another shape, are NaN.
 
     Raises:
-        ValueError: an array of numbers has another shape; there are not ``n`` rows.
+        TypeError: no array, frame or list.  ValueError: an array of numbers has another shape;
+        there are not ``n`` rows.
     """
     rows = _sequence(name, values)
     count = len(rows) if n is None else n
@@ -83,7 +86,8 @@ def places_of(choices: Any, n_items: int, n: int) -> Items:
     """Choices as item numbers, shape (n,); what is no whole number becomes N, which is no item.
 
     Raises:
-        ValueError: an array of numbers has another shape; there are not ``n`` rows.
+        TypeError: no array, frame or list.  ValueError: an array of numbers has another shape;
+        there are not ``n`` rows.
     """
     rows = _sequence("choices", choices)
     if isinstance(rows, np.ndarray) and _is_numeric(rows) and rows.shape != (n,):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from privlearn._exclusive import Exclusive
 from privlearn._row_functions import Calls, user_code
+from privlearn._tabular import block_from
 from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.budgets import B
@@ -134,6 +135,7 @@ class LocalClient(Generic[B]):
     def choose_many(self, contexts: Any, model: Model, *, users: range) -> NDArray[np.int64]:
         """The arms to pull for consecutive users of one batch, shape (n,); see `choose`."""
         method, batch = self.config.method, self._batch(users)
+        contexts = block_from("contexts", contexts)
         self._take(model, batch)
         if users.start < self._warm:
             return np.arange(users.start, users.stop) % method.n_arms
@@ -193,10 +195,15 @@ class LocalClient(Generic[B]):
         """The messages of consecutive users of one batch, back to back; see `randomize`.
 
         Args:
-            contexts: of the pulled arms, (n, dim).
+            contexts: of the pulled arms, (n, dim); arrays, data frames, or lists of rows.
             actions: (n,).
             rewards: (n,).
+
+        Raises:
+            TypeError: no table (a dict, a generator, a sparse matrix), or a frame of text.
         """
+        contexts = block_from("contexts", contexts)
+        actions, rewards = block_from("actions", actions), block_from("rewards", rewards)
         form, batch, reports = self._release(contexts, actions, rewards, users, model)
         return form.encode(users, batch, reports)
 

@@ -198,6 +198,7 @@ class OnePassNewtonMNL(ServedMNL):
         Raises:
             ProvenanceError: the accountant is joint.  HorizonError: more users than are left.
             ValueError: an array of numbers of the wrong shape, blocks of different lengths.
+            TypeError: no array or list (of a frame, the choices can be a column).
         """
         self._check_idle()
         if self._accountant.trust is Trust.JOINT:
@@ -218,6 +219,11 @@ class OnePassNewtonMNL(ServedMNL):
             self.clock_ = stop
             self._take(part.map_rows(self._logged))
         return self
+
+    def _absent(self, users: range) -> Rows[Any]:
+        if self._accountant.trust is Trust.JOINT:
+            return super()._absent(users)
+        return Rows.null(users)
 
     def _logged(self, block: tuple[Array, Items]) -> Answer:
         features, choice = block

@@ -18,12 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from privlearn._records import copied
 from privlearn._row_functions import Calls
+from privlearn._tabular import row_from
 from privlearn._validate import count, positive
 from privlearn.adjacency import Trust
 from privlearn.billboard import Billboard, Shown
 from privlearn.domains import Array
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
-from privlearn.learners.inputs import block_of, places_of, row_of
+from privlearn.learners.inputs import absent, block_of, places_of, row_of
 from privlearn.learners.serving import (
     Arrival,
     Respond,
@@ -45,6 +46,9 @@ Heard = TypeVar("Heard")
 Mask = NDArray[np.bool_]
 Visit = tuple[Arrival, Items]
 """Arrivals, and their places in the block counted from 1: for messages to users, nothing else."""
+
+_COINS = 4_096
+"""Users whose unused coins are drawn at once; bounds memory, changes no result."""
 
 
 class Served(ABC, Generic[Own, Act, Heard]):
@@ -192,13 +196,45 @@ class Served(ABC, Generic[Own, Act, Heard]):
             self._failed = False
             at = stop
 
+    def skip(self, n: int) -> Self:
+        """Counts the next n users, who never came, as null records; cheap for many.
+
+        Raises:
+            ValueError, TypeError: n is no count.  HorizonError: more users than are left.
+            UsersError: the last user's answer is missing.  RuntimeError: a release failed before.
+        """
+        self._check_idle()
+        users = self._next_users(count(n=n))
+        self.private_messages_.append((users.start, absent(users)))
+        while self.clock_ < users.stop:
+            part = range(self.clock_, min(self._next_change(), users.stop))
+            self._failed = True  # as in _select
+            self._pass(len(part))
+            rows = self._absent(part)
+            self.clock_ = part.stop
+            self._take(rows)
+            self._failed = False
+        return self
+
+    def _absent(self, users: range) -> Rows[Any]:
+        """Null records with the source that the accountant's other rows have."""
+        return self._board.skip(users)
+
+    def _pass(self, n: int) -> None:
+        """Draws the public coins of n users who are not served."""
+
+    def _next_users(self, n: int) -> range:
+        users = range(self.clock_, self.clock_ + n)
+        if users.stop > self._accountant.users.stop:
+            raise HorizonError(
+                f"{n} users after {self.clock_}: the horizon is {self._accountant.users}"
+            )
+        return users
+
     def _block_of_next(self, name: str, values: Any, shape: tuple[int, ...]) -> Array:
         """Data of the next users, shape (n, *shape)."""
         block = block_of(name, values, shape)
-        if self.clock_ + len(block) > self._accountant.users.stop:
-            raise HorizonError(
-                f"{len(block)} users after {self.clock_}: the horizon is {self._accountant.users}"
-            )
+        self._next_users(len(block))
         return block
 
     @staticmethod
@@ -269,6 +305,11 @@ class ServedMNL(Served[Arrival, Items, Answer]):
     def _ties(self, n: int) -> Array:
         """Public coins for the next n users, shape (n, N)."""
 
+    def _pass(self, n: int) -> None:
+        if self._accountant.trust is Trust.JOINT:  # logged users need no coins
+            for start in range(0, n, _COINS):
+                self._ties(min(_COINS, n - start))
+
     def _check_market(self) -> None:
         count(n_items=self.n_items)
         count(dim=self.dim)
@@ -291,13 +332,14 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         Raises:
             HorizonError: all users were served.  UsersError: the last user's answer is missing.
             ProvenanceError: the accountant is not joint.  RuntimeError: a release failed before.
+            TypeError: nothing that a user can have sent, and no array.
         """
+        sent = row_from("features", features)
+        prices = None if revenues is None else row_from("revenues", revenues)
 
         def arrive() -> tuple[Arrival, Mask]:
-            values = row_of(features, (self.n_items, self.dim))[None]
-            earned = (
-                np.ones(self.n_items) if revenues is None else row_of(revenues, (self.n_items,))
-            )
+            values = row_of(sent, (self.n_items, self.dim))[None]
+            earned = np.ones(self.n_items) if prices is None else row_of(prices, (self.n_items,))
             own = Arrival(values, earned[None], self._ties(1), np.zeros((1, 0)))
             return own, self._unusable(own.features, own.revenues)
 
@@ -336,7 +378,8 @@ class ServedMNL(Served[Arrival, Items, Answer]):
 
         Raises:
             HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  TypeError: ``private`` is no plain array.
+            shape, blocks of different lengths.  TypeError: ``private`` is no plain array, or
+            another argument no table of numbers.
         """
         self._check_serving()
         values = self._checked_block(features)

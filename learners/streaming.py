@@ -18,13 +18,14 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from privlearn._row_functions import Calls
+from privlearn._tabular import block_from, row_from
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.billboard import Billboard
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, HorizonError, ProvenanceError
 from privlearn.learners.constraint_sets import norms
-from privlearn.learners.inputs import block_of, row_of
+from privlearn.learners.inputs import absent, block_of, row_of
 from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, code_of, named_loss
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -167,7 +168,7 @@ class StreamLearner(ABC):
         Raises:
             ValueError: x has another width.  RuntimeError: not started.
         """
-        values = np.asarray(x, dtype=np.float64)
+        values = np.asarray(row_from("x", x), dtype=np.float64)
         if values.shape[-1:] != (self._dim,):
             raise ValueError(f"x of shape {values.shape}: the last length must be {self._dim}")
         return np.asarray(values @ self.coef_)
@@ -180,24 +181,48 @@ class StreamLearner(ABC):
         only ``private_messages_`` says so.
 
         Args:
-            x: shape (d,) with a single label, or (n, d); a list may hold rows of any kind.
+            x: shape (d,) with a single label, or (n, d): an array, a data frame of numbers, or a
+                list, which may hold rows of any kind.
             y: the label, or shape (n,).
 
         Raises:
             HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  RuntimeError: not started, or failed half-way.
+            shape, blocks of different lengths.  TypeError: no table (a dict, a generator, a sparse
+            matrix), or a frame with a column that is no numbers.  RuntimeError: not started, or
+            failed half-way.
         """
         self._check_running()
         values, labels = self._block(x, y)
-        users = range(self.clock_, self.clock_ + len(labels))
-        if users.stop > self._accountant.users.stop:
-            raise HorizonError(
-                f"{len(users)} users after {users.start}: the horizon is {self._accountant.users}"
-            )
+        users = self._next_users(len(labels))
         if not users:
             return self
         self._tell(users, values, labels)
-        rows = Rows._of_own((values, labels), users)
+        self._take_all(Rows._of_own((values, labels), users))
+        return self
+
+    def skip(self, n: int) -> Self:
+        """Counts the next n users, whose rows never came, as null records; cheap for many.
+
+        Raises:
+            ValueError, TypeError: n is no count.  HorizonError: more users than are left.
+            RuntimeError: not started, or failed half-way.
+        """
+        self._check_running()
+        users = self._next_users(count(n=n))
+        self.private_messages_.append((users.start, absent(users)))
+        self._take_all(Rows.null(users))
+        return self
+
+    def _next_users(self, n: int) -> range:
+        users = range(self.clock_, self.clock_ + n)
+        if users.stop > self._accountant.users.stop:
+            raise HorizonError(
+                f"{n} users after {users.start}: the horizon is {self._accountant.users}"
+            )
+        return users
+
+    def _take_all(self, rows: Rows[Example]) -> None:
+        users = rows.users
         self._failed = True  # until all is taken in: a half-taken row must not be sent again
         while self.clock_ < users.stop:
             stop = min(self._next_change(), users.stop)
@@ -206,9 +231,9 @@ class StreamLearner(ABC):
             self.clock_ = stop
             self._take(part)
         self._failed = False
-        return self
 
     def _block(self, x: Any, y: Any) -> Example:
+        x, y = _logged("x", x), _logged("y", y)
         # One array of numbers is one user's row, whatever that user's label looks like.
         single = isinstance(x, np.ndarray) and x.ndim == 1
         if single or not (isinstance(y, list | tuple) or getattr(y, "ndim", 0) > 0):
@@ -217,9 +242,12 @@ class StreamLearner(ABC):
         return values, block_of("y", y, (), len(values))
 
     def _single(self, x: Any, y: Any) -> Example:
-        if isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[1:] == (self._dim,):
-            if len(x) != 1:
-                raise ValueError(f"x of shape {x.shape} with one label: y must have {len(x)}")
+        if isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "biuf":
+            if x.shape != (1, self._dim):
+                raise ValueError(
+                    f"x of shape {x.shape} with one label: x must have shape ({self._dim},), or y "
+                    "one label per row"
+                )
             x = x[0]
         if isinstance(y, np.ndarray) and y.shape == (1,):
             y = y[0]
@@ -302,6 +330,11 @@ class StreamLearner(ABC):
             "clock": self.clock_,
             "coef": self._theta.tolist(),
         }
+
+
+def _logged(name: str, values: Any) -> Any:
+    """What a program hands over: no dict, as no user has sent it."""
+    return block_from(name, values) if isinstance(values, dict) else row_from(name, values)
 
 
 def _plain(value: Any) -> Any:

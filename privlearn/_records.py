@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 T = TypeVar("T")
 
 
-def _rebuild(like: object, fields: list[Any]) -> Any:
+def rebuilt(like: object, fields: list[Any]) -> Any:
+    """A tuple of the same type with other fields."""
     return type(like)(*fields) if hasattr(like, "_fields") else tuple(fields)
 
 
@@ -36,7 +37,7 @@ def copied(block: T) -> T:
     Objects inside arrays stay as they are, see `deeply_copied`.
     """
     if isinstance(block, tuple):
-        return cast(T, _rebuild(block, [copied(field) for field in block]))
+        return cast(T, rebuilt(block, [copied(field) for field in block]))
     # a subclass stays one: it may know which of its cells are masked
     return cast(T, np.array(block, order="C", subok=True))
 
@@ -44,7 +45,7 @@ def copied(block: T) -> T:
 def deeply_copied(block: T) -> T:
     """As `copied`, with the objects inside arrays; raises whatever one of them raises."""
     if isinstance(block, tuple):
-        return cast(T, _rebuild(block, [deeply_copied(field) for field in block]))
+        return cast(T, rebuilt(block, [deeply_copied(field) for field in block]))
     return cast(T, copy.deepcopy(np.array(block, order="C", subok=True)))
 
 
@@ -63,14 +64,14 @@ def holds_objects(block: object) -> bool:
 def record_at(block: T, index: int | slice | NDArray[np.int_]) -> T:
     """One record of a block (int) or a sub-block (slice or indices)."""
     if isinstance(block, tuple):
-        return cast(T, _rebuild(block, [record_at(field, index) for field in block]))
+        return cast(T, rebuilt(block, [record_at(field, index) for field in block]))
     return cast(T, np.asarray(block)[index])
 
 
 def blanked(block: T, where: NDArray[np.bool_]) -> T:
     """A copy of a block in which the rows ``where`` are zero (empty, for text and objects)."""
     if isinstance(block, tuple):
-        return cast(T, _rebuild(block, [blanked(field, where) for field in block]))
+        return cast(T, rebuilt(block, [blanked(field, where) for field in block]))
     copy = np.array(block)
     copy[where] = np.zeros((), dtype=copy.dtype)
     return cast(T, copy)
@@ -80,7 +81,7 @@ def _combine(parts: Sequence[T], how: Callable[[Sequence[Any]], Any]) -> T:
     first = parts[0]
     if isinstance(first, tuple):
         columns = [[cast(Any, part)[i] for part in parts] for i in range(len(first))]
-        return cast(T, _rebuild(first, [_combine(column, how) for column in columns]))
+        return cast(T, rebuilt(first, [_combine(column, how) for column in columns]))
     return cast(T, how([np.asarray(part) for part in parts]))
 
 

@@ -3,8 +3,9 @@
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
-ledger is of a simulation; 4 the ledger cannot be read; 130 interrupted.  An audit of nothing but
-attestations finds no problem and exits with 0; its first line says that they are not verified.
+ledger is of a simulation; 4 the ledger cannot be read; 130 stopped by SIGINT or SIGTERM, after
+saying what was spent.  An audit of nothing but attestations finds no problem and exits with 0; its
+first line says that they are not verified.
 """
 
 from __future__ import annotations
@@ -229,12 +230,19 @@ _local_command("ldp-ols", "Learn prices from yes and no under local privacy, by 
 
 
 def _listed(text: str | None) -> list[str] | None:
-    return None if text is None else [part.strip() for part in text.split(",")]
+    return None if text is None else _parts(text)
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between commas; double quotes protect commas, as in a file."""
+    import csv
+
+    return [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [""])]
 
 
 def _bounds(text: str) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
-    for part in text.split(","):
+    for part in _parts(text):
         name, _, interval = part.rpartition("=")
         try:
             low, high = (float(end) for end in interval.split(":"))
@@ -620,12 +628,18 @@ def _validated(form: Any, settings: dict[str, Any]) -> Any:
     try:
         return form(**settings)
     except ValidationError as error:
-        details = [
-            f"{'.'.join(map(str, item['loc'])) or 'settings'}: "
-            + item["msg"].removeprefix("Value error, ")
-            for item in error.errors()
-        ]
-        _fail("; ".join(details), BAD_INPUT)
+        _fail("; ".join(map(_detail, error.errors())), BAD_INPUT)
+
+
+def _detail(item: Any) -> str:
+    """One thing that is wrong with the settings: its name, its value and what is accepted."""
+    name = ".".join(map(str, item["loc"]))
+    told = str(item["msg"]).removeprefix("Value error, ")
+    if not name:
+        return f"settings: {told}"
+    value = item["input"]
+    shown = f" = {value!r}" if isinstance(value, int | float | str) else ""
+    return f"{name}{shown}: {told}"
 
 
 def _run(config: Any, out: Path) -> None:
@@ -634,7 +648,7 @@ def _run(config: Any, out: Path) -> None:
 
     console = _console()
     work = runs.run_market if config.task == "market" else runs.run_logged
-    with _bars() as progress:
+    with _stoppable(out), _bars() as progress:
         outcome = work(config, out, progress)
     shown = ", ".join(f"{name} {value}" for name, value in outcome.tastes[:5])
     console.print(f"strongest tastes learned: {shown}\n", highlight=False)
@@ -650,7 +664,7 @@ def _run_table(settings: dict[str, Any], out: Path) -> None:
     from privlearn import table_runs
 
     config = _validated(table_runs.TableConfig, settings)
-    with _clear_errors(), _bars() as progress:
+    with _clear_errors(), _stoppable(out), _bars() as progress:
         outcome = table_runs.run_table(config, out, progress)
     _show_outcome(outcome, "ledger, billboard, certificate, learner")
 
@@ -659,7 +673,7 @@ def _run_local(settings: dict[str, Any], out: Path) -> None:
     from privlearn import local_runs
 
     config = _validated(local_runs.LocalRunConfig, settings)
-    with _clear_errors(), _bars() as progress:
+    with _clear_errors(), _stoppable(out), _bars() as progress:
         outcome = local_runs.run_local(config, out, progress)
     _show_outcome(outcome, "ledger of attestations, configuration, certificate, model")
 
@@ -684,6 +698,26 @@ def _show_folders(folders: Any, console: Any, public: str) -> None:
     console.print(
         f"audit it: privlearn audit {folders.public / 'ledger.db'}", style="bold", soft_wrap=True
     )
+
+
+@contextmanager
+def _stoppable(out: Path) -> Iterator[None]:
+    """A run that is stopped says what its ledger says was spent; one too large says so."""
+    from privlearn import interruption
+
+    before = interruption.present_ledgers(out)
+    try:
+        with interruption.termination_interrupts():
+            yield
+    except KeyboardInterrupt:
+        with interruption.undisturbed():
+            for line in interruption.spent_lines(out, before):
+                typer.echo(line, err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except MemoryError:
+        with interruption.undisturbed():
+            told = "; ".join(interruption.spent_lines(out, before))
+        _fail(f"not enough memory for so many users, items or columns; {told}", BAD_INPUT)
 
 
 @contextmanager

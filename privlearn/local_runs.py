@@ -36,6 +36,7 @@ from privlearn.local_market import Arms, meet, play
 from privlearn.noise import NoiseSource
 from privlearn.pricing_market import PricingMarket, shuffled
 from privlearn.runs import Folders, Progress
+from privlearn.settings import Bound, Simulated, parse_local_budget
 
 IN_TURN = 10
 """With weights for every price, ldp-ols quotes the first tenth of all customers the prices in turn:
@@ -61,10 +62,10 @@ class LocalRunConfig(BaseModel):
     """``electricity`` (the shipped survey), or your CPRM auto-loan file."""
     declare_public: bool = False
     """Your file's statistics are public."""
-    monthly_rate: Annotated[float, Field(gt=0)] | None = None
+    monthly_rate: Bound | None = None
     """Rate that discounts the payments of your file's loans."""
     budget: str
-    horizon: Annotated[int, Field(ge=1)] | None = None
+    horizon: Simulated | None = None
     """Number of simulated customers; default 50,000 for electricity, 20,000 for loans."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Seed of the simulated customers, never of secure noise."""
@@ -94,24 +95,6 @@ class LocalRunConfig(BaseModel):
         if self.simulate_noise is None:
             return NoiseSource.secure()
         return NoiseSource.simulation(2 * self.simulate_noise + stream)
-
-
-def parse_local_budget(text: str) -> PureDP | ApproxDP:
-    """Reads ``epsilon=1`` or ``epsilon=1,delta=1e-3``.
-
-    Raises:
-        ValueError: anything else, or an ε that is not above 0 and at most 100.
-    """
-    try:
-        parts = dict(part.split("=", 1) for part in text.replace(" ", "").split(","))
-    except ValueError:
-        parts = {}
-    if sorted(parts) not in (["epsilon"], ["delta", "epsilon"]):
-        raise ValueError(f"budget = {text!r}: must be epsilon=… or epsilon=…,delta=…")
-    pure = PureDP(parts["epsilon"])
-    if not 0 < pure.amounts[0] <= 100:
-        raise ValueError(f"budget = {text!r}: epsilon must be above zero and at most 100")
-    return ApproxDP(parts["epsilon"], parts["delta"]) if "delta" in parts else pure
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from privlearn._records import (
     stack,
 )
 from privlearn._row_functions import RowFunction, attempt
+from privlearn._tabular import records_from
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 
@@ -121,9 +122,10 @@ class Rows(Sealed, Generic[T]):
         with an object that cannot be copied is null.
 
         Raises:
-            UsersError: the block's length differs from the number of users.
+            UsersError: the block's length differs from the number of users.  TypeError: it is no
+            table (a generator, a dict, a sparse matrix), or a frame of something else than numbers.
         """
-        own = copied(block)
+        own = copied(records_from("block", block))
         rows = cls._of_own(own, users)
         if holds_objects(own):
             rows.__chunks = tuple(_objects_apart(own, len(rows)))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privlearn import experiments, report
 from privlearn.accountants import CentralAccountant, Certificate, JointAccountant
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP
+from privlearn.budgets import ApproxDP, Currency, GaussianDP
+from privlearn.cells import cells_of, header_of, numbers, physical_lines, some_lines
 from privlearn.datasets import FEATURE_NAMES, SCALE, car_features, load_car_choices, split
 from privlearn.domains import Array
 from privlearn.errors import DataError
@@ -24,37 +25,16 @@ from privlearn.learners.references import NonPrivateMNL, RandomAssortments
 from privlearn.ledger import Ledger
 from privlearn.mnl import Items, clip_items, fit_mle, log_likelihoods
 from privlearn.noise import NoiseSource
+from privlearn.null_records import NullRecords
+from privlearn.settings import MOST_SIMULATED, Bound, Horizon, ItemCount, parse_budget
 
 SHELF = 10
 """K, the cars shown to each simulated person."""
-
-LONGEST_LINE = 2**20
-"""Bytes of the longest line of a CSV file that is looked at."""
 
 _MARKET_TUNING = (
     "the learner's defaults were tuned in part on car_market with seeds 0 to 5 "
     "(docs/benchmarks.md, 'What was tuned on what')"
 )
-
-
-def parse_budget(text: str) -> Currency | ApproxDP:
-    """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``.
-
-    Raises:
-        ValueError: anything else.
-    """
-    try:
-        parts = dict(part.split("=", 1) for part in text.replace(" ", "").split(","))
-    except ValueError:
-        parts = {}
-    match sorted(parts):
-        case ["rho"]:
-            return ZCDP(parts["rho"])
-        case ["mu"]:
-            return GaussianDP(parts["mu"])
-        case ["delta", "epsilon"]:
-            return ApproxDP(parts["epsilon"], parts["delta"])
-    raise ValueError(f"budget = {text!r}: must be rho=…, mu=… or epsilon=…,delta=…")
 
 
 class RunConfig(BaseModel):
@@ -66,11 +46,11 @@ class RunConfig(BaseModel):
     task: Literal["market", "logged"] = "logged"
     """Serve simulated people (cars only), or learn from logged choices."""
     budget: str = "rho=1"
-    horizon: Annotated[int, Field(ge=1)] | None = None
+    horizon: Horizon | None = None
     """Number of users, a public count."""
-    items: Annotated[int, Field(ge=1)] | None = None
+    items: ItemCount | None = None
     """Items per user (CSV data)."""
-    scale: Annotated[float, Field(gt=0)] = 1.0
+    scale: Bound = 1.0
     """Public divisor of the features (CSV data)."""
     outside: bool = False
     """Whether a user may have chosen nothing (CSV data)."""
@@ -90,9 +70,11 @@ class RunConfig(BaseModel):
                 raise ValueError(
                     "items and horizon are public counts: state both for your own data"
                 )
-        budget = parse_budget(self.budget)
-        if not all(0 < amount <= 10**9 for amount in budget.amounts):
-            raise ValueError(f"budget = {self.budget!r}: must be above zero and at most 1e9")
+        elif self.horizon is not None and self.horizon > MOST_SIMULATED:
+            raise ValueError(
+                f"horizon = {self.horizon}: must be at most {MOST_SIMULATED:,} simulated people"
+            )
+        parse_budget(self.budget)
         return self
 
     def noise(self) -> NoiseSource:
@@ -183,10 +165,12 @@ def run_market(config: RunConfig, out: Path, progress: Progress) -> Outcome:
     report.plot_regret(
         folders.private / "regret.png", regrets, "10 of 100 real cars shown to each person"
     )
-    _write_messages(folders.private, learner)
+    nulls = NullRecords.of(horizon, learner.private_messages_)
+    nulls.write(folders.private)
     first = {name: float(regret[: horizon // 10].mean()) for name, regret in regrets.items()}
     last = {name: float(regret[-(horizon // 10 or 1) :].mean()) for name, regret in regrets.items()}
-    lines = [
+    lines = nulls.lines() if nulls.count else []
+    lines += [
         f"{name}: total regret {regret.sum():.0f}; per user {first[name]:.4f} in the first tenth, "
         f"{last[name]:.4f} in the last"
         for name, regret in regrets.items()
@@ -201,9 +185,10 @@ def run_logged(config: RunConfig, out: Path, progress: Progress) -> Outcome:
     folders = Folders.create(out)
     budget, currency = config.cap()
     path = folders.public / "ledger.db"
+    users = len(survey.features) + survey.absent
     accountant: CentralAccountant[Any] = CentralAccountant(
         budget,
-        users=range(len(survey.features)),
+        users=range(users),
         ledger=Ledger.create(path),
         noise=config.noise(),
         currency=currency,
@@ -216,17 +201,17 @@ def run_logged(config: RunConfig, out: Path, progress: Progress) -> Outcome:
         feature_scale=survey.scale,
         random_state=config.seed,
     ).start(accountant)
-    advance = progress("private", len(survey.features))
+    advance = progress("private", users)
     learner.partial_fit(survey.features, survey.choices)
-    advance(len(survey.features))
+    if survey.absent:
+        learner.skip(survey.absent)
+    advance(users)
     accountant.close()
     certificate = _write_public(folders, accountant, learner)
-    _write_messages(folders.private, learner, survey.messages)
+    nulls = NullRecords.of(users, survey.messages, learner.private_messages_, absent=survey.absent)
+    nulls.write(folders.private)
     tastes = report.tastes_table(survey.names, learner.theta_, learner.precision_)
-    lines = [
-        f"one pass over {len(survey.features)} people; records that cannot be used count as null "
-        "(private/messages.txt, if there are any)"
-    ]
+    lines = nulls.lines()
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
     return Outcome(certificate, lines, tastes, folders)
@@ -234,7 +219,10 @@ def run_logged(config: RunConfig, out: Path, progress: Progress) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """Logged choices; features unscaled and unclipped, NaN for records that cannot be used."""
+    """Logged choices; features unscaled and unclipped, NaN for records that cannot be used.
+
+    Messages say why; ``absent`` users more are in the horizon, but not in the file.
+    """
 
     names: Sequence[str]
     features: Array
@@ -243,6 +231,7 @@ class _Log:
     side_information: tuple[str, ...]
     messages: list[tuple[int, str]]
     held_out: tuple[Array, Items] | None = None
+    absent: int = 0
 
 
 def _car_log() -> _Log:
@@ -292,44 +281,36 @@ def _csv_log(config: RunConfig) -> _Log:
     ones included) belongs to user k // items, whatever it says, so that nobody's lines decide which
     lines are another user's.  The ``user`` cell is only checked to be equal within the group.
 
-    A line ends at a newline, whether quoted or not, and a cell at a comma; spaces around a cell and
-    one pair of double quotes are taken off.  A user whose lines cannot be used (too few, a wrong
-    number of cells, text, NaN, a line over `LONGEST_LINE`, not exactly one choice, two ids) becomes
-    the null record, alone and with a private message.  Lines beyond the horizon are not read.
+    A line ends at a newline, whether quoted or not, and quotes protect commas within it.  A user
+    whose lines cannot be used (too few, a wrong number of cells, text, NaN, a line over
+    `LONGEST_LINE`, not exactly one choice, two ids) becomes the null record, alone and with a
+    private message.  Lines beyond the horizon are not read.
 
     Raises:
-        DataError: the file cannot be opened, or its header names no usable columns.
+        DataError: the file cannot be opened, its header names no usable columns, or it has no line.
     """
     assert config.items is not None
     assert config.horizon is not None
     try:
         with open(config.data, "rb") as file:
-            physical = _physical_lines(file)
+            physical = physical_lines(file)
             header = _header(next(physical, b""), config.data)
             lines = list(islice(physical, config.horizon * config.items))
     except OSError as error:
         raise DataError(f"{config.data} cannot be read: {error.strerror}") from None
+    users = -(-len(some_lines(lines, config.data)) // config.items)
     names = [name for name in header if name not in ("user", "chosen")]
-    features = np.full((config.horizon, config.items, len(names)), np.nan)
-    choices = np.full(config.horizon, NO_ITEM)
+    features = np.full((users, config.items, len(names)), np.nan)
+    choices = np.full(users, NO_ITEM)
     messages: list[tuple[int, str]] = []
-    for user in range(config.horizon):
+    for user in range(users):
         group = lines[user * config.items : (user + 1) * config.items]
         try:
             features[user], choices[user] = _one_user(group, header, config)
         except Exception as error:  # whatever is wrong with these lines, it concerns this user only
-            features[user], choices[user] = np.nan, NO_ITEM
-            messages.append((user, f"record not usable, counts as null: {str(error)[:200]!r}"))
-    return _Log(names, features, choices, config.scale, (), messages)
-
-
-def _physical_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines up to their newline; one longer than `LONGEST_LINE` counts as blank."""
-    while line := file.readline(LONGEST_LINE):
-        rest = line
-        while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
-            line, rest = b"", file.readline(LONGEST_LINE)
-        yield line
+            messages.append((user, " ".join(str(error).split())[:200]))
+    absent = config.horizon - users
+    return _Log(names, features, choices, config.scale, (), messages, absent=absent)
 
 
 def _header(line: bytes, path: str) -> list[str]:
@@ -338,49 +319,38 @@ def _header(line: bytes, path: str) -> list[str]:
     Raises:
         DataError: columns are missing, or there twice.
     """
-    try:
-        header = _cells(line.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: the first line is not UTF-8 text") from None
+    header = header_of(line, path)
     missing = [name for name in ("user", "chosen") if name not in header]
     if missing or len(header) < 3:
         raise DataError(
             f"{path}: the header lacks {', '.join(missing) or 'features'}; its first line must "
             "name 'user', 'chosen' and one numeric column per feature, separated by commas"
         )
-    if len(set(header)) < len(header) or any("\r" in name for name in header):
-        raise DataError(f"{path}: the header must name each column once, and lines end in newlines")
     return header
 
 
-def _cells(line: str) -> list[str]:
-    cells = [cell.strip() for cell in line.split(",")]
-    return [c[1:-1] if len(c) > 1 and c[0] == c[-1] == '"' else c for c in cells]
-
-
-def _one_user(
-    lines: Sequence[bytes], header: Sequence[str], config: RunConfig
-) -> tuple[Array, int]:
+def _one_user(lines: Sequence[bytes], header: list[str], config: RunConfig) -> tuple[Array, int]:
     """Features (items, d) and choice of one user.
 
     Raises:
-        ValueError: the lines cannot be used.
+        ValueError: the lines cannot be used; the message tells of no cell.
     """
     if len(lines) != config.items:
         raise ValueError(f"{len(lines)} lines instead of {config.items}")
-    rows = [_cells(line.decode("utf-8", errors="replace")) for line in lines]
-    if any(len(row) != len(header) for row in rows):
-        raise ValueError(f"{[len(row) for row in rows]} cells instead of {len(header)} each")
-    users = {row[header.index("user")] for row in rows}
-    if len(users) > 1:
-        raise ValueError(f"lines of different users: {sorted(users)}")
+    rows = [cells_of(line) for line in lines]
+    for row in rows:
+        if len(row) != len(header):
+            raise ValueError(f"a line of {len(row)} cells, where the header has {len(header)}")
+    if len({row[header.index("user")] for row in rows}) > 1:
+        raise ValueError(
+            f"different users in the {config.items} lines that --items gives to each user"
+        )
     marks = [row[header.index("chosen")] for row in rows]
     if any(mark not in ("0", "1") for mark in marks):
-        raise ValueError(f"chosen must be 0 or 1: {marks}")
+        raise ValueError("chosen must be 0 or 1")
     places = [i for i, name in enumerate(header) if name not in ("user", "chosen")]
-    values = np.array([[float(row[i]) for i in places] for row in rows])
-    if not np.isfinite(values).all():
-        raise ValueError("features must be finite numbers")
+    names = [header[i] for i in places]
+    values = np.array([numbers(row, places, names) for row in rows])
     chosen = marks.count("1")
     if chosen == 1:
         return values, marks.index("1")
@@ -417,12 +387,3 @@ def _write_choices(path: Path, shown: dict[int, Items], sold: dict[int, int]) ->
         writer.writerow(["user", "shown", "choice"])
         for user, items in shown.items():
             writer.writerow([user, " ".join(map(str, items)), sold[user]])
-
-
-def _write_messages(
-    private: Path, learner: OnePassNewtonMNL, extra: Sequence[tuple[int, str]] = ()
-) -> None:
-    messages = sorted({**dict(learner.private_messages_), **dict(extra)}.items())
-    if messages:
-        lines = [f"user {user}: {text}" for user, text in messages]
-        (private / "messages.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,18 @@ from privlearn.learners.tofw import DPTOFW
 from privlearn.ledger import Ledger
 from privlearn.linear_bandit_market import ArmMarket
 from privlearn.noise import NoiseSource
-from privlearn.runs import Folders, Progress, parse_budget
+from privlearn.null_records import NullRecords
+from privlearn.runs import Folders, Progress
+from privlearn.settings import (
+    LARGEST,
+    LEAST,
+    Bound,
+    Centre,
+    Exponent,
+    HeldOut,
+    Horizon,
+    parse_budget,
+)
 from privlearn.tables import SHIPPED, Table, Wanted, read_table
 
 BLOCKS = 200
@@ -66,24 +76,24 @@ class TableConfig(BaseModel):
     """Labels of a classification (two for tofw and pofw, the second counts as 1), or arms."""
     bounds: dict[str, Pair] = Field(default_factory=dict)
     """Public (low, high) of columns; values beyond are moved onto them."""
-    feature_bound: Annotated[float, Field(gt=0, le=1e100)] | None = None
+    feature_bound: Bound | None = None
     """Columns without ``bounds`` lie in ±feature_bound."""
-    row_bound: Annotated[float, Field(gt=0, le=1e100)] | None = None
+    row_bound: Bound | None = None
     """tofw: bound on the dual norm of a scaled row; default d^{1/q}/2."""
-    label_bound: Annotated[float, Field(gt=0, le=1e100)] | None = None
+    label_bound: Bound | None = None
     """Regression: |label − label_centre| is at most this."""
-    label_centre: Annotated[float, Field(ge=-1e100, le=1e100)] | None = None
+    label_centre: Centre | None = None
     scale: str = "declared"
     """There is no other scaling than by declared bounds."""
-    p: Annotated[float, Field(gt=1)] | None = None
+    p: Exponent | None = None
     """tofw: θ lives in an ℓp ball; default 2."""
-    radius: Annotated[float, Field(gt=0, le=1e100)] | None = None
+    radius: Bound | None = None
     """Of the set that θ is kept in, for scaled rows and labels."""
     method: str | None = None
     budget: str = "rho=1"
-    horizon: Annotated[int, Field(ge=1)] | None = None
+    horizon: Horizon | None = None
     """Number of users, a public count."""
-    held_out: Annotated[int, Field(ge=0)] | None = None
+    held_out: HeldOut | None = None
     """Rows after the horizon that score the fit, for the operator; default for shipped tables: a
     fifth of the rows."""
     seed: Annotated[int, Field(ge=0)] = 0
@@ -102,8 +112,12 @@ class TableConfig(BaseModel):
                 "feature_bound, label_bound), from units or from what is known without these data"
             )
         for name, (low, high) in self.bounds.items():
-            if not (low < high and math.isfinite(high - low) and high - low >= 1e-100):
-                raise ValueError(f"bounds: {name} = {low:g}:{high:g} must be finite, low < high")
+            inside = max(abs(low), abs(high)) <= LARGEST and high - low >= LEAST
+            if not inside:  # NaN is not
+                raise ValueError(
+                    f"bounds: {name} = {low:g}:{high:g} must be finite, low < high, within "
+                    f"±{LARGEST:g} and at least {LEAST:g} apart"
+                )
         if self.data not in SHIPPED:
             if self.target is None:
                 raise ValueError("target: name the column of your file that is to be predicted")
@@ -116,8 +130,6 @@ class TableConfig(BaseModel):
                 f"budget = {self.budget!r}: choices have no price in mu; with method = "
                 f"{self.method!r} give rho=... or epsilon=...,delta=..."
             )
-        if not all(0 < amount <= 10**9 for amount in budget.amounts):
-            raise ValueError(f"budget = {self.budget!r}: must be above zero and at most 1e9")
         return self
 
     def _fits_learner(self) -> None:
@@ -286,18 +298,19 @@ def _learn(
     assert isinstance(learner, StreamLearner)
     learner.start(accountant)
     inputs, targets = table.inputs(), table.targets()
-    foreseen = np.full(len(table), np.nan)
-    advance, size = progress("private", len(table)), _block(len(table))
-    for start in range(0, len(table), size):
-        part = slice(start, min(start + size, len(table)))
+    rows = len(targets)
+    foreseen = np.full(rows, np.nan)
+    advance, size = progress("private", len(table)), _block(rows)
+    for start in range(0, rows, size):
+        part = slice(start, min(start + size, rows))
         with np.errstate(all="ignore"):  # a warning would tell of sealed data
             foreseen[part] = learner.predict(inputs[part])
         learner.partial_fit(inputs[part], targets[part])
         advance(part.stop - part.start)
+    _skip_absent(learner, table, advance)
     accountant.close()
     certificate = _write_public(folders, accountant, learner, table)
-    _write_messages(folders.private, learner, table)
-    lines = [_pass_line(table)]
+    lines = _null_lines(folders.private, learner, table)
     score = _Score(table)
     curve = score.curve(foreseen, targets)
     _write_curve(folders.private, curve, score.curve_name)
@@ -405,9 +418,10 @@ def _serve(
     market = _market(table.inputs(), table.targets(), arms)
     regrets = {f"private ({config.budget})": market.serve(learner, advance)[kept]}
     pulled = market.pulled
+    _skip_absent(learner, table, advance)
     accountant.close()
     certificate = _write_public(folders, accountant, learner, table)
-    _write_messages(folders.private, learner, table)
+    lines = _null_lines(folders.private, learner, table)
     _write_pulls(folders.private / "pulls.csv", pulled, table.classes)
     if kept.any():
         usable = _market(table.inputs()[kept], table.targets()[kept], arms)
@@ -417,7 +431,7 @@ def _serve(
     _write_curve(folders.private, regrets, "regret")
     _plot(folders.private / "regret.png", regrets, "users served", "share of wrong arms")
     tail = max(int(kept.sum()) // 4, 1)
-    lines = [_pass_line(table)] + [
+    lines += [
         f"{name}: {regret.sum():.0f} wrong arms of {len(regret)}; share {regret.mean():.3f}, "
         f"{regret[-tail:].mean():.3f} in the last quarter"
         for name, regret in regrets.items()
@@ -442,11 +456,19 @@ def _block(users: int) -> int:
     return max(users // BLOCKS, 1)
 
 
-def _pass_line(table: Table) -> str:
-    return (
-        f"one pass over {len(table)} users; records that cannot be used count as null "
-        "(private/messages.txt, if there are any)"
+def _skip_absent(learner: DPHDB | StreamLearner, table: Table, advance: Any) -> None:
+    if table.absent:
+        learner.skip(table.absent)
+        advance(table.absent)
+
+
+def _null_lines(private: Path, learner: DPHDB | StreamLearner, table: Table) -> list[str]:
+    """Writes which records were null; what the operator should see of it."""
+    nulls = NullRecords.of(
+        len(table), table.messages, learner.private_messages_, absent=table.absent
     )
+    nulls.write(private)
+    return nulls.lines()
 
 
 def _write_public(
@@ -472,13 +494,6 @@ def _write_public(
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False), "utf-8")
-
-
-def _write_messages(private: Path, learner: DPHDB | StreamLearner, table: Table) -> None:
-    messages = {**dict(learner.private_messages_), **dict(table.messages)}
-    if messages:
-        lines = [f"user {user}: {text}" for user, text in sorted(messages.items())]
-        (private / "messages.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _write_curve(private: Path, curves: Mapping[str, Array], what: str) -> None:

@@ -3,7 +3,8 @@
 Row k after the header is user k, in order of arrival.  Columns are scaled by *declared* bounds
 alone, never by anything computed from the rows.  A row that cannot be used (a missing cell, text,
 NaN, a label out of range) stands in the table as NaN and becomes the null record, alone; only
-``messages`` say so, which are for the operator.
+``messages`` say so, which are for the operator.  What can be told from the form of a file (its
+header, the types of Parquet columns, that it has no rows at all) is public and raises.
 
 >>> table = read_table(Wanted("diabetes"), rows=100)
 >>> table.inputs().shape
@@ -12,7 +13,6 @@ NaN, a label out of range) stands in the table as NaN and becomes the null recor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +22,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn.cells import (
+    cells_of,
+    header_of,
+    is_number,
+    number,
+    numbers,
+    physical_lines,
+    some_lines,
+)
 from privlearn.domains import Array
 from privlearn.errors import DataError
-from privlearn.runs import _cells, _physical_lines
 
 CONSTANT: Final = 0.5
 """The last input of every model, in place of an intercept; about as large as a scaled column."""
@@ -32,7 +40,7 @@ CONSTANT: Final = 0.5
 _NAMED = 30
 """Columns that a message lists at most."""
 _BATCH = 8_192
-_BEYOND = "record not usable, counts as null: the label is out of its declared range"
+_BEYOND = "the label is out of its declared range"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +97,9 @@ class Table:
         label_centre, label_bound: of a regression.
         side_information: what a certificate must say about this table.
         messages: about single users, for the operator alone.
+        absent: users after the last row, who are in the horizon but not in the file.
+
+    The length is that of the horizon: rows and absent users.
     """
 
     columns: tuple[Column, ...]
@@ -100,9 +111,10 @@ class Table:
     label_bound: float = 1.0
     side_information: tuple[str, ...] = ()
     messages: tuple[tuple[int, str], ...] = ()
+    absent: int = 0
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.labels) + self.absent
 
     @property
     def dim(self) -> int:
@@ -124,7 +136,7 @@ class Table:
         middle, half = (low + high) / 2, (high - low) / 2
         with np.errstate(all="ignore"):  # a warning would tell of sealed data
             scaled = np.clip((self.values - middle) / half, -1.0, 1.0)
-        return np.concatenate([scaled, np.full((len(self), 1), CONSTANT)], axis=1)
+        return np.concatenate([scaled, np.full((len(scaled), 1), CONSTANT)], axis=1)
 
     def targets(self) -> Array:
         """Labels of a regression on [−1, 1], or class numbers; shape (n,)."""
@@ -133,8 +145,12 @@ class Table:
         return (self.labels - self.label_centre) / self.label_bound
 
     def take(self, rows: slice) -> Table:
-        """A part of the rows; messages stay with those who are in it, under their old numbers."""
+        """A part of the users; messages stay with those who are in it, under their old numbers.
+
+        ``rows`` has a step of 1.
+        """
         kept = range(len(self))[rows]
+        came = range(len(self.labels))[rows]
         return Table(
             self.columns,
             self.target,
@@ -145,6 +161,7 @@ class Table:
             self.label_bound,
             self.side_information,
             tuple(message for message in self.messages if message[0] in kept),
+            len(kept) - len(came),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -166,10 +183,11 @@ def read_table(wanted: Wanted, rows: int | None = None) -> Table:
     Args:
         wanted: what to read.
         rows: a public count; None for all rows of a shipped table.  If a file has fewer, those who
-            are missing are null.
+            are missing are absent, and null.
 
     Raises:
-        DataError: the file cannot be read, columns are missing, or bounds are not declared.
+        DataError: the file cannot be read or has no rows, columns are missing or of types that are
+        no numbers, or bounds are not declared.
     """
     if wanted.shipped:
         return _shipped_table(wanted, rows)
@@ -186,22 +204,22 @@ def read_table(wanted: Wanted, rows: int | None = None) -> Table:
 
 
 def _csv(wanted: Wanted, rows: int) -> Table:
-    """A line ends at a newline, whether quoted or not, and a cell at a comma, as in `runs`."""
     try:
         with open(wanted.data, "rb") as file:
-            physical = _physical_lines(file)
+            physical = physical_lines(file)
             header = _csv_header(next(physical, b""), wanted.data)
             lines = list(islice(physical, rows))
     except OSError as error:
         raise DataError(f"{wanted.data} cannot be read: {error.strerror}") from None
 
     def cells(line: bytes) -> Sequence[Any]:
-        found = _cells(line.decode("utf-8", errors="replace"))
+        found = cells_of(line)
         if len(found) != len(header):
-            raise ValueError(f"{len(found)} cells instead of {len(header)}")
+            raise ValueError(f"{len(found)} cells, where the header has {len(header)}")
         return found
 
-    return _assembled(wanted, header, (partial(cells, line) for line in lines), rows)
+    records = [partial(cells, line) for line in some_lines(lines, wanted.data)]
+    return _assembled(wanted, header, records, rows)
 
 
 def _csv_header(line: bytes, path: str) -> list[str]:
@@ -210,17 +228,12 @@ def _csv_header(line: bytes, path: str) -> list[str]:
     Raises:
         DataError: no header.
     """
-    try:
-        header = _cells(line.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: the first line is not UTF-8 text") from None
-    if any(not name or "\r" in name or _is_number(name) for name in header):
+    header = header_of(line, path)
+    if any(not name or is_number(name) for name in header):
         raise DataError(
             f"{path}: the first line must name every column; a cell of it is blank or a number, so "
-            "that it may be somebody's row, or lines do not end in newlines"
+            "that it may be somebody's row"
         )
-    if len(set(header)) < len(header):
-        raise DataError(f"{path}: the header must name each column once")
     return header
 
 
@@ -238,7 +251,10 @@ def _parquet(wanted: Wanted, rows: int) -> Table:
             names = list(file.schema_arrow.names)
             if len(set(names)) < len(names):
                 raise DataError(f"{wanted.data}: the schema must name each column once")
+            if file.metadata.num_rows == 0:
+                raise DataError(f"{wanted.data}: there is no row; a file must have at least one")
             chosen = _places(wanted, names)
+            _check_types(wanted, file.schema_arrow, [names[place] for place in chosen])
             kept = [names[place] for place in chosen] + [str(wanted.target)]
             records = list(islice(_records(file.iter_batches(_BATCH, columns=kept), kept), rows))
     except DataError:
@@ -247,7 +263,42 @@ def _parquet(wanted: Wanted, rows: int) -> Table:
         raise DataError(f"{wanted.data} cannot be read: {error.strerror or 'damaged'}") from None
     except Exception:  # whatever pyarrow says may quote somebody's cells
         raise DataError(f"{wanted.data}: not a Parquet file that pyarrow can read") from None
-    return _assembled(wanted, names, (partial(_as_is, r) for r in records), rows, kept)
+    return _assembled(wanted, names, [partial(_as_is, record) for record in records], rows, kept)
+
+
+def _check_types(wanted: Wanted, schema: Any, features: Sequence[str]) -> None:
+    """The schema of a Parquet file is form: what is declared to be no number is refused by name.
+
+    Raises:
+        DataError: a column has a type that cannot be used.
+    """
+    for name in [*features, str(wanted.target)]:
+        kind = schema.field(name).type
+        label = name == wanted.target and wanted.classes is not None
+        if _is_of_numbers(kind) or (label and _is_of_text(kind)):
+            continue
+        accepted = "numbers, booleans, text or categories" if label else "numbers or booleans"
+        shown = str(kind) if len(str(kind)) <= _NAMED else f"{str(kind)[:_NAMED]}…"
+        more = "" if name == wanted.target else ", or leave it out by naming others in columns"
+        raise DataError(
+            f"{wanted.data}: column {name!r} has type {shown}; must be {accepted}: save it as "
+            f"such{more}"
+        )
+
+
+def _is_of_numbers(kind: Any) -> bool:
+    from pyarrow import types
+
+    known = (types.is_integer, types.is_floating, types.is_decimal, types.is_boolean)
+    return any(is_one(kind) for is_one in known)
+
+
+def _is_of_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_of_numbers(kind.value_type) or _is_of_text(kind.value_type)
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _records(batches: Any, names: Sequence[str]) -> Iterator[list[Any]]:
@@ -277,7 +328,7 @@ def _as_is(record: Sequence[Any]) -> Sequence[Any]:
 def _assembled(
     wanted: Wanted,
     names: Sequence[str],
-    records: Iterator[Callable[[], Sequence[Any]]],
+    records: Sequence[Callable[[], Sequence[Any]]],
     rows: int,
     kept: Sequence[str] | None = None,
 ) -> Table:
@@ -287,7 +338,7 @@ def _assembled(
         wanted: what is declared.
         names: all columns of the file.
         records: cells of every row, of the columns ``kept`` (default: all).
-        rows: how many there are to be.
+        rows: how many users there are to be; those without a record are absent.
         kept: see there.
     """
     chosen = _places(wanted, names)
@@ -296,20 +347,18 @@ def _assembled(
     places = [cells_of.index(column.name) for column in columns]
     target = cells_of.index(str(wanted.target))
     label = _label_reader(wanted)
-    values = np.full((rows, len(columns)), np.nan)
-    labels = np.full(rows, np.nan)
+    asked = [column.name for column in columns]
+    values = np.full((len(records), len(columns)), np.nan)
+    labels = np.full(len(records), np.nan)
     messages: list[tuple[int, str]] = []
-    for user in range(rows):
+    for user, record in enumerate(records):
         try:
-            record = next(records, None)
-            if record is None:
-                raise ValueError("the file has no such row")
-            cells = record()
-            numbers = [_number(cells[place]) for place in places]
+            cells = list(record())
+            found = numbers(cells, places, asked)
             labels[user] = label(cells[target])
-            values[user] = numbers
+            values[user] = found
         except Exception as error:  # whatever is wrong with this row, it concerns this user only
-            messages.append((user, f"record not usable, counts as null: {str(error)[:200]!r}"))
+            messages.append((user, " ".join(str(error).split())[:200]))
     said = ("the names of the columns and their declared bounds are public",)
     return Table(
         columns,
@@ -321,6 +370,7 @@ def _assembled(
         1.0 if wanted.label_bound is None else wanted.label_bound,
         said,
         tuple(messages),
+        rows - len(records),
     )
 
 
@@ -373,13 +423,13 @@ def _label_reader(wanted: Wanted) -> Callable[[Any], float]:
     classes = wanted.classes
     if classes is not None:
         known = {name: float(place) for place, name in enumerate(classes)}
-        numbers = {float(name): known[name] for name in classes if _is_number(name)}
+        numbers = {float(name): known[name] for name in classes if is_number(name)}
 
         def class_of(cell: Any) -> float:
             text = str(cell).strip()
             if text in known:
                 return known[text]
-            if cell is not None and _is_number(text) and float(text) in numbers:
+            if cell is not None and is_number(text) and float(text) in numbers:
                 return numbers[float(text)]
             raise ValueError(f"the label must be one of {', '.join(classes[:_NAMED])}")
 
@@ -392,37 +442,15 @@ def _label_reader(wanted: Wanted) -> Callable[[Any], float]:
     centre, bound = wanted.label_centre or 0.0, wanted.label_bound
 
     def number_of(cell: Any) -> float:
-        value = _number(cell)
+        try:
+            value = number(cell)
+        except ValueError as error:
+            raise ValueError(f"column {wanted.target!r}: {error}") from None
         if abs(value - centre) > bound:
             raise ValueError("the label is out of its declared range")
         return value
 
     return number_of
-
-
-def _number(cell: Any) -> float:
-    """A finite number.
-
-    Raises:
-        ValueError: anything else.
-    """
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
-        raise ValueError("a cell is missing")
-    try:
-        value = float(cell)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError("a cell is no number") from None
-    if not math.isfinite(value):
-        raise ValueError("a cell is no finite number")
-    return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 # What scikit-learn ships --------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from privlearn.accountants import audit
 from privlearn.cli import BAD_INPUT, SIMULATION, app
 from privlearn.electricity import electricity_market
 from privlearn.learners.local_protocol import LocalBandit
-from privlearn.local_runs import LocalRunConfig, parse_local_budget, reference
+from privlearn.local_runs import LocalRunConfig, reference
+from privlearn.settings import parse_local_budget
 
 runner = CliRunner()
 
@@ -210,10 +211,10 @@ def test_a_bad_cell_of_a_file_is_named_and_nothing_is_written(tmp_path: Path) ->
     ("arguments", "message"),
     [
         (["ldp-sgd"], "budget: Field required"),
-        (["ldp-sgd", "--epsilon", "0"], "epsilon must be above zero"),
+        (["ldp-sgd", "--epsilon", "0"], "epsilon = 0 must lie between"),
         (["ldp-sgd", "--epsilon", "-1"], "epsilon"),
         (["ldp-sgd", "--epsilon", "nan"], "epsilon"),
-        (["ldp-sgd", "--epsilon", "1000"], "at most 100"),
+        (["ldp-sgd", "--epsilon", "1000"], "must lie between 1e-06 and 100"),
         (["ldp-sgd", "--epsilon", "1", "--budget", "epsilon=1"], "give one of them"),
         (["ldp-sgd", "--budget", "rho=1"], "must be epsilon=… or epsilon=…,delta=…"),
         (["ldp-sgd", "--budget", "epsilon"], "must be epsilon=… or epsilon=…,delta=…"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from privlearn.cells import LONGEST_LINE
 from privlearn.errors import DataError
-from privlearn.runs import LONGEST_LINE
 from privlearn.tables import CONSTANT, SHIPPED, Column, Table, Wanted, read_table
 
 N = 6
@@ -82,9 +82,9 @@ def test_inputs_of_a_row_depend_on_that_row_alone(wanted: Wanted, scale: float) 
 
 
 BAD_LINES = [
-    (b"40,p2,0.2", "3 cells instead of 4"),
-    (b"40,p2,0.2,0,7", "5 cells instead of 4"),
-    (b"", "1 cells instead of 4"),
+    (b"40,p2,0.2", "3 cells, where the header has 4"),
+    (b"40,p2,0.2,0,7", "5 cells, where the header has 4"),
+    (b"", "1 cells, where the header has 4"),
     (b"forty,p2,0.2,0", "no number"),
     (b",p2,0.2,0", "missing"),
     (b"nan,p2,0.2,0", "no finite number"),
@@ -94,9 +94,9 @@ BAD_LINES = [
     (b"40,p2,0.2,4.01", "out of its declared range"),
     (b"40,p2,0.2,-1e300", "out of its declared range"),
     (b"\xff\xfe,p2,0.2,0", "no number"),
-    (b'"40,p2,0.2,0', "no number"),
-    (b'40,"p2,0.2",0', "no number"),
-    (b"40,p2,0.2,0" + b"0" * LONGEST_LINE, "1 cells instead of 4"),
+    (b'"40,p2,0.2,0', "quotes or line ends are broken"),
+    (b'40,"p2,0.2",0', "3 cells, where the header has 4"),
+    (b"40,p2,0.2,0" + b"0" * LONGEST_LINE, "1 cells, where the header has 4"),
 ]
 
 
@@ -119,8 +119,10 @@ def test_one_bad_line_costs_its_user_alone(tmp_path: Path, line: bytes, message:
 
 def test_rows_that_are_missing_are_null_and_further_ones_are_not_read(wanted: Wanted) -> None:
     longer = read_table(wanted, N + 2)
-    assert longer.usable.tolist() == [True] * N + [False] * 2
-    assert [user for user, _ in longer.messages] == [N, N + 1]
+    assert longer.usable.tolist() == [True] * N
+    assert (len(longer), longer.absent, longer.messages) == (N + 2, 2, ())
+    assert (len(longer.take(slice(2, N + 1))), longer.take(slice(2, N + 1)).absent) == (N - 1, 1)
+    assert (len(longer.take(slice(N + 1, None))), longer.take(slice(N + 1, None)).absent) == (1, 1)
     Path(wanted.data).write_text(TEXT + "strange,line\n")
     assert read_table(wanted, N).messages == ()
 
@@ -210,13 +212,13 @@ def test_parquet_and_csv_give_the_same_table(wanted: Wanted, tmp_path: Path) -> 
     }
     parquet.write_table(pyarrow.table(columns), path, row_group_size=2)
     found = read_table(replace(wanted, data=str(path)), N + 1)
-    assert found.usable.tolist() == [True, True, False, False, False, True, False]
+    assert found.usable.tolist() == [True, True, False, False, False, True]
     plain = read_table(wanted, N)
     both = [0, 1, 5]
     assert np.array_equal(found.values[both], plain.values[both])
     assert np.array_equal(found.labels[both], plain.labels[both])
     assert found.columns == plain.columns
-    assert [user for user, _ in found.messages] == [2, 3, 4, 6]
+    assert [user for user, _ in found.messages] == [2, 3, 4]
     with pytest.raises(DataError, match=r"income.*'age', 'name', 'dose', 'outcome'"):
         read_table(replace(wanted, data=str(path), target="income"), N)
     path.write_bytes(b"PAR1, but not really: Alice")
@@ -231,18 +233,13 @@ def test_a_parquet_cell_that_python_cannot_hold_costs_its_user_alone(tmp_path: P
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "t.parquet"
-    days = pyarrow.array([1, 2, 2**31 - 1], pyarrow.date32())
-    parquet.write_table(pyarrow.table({"x": [1.0, 2.0, 3.0], "y": days}), path)
-    wanted = Wanted(str(path), target="x", feature_bound=1.0, label_bound=9.0)
-    table = read_table(wanted, 3)  # dates are no numbers, and the third is no date
-    assert [user for user, _ in table.messages] == [0, 1, 2]
-    assert read_table(
-        replace(wanted, target="y", classes=("1970-01-02", "b")), 3
-    ).usable.tolist() == [
-        True,
-        False,
-        False,
-    ]
+    raw = pyarrow.array([b"no", b"yes", b"\xff"], pyarrow.binary())
+    labels = pyarrow.StringArray.from_buffers(3, *raw.buffers()[1:])  # the third is no UTF-8
+    parquet.write_table(pyarrow.table({"x": [1.0, 2.0, 3.0], "y": labels}), path)
+    wanted = Wanted(str(path), target="y", feature_bound=9.0, classes=("no", "yes"))
+    table = read_table(wanted, 3)
+    assert table.usable.tolist() == [True, True, False]
+    assert [user for user, _ in table.messages] == [2]
 
 
 def test_parquet_without_pyarrow_is_one_clear_line(

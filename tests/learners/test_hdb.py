@@ -183,7 +183,7 @@ def odd_contexts(dim: int = 3) -> list[Any]:
         None,
         [[1.0], [1.0, 2.0]],
         [10**400] * dim,
-        object(),
+        {"age": 3.0},
     ]
 
 

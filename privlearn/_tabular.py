@@ -1,0 +1,152 @@
+"""Arrays from whatever holds a table: frames by their interface, and a refusal for the rest.
+
+What somebody may have *sent* (None, numbers, text, lists, dicts: what JSON can hold) passes as it
+is: it is contents, and whoever takes it decides what becomes of a bad one.  An object that only a
+program can have made (a frame, a tensor, a generator, a sparse matrix) is part of the program: it
+is taken as an array, or refused with a `TypeError`.  The types of a frame's columns are its form,
+as shapes and dtypes of arrays are; its cells are contents, and a missing one is NaN.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._records import rebuilt
+
+T = TypeVar("T")
+
+_SENT = (type(None), str, bytes, bytearray, bool, int, float, complex, np.generic, dict)
+_PLAIN = (array, memoryview, range, deque)
+
+
+def unmasked(values: Any) -> Any:
+    """Arrays, and arrays in lists, with NaN where they are masked."""
+    if isinstance(values, np.ma.MaskedArray):
+        try:
+            return np.ma.array(values, dtype=np.float64).filled(np.nan)
+        except (TypeError, ValueError):  # text, or objects
+            return np.ma.array(values, dtype=object).filled(np.nan)
+    if isinstance(values, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in values):
+        return [unmasked(value) for value in values]
+    return values
+
+
+def block_from(name: str, values: Any) -> Any:
+    """Rows of many users: an array, or a list or tuple of rows as they are.
+
+    Raises:
+        TypeError: something else that cannot be taken as an array (a dict, a generator, a sparse
+        matrix, a lazy frame), or a frame with columns that are no numbers.
+    """
+    found = row_from(name, values)
+    if isinstance(found, np.ndarray | list | tuple):
+        return found
+    raise TypeError(
+        f"{name} is a {_kind(values)}: must be an array, a data frame, or a list with one entry "
+        "per user"
+    )
+
+
+def records_from(name: str, block: T) -> T:
+    """A block of records: the same, with all its tables as arrays.
+
+    Raises:
+        TypeError: as for `block_from`.
+    """
+    if type(block) is np.ndarray:
+        return block
+    if isinstance(block, tuple):
+        return cast(T, rebuilt(block, [records_from(name, field) for field in block]))
+    return cast(T, block_from(name, block))
+
+
+def row_from(name: str, values: Any) -> Any:
+    """One user's data: what JSON can hold and arrays pass, masked numbers as NaN.
+
+    Raises:
+        TypeError: as for `block_from`, but for a dict, which a user may have sent.
+    """
+    if type(values) is np.ndarray:  # which comes once per user
+        return values
+    if isinstance(values, np.ndarray | list | tuple):
+        return unmasked(values)
+    if isinstance(values, _SENT):
+        return values
+    if isinstance(values, _PLAIN):
+        return np.asarray(values)
+    found = _from_frame(name, values)
+    if found is None:
+        found = _from_array_like(name, values)
+    return found
+
+
+def _from_frame(name: str, values: Any) -> NDArray[Any] | None:
+    """A data frame or series of pandas, polars, Arrow and others; None for what is none."""
+    import narwhals  # late, as whoever hands in arrays does not need it
+
+    native = _arrow_table(values)
+    try:
+        frame = narwhals.from_native(native, allow_series=True, pass_through=True)
+    except Exception as error:  # such as columns of one name
+        told = " ".join(str(error).split())
+        raise TypeError(f"{name} is a {_kind(values)} that cannot be used: {told}") from None
+    if isinstance(frame, narwhals.LazyFrame):
+        raise TypeError(f"{name} is a lazy {_kind(values)}: hand over its rows, .collect() them")
+    if isinstance(frame, narwhals.Series):
+        return _column(name, frame)
+    if not isinstance(frame, narwhals.DataFrame):
+        return None
+    columns = [_column(f"{name}: column {c!r}", frame[c]) for c in frame.columns]
+    return np.column_stack(columns) if columns else np.zeros((len(frame), 0))
+
+
+def _arrow_table(values: Any) -> Any:
+    """Batches and arrays of Arrow as the tables and columns that narwhals knows."""
+    if type(values).__module__.partition(".")[0] != "pyarrow":
+        return values
+    import pyarrow
+
+    if isinstance(values, pyarrow.RecordBatch):
+        return pyarrow.Table.from_batches([values])
+    return pyarrow.chunked_array([values]) if isinstance(values, pyarrow.Array) else values
+
+
+def _column(what: str, series: Any) -> NDArray[np.float64]:
+    import narwhals
+
+    if not (series.dtype.is_numeric() or series.dtype == narwhals.Boolean):
+        raise TypeError(f"{what} has type {series.dtype}: must be numbers or booleans")
+    if series.null_count():
+        series = series.cast(narwhals.Float64)
+        holes = series.is_null().to_numpy()
+        filled = np.array(series.fill_null(0.0).to_numpy(), dtype=np.float64)
+        filled[holes] = np.nan
+        return filled
+    return np.array(series.to_numpy(), dtype=np.float64)
+
+
+def _from_array_like(name: str, values: Any) -> NDArray[Any]:
+    """What turns itself into an array, such as a tensor."""
+    if hasattr(values, "__array__") or hasattr(values, "__array_interface__"):
+        try:
+            found = np.asarray(values)
+        except Exception:  # what it says may quote cells
+            raise TypeError(
+                f"{name} is a {_kind(values)} that gives no array: convert it first (a tensor: "
+                "detached, and on the CPU)"
+            ) from None
+        if found.dtype != object or found.ndim:
+            return found
+    more = "; call .toarray() first" if hasattr(values, "toarray") else ""
+    raise TypeError(f"{name} is a {_kind(values)}: must be an array or a data frame{more}")
+
+
+def _kind(values: Any) -> str:
+    kind = type(values)
+    module = kind.__module__.partition(".")[0]
+    return kind.__qualname__ if module == "builtins" else f"{module} {kind.__qualname__}"

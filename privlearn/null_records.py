@@ -1,0 +1,85 @@
+"""Which records of a run were null, and why: for the operator alone.
+
+Whether a record could be used depends on what it says, so nothing of this may be public: it is
+written to the private folder and shown in the half of the output that is for the operator.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+REASONS = 3
+"""The leading reasons are so many."""
+
+Messages = Iterable[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class NullRecords:
+    """Users whose records counted as null.
+
+    Attributes:
+        users: how many users there were.
+        reasons: why, by user, of those who came.
+        absent: the last users, for whom the file had no row.
+    """
+
+    users: int
+    reasons: Mapping[int, str]
+    absent: range
+
+    @classmethod
+    def of(cls, users: int, *messages: Messages, absent: int = 0) -> Self:
+        """From messages about users, the first of which counts.
+
+        Args:
+            users: how many users there were.
+            messages: numbers and reasons.
+            absent: how many of the last users never came.
+        """
+        gone = range(users - absent, users)
+        reasons = {user: text for told in reversed(messages) for user, text in told}
+        return cls(users, {u: reasons[u] for u in sorted(reasons) if u not in gone}, gone)
+
+    @property
+    def count(self) -> int:
+        """How many records were null."""
+        return len(self.reasons) + len(self.absent)
+
+    def lines(self) -> list[str]:
+        """What the operator should see at once."""
+        good = self.users - self.count
+        if not self.count:
+            return [f"records: all {self.users:,} counted"]
+        told = [
+            f"records: {good:,} of {self.users:,} counted, {self.count:,} were null "
+            "(private/messages.txt)"
+        ]
+        if not good:
+            told.insert(0, "WARNING: NO RECORD COUNTED: what was released is noise and no more")
+        elif 2 * self.count >= self.users:
+            told.insert(0, "WARNING: MOST RECORDS WERE NULL: what was released is mostly noise")
+        leading = Counter(self.reasons.values()).most_common()
+        told += [f"  {count:,} times: {reason}" for reason, count in leading[:REASONS]]
+        if len(leading) > REASONS:
+            told.append(f"  and {len(leading) - REASONS} other reasons")
+        if self.absent:
+            told.append(
+                f"  {len(self.absent):,} times: the file ends before user {self.absent.start:,}, "
+                f"and the horizon is {self.users:,}"
+            )
+        return told
+
+    def write(self, private: Path) -> None:
+        """Writes ``messages.txt`` if a record was null: a line per user, one for all absent."""
+        if not self.count:
+            return
+        told = [f"user {user}: {reason}" for user, reason in self.reasons.items()]
+        if self.absent:
+            first, last = self.absent.start, self.absent.stop - 1
+            told.append(f"users {first} to {last}: the file has no rows for them")
+        (private / "messages.txt").write_text("\n".join(told) + "\n", encoding="utf-8")
