@@ -30,7 +30,7 @@ from privlearn.domains import Array, Ball
 from privlearn.learners.constraint_sets import LpBall, dual_exponent, exponent
 from privlearn.learners.scalar_losses import ScalarLoss, named_loss
 from privlearn.learners.streaming import Example, StreamLearner, Terms, checked_choice
-from privlearn.learners.tofw import Scale, scale_of
+from privlearn.learners.tofw_ways import Scale, scale_of
 from privlearn.mechanisms import (
     BinaryTree,
     GaussianSum,
