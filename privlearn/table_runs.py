@@ -4,6 +4,10 @@
 serves the rows as users of a bandit under a joint one: an arm per class, and a user tells only
 whether the arm that was pulled is the right one.  One pass, in the order of arrival; the horizon is
 public.
+
+The defaults are `DPTOFW` in whitened coordinates and, for bandits, `PrivateLeastSquares`; `DPHDB`
+is for tables of which few columns matter (``sparse``).  How they were chosen:
+``docs/benchmarks.md``.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from privlearn.domains import Array
 from privlearn.errors import DataError
 from privlearn.learners.constraint_sets import LpBall, dual_exponent
 from privlearn.learners.hdb import DPHDB
-from privlearn.learners.linear_bandits import LassoBandit, RandomArms
+from privlearn.learners.linear_bandits import LassoBandit, PrivateLeastSquares, RandomArms
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.tofw import DPTOFW
@@ -34,21 +38,27 @@ from privlearn.ledger import Ledger
 from privlearn.linear_bandit_market import ArmMarket
 from privlearn.noise import NoiseSource
 from privlearn.runs import Folders, Progress, parse_budget
-from privlearn.tables import SHIPPED, Table, Wanted, read_table
+from privlearn.tables import CONSTANT, SHIPPED, Table, Wanted, read_table
 
 BLOCKS = 200
 """A stream is handed over in about so many blocks, which changes no result."""
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
-    "tofw": ("restarts", "plain", "buffered"),
+    "tofw": ("whitened", "restarts", "plain", "buffered"),
     "pofw": ("auto", "thresholds", "choices", "vertices"),
-    "hdb": ("gaussian", "noisy_max"),
+    "hdb": ("least-squares", "gaussian", "noisy_max"),
 }
 _NO_GAUSSIAN = ("choices", "vertices", "noisy_max")
 """Methods whose choices have no price in `GaussianDP`."""
 _SQUARED_RADIUS, _LOGISTIC_RADIUS = 2.0, 5.0
 
+_NOT_BETTER = (
+    "the private {} does NOT beat the best constant {}; it takes more rows, a larger budget, "
+    "tighter bounds or fewer columns"
+)
+
 Pair = tuple[float, float]
+Bandit = DPHDB | PrivateLeastSquares
 
 
 class TableConfig(BaseModel):
@@ -69,7 +79,8 @@ class TableConfig(BaseModel):
     feature_bound: Annotated[float, Field(gt=0, le=1e100)] | None = None
     """Columns without ``bounds`` lie in ±feature_bound."""
     row_bound: Annotated[float, Field(gt=0, le=1e100)] | None = None
-    """tofw: bound on the dual norm of a scaled row; default d^{1/q}/2."""
+    """tofw: longer scaled rows are shrunk onto this dual norm, in learning and in forecasts;
+    default: the largest that the declared bounds allow, so that no row is."""
     label_bound: Annotated[float, Field(gt=0, le=1e100)] | None = None
     """Regression: |label − label_centre| is at most this."""
     label_centre: Annotated[float, Field(ge=-1e100, le=1e100)] | None = None
@@ -80,6 +91,9 @@ class TableConfig(BaseModel):
     radius: Annotated[float, Field(gt=0, le=1e100)] | None = None
     """Of the set that θ is kept in, for scaled rows and labels."""
     method: str | None = None
+    """Default: tofw whitened, pofw auto, hdb least-squares (gaussian if ``sparse``)."""
+    sparse: bool = False
+    """hdb: few columns are thought to matter, so that DP-HDB learns and not least squares."""
     budget: str = "rho=1"
     horizon: Annotated[int, Field(ge=1)] | None = None
     """Number of users, a public count."""
@@ -127,6 +141,14 @@ class TableConfig(BaseModel):
         for name in ("p", "row_bound"):
             if getattr(self, name) is not None and self.learner != "tofw":
                 raise ValueError(f"{name}: for tofw only")
+        if self.sparse and self.learner != "hdb":
+            raise ValueError("sparse: for hdb only; pofw is the sparse learner of streams")
+        if self.sparse and self.method == "least-squares":
+            raise ValueError(
+                "sparse: least squares assumes none; take gaussian or noisy_max"
+            )
+        if self.radius is not None and self.learner == "hdb" and self._bandit() == "least-squares":
+            raise ValueError("radius: least squares has no set of parameters")
         if self.classes is not None:
             if len(set(self.classes)) < len(self.classes) or "" in self.classes:
                 raise ValueError("classes: each once, and none blank")
@@ -140,6 +162,10 @@ class TableConfig(BaseModel):
                 raise ValueError("classes: name the classes of the target, which are the arms")
             if self.held_out:
                 raise ValueError("held_out: a bandit is scored on the users it serves")
+
+    def _bandit(self) -> str:
+        """The way of hdb."""
+        return self.method or ("gaussian" if self.sparse else "least-squares")
 
     def noise(self) -> NoiseSource:
         """The noise source that the accountant will own."""
@@ -238,22 +264,63 @@ def _rehearse(config: TableConfig, table: Table) -> None:
     _learner(config, table).start(accountant)
 
 
-def _learner(config: TableConfig, table: Table) -> DPHDB | StreamLearner:
-    options: dict[str, Any] = {} if config.method is None else {"method": config.method}
+def _learner(config: TableConfig, table: Table) -> Bandit | StreamLearner:
     if config.learner == "hdb":
-        assert table.classes is not None
-        if config.radius is not None:
-            options["radius"] = config.radius
-        return DPHDB(n_arms=len(table.classes), dim=table.dim, random_state=config.seed, **options)
+        return _bandit(config, table)
     radius = config.radius
     if radius is None:
         radius = _SQUARED_RADIUS if table.classes is None else _LOGISTIC_RADIUS
-    options["loss"] = "squared" if table.classes is None else "logistic"
+    options: dict[str, Any] = {"loss": "squared" if table.classes is None else "logistic"}
     if config.learner == "pofw":
+        options["method"] = config.method or "auto"
         return DPPOFW(LpBall(table.dim, 1, radius), **options)
+    p, method = 2.0 if config.p is None else config.p, config.method or "whitened"
+    if method == "whitened":
+        options["constant"] = CONSTANT
+    q = dual_exponent(p)
+    bound = config.row_bound or largest_row(table, q)
+    usual = min(table.dim ** (1 / q) / 2, bound)
+    return DPTOFW(
+        table.dim,
+        p=p,
+        radius=radius,
+        feature_bound=bound,
+        usual_norm=usual,
+        method=method,
+        **options,
+    )
+
+
+def _bandit(config: TableConfig, table: Table) -> Bandit:
+    assert table.classes is not None
+    method, arms = config._bandit(), len(table.classes)
+    if method == "least-squares":
+        return PrivateLeastSquares(n_arms=arms, dim=table.dim, random_state=config.seed)
+    options: dict[str, Any] = {} if config.radius is None else {"radius": config.radius}
+    return DPHDB(n_arms=arms, dim=table.dim, random_state=config.seed, method=method, **options)
+
+
+def largest_row(table: Table, q: float) -> float:
+    """The largest ‖x‖_q of a scaled row that the declared bounds allow."""
+    columns = len(table.columns)
+    if q == math.inf:
+        return max(1.0, CONSTANT)
+    return float((columns + CONSTANT**q) ** (1 / q))
+
+
+def _warnings(config: TableConfig, table: Table) -> list[str]:
+    """What the declared bounds alone say against the settings; public."""
+    if config.row_bound is None:
+        return []
     p = 2.0 if config.p is None else config.p
-    row_bound = config.row_bound or table.dim ** (1 / dual_exponent(p)) / 2
-    return DPTOFW(table.dim, p=p, radius=radius, feature_bound=row_bound, **options)
+    largest = largest_row(table, dual_exponent(p))
+    if config.row_bound >= largest * (1 - 1e-12):
+        return []
+    return [
+        f"row_bound = {config.row_bound:g}: the declared bounds allow scaled rows of norm up to "
+        f"{largest:.4g}. Longer rows are shrunk onto the bound, in learning and in forecasts, and "
+        "their labels are not, which can ruin the fit; without row_bound no row is shrunk"
+    ]
 
 
 def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
@@ -295,15 +362,17 @@ def _learn(
         learner.partial_fit(inputs[part], targets[part])
         advance(part.stop - part.start)
     accountant.close()
-    certificate = _write_public(folders, accountant, learner, table)
+    warnings = _warnings(config, table)
+    certificate = _write_public(folders, accountant, learner, table, warnings)
     _write_messages(folders.private, learner, table)
     lines = [_pass_line(table)]
     score = _Score(table)
     curve = score.curve(foreseen, targets)
     _write_curve(folders.private, curve, score.curve_name)
     _plot(folders.private / "progress.png", curve, "rows learned from", score.curve_name)
-    lines += score.lines(test, learner.coef_, folders.private)
-    return TableOutcome(certificate, [_strongest(table, learner.coef_)], lines, folders)
+    lines += score.lines(test, learner, folders.private)
+    released = [*(f"warning: {line}" for line in warnings), _strongest(table, learner.coef_)]
+    return TableOutcome(certificate, released, lines, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,22 +433,29 @@ class _Score:
             return 1.0 - mean
         return 1.0 - mean / float(self.errors(np.full(len(targets), constant), targets).mean())
 
-    def lines(self, test: Table, coef: Array, private: Path) -> list[str]:
-        """The fit on rows that nothing was learned from, beside both references."""
-        kept = test.usable
-        inputs, targets = test.inputs()[kept], test.targets()[kept]
+    def lines(self, test: Table, learner: StreamLearner, private: Path) -> list[str]:
+        """The fit beside both references, on held-out rows or, without any, on those it is from."""
+        scored = test if len(test) else self.table
+        kept = scored.usable
+        inputs, targets = scored.inputs()[kept], scored.targets()[kept]
         if len(targets) < 2 or (self.table.classes is None and np.ptp(targets) == 0):
             return []
         constant = self.constant()
         found = {
             "constant": self.of(np.full(len(targets), constant), targets, constant),
-            "private": self.of(inputs @ coef, targets, constant),
+            "private": self.of(learner.predict(inputs), targets, constant),
             "non-private": self.of(inputs @ self.reference(), targets, constant),
         }
+        file, what = "held_out.json", "held-out rows"
+        if scored is self.table:
+            file, what = "fitted.json", "rows learned from, as none is held out"
         told = {"measure": self.name, "rows": len(targets), **found}
-        (private / "held_out.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+        (private / file).write_text(json.dumps(told, indent=1), encoding="utf-8")
         shown = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-        return [f"{self.name} on {len(targets)} held-out rows: {shown}"]
+        lines = [f"{self.name} on {len(targets)} {what}: {shown}"]
+        if found["private"] <= found["constant"]:
+            lines.append(_NOT_BETTER.format("model", "answer"))
+        return lines
 
 
 def _strongest(table: Table, coef: Array) -> str:
@@ -397,16 +473,17 @@ def _serve(
 ) -> TableOutcome:
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
-    assert isinstance(learner, DPHDB)
+    assert isinstance(learner, DPHDB | PrivateLeastSquares)
     assert table.classes is not None
     learner.start(accountant)
     kept, arms = table.usable, len(table.classes)
     advance = progress("private", len(table))
     market = _market(table.inputs(), table.targets(), arms)
-    regrets = {f"private ({config.budget})": market.serve(learner, advance)[kept]}
+    private = f"private ({config.budget})"
+    regrets = {private: market.serve(learner, advance)[kept]}
     pulled = market.pulled
     accountant.close()
-    certificate = _write_public(folders, accountant, learner, table)
+    certificate = _write_public(folders, accountant, learner, table, [])
     _write_messages(folders.private, learner, table)
     _write_pulls(folders.private / "pulls.csv", pulled, table.classes)
     if kept.any():
@@ -414,6 +491,9 @@ def _serve(
         lasso = LassoBandit(n_arms=arms, dim=table.dim)
         regrets["non-private Lasso bandit"] = usable.serve(lasso)
         regrets["random"] = usable.serve(RandomArms(n_arms=arms, random_state=config.seed))
+        regrets["best constant arm"] = (
+            usable.means.max(axis=1) - usable.means[:, _commonest(usable)]
+        )
     _write_curve(folders.private, regrets, "regret")
     _plot(folders.private / "regret.png", regrets, "users served", "share of wrong arms")
     tail = max(int(kept.sum()) // 4, 1)
@@ -423,9 +503,21 @@ def _serve(
         for name, regret in regrets.items()
         if len(regret)
     ]
-    epochs = len(learner.public_state()["epochs"])
-    released = [f"{arms} arms, {epochs} public epochs; an estimate per arm after each"]
+    ours, constant = regrets[private].sum(), regrets.get("best constant arm", np.zeros(0)).sum()
+    if kept.any() and ours >= constant:
+        lines.append(_NOT_BETTER.format("bandit", "arm"))
+    released = [f"{arms} arms, {_updates(learner)}; an estimate per arm after each"]
     return TableOutcome(certificate, released, lines, folders)
+
+
+def _commonest(market: ArmMarket) -> int:
+    return int(market.means.sum(axis=0).argmax())
+
+
+def _updates(learner: Bandit) -> str:
+    if isinstance(learner, DPHDB):
+        return f"DP-HDB in {len(learner.public_state()['epochs'])} public epochs"
+    return f"private least squares in {learner.public_state()['block']} public blocks"
 
 
 def _market(contexts: Array, classes: Array, arms: int) -> ArmMarket:
@@ -450,7 +542,11 @@ def _pass_line(table: Table) -> str:
 
 
 def _write_public(
-    folders: Folders, accountant: Any, learner: DPHDB | StreamLearner, table: Table
+    folders: Folders,
+    accountant: Any,
+    learner: Bandit | StreamLearner,
+    table: Table,
+    warnings: list[str],
 ) -> Certificate:
     certificate: Certificate = accountant.certificate()
     public = folders.public
@@ -460,6 +556,7 @@ def _write_public(
         public / "model.json",
         {
             "table": table.describe(),
+            "warnings": warnings,
             "coef": learner.coef_.tolist(),
             "learner": type(learner).__name__,
             "state": learner.public_state(),
@@ -474,7 +571,7 @@ def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False), "utf-8")
 
 
-def _write_messages(private: Path, learner: DPHDB | StreamLearner, table: Table) -> None:
+def _write_messages(private: Path, learner: Bandit | StreamLearner, table: Table) -> None:
     messages = {**dict(learner.private_messages_), **dict(table.messages)}
     if messages:
         lines = [f"user {user}: {text}" for user, text in sorted(messages.items())]
