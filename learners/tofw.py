@@ -118,7 +118,8 @@ class DPTOFW(StreamLearner):
         method: ``"restarts"``, ``"plain"``, ``"buffered"`` or ``"whitened"``; see the module.
         theta_set: another set in place of the ball; p then only says how features are bounded.
         initial: θ at the start, a member; default the member nearest to 0.
-        clip: the ℓ2 clip of increments, in place of the rule's; in restarts, of the first epoch.
+        clip: the ℓ2 clip of increments, in place of the rule's; in restarts, of the first epoch; in
+            white coordinates for ``whitened``.
         anytime: for ``plain``: noise without a horizon.  The accountant may then name more users
             than ever come, at about a fifth more noise.
         usual_norm: public guess of ‖x‖_q of most rows, from which clips and steps are made; default
@@ -166,8 +167,6 @@ class DPTOFW(StreamLearner):
         checked_choice(("restarts", "plain", "buffered", "whitened"), method=self.method)
         if self.clip is not None:
             positive(clip=self.clip)
-            if self.method == "whitened":
-                raise ValueError("clip: whitened gradients have clips of their own")
         if self.usual_norm is not None and not positive(usual_norm=self.usual_norm) <= (
             self.feature_bound * _ROUNDING
         ):

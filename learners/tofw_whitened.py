@@ -130,7 +130,8 @@ class Whitened(Way):
         level = min(max(_CLIP_PER_NOISE / noise, _LEAST_CLIP), _LARGEST_CLIP)
         bounded = scale.floor > 0
         residual = scale.floor if bounded else scale.unit * scale.curvature
-        clip = level * residual * (_BOUNDED_SLOPE if bounded else 1.0)
+        usual = level * residual * (_BOUNDED_SLOPE if bounded else 1.0) * math.sqrt(scale.dim)
+        clip = self._learner.clip or usual
 
         def mean(part: float) -> GaussianSum[Array]:
             ball = Ball(residual if bounded else part * residual, 1)
@@ -149,7 +150,7 @@ class Whitened(Way):
                 adjacency=adjacency,
             ),
             GaussianSum.calibrated(
-                Ball(clip * math.sqrt(scale.dim), scale.dim),
+                Ball(clip, scale.dim),
                 budget.share(left / _STEPS),
                 adjacency=adjacency,
             ),

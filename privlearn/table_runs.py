@@ -144,9 +144,7 @@ class TableConfig(BaseModel):
         if self.sparse and self.learner != "hdb":
             raise ValueError("sparse: for hdb only; pofw is the sparse learner of streams")
         if self.sparse and self.method == "least-squares":
-            raise ValueError(
-                "sparse: least squares assumes none; take gaussian or noisy_max"
-            )
+            raise ValueError("sparse: least squares assumes none; take gaussian or noisy_max")
         if self.radius is not None and self.learner == "hdb" and self._bandit() == "least-squares":
             raise ValueError("radius: least squares has no set of parameters")
         if self.classes is not None:
