@@ -180,11 +180,6 @@ class Whitened(Way):
         self._learner._theta = self._centred(epoch.means[1], changed, white, theta, "last")
         self._number += 1
 
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
-
     def _add(self, epoch: _Epoch, rows: Rows[Example]) -> None:
         """Adds rows to Σxxᵀ, in parts that bound memory; at the epoch's end it is released."""
         if self._stream is None:

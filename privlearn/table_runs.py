@@ -30,6 +30,7 @@ from privlearn.domains import Array
 from privlearn.errors import DataError
 from privlearn.learners.constraint_sets import LpBall, dual_exponent
 from privlearn.learners.hdb import DPHDB
+from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.linear_bandits import LassoBandit, PrivateLeastSquares, RandomArms
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
@@ -51,6 +52,8 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
 _NO_GAUSSIAN = ("choices", "vertices", "noisy_max")
 """Methods whose choices have no price in `GaussianDP`."""
 _SQUARED_RADIUS, _LOGISTIC_RADIUS = 2.0, 5.0
+_MOMENTS = 0.15
+"""Share of DP-HDB's budget for second moments."""
 
 _NOT_BETTER = (
     "the private {} does NOT beat the best constant {}; it takes more rows, a larger budget, "
@@ -295,7 +298,11 @@ def _bandit(config: TableConfig, table: Table) -> Bandit:
     if method == "least-squares":
         return PrivateLeastSquares(n_arms=arms, dim=table.dim, random_state=config.seed)
     options: dict[str, Any] = {} if config.radius is None else {"radius": config.radius}
-    return DPHDB(n_arms=arms, dim=table.dim, random_state=config.seed, method=method, **options)
+    if method == "gaussian":  # columns of a table are seldom uncorrelated
+        options["method"] = GaussianEpochs(moments=_MOMENTS)
+    else:
+        options["method"] = method
+    return DPHDB(n_arms=arms, dim=table.dim, random_state=config.seed, **options)
 
 
 def largest_row(table: Table, q: float) -> float:

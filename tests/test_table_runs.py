@@ -144,7 +144,7 @@ def test_the_default_bandit_is_least_squares_unless_few_columns_matter(tmp_path:
 
 def test_a_bandit_that_loses_to_the_commonest_class_says_so(tmp_path: Path) -> None:
     common = ("--data", "breast_cancer", "--budget", "epsilon=0.01,delta=1e-3")
-    result = run("hdb", *common, "--simulate-noise", "1", "--out", tmp_path / "run")
+    result = run("hdb", *common, "--simulate-noise", "3", "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
     private = " ".join(result.output.partition("for the operator only:")[2].split())
     assert "the private bandit does NOT beat the best constant arm" in private
