@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
 
 import numpy as np
@@ -182,13 +183,14 @@ class Whitened(Way):
 
     def _add(self, epoch: _Epoch, rows: Rows[Example]) -> None:
         """Adds rows to Σxxᵀ, in parts that bound memory; at the epoch's end it is released."""
-        if self._stream is None:
+        stream = self._stream
+        if stream is None:
             token = self._accountant.issue(epoch.moments.loss(), users=epoch.users, label="moments")
-            self._stream = epoch.moments.open(token)
+            stream = self._stream = epoch.moments.open(token)
         size = max(_NUMBERS_AT_ONCE // self._scale.dim**2, 1)
         for start in range(rows.users.start, rows.users.stop, size):
             part = rows.slice(range(start, min(start + size, rows.users.stop)))
-            released = self._stream.append(part.map_rows(lambda block: block[0][:, None, :]))
+            released = stream.append(part.map_rows(lambda block: block[0][:, None, :]))
             if released is not None:
                 total = self._learner._board.post(f"moments/{self._number}", released)
                 self._moments, self._stream = self._moments + total, None
@@ -210,6 +212,10 @@ class Whitened(Way):
     def _residuals(self, block: Example, white: Array) -> Array:
         """φ' of the white coordinates' scores, shape (n,); row by row."""
         return self._learner._loss.derivative((block[0] * white).sum(axis=1), block[1])
+
+    def _gradients(self, white: Array, block: Example) -> Array:
+        """φ'·u, shape (n, d)."""
+        return self._residuals(block, white)[:, None] * block[0]
 
     def _centred(
         self,
@@ -237,10 +243,7 @@ class Whitened(Way):
         variance = (sums.error_std() / users) ** 2
         start, late = theta, np.zeros(dim)
         for step in range(_STEPS):
-            at = white.back @ theta
-            gradients = rows.map_rows(
-                lambda block, at=at: self._residuals(block, at)[:, None] * block[0]
-            )
+            gradients = rows.map_rows(partial(self._gradients, white.back @ theta))
             gradient = self._release(sums, gradients, "step", str(step)) / users
             energy = float((gradient * gradient).sum()) + _TINY
             kept = max(0.0, 1.0 - _SHRINK * dim * variance / energy)
@@ -264,4 +267,4 @@ def _sizes(users: int, noise: float) -> list[int]:
 
 def _product(rows: Array, matrix: Array) -> Array:
     """Rows times a matrix, each row by itself to the last bit."""
-    return np.einsum("nd,de->ne", rows, matrix)
+    return np.asarray(np.einsum("nd,de->ne", rows, matrix))

@@ -177,8 +177,12 @@ def _table_command(learner: str, help: str) -> None:
     run_app.command(learner, help=help)(run_on_table)
 
 
-_table_command("tofw", "Learn a linear model from a table, over an ℓp ball, privately.")
-_table_command("pofw", "Learn a sparse linear model from a table, over the ℓ1 ball, privately.")
+_table_command("tofw", "Learn a linear model from a table, privately.")
+_table_command(
+    "pofw",
+    "Learn a sparse linear model from a table, privately; columns should be centred on the middle "
+    "of their declared bounds.",
+)
 _table_command("hdb", "Play a table's classes as the arms of a bandit, privately.")
 
 

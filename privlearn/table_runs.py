@@ -275,7 +275,8 @@ def _learner(config: TableConfig, table: Table) -> Bandit | StreamLearner:
     if config.learner == "pofw":
         options["method"] = config.method or "auto"
         return DPPOFW(LpBall(table.dim, 1, radius), **options)
-    p, method = 2.0 if config.p is None else config.p, config.method or "whitened"
+    p = 2.0 if config.p is None else config.p
+    method: Any = config.method or "whitened"
     if method == "whitened":
         options["constant"] = CONSTANT
     q = dual_exponent(p)

@@ -729,7 +729,9 @@ def test_released_moments_survive_a_restart(tmp_path: Path) -> None:
         )
         crowd.play(learner, 0, 20)
         learner.save(state)
-    accountant = JointAccountant.resume(path, noise=NoiseSource.simulation(9))
+    accountant: JointAccountant[ZCDP] = JointAccountant.resume(
+        path, noise=NoiseSource.simulation(9)
+    )
     resumed = DPHDB.load(state, accountant)
     assert resumed.public_state() == learner.public_state()
     assert np.any(resumed._moments.total)
