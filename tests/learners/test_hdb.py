@@ -695,7 +695,7 @@ def correlated(seed: int) -> ArmMarket:
 
 
 def test_second_moments_repair_correlated_contexts() -> None:
-    """At ρ = 0.05, seeds 1 and 2 together: XXX without them."""
+    """At ρ = 0.05, seeds 1 and 2: 118 and 151 with them, 166 and 221 without."""
     totals = []
     for share in (0.15, 0.0):
         totals.append(0.0)
