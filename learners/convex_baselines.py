@@ -31,7 +31,7 @@ from privlearn.domains import Array, Ball
 from privlearn.learners.constraint_sets import LpBall, dual_exponent, exponent
 from privlearn.learners.scalar_losses import ScalarLoss, named_loss
 from privlearn.learners.streaming import Example, StreamLearner, Terms, checked_choice
-from privlearn.learners.tofw import Scale, scale_of
+from privlearn.learners.tofw_ways import Scale, scale_of
 from privlearn.mechanisms import (
     BinaryTree,
     GaussianSum,
@@ -249,8 +249,7 @@ class _Steps:
         )
 
     def keep(self, rows: Rows[Example]) -> None:
-        """Copied: the caller may write to the arrays before the group is full."""
-        self._pending.append(rows.map_rows(lambda block: (block[0].copy(), block[1].copy())))
+        self._pending.append(rows)
 
     def close(self) -> Rows[Example]:
         kept, self._pending = Rows.concat(self._pending), []

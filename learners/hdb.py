@@ -8,16 +8,18 @@ synthetic update of the paper), and what is released is either
 
 * ``gaussian``: the K sums of increments plus Gaussian noise.  With U_k = θ + (step/n)·sum, the
   estimates are pooled over epochs with weights 1/variance that are forgotten geometrically, and
-  soft-thresholded at a multiple of the noise that is left (entries far above it are kept whole);
+  soft-thresholded at a multiple of the noise that is left (entries far above it are kept whole).
+  With ``GaussianEpochs(moments=share)`` a share of every epoch's budget releases Σxxᵀ of all its
+  users, and steps are damped along the directions that stand out of it;
 * ``noisy_max``: for every arm the best few of the 2d vertices ±e_j by report-noisy-max (the
   mechanism of the paper), and θ_a moves along them.  The sign is part of the vertex that was
   released; the sums themselves are never used.
 
 Privacy: a user is in one epoch, so every epoch may spend the whole budget (parallel composition
 over public batches), and within it in the sums of one arm: `OneOfK` charges the maximum over arms,
-not their sum (errata 14).  What a user is served depends on releases and on that user's own
-context: joint DP (``docs/proofs.md``).  The user's own arm is seen by that user and is not
-protected against that user.
+not their sum (errata 14).  Σxxᵀ is one more Gaussian sum, of the context alone.  What a user is
+served depends on releases and on that user's own context: joint DP (``docs/proofs.md``).  The
+user's own arm is seen by that user and is not protected against that user.
 
 Repairs of the paper: every arm's clock is the number of users so far, whichever arm they got (null
 increments advance it), so weights are public: dividing by true pull counts would leak, and a global
@@ -53,15 +55,17 @@ from privlearn.learners.hdb_epochs import (
     Epochs,
     Estimate,
     GaussianEpochs,
+    Moments,
     NoisyMaxEpochs,
     Setting,
     epoch_ends,
 )
 from privlearn.learners.scalar_losses import ScalarLoss, code_of
+from privlearn.mechanisms.gaussian import GaussianSum
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 
 Increments = tuple[Array, Arms]
 """Blocks of increments (n, d), and the arms (n,) they belong to."""
@@ -159,10 +163,13 @@ class DPHDB(ServedBandit):
         """
         self._check_fresh()
         self._prepare(accountant)
-        accountant.commit(
+        plans = [
             Plan("epoch", step.loss(), epoch)
             for step, epoch in zip(self._steps, self._epochs, strict=True)
-        )
+        ]
+        if self._curved is not None:
+            plans += [Plan("moments", self._curved.loss(), epoch) for epoch in self._epochs]
+        accountant.commit(plans)
         self._begin(accountant)
         return self
 
@@ -178,6 +185,8 @@ class DPHDB(ServedBandit):
         starts = [users.start, *ends[:-1]]
         self._method, self._public = method, setting
         self._steps = [method.mechanism(setting, k) for k in range(len(ends))]
+        self._curved = method.second_moments(setting)
+        self._moments = Moments(np.zeros((self.dim, self.dim)), 0, 0.0)
         self._epochs = [range(a, b) for a, b in zip(starts, ends, strict=True)]
         self._epoch = 0
         self._pending: list[Rows[Feedback]] = []
@@ -236,11 +245,22 @@ class DPHDB(ServedBandit):
 
         computed = rows.map_rows(Calls(increments, (code_of(self._loss), self)))
         released = self._board.post(f"epoch/{self._epoch}", step.release(computed, token))
+        if self._curved is not None:
+            released = released @ self._damping(rows, epoch, self._curved)
         self._estimate = self._method.learn(
             self._estimate, released, self._public, self._epoch, len(epoch)
         )
         if self._epoch == 0:
             self._warm = self._estimate.theta
+
+    def _damping(self, rows: Rows[Feedback], epoch: range, sums: GaussianSum[Array]) -> Array:
+        """Releases Σxxᵀ of the epoch; what follows from all so far."""
+        token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
+        contexts = rows.map_rows(lambda heard: heard.context[:, None, :])
+        total = self._board.post(f"moments/{self._epoch}", sums.release(contexts, token))
+        old, noise = self._moments, sums.error_std() ** 2
+        self._moments = Moments(old.total + total, old.users + len(epoch), old.variance + noise)
+        return self._moments.damping(self._public.curvature)
 
     def _increments(self, heard: Feedback, theta: Array) -> Increments:
         """−φ'(x·θ_a; r)·x of each user's own arm, at the epoch's public θ."""
@@ -266,6 +286,7 @@ class DPHDB(ServedBandit):
             "pooled": self._estimate.pooled.tolist(),
             "variance": self._estimate.variance,
             "weight": self._estimate.weight,
+            "moments": {**self._moments._asdict(), "total": self._moments.total.tolist()},
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -314,6 +335,10 @@ class DPHDB(ServedBandit):
                 state["weight"],
             )
             learner._estimate, learner._warm = estimate, np.array(state["warm"])
+            moments = state["moments"]
+            learner._moments = Moments(
+                np.array(moments["total"]), moments["users"], moments["variance"]
+            )
             learner._epoch, learner.clock_ = state["epoch"], state["clock"]
             learner._begin(accountant)
         except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:

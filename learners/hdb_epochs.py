@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple, Protocol, cast, final
 
@@ -16,7 +17,7 @@ import numpy as np
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
-from privlearn.domains import Array, Ball
+from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.mechanisms.gaussian import GaussianSum
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.one_of_k import OneOfK
@@ -78,6 +79,27 @@ class Estimate(NamedTuple):
     """Sum of the weights of all epochs so far, the past forgotten."""
 
 
+class Moments(NamedTuple):
+    """Released second moments of contexts so far."""
+
+    total: Array
+    """Σxxᵀ, shape (d, d)."""
+    users: int
+    variance: float
+    """Of the noise on its diagonal; half of it off the diagonal."""
+
+    def damping(self, curvature: float) -> Array:
+        """What sums of increments are multiplied by, symmetric (d, d), in place of the identity.
+
+        Along eigenvectors of the mean of xxᵀ whose eigenvalue exceeds ``curvature`` by more than
+        the usual largest eigenvalue of the noise it is curvature/eigenvalue, else 1.
+        """
+        values, vectors = np.linalg.eigh(self.total / self.users)
+        noise = math.sqrt(2 * len(values) * self.variance) / self.users
+        factors = np.where(values > curvature + noise, curvature / values, 1.0)
+        return np.asarray((vectors * factors) @ vectors.T)
+
+
 class Epochs(Protocol):
     """A way of learning from epochs."""
 
@@ -90,6 +112,9 @@ class Epochs(Protocol):
 
     def mechanism(self, setting: Setting, epoch: int) -> OneOfK[Array]:
         """What is released at the end of an epoch, at the whole budget."""
+
+    def second_moments(self, setting: Setting) -> GaussianSum[Array] | None:
+        """What is released of contexts alone at the end of an epoch; None for nothing."""
 
     def learn(
         self, old: Estimate, released: Array, setting: Setting, epoch: int, users: int
@@ -114,6 +139,9 @@ class GaussianEpochs:
         keep: entries beyond so many standard deviations are not shrunk.
         first_std: the first epoch is as long as it takes for this standard deviation of its
             estimates, in units of the usual score, but at most an eighth of the horizon.
+        moments: share of each epoch's budget, in [0, 1), for Σxxᵀ over all its users; 0 for none.
+            Directions whose second moment stands out of the noise are then stepped along by its
+            inverse (`damping`): for contexts that are correlated or have a mean.
     """
 
     growth: float = 1.15
@@ -127,6 +155,7 @@ class GaussianEpochs:
     memory: float = 0.4
     keep: float = 3.0
     first_std: float = 0.04
+    moments: float = 0.0
 
     def __post_init__(self) -> None:
         _check_epochs(self.growth, self.clip, self.clip_decay, self.clip_floor, self.first_std)
@@ -137,6 +166,8 @@ class GaussianEpochs:
         _not_negative(keep=self.keep)
         if not 0 <= finite(memory=self.memory) <= 1:
             raise ValueError(f"memory = {self.memory!r}: must lie in [0, 1]")
+        if not 0 <= finite(moments=self.moments) < 1:
+            raise ValueError(f"moments = {self.moments!r}: must lie in [0, 1)")
 
     def first_length(self, setting: Setting) -> int:
         """Users until the noise on an estimate is `first_std`."""
@@ -147,8 +178,17 @@ class GaussianEpochs:
         """K Gaussian sums of increments, (K, d)."""
         clip = setting.clip(self.clip, self.clip_decay, self.clip_floor, epoch)
         ball = Ball(clip * setting.spread, setting.dim)
-        return OneOfK.calibrated(
-            ball, setting.budget, arms=setting.n_arms, adjacency=setting.adjacency
+        budget = setting.budget.share(1 - Fraction(str(self.moments)))
+        return OneOfK.calibrated(ball, budget, arms=setting.n_arms, adjacency=setting.adjacency)
+
+    def second_moments(self, setting: Setting) -> GaussianSum[Array] | None:
+        """Σxxᵀ over the users of an epoch, whatever arm they got, (d, d)."""
+        if not self.moments:
+            return None
+        return GaussianSum.calibrated(
+            PSDTrace(setting.spread**2, setting.dim),
+            setting.budget.share(Fraction(str(self.moments))),
+            adjacency=setting.adjacency,
         )
 
     def learn(
@@ -210,6 +250,10 @@ class NoisyMaxEpochs:
     def mechanism(self, setting: Setting, epoch: int) -> OneOfK[Array]:
         """For every arm the picked vertices ±e_j, (K, picks)."""
         return OneOfK(self._single(setting, epoch), setting.n_arms)
+
+    def second_moments(self, setting: Setting) -> GaussianSum[Array] | None:
+        """None: steps are along vertices."""
+        return None
 
     def _single(self, setting: Setting, epoch: int) -> ReportNoisyMax:
         """One arm's choice; another arm's differs from the null one by half as much (`OneOfK`)."""

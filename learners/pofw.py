@@ -57,7 +57,7 @@ from privlearn.learners.streaming import (
     epoch_count,
     epoch_sizes,
 )
-from privlearn.learners.tofw import scale_of
+from privlearn.learners.tofw_ways import scale_of
 from privlearn.mechanisms import GaussianSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.mechanisms.noisy_max import ReportNoisyMax

@@ -11,7 +11,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,6 +34,8 @@ Example = tuple[Array, Array]
 """A block of rows: features, shape (n, d), and labels, shape (n,)."""
 Terms = Sequence[tuple[float, Array]]
 """Public weights and parameters; an increment is the weighted sum of gradients at them."""
+
+Out = TypeVar("Out")
 
 _ROUNDING = 1 + 1e-9
 
@@ -165,13 +167,17 @@ class StreamLearner(ABC):
     def predict(self, x: ArrayLike) -> Array:
         """Scores x·θ of the released parameter, shape (n,) for x of shape (n, d), else ().
 
+        Features beyond ``feature_bound`` are scaled onto it, as when they are learned from.
+
         Raises:
             ValueError: x has another width.  RuntimeError: not started.
         """
         values = np.asarray(row_from("x", x), dtype=np.float64)
         if values.shape[-1:] != (self._dim,):
             raise ValueError(f"x of shape {values.shape}: the last length must be {self._dim}")
-        return np.asarray(values @ self.coef_)
+        coef = self.coef_
+        within = self._within(values.reshape(-1, self._dim)).reshape(values.shape)
+        return np.asarray(within @ coef)
 
     def partial_fit(self, x: ArrayLike, y: ArrayLike) -> Self:
         """Learns from the next user, or the next n, in order of arrival.
@@ -286,7 +292,10 @@ class StreamLearner(ABC):
 
     def _examples(self, block: Example) -> Example:
         """Rows within the public bounds; what is no number stays none, and makes its row null."""
-        values, labels = block
+        return self._within(block[0]), self._loss.labels(block[1])
+
+    def _within(self, values: Array) -> Array:
+        """Features, shape (n, d), with those beyond ``feature_bound`` scaled onto it."""
         q, bound = self._feature_norm, self._bound
         sizes = np.abs(values)
         if q == math.inf:
@@ -299,7 +308,7 @@ class StreamLearner(ABC):
             usable = np.where(np.isfinite(values), values, 0.0)
             scale = np.where(over, bound / np.maximum(norms(usable, q), bound), 1.0)
             values = values * scale[:, None]
-        return values, self._loss.labels(labels)
+        return values
 
     def _increments(self, terms: Terms) -> Callable[[Example], Array]:
         """Weighted sums of the rows' gradients at public parameters; row by row, shape (n, d)."""
@@ -318,7 +327,11 @@ class StreamLearner(ABC):
                 residuals = residuals + weight * self._loss.derivative(scores, labels)
             return np.asarray(residuals[:, None] * values)
 
-        return Calls(increments, (code_of(self._loss), self))
+        return self._calling(increments)
+
+    def _calling(self, function: Callable[[Example], Out]) -> Callable[[Example], Out]:
+        """A function of rows that asks the loss, which may be the user's code."""
+        return Calls(function, (code_of(self._loss), self))
 
     # Public state --------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 The recursive gradient of the paper is a prefix sum of increments, one per user.  Here each
 increment is clipped *as a whole* in ℓ2, so one user moves the stream by at most twice the clip
-whatever the loss, and the sums come from buffered Toeplitz noise.  Three ways to use them:
+whatever the loss, and the sums come from buffered Toeplitz noise.  Four ways to use them:
 
 ``plain``     θ moves after every user: a Frank-Wolfe step towards the vertex of the noisy gradient.
               Increments are made against θ at the start of a public block of at most 1/16 of the
@@ -11,6 +11,9 @@ whatever the loss, and the sums come from buffered Toeplitz noise.  Three ways t
               an epoch a few batches; around each restart a smaller reach and a smaller clip.
 ``buffered``  epochs as well, but the users of an epoch are kept, sealed, and read in many steps at
               its end: the best risk, for memory O(users·d).  θ stands still within an epoch.
+``whitened``  kept and read in many steps as well, in coordinates that a private Σxxᵀ makes white:
+              for tables whose columns have means of their own, are 0 or 1, or are correlated
+              (`privlearn.learners.tofw_whitened`).
 
 All are tempered: the gradient is shrunk by the James-Stein factor of the *public* variance of its
 noise.  Steps, clips and epochs follow from public constants alone: d, the number of users, the
@@ -26,7 +29,6 @@ are ours.  Privacy: `PrefixSum`, `BatchedPrefixSum`, `GaussianSum`; θ is post-p
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, final
@@ -52,8 +54,9 @@ from privlearn.learners.streaming import (
     checked_choice,
     epoch_count,
     epoch_sizes,
-    typical_length,
 )
+from privlearn.learners.tofw_ways import Way, scale_of
+from privlearn.learners.tofw_whitened import Whitened
 from privlearn.mechanisms import (
     AnytimeBLT,
     ColumnNormalizedBLT,
@@ -66,8 +69,9 @@ from privlearn.mechanisms.factorization import Factorization
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
-Method = Literal["restarts", "plain", "buffered"]
+Method = Literal["restarts", "plain", "buffered", "whitened"]
 _TINY = 1e-300
+_ROUNDING = 1 + 1e-9
 _LARGEST_BLOCK = 64
 
 _PLAIN_CLIP = 0.08
@@ -92,29 +96,6 @@ _BUFFERED_STEP = 0.5
 _BUFFERED_SHRINK = 0.5
 
 
-class Scale(NamedTuple):
-    """Public constants that give the rules their units."""
-
-    dim: int
-    length: float
-    """Typical ‖x‖₂ within the feature bound."""
-    unit: float
-    """The largest score that is thought likely."""
-    curvature: float
-    """Of the loss, in the score."""
-    floor: float
-    """Residuals that do not get smaller while learning: the slope, if it is bounded, else 0."""
-
-    def clip(self, level: float) -> float:
-        """The ℓ2 clip at a level of residuals, as a part of the unit."""
-        return self.length * max(level * self.unit * self.curvature, self.floor)
-
-    @property
-    def newton(self) -> float:
-        """Step per gradient if features had no preferred direction."""
-        return self.dim / (self.length**2 * self.curvature)
-
-
 class Epoch(NamedTuple):
     """Public numbers of one epoch."""
 
@@ -134,12 +115,18 @@ class DPTOFW(StreamLearner):
         loss: ``"squared"``, ``"logistic"``, or a `ScalarLoss`.
         feature_bound: bound on ‖x‖_q; longer features are scaled onto it.
         label_bound: bound on |y| for the squared loss.
-        method: ``"restarts"``, ``"plain"`` or ``"buffered"``; see the module.
+        method: ``"restarts"``, ``"plain"``, ``"buffered"`` or ``"whitened"``; see the module.
         theta_set: another set in place of the ball; p then only says how features are bounded.
         initial: θ at the start, a member; default the member nearest to 0.
-        clip: the ℓ2 clip of increments, in place of the rule's; in restarts, of the first epoch.
+        clip: the ℓ2 clip of increments, in place of the rule's; in restarts, of the first epoch; in
+            white coordinates for ``whitened``.
         anytime: for ``plain``: noise without a horizon.  The accountant may then name more users
             than ever come, at about a fifth more noise.
+        usual_norm: public guess of ‖x‖_q of most rows, from which clips and steps are made; default
+            ``feature_bound``.  Where the bound is loose, it keeps noise small without shrinking any
+            row.
+        constant: for ``whitened``: the last feature, if it is the same number for everybody, so
+            that its parameter is an intercept.
     """
 
     def __init__(
@@ -156,10 +143,13 @@ class DPTOFW(StreamLearner):
         initial: ArrayLike | None = None,
         clip: float | None = None,
         anytime: bool = False,
+        usual_norm: float | None = None,
+        constant: float | None = None,
     ) -> None:
         self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
         self.feature_bound, self.label_bound, self.method = feature_bound, label_bound, method
         self.theta_set, self.initial, self.clip, self.anytime = theta_set, initial, clip, anytime
+        self.usual_norm, self.constant = usual_norm, constant
 
     @property
     def _dim(self) -> int:
@@ -174,9 +164,20 @@ class DPTOFW(StreamLearner):
         if exponent(p=self.p) == 1:
             raise ValueError("p = 1: use DPPOFW, whose steps are made for the ℓ1 ball")
         positive(radius=self.radius)
-        checked_choice(("restarts", "plain", "buffered"), method=self.method)
+        checked_choice(("restarts", "plain", "buffered", "whitened"), method=self.method)
         if self.clip is not None:
             positive(clip=self.clip)
+        if self.usual_norm is not None and not positive(usual_norm=self.usual_norm) <= (
+            self.feature_bound * _ROUNDING
+        ):
+            raise ValueError(
+                f"usual_norm = {self.usual_norm!r}: must be at most feature_bound = "
+                f"{self.feature_bound!r}"
+            )
+        if self.constant is not None:
+            positive(constant=self.constant)
+            if self.method != "whitened":
+                raise ValueError("constant: only method = 'whitened' treats an intercept apart")
         if self.anytime and self.method != "plain":
             raise ValueError("anytime = True: only method = 'plain' knows no horizon")
         if self.theta_set is not None and not isinstance(self.theta_set, ConstraintSet):
@@ -196,15 +197,16 @@ class DPTOFW(StreamLearner):
             self._loss,
             dim=self.dim,
             q=self._feature_norm,
-            feature_bound=self.feature_bound,
+            feature_bound=self.usual_norm or self.feature_bound,
             reach=self._set.diameter(exponent(p=self.p)) / 4,
         )
         budget: Currency = accountant.budget
         self._mu = math.sqrt(budget.gaussian_mass())
-        ways: dict[Method, Callable[[DPTOFW, Accountant[Any]], _Way]] = {
+        ways: dict[Method, Callable[[DPTOFW, Accountant[Any]], Way]] = {
             "plain": _Plain,
             "restarts": _Restarts,
             "buffered": _Buffered,
+            "whitened": Whitened,
         }
         self._way = ways[self.method](self, accountant)
         return self._way.plan()
@@ -222,41 +224,8 @@ class DPTOFW(StreamLearner):
         self._closed = True
 
 
-def scale_of(loss: ScalarLoss, *, dim: int, q: float, feature_bound: float, reach: float) -> Scale:
-    """Units of the rules from public constants; ``reach`` is half of the set's radius."""
-    unit = loss.unit
-    return Scale(
-        dim=dim,
-        length=typical_length(dim, q) * float(feature_bound),
-        unit=unit if unit is not None else max(reach, 1e-9) * float(feature_bound),
-        curvature=loss.curvature,
-        floor=loss.slope if math.isfinite(loss.slope) else 0.0,
-    )
-
-
-class _Way(ABC):
-    """One way of using the sums; it owns the mechanisms of a started learner."""
-
-    def __init__(self, learner: DPTOFW, accountant: Accountant[Any]) -> None:
-        self._learner, self._accountant, self._set = learner, accountant, learner._set
-        self._scale, self._mu, self._users = learner._scale, learner._mu, accountant.users
-
-    @abstractmethod
-    def plan(self) -> list[Plan]: ...
-
-    @abstractmethod
-    def next_change(self) -> int: ...
-
-    @abstractmethod
-    def take(self, rows: Rows[Example]) -> None: ...
-
-    def close(self) -> None:
-        """Nothing is open between the calls, unless a subclass says so."""
-        return
-
-
 @final
-class _Plain(_Way):
+class _Plain(Way):
     def __init__(self, learner: DPTOFW, accountant: Accountant[Any]) -> None:
         super().__init__(learner, accountant)
         budget, adjacency = accountant.budget, accountant.adjacency
@@ -322,7 +291,7 @@ class _Plain(_Way):
 
 
 @final
-class _Restarts(_Way):
+class _Restarts(Way):
     def __init__(self, learner: DPTOFW, accountant: Accountant[Any]) -> None:
         super().__init__(learner, accountant)
         start = self._users.start
@@ -430,7 +399,7 @@ def _root(n: int) -> Array:
 
 
 @final
-class _Buffered(_Way):
+class _Buffered(Way):
     def __init__(self, learner: DPTOFW, accountant: Accountant[Any]) -> None:
         super().__init__(learner, accountant)
         total, start = len(self._users), self._users.start
@@ -456,8 +425,7 @@ class _Buffered(_Way):
         return self._epochs[min(self._number, len(self._epochs) - 1)][0].stop
 
     def take(self, rows: Rows[Example]) -> None:
-        # Copied: the caller may write to the arrays before the epoch ends.
-        self._pending.append(rows.map_rows(lambda block: (block[0].copy(), block[1].copy())))
+        self._pending.append(rows)
         users, sums = self._epochs[self._number]
         if rows.users.stop < users.stop:
             return

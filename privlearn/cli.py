@@ -91,8 +91,8 @@ def run_mnl(
 
 
 _WAYS = (
-    "tofw: restarts, plain, buffered; pofw: auto, thresholds, choices, vertices; "
-    "hdb: gaussian, noisy_max."
+    "tofw: whitened, restarts, plain, buffered; pofw: auto, thresholds, choices, vertices; "
+    "hdb: least-squares, gaussian, noisy_max.  The first is the default."
 )
 
 
@@ -118,7 +118,7 @@ def _table_command(learner: str, help: str) -> None:
             float | None, typer.Option(help="All other columns lie in ± this; public.")
         ] = None,
         row_bound: Annotated[
-            float | None, typer.Option(help="Norm of a scaled row, public (tofw).")
+            float | None, typer.Option(help="Shrink longer scaled rows, public (tofw).")
         ] = None,
         label_bound: Annotated[
             float | None, typer.Option(help="Largest |label − centre|, public (regression).")
@@ -132,6 +132,10 @@ def _table_command(learner: str, help: str) -> None:
         p: Annotated[float | None, typer.Option(help="Of the ℓp ball (tofw); default 2.")] = None,
         radius: Annotated[float | None, typer.Option(help="Of the set of parameters.")] = None,
         method: Annotated[str | None, typer.Option(help=_WAYS)] = None,
+        sparse: Annotated[
+            bool | None,
+            typer.Option("--sparse", help="Few columns matter: DP-HDB, not least squares (hdb)."),
+        ] = None,
         budget: Annotated[str | None, typer.Option(help="rho=…, mu=… or epsilon=…,delta=…")] = None,
         horizon: Annotated[int | None, typer.Option(help="Number of users, public.")] = None,
         held_out: Annotated[
@@ -160,6 +164,7 @@ def _table_command(learner: str, help: str) -> None:
             "p": p,
             "radius": radius,
             "method": method,
+            "sparse": sparse,
             "budget": budget,
             "horizon": horizon,
             "held_out": held_out,
@@ -173,8 +178,12 @@ def _table_command(learner: str, help: str) -> None:
     run_app.command(learner, help=help)(run_on_table)
 
 
-_table_command("tofw", "Learn a linear model from a table, over an ℓp ball, privately.")
-_table_command("pofw", "Learn a sparse linear model from a table, over the ℓ1 ball, privately.")
+_table_command("tofw", "Learn a linear model from a table, privately.")
+_table_command(
+    "pofw",
+    "Learn a sparse linear model from a table, privately; columns should be centred on the middle "
+    "of their declared bounds.",
+)
 _table_command("hdb", "Play a table's classes as the arms of a bandit, privately.")
 
 

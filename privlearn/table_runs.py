@@ -4,12 +4,17 @@
 serves the rows as users of a bandit under a joint one: an arm per class, and a user tells only
 whether the arm that was pulled is the right one.  One pass, in the order of arrival; the horizon is
 public.
+
+The defaults are `DPTOFW` in whitened coordinates and, for bandits, `PrivateLeastSquares`; `DPHDB`
+is for tables of which few columns matter (``sparse``).  How they were chosen:
+``docs/benchmarks.md``.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +30,8 @@ from privlearn.domains import Array
 from privlearn.errors import DataError
 from privlearn.learners.constraint_sets import LpBall, dual_exponent
 from privlearn.learners.hdb import DPHDB
-from privlearn.learners.linear_bandits import LassoBandit, RandomArms
+from privlearn.learners.hdb_epochs import GaussianEpochs
+from privlearn.learners.linear_bandits import LassoBandit, PrivateLeastSquares, RandomArms
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.tofw import DPTOFW
@@ -44,21 +50,29 @@ from privlearn.settings import (
     Horizon,
     parse_budget,
 )
-from privlearn.tables import SHIPPED, Table, Wanted, read_table
+from privlearn.tables import CONSTANT, SHIPPED, Table, Wanted, read_table
 
 BLOCKS = 200
 """A stream is handed over in about so many blocks, which changes no result."""
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
-    "tofw": ("restarts", "plain", "buffered"),
+    "tofw": ("whitened", "restarts", "plain", "buffered"),
     "pofw": ("auto", "thresholds", "choices", "vertices"),
-    "hdb": ("gaussian", "noisy_max"),
+    "hdb": ("least-squares", "gaussian", "noisy_max"),
 }
 _NO_GAUSSIAN = ("choices", "vertices", "noisy_max")
 """Methods whose choices have no price in `GaussianDP`."""
 _SQUARED_RADIUS, _LOGISTIC_RADIUS = 2.0, 5.0
+_MOMENTS = 0.15
+"""Share of DP-HDB's budget for second moments."""
+
+_NOT_BETTER = (
+    "the private {} does NOT beat the best constant {}; it takes more rows, a larger budget, "
+    "tighter bounds or fewer columns"
+)
 
 Pair = tuple[float, float]
+Bandit = DPHDB | PrivateLeastSquares
 
 
 class TableConfig(BaseModel):
@@ -79,7 +93,8 @@ class TableConfig(BaseModel):
     feature_bound: Bound | None = None
     """Columns without ``bounds`` lie in ±feature_bound."""
     row_bound: Bound | None = None
-    """tofw: bound on the dual norm of a scaled row; default d^{1/q}/2."""
+    """tofw: longer scaled rows are shrunk onto this dual norm, in learning and in forecasts;
+    default: the largest that the declared bounds allow, so that no row is."""
     label_bound: Bound | None = None
     """Regression: |label − label_centre| is at most this."""
     label_centre: Centre | None = None
@@ -90,6 +105,9 @@ class TableConfig(BaseModel):
     radius: Bound | None = None
     """Of the set that θ is kept in, for scaled rows and labels."""
     method: str | None = None
+    """Default: tofw whitened, pofw auto, hdb least-squares (gaussian if ``sparse``)."""
+    sparse: bool = False
+    """hdb: few columns are thought to matter, so that DP-HDB learns and not least squares."""
     budget: str = "rho=1"
     horizon: Horizon | None = None
     """Number of users, a public count."""
@@ -139,6 +157,12 @@ class TableConfig(BaseModel):
         for name in ("p", "row_bound"):
             if getattr(self, name) is not None and self.learner != "tofw":
                 raise ValueError(f"{name}: for tofw only")
+        if self.sparse and self.learner != "hdb":
+            raise ValueError("sparse: for hdb only; pofw is the sparse learner of streams")
+        if self.sparse and self.method == "least-squares":
+            raise ValueError("sparse: least squares assumes none; take gaussian or noisy_max")
+        if self.radius is not None and self.learner == "hdb" and self._bandit() == "least-squares":
+            raise ValueError("radius: least squares has no set of parameters")
         if self.classes is not None:
             if len(set(self.classes)) < len(self.classes) or "" in self.classes:
                 raise ValueError("classes: each once, and none blank")
@@ -152,6 +176,10 @@ class TableConfig(BaseModel):
                 raise ValueError("classes: name the classes of the target, which are the arms")
             if self.held_out:
                 raise ValueError("held_out: a bandit is scored on the users it serves")
+
+    def _bandit(self) -> str:
+        """The way of hdb."""
+        return self.method or ("gaussian" if self.sparse else "least-squares")
 
     def noise(self) -> NoiseSource:
         """The noise source that the accountant will own."""
@@ -250,22 +278,68 @@ def _rehearse(config: TableConfig, table: Table) -> None:
     _learner(config, table).start(accountant)
 
 
-def _learner(config: TableConfig, table: Table) -> DPHDB | StreamLearner:
-    options: dict[str, Any] = {} if config.method is None else {"method": config.method}
+def _learner(config: TableConfig, table: Table) -> Bandit | StreamLearner:
     if config.learner == "hdb":
-        assert table.classes is not None
-        if config.radius is not None:
-            options["radius"] = config.radius
-        return DPHDB(n_arms=len(table.classes), dim=table.dim, random_state=config.seed, **options)
+        return _bandit(config, table)
     radius = config.radius
     if radius is None:
         radius = _SQUARED_RADIUS if table.classes is None else _LOGISTIC_RADIUS
-    options["loss"] = "squared" if table.classes is None else "logistic"
+    options: dict[str, Any] = {"loss": "squared" if table.classes is None else "logistic"}
     if config.learner == "pofw":
+        options["method"] = config.method or "auto"
         return DPPOFW(LpBall(table.dim, 1, radius), **options)
     p = 2.0 if config.p is None else config.p
-    row_bound = config.row_bound or table.dim ** (1 / dual_exponent(p)) / 2
-    return DPTOFW(table.dim, p=p, radius=radius, feature_bound=row_bound, **options)
+    method: Any = config.method or "whitened"
+    if method == "whitened":
+        options["constant"] = CONSTANT
+    q = dual_exponent(p)
+    bound = config.row_bound or largest_row(table, q)
+    usual = min(table.dim ** (1 / q) / 2, bound)
+    return DPTOFW(
+        table.dim,
+        p=p,
+        radius=radius,
+        feature_bound=bound,
+        usual_norm=usual,
+        method=method,
+        **options,
+    )
+
+
+def _bandit(config: TableConfig, table: Table) -> Bandit:
+    assert table.classes is not None
+    method, arms = config._bandit(), len(table.classes)
+    if method == "least-squares":
+        return PrivateLeastSquares(n_arms=arms, dim=table.dim, random_state=config.seed)
+    options: dict[str, Any] = {} if config.radius is None else {"radius": config.radius}
+    if method == "gaussian":  # columns of a table are seldom uncorrelated
+        options["method"] = GaussianEpochs(moments=_MOMENTS)
+    else:
+        options["method"] = method
+    return DPHDB(n_arms=arms, dim=table.dim, random_state=config.seed, **options)
+
+
+def largest_row(table: Table, q: float) -> float:
+    """The largest ‖x‖_q of a scaled row that the declared bounds allow."""
+    columns = len(table.columns)
+    if q == math.inf:
+        return max(1.0, CONSTANT)
+    return float((columns + CONSTANT**q) ** (1 / q))
+
+
+def _warnings(config: TableConfig, table: Table) -> list[str]:
+    """What the declared bounds alone say against the settings; public."""
+    if config.row_bound is None:
+        return []
+    p = 2.0 if config.p is None else config.p
+    largest = largest_row(table, dual_exponent(p))
+    if config.row_bound >= largest * (1 - 1e-12):
+        return []
+    return [
+        f"row_bound = {config.row_bound:g}: the declared bounds allow scaled rows of norm up to "
+        f"{largest:.4g}. Longer rows are shrunk onto the bound, in learning and in forecasts, and "
+        "their labels are not, which can ruin the fit; without row_bound no row is shrunk"
+    ]
 
 
 def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
@@ -309,14 +383,16 @@ def _learn(
         advance(part.stop - part.start)
     _skip_absent(learner, table, advance)
     accountant.close()
-    certificate = _write_public(folders, accountant, learner, table)
+    warnings = _warnings(config, table)
+    certificate = _write_public(folders, accountant, learner, table, warnings)
     lines = _null_lines(folders.private, learner, table)
     score = _Score(table)
     curve = score.curve(foreseen, targets)
     _write_curve(folders.private, curve, score.curve_name)
     _plot(folders.private / "progress.png", curve, "rows learned from", score.curve_name)
-    lines += score.lines(test, learner.coef_, folders.private)
-    return TableOutcome(certificate, [_strongest(table, learner.coef_)], lines, folders)
+    lines += score.lines(test, learner, folders.private)
+    released = [*(f"warning: {line}" for line in warnings), _strongest(table, learner.coef_)]
+    return TableOutcome(certificate, released, lines, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,22 +453,29 @@ class _Score:
             return 1.0 - mean
         return 1.0 - mean / float(self.errors(np.full(len(targets), constant), targets).mean())
 
-    def lines(self, test: Table, coef: Array, private: Path) -> list[str]:
-        """The fit on rows that nothing was learned from, beside both references."""
-        kept = test.usable
-        inputs, targets = test.inputs()[kept], test.targets()[kept]
+    def lines(self, test: Table, learner: StreamLearner, private: Path) -> list[str]:
+        """The fit beside both references, on held-out rows or, without any, on those it is from."""
+        scored = test if len(test) else self.table
+        kept = scored.usable
+        inputs, targets = scored.inputs()[kept], scored.targets()[kept]
         if len(targets) < 2 or (self.table.classes is None and np.ptp(targets) == 0):
             return []
         constant = self.constant()
         found = {
             "constant": self.of(np.full(len(targets), constant), targets, constant),
-            "private": self.of(inputs @ coef, targets, constant),
+            "private": self.of(learner.predict(inputs), targets, constant),
             "non-private": self.of(inputs @ self.reference(), targets, constant),
         }
+        file, what = "held_out.json", "held-out rows"
+        if scored is self.table:
+            file, what = "fitted.json", "rows learned from, as none is held out"
         told = {"measure": self.name, "rows": len(targets), **found}
-        (private / "held_out.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+        (private / file).write_text(json.dumps(told, indent=1), encoding="utf-8")
         shown = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
-        return [f"{self.name} on {len(targets)} held-out rows: {shown}"]
+        lines = [f"{self.name} on {len(targets)} {what}: {shown}"]
+        if found["private"] <= found["constant"]:
+            lines.append(_NOT_BETTER.format("model", "answer"))
+        return lines
 
 
 def _strongest(table: Table, coef: Array) -> str:
@@ -410,17 +493,18 @@ def _serve(
 ) -> TableOutcome:
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
-    assert isinstance(learner, DPHDB)
+    assert isinstance(learner, DPHDB | PrivateLeastSquares)
     assert table.classes is not None
     learner.start(accountant)
     kept, arms = table.usable, len(table.classes)
     advance = progress("private", len(table))
     market = _market(table.inputs(), table.targets(), arms)
-    regrets = {f"private ({config.budget})": market.serve(learner, advance)[kept]}
+    private = f"private ({config.budget})"
+    regrets = {private: market.serve(learner, advance)[kept]}
     pulled = market.pulled
     _skip_absent(learner, table, advance)
     accountant.close()
-    certificate = _write_public(folders, accountant, learner, table)
+    certificate = _write_public(folders, accountant, learner, table, [])
     lines = _null_lines(folders.private, learner, table)
     _write_pulls(folders.private / "pulls.csv", pulled, table.classes)
     if kept.any():
@@ -428,6 +512,9 @@ def _serve(
         lasso = LassoBandit(n_arms=arms, dim=table.dim)
         regrets["non-private Lasso bandit"] = usable.serve(lasso)
         regrets["random"] = usable.serve(RandomArms(n_arms=arms, random_state=config.seed))
+        regrets["best constant arm"] = (
+            usable.means.max(axis=1) - usable.means[:, _commonest(usable)]
+        )
     _write_curve(folders.private, regrets, "regret")
     _plot(folders.private / "regret.png", regrets, "users served", "share of wrong arms")
     tail = max(int(kept.sum()) // 4, 1)
@@ -437,9 +524,21 @@ def _serve(
         for name, regret in regrets.items()
         if len(regret)
     ]
-    epochs = len(learner.public_state()["epochs"])
-    released = [f"{arms} arms, {epochs} public epochs; an estimate per arm after each"]
+    ours, constant = regrets[private].sum(), regrets.get("best constant arm", np.zeros(0)).sum()
+    if kept.any() and ours >= constant:
+        lines.append(_NOT_BETTER.format("bandit", "arm"))
+    released = [f"{arms} arms, {_updates(learner)}; an estimate per arm after each"]
     return TableOutcome(certificate, released, lines, folders)
+
+
+def _commonest(market: ArmMarket) -> int:
+    return int(market.means.sum(axis=0).argmax())
+
+
+def _updates(learner: Bandit) -> str:
+    if isinstance(learner, DPHDB):
+        return f"DP-HDB in {len(learner.public_state()['epochs'])} public epochs"
+    return f"private least squares in {learner.public_state()['block']} public blocks"
 
 
 def _market(contexts: Array, classes: Array, arms: int) -> ArmMarket:
@@ -472,7 +571,11 @@ def _null_lines(private: Path, learner: DPHDB | StreamLearner, table: Table) -> 
 
 
 def _write_public(
-    folders: Folders, accountant: Any, learner: DPHDB | StreamLearner, table: Table
+    folders: Folders,
+    accountant: Any,
+    learner: Bandit | StreamLearner,
+    table: Table,
+    warnings: list[str],
 ) -> Certificate:
     certificate: Certificate = accountant.certificate()
     public = folders.public
@@ -482,6 +585,7 @@ def _write_public(
         public / "model.json",
         {
             "table": table.describe(),
+            "warnings": warnings,
             "coef": learner.coef_.tolist(),
             "learner": type(learner).__name__,
             "state": learner.public_state(),

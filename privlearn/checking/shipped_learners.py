@@ -172,6 +172,15 @@ WAYS = (
         n_items=CLASSES,
         cost=8,
     ),
+    Way(
+        "DPTOFW",
+        "whitened",
+        _tofw(method="whitened", constant=0.5),
+        examples(3),
+        _CENTRAL,
+        n_items=CLASSES,
+        cost=8,
+    ),
     *(
         Way(learner, how, factory, drive, n_items=CLASSES)
         for learner, how, factory, drive in (

@@ -21,7 +21,7 @@ from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, Renyi
 from privlearn.checking import assert_noninterference
 from privlearn.domains import Array, Ball, Norm
 from privlearn.errors import InterferenceError
-from privlearn.learners import tofw
+from privlearn.learners import tofw, tofw_whitened
 from privlearn.learners.constraint_sets import LpBall, Polytope, Simplex, dual_exponent, norms
 from privlearn.learners.scalar_losses import CustomLoss
 from privlearn.learners.streaming import Example, StreamLearner, Terms, typical_length
@@ -29,7 +29,7 @@ from privlearn.learners.tofw import DPTOFW, restart_plan
 from privlearn.mechanisms import ColumnNormalizedBLT, PrefixSum
 from privlearn.noise import NoiseSource
 
-METHODS: tuple[Any, ...] = ("restarts", "plain", "buffered")
+METHODS: tuple[Any, ...] = ("restarts", "plain", "buffered", "whitened")
 DIM, HORIZON = 3, 130
 every = pytest.mark.parametrize("method", METHODS)
 
@@ -146,7 +146,7 @@ def test_zero_out_neighbours_need_half_the_noise(method: Any) -> None:
         accountant = central(adjacency=adjacency)
         DPTOFW(DIM, method=method).start(accountant).partial_fit(*stream())
         spends = [e for e in accountant.ledger.entries if e.entry == "spend"]
-        stds.append(spends[0].model_dump()["noise"]["std"])
+        stds.append(spends[-1].model_dump()["noise"]["std"])
     assert stds[1] == pytest.approx(stds[0] / 2)
 
 
@@ -277,6 +277,7 @@ def test_an_increment_that_is_not_clipped_is_caught(
     method: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tofw, "Ball", Loose)
+    monkeypatch.setattr(tofw_whitened, "Ball", Loose)
     with pytest.raises(InterferenceError, match="paid for"):
         replay(method, 5, ODD[0])
 

@@ -1,0 +1,272 @@
+r"""The whitened way of DP-TOFW: private second moments, then steps in coordinates they make white.
+
+A step that knows one number about all directions, such as 1/curvature of features without a
+preferred direction, diverges along the mean of columns that are 0 or 1, and is slow along the
+others.  Here an epoch of users, kept sealed until its public end, is read several times:
+
+1. Σxxᵀ is released, with ‖x‖² clipped (`PSDTrace`), at a quarter of the budget.  Its eigenvalues
+   are raised to the usual largest eigenvalue of its noise, which is public, and at least to a
+   public constant; W = V·Λ^{−1/2} then makes u = xW about white.  Where noise hides a direction,
+   its entries of u are small, so that little is learned of it: that is the regularisation.
+2. If the last feature is a constant, the mean residual is released, and the intercept moves by it.
+3. In 16 steps the gradients φ'·u are released, clipped as a whole, and θ moves by a Newton step of
+   the white model, tempered by the James-Stein factor of the public noise.  The later half of θ is
+   averaged, and the way there is shrunk by that factor once more.  Clips are larger where noise is
+   small.
+4. The mean residual once more, since a clipped gradient finds the median of what is left rather
+   than its mean.
+
+There are two epochs, a fifth of the users and the rest, if that fifth is enough for its noise, else
+one; the second starts where the first one ended and adds to its Σxxᵀ.  The constants were chosen on
+simulated tables (``benchmarks/tables.py``).
+
+Privacy: a user is in one epoch, which spends the whole budget in Gaussian sums of clipped functions
+of one row and of what was released before (adaptive composition); W, θ and all steps are
+post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
+
+import numpy as np
+
+from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.learners.streaming import Example
+from privlearn.learners.tofw_ways import Way
+from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+if TYPE_CHECKING:
+    from privlearn.learners.tofw import DPTOFW
+
+_FIRST_EPOCH = 0.2
+_NOISE_OF_FIRST_EPOCH = 0.05
+"""d/(users·μ) of the first of two epochs is at most this."""
+
+_MOMENTS, _MEAN = Fraction(1, 4), Fraction(1, 10)
+"""Shares of the budget: of Σxxᵀ, and of each mean residual; the steps have what is left."""
+_STEPS = 16
+
+_TRACE = 2.4
+"""Clip of ‖x‖², in units of its usual size."""
+_LEAST_CURVATURE = 0.3
+"""Of a direction, in units of that of features without a preferred one."""
+
+_CLIP_PER_NOISE = 0.005
+_LEAST_CLIP, _LARGEST_CLIP = 0.02, 0.1
+_BOUNDED_SLOPE = 4.0
+"""Residuals of losses with a bounded slope do not get small: factor of the clip."""
+_FIRST_MEAN, _LAST_MEAN = 1.0, 0.4
+"""Clips of residuals, in units of the largest likely one."""
+_SHRINK = 0.5
+_NUMBERS_AT_ONCE = 2**23
+_TINY = 1e-300
+
+
+class Whitening(NamedTuple):
+    """A public change of coordinates, u = xW, in which second moments are about the identity."""
+
+    forward: Array
+    """W, shape (d, d)."""
+    back: Array
+    """W⁻¹."""
+
+    @classmethod
+    def of(cls, moments: Array, noise: float, least: float) -> Self:
+        """From the noisy mean of xxᵀ, symmetric (d, d).
+
+        Args:
+            moments: its eigenvalues below ``noise`` or ``least`` are raised to them.
+            noise: usual largest eigenvalue of the noise on it.
+            least: the smallest second moment that a direction is thought to have.
+        """
+        values, vectors = np.linalg.eigh(moments)
+        roots = np.sqrt(np.maximum(values, max(noise, least)))
+        return cls(vectors / roots, roots[:, None] * vectors.T)
+
+
+class _Epoch(NamedTuple):
+    users: range
+    moments: BatchedPrefixSum[Array]
+    """One batch: contributions are added up as rows arrive, so that no d² per row is kept."""
+    steps: GaussianSum[Array]
+    means: tuple[GaussianSum[Array] | None, GaussianSum[Array] | None]
+    """Before and after the steps."""
+
+    def plan(self) -> list[Plan]:
+        plans = [
+            Plan("moments", self.moments.loss(), self.users),
+            Plan("step", self.steps.loss(), self.users, _STEPS),
+        ]
+        return plans + [Plan("mean", m.loss(), self.users) for m in self.means if m is not None]
+
+
+@final
+class Whitened(Way):
+    """See the module."""
+
+    def __init__(self, learner: DPTOFW, accountant: Accountant[Any]) -> None:
+        super().__init__(learner, accountant)
+        start = self._users.start
+        self._epochs: list[_Epoch] = []
+        for size in _sizes(len(self._users), learner.dim / self._mu):
+            self._epochs.append(self._epoch(range(start, start + size)))
+            start += size
+        self._number = 0
+        self._pending: list[Rows[Example]] = []
+        self._stream: BatchedStream[Array] | None = None
+        self._moments = np.zeros((learner.dim, learner.dim))
+        self._variance = 0.0
+
+    def _epoch(self, users: range) -> _Epoch:
+        scale, budget = self._scale, self._accountant.budget
+        adjacency, constant = self._accountant.adjacency, self._learner.constant
+        noise = scale.dim / (len(users) * self._mu)
+        level = min(max(_CLIP_PER_NOISE / noise, _LEAST_CLIP), _LARGEST_CLIP)
+        bounded = scale.floor > 0
+        residual = scale.floor if bounded else scale.unit * scale.curvature
+        usual = level * residual * (_BOUNDED_SLOPE if bounded else 1.0) * math.sqrt(scale.dim)
+        clip = self._learner.clip or usual
+
+        def mean(part: float) -> GaussianSum[Array]:
+            ball = Ball(residual if bounded else part * residual, 1)
+            return GaussianSum.calibrated(ball, budget.share(_MEAN), adjacency=adjacency)
+
+        means: tuple[GaussianSum[Array] | None, GaussianSum[Array] | None] = (None, None)
+        if constant is not None:
+            means = (None if self._epochs else mean(_FIRST_MEAN), mean(_LAST_MEAN))
+        left = 1 - _MOMENTS - _MEAN * sum(m is not None for m in means)
+        return _Epoch(
+            users,
+            BatchedPrefixSum.calibrated(
+                PSDTrace(_TRACE * scale.length**2, scale.dim),
+                budget.share(_MOMENTS),
+                sizes=(len(users),),
+                adjacency=adjacency,
+            ),
+            GaussianSum.calibrated(
+                Ball(clip, scale.dim),
+                budget.share(left / _STEPS),
+                adjacency=adjacency,
+            ),
+            means,
+        )
+
+    def plan(self) -> list[Plan]:
+        return [plan for epoch in self._epochs for plan in epoch.plan()]
+
+    def next_change(self) -> int:
+        return self._epochs[min(self._number, len(self._epochs) - 1)].users.stop
+
+    def take(self, rows: Rows[Example]) -> None:
+        own = rows.map_rows(self._learner._calling(self._learner._examples))
+        self._pending.append(own)
+        epoch = self._epochs[self._number]
+        self._add(epoch, own)
+        if rows.users.stop < epoch.users.stop:
+            return
+        kept, self._pending = Rows.concat(self._pending), []
+        white = self._whitening(epoch)
+        changed = kept.map_rows(lambda block: (_product(block[0], white.forward), block[1]))
+        theta = self._centred(epoch.means[0], changed, white, self._learner._theta, "first")
+        theta = self._stepped(epoch, changed, white, theta)
+        self._learner._theta = self._centred(epoch.means[1], changed, white, theta, "last")
+        self._number += 1
+
+    def _add(self, epoch: _Epoch, rows: Rows[Example]) -> None:
+        """Adds rows to Σxxᵀ, in parts that bound memory; at the epoch's end it is released."""
+        stream = self._stream
+        if stream is None:
+            token = self._accountant.issue(epoch.moments.loss(), users=epoch.users, label="moments")
+            stream = self._stream = epoch.moments.open(token)
+        size = max(_NUMBERS_AT_ONCE // self._scale.dim**2, 1)
+        for start in range(rows.users.start, rows.users.stop, size):
+            part = rows.slice(range(start, min(start + size, rows.users.stop)))
+            released = stream.append(part.map_rows(lambda block: block[0][:, None, :]))
+            if released is not None:
+                total = self._learner._board.post(f"moments/{self._number}", released)
+                self._moments, self._stream = self._moments + total, None
+
+    def _release(self, sums: GaussianSum[Array], rows: Rows[Array], label: str, name: str) -> Array:
+        token = self._accountant.issue(sums.loss(), users=rows.users, label=label)
+        released = sums.release(rows, token)
+        return self._learner._board.post(f"{label}/{self._number}/{name}", released)
+
+    def _whitening(self, epoch: _Epoch) -> Whitening:
+        self._variance += epoch.moments.error_std(1) ** 2
+        users, scale = epoch.users.stop - self._users.start, self._scale
+        return Whitening.of(
+            self._moments / users,
+            math.sqrt(2 * scale.dim * self._variance) / users,
+            _LEAST_CURVATURE * scale.length**2 / scale.dim,
+        )
+
+    def _residuals(self, block: Example, white: Array) -> Array:
+        """φ' of the white coordinates' scores, shape (n,); row by row."""
+        return self._learner._loss.derivative((block[0] * white).sum(axis=1), block[1])
+
+    def _gradients(self, white: Array, block: Example) -> Array:
+        """φ'·u, shape (n, d)."""
+        return self._residuals(block, white)[:, None] * block[0]
+
+    def _centred(
+        self,
+        sums: GaussianSum[Array] | None,
+        rows: Rows[Example],
+        white: Whitening,
+        theta: Array,
+        name: str,
+    ) -> Array:
+        """θ with its intercept moved by the mean residual."""
+        constant = self._learner.constant
+        if sums is None or constant is None:
+            return theta
+        at = white.back @ theta
+        residuals = rows.map_rows(
+            self._learner._calling(lambda block: self._residuals(block, at)[:, None])
+        )
+        users = len(rows.users)
+        mean = float(self._release(sums, residuals, "mean", name)[0]) / users
+        kept = max(0.0, 1.0 - (sums.error_std() / users) ** 2 / (mean * mean + _TINY))
+        moved = theta.copy()
+        moved[-1] -= kept * mean / (self._scale.curvature * constant)
+        return np.asarray(self._set.pull(moved))
+
+    def _stepped(self, epoch: _Epoch, rows: Rows[Example], white: Whitening, theta: Array) -> Array:
+        sums, users, dim = epoch.steps, len(epoch.users), self._scale.dim
+        variance = (sums.error_std() / users) ** 2
+        start, late = theta, np.zeros(dim)
+        for step in range(_STEPS):
+            gradients = rows.map_rows(
+                self._learner._calling(partial(self._gradients, white.back @ theta))
+            )
+            gradient = self._release(sums, gradients, "step", str(step)) / users
+            energy = float((gradient * gradient).sum()) + _TINY
+            kept = max(0.0, 1.0 - _SHRINK * dim * variance / energy)
+            moved = theta - kept / self._scale.curvature * (white.forward @ gradient)
+            theta = np.asarray(self._set.pull(moved))
+            if step >= _STEPS // 2:
+                late = late + theta / (_STEPS - _STEPS // 2)
+        way = white.back @ (late - start)
+        noise = dim * variance / self._scale.curvature**2 / (_STEPS - _STEPS // 2)
+        kept = max(0.0, 1.0 - noise / (float((way * way).sum()) + _TINY))
+        return np.asarray(start + kept * (late - start))
+
+
+def _sizes(users: int, noise: float) -> list[int]:
+    """Users of the epochs; ``noise`` is d/μ."""
+    first = int(_FIRST_EPOCH * users)
+    if first * _NOISE_OF_FIRST_EPOCH < noise:
+        return [users]
+    return [first, users - first]
+
+
+def _product(rows: Array, matrix: Array) -> Array:
+    """Rows times a matrix, each row by itself to the last bit."""
+    return np.asarray(np.einsum("nd,de->ne", rows, matrix))
