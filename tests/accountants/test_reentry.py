@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -68,6 +68,11 @@ CAP = ZCDP("1.0001")  # √2 is a float
 MODULES = (accountant, delegated, local, ledger, tokens, _exclusive)
 
 
+@cache
+def is_with(file: str, number: int) -> bool:
+    return linecache.getline(file, number).lstrip().startswith("with ")
+
+
 def stepped(
     act: Callable[[], object],
     intrude: Callable[[], object],
@@ -90,8 +95,7 @@ def stepped(
         nonlocal seen
         if frame.f_code.co_filename not in files:
             return None
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and not line.lstrip().startswith("with "):
+        if event == "line" and not is_with(frame.f_code.co_filename, frame.f_lineno):
             seen += 1
             if seen == step:
                 intrude()
