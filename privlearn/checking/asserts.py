@@ -145,8 +145,8 @@ def assert_private(
     """Raises if a mechanism is seen to lose more privacy than it claims.
 
     Silence is no proof: what is returned says which loss the samples exclude, and no more.  For a
-    mechanism that adds its noise to one release, the exact divergence is computed too
-    (`white_box`), which finds what is too little for samples.
+    mechanism that adds its noise to one release or along a stream, the exact divergence is computed
+    too (`white_box`), which finds what is too little for samples; a note says what came of that.
 
     Args:
         mechanism: ``f(data, rng)``, ``f(data)``, a mechanism of this package's protocol, or a
@@ -185,7 +185,7 @@ def assert_private(
     if exact is not None:
         evidence = replace(evidence, notes=(*evidence.notes, str(exact).splitlines()[0]))
     note(summary_line(evidence))
-    if exact is not None and exact.violated and not evidence.violated:
+    if isinstance(exact, Exact) and exact.violated and not evidence.violated:
         note(f"{subject.name}: VIOLATED by the exact divergence")
         raise PrivacyViolation(
             f"{exact}\n{evidence}\n  reproduce: white_box({_name(mechanism)}).demand()", exact
@@ -235,14 +235,16 @@ def summary_line(evidence: Evidence) -> str:
 
 def _exact(
     mechanism: Any, claim: Claimable | None, pairs: list[tuple[Any, Any]] | None
-) -> Exact | None:
-    """The exact divergence, where it is known for sure and at once."""
-    if not (hasattr(mechanism, "release") and hasattr(mechanism, "loss")):
+) -> Exact | str | None:
+    """The exact divergence; or why it is not known; None for what is no mechanism."""
+    if not (hasattr(mechanism, "release") or hasattr(mechanism, "open")):
+        return None
+    if not hasattr(mechanism, "loss"):
         return None
     try:
         return white_box(mechanism, claim, pairs)
-    except CheckError:
-        return None
+    except CheckError as error:
+        return f"not checked exactly: {error}"
 
 
 def _name(mechanism: Any) -> str:

@@ -388,16 +388,19 @@ def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterato
 
 def _of_exact(name: str, exact: Exact) -> Finding:
     worst = exact.worst
+    result: Result = "holds" if exact.whole else "not refuted"
+    how = ("tight" if exact.tight else "not tight") if exact.whole else "NOT THE WHOLE STREAM"
+    where = f", {exact.looked}" if exact.looked else ""
     return Finding(
         subject=name,
-        check="exact",
-        result="VIOLATED" if exact.violated else "holds",
+        check="exact" if exact.whole else "window",
+        result="VIOLATED" if exact.violated else result,
         unit=worst.measure,
         claimed=_finite(worst.claimed),
-        exact=_finite(worst.exact),
+        exact=_finite(worst.exact) if exact.whole else None,
+        bound=None if exact.whole else _finite(worst.exact),
         seconds=exact.seconds,
-        detail=f"{'tight' if exact.tight else 'not tight'}; numerical error {exact.error:.0e}; "
-        f"least slack for {worst.pair}",
+        detail=f"{how}; numerical error {exact.error:.0e}; least slack for {worst.pair}{where}",
     )
 
 

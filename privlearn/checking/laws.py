@@ -29,7 +29,6 @@ from privlearn.checking.laboratory import Laboratory
 from privlearn.checking.law_case import (
     USERS,
     Case,
-    run_with,
 )
 from privlearn.checking.law_report import (
     Broken,
@@ -40,6 +39,7 @@ from privlearn.checking.law_report import (
     perform_all,
 )
 from privlearn.checking.mechanism_laws import MECHANISM_CHECKS
+from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.subjects import Claimable, subject_of
 from privlearn.errors import (
     CheckError,
@@ -161,9 +161,10 @@ def _stated(mechanism: Any) -> Loss:
 
 
 def _first_spend(mechanism: Any, loss: Loss) -> Spend | None:
-    """What it says when it runs on one null record."""
+    """What it says when it runs on one null record, or on as many as it takes."""
     bench = Laboratory(0, loss.adjacency)
-    run_with(mechanism, Rows.null(range(1)), bench.issue(range(1)))
+    users = range(fixed_users(mechanism) or 1)
+    released_by(mechanism, Rows.null(users), bench.issue(users))
     return bench.last_spend
 
 
@@ -222,12 +223,14 @@ def _case_of(
 
 
 def _most_users(mechanism: Any, loss: Loss) -> int:
-    """As many users as are used here, or the horizon."""
+    """As many users as are used here, or the horizon, or all of public batches."""
+    if (fixed := fixed_users(mechanism)) is not None:
+        return fixed
     bench = Laboratory(0, loss.adjacency)
     for n in range(USERS, 1, -1):
         users = range(n)
         try:
-            run_with(mechanism, Rows.null(users), bench.issue(users))
+            released_by(mechanism, Rows.null(users), bench.issue(users))
         except (HorizonError, UsersError):
             continue
         return n

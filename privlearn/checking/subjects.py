@@ -15,6 +15,12 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP, Currency
 from privlearn.checking.laboratory import Laboratory
 from privlearn.checking.neighbours import worst_pairs
+from privlearn.checking.stream_runs import (
+    accepted_users,
+    declared_users,
+    fixed_users,
+    released_by,
+)
 from privlearn.domains import Domain
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -28,6 +34,9 @@ CROWD = 5
 
 STREAM = 64
 """Rows of a stream without a horizon, where no neighbours are given."""
+
+MOST_SAMPLED = 256
+"""Rows of a longer stream that are drawn again and again, where no neighbours are given."""
 
 
 @dataclass(frozen=True)
@@ -293,11 +302,7 @@ def _records(block: Any) -> list[Any]:
 
 def run_once(mechanism: Any, rows: Rows[Any], bench: Laboratory) -> Any:
     """One output of a mechanism or of a whole stream on sealed rows."""
-    token = bench.issue(rows.users)
-    if hasattr(mechanism, "release"):
-        return mechanism.release(rows, token).value
-    with mechanism.open(token) as stream:
-        return stream.append(rows).value
+    return released_by(mechanism, rows, bench.issue(rows.users))[1]
 
 
 def domain_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Domain[Any]:
@@ -307,7 +312,7 @@ def domain_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> D
         CheckError: it did not spend.
     """
     bench = Laboratory(0, adjacency)
-    run_once(mechanism, Rows.null(range(1)), bench)
+    run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), bench)
     if bench.last_spend is None:
         raise CheckError(f"{_name_of(mechanism)} released without spending its token")
     return bench.last_spend.domain
@@ -321,9 +326,17 @@ def _extreme_pairs(mechanism: Any, adjacency: Adjacency) -> list[tuple[Any, Any]
     if hasattr(mechanism, "release"):
         crowd = record_at(pairs[0][0], np.zeros(CROWD, dtype=int))
         return [pairs[0], *((join([a, crowd]), join([b, crowd])) for a, b in pairs)]
-    horizon = getattr(getattr(mechanism, "factorization", None), "horizon", None)
-    behind = min(horizon or STREAM, 256) - 1
+    behind = _sampled_users(mechanism, adjacency) - 1
     return [(_followed(first, behind), _followed(second, behind)) for first, second in pairs]
+
+
+def _sampled_users(mechanism: Any, adjacency: Adjacency) -> int:
+    """How many rows of a stream are drawn again and again."""
+    if (fixed := fixed_users(mechanism)) is not None:
+        return fixed
+    if (declared := declared_users(mechanism)) is not None:
+        return min(declared, MOST_SAMPLED)
+    return max(accepted_users(mechanism, adjacency, STREAM), 1)
 
 
 def _followed(record: Any, behind: int) -> Any:
