@@ -11,6 +11,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -37,6 +38,7 @@ from privlearn.budgets import (
 )
 from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
+from privlearn.checking.openings import Openings, openings
 from privlearn.checking.subjects import Claimable, Subject, subject_of
 from privlearn.checking.white_box import Exact, white_box
 from privlearn.entries import OpenEntry, parse_entry
@@ -381,7 +383,9 @@ def assert_budget(
     Args:
         run: takes an accountant in memory, whose cap is ``at_most``; or an accountant that was
             used, its ledger, or the path of one.  A run that is refused for lack of budget is done
-            once more with a larger cap, to say by how much it was too much.
+            once more with a larger cap, to say by how much it was too much.  Accountants that a run
+            opens or resumes besides the one it was given count with it, whatever their ledger and
+            trust: one person may be behind an index in each.
         at_most: a currency; or ApproxDP, for which ε is computed as in a certificate.
         users: of the accountant that is made, default ``range(1000)``; else whom to look at, all
             by default.
@@ -393,7 +397,8 @@ def assert_budget(
     Raises:
         PrivacyViolation: too much; the report is its ``evidence``.
         CheckError: nothing was used; the limit cannot be compared with what was used; the ledger
-            does not check.
+            does not check; a run spends from an accountant that was made before it, or under
+            several neighbour relations.
     """
     if not isinstance(at_most, PureDP | ZCDP | GaussianDP | Renyi | ApproxDP):
         raise CheckError(
@@ -403,7 +408,9 @@ def assert_budget(
     if isinstance(run, (*_ACCOUNTANTS, Ledger, str, os.PathLike)):
         states = _states(run)
         within = users
+        together = False
     elif callable(run):
+        together = True
         index = USERS if users is None else users
         states, refused = _run(run, at_most, index, trust, adjacency, seed)
         within = None
@@ -413,7 +420,7 @@ def assert_budget(
         )
     if within is not None and not any(set(within) & set(state.users) for state in states):
         raise CheckError(f"users = {within!r}: the accountant protects {states[0].users!r}")
-    report = _measure(states, at_most, within)
+    report = _measure(states, at_most, within, together=together)
     if report is None:
         if not may_spend_nothing:
             raise CheckError(
@@ -444,19 +451,51 @@ def _run(
         noise = NoiseSource.simulation(seed)
         return in_memory(cap, noise, users=users, trust=trust, adjacency=adjacency)
 
-    book = account(at_most)
-    try:
-        run(book)
-    except InsufficientBudgetError as error:
+    with openings() as seen:
+        book = account(at_most)
+        try:
+            run(book)
+        except InsufficientBudgetError as error:
+            refused = error
+        else:
+            return _opened(seen), None
+    with openings() as seen:
         book = account(book.budget * _ROOM)
         try:
             run(book)
         except InsufficientBudgetError as again:
             raise PrivacyViolation(
                 f"more than {_ROOM} times at_most = {at_most}: {again}"
-            ) from error
-        return _states(book), error
-    return _states(book), None
+            ) from refused
+    return _opened(seen), refused
+
+
+def _opened(seen: Openings) -> list[AccountState]:
+    """All accountants of a run, its own and those that it opened besides, numbered in order.
+
+    Raises:
+        CheckError: it used one that was there before, which has spent for others as well; or they
+            are of several neighbour relations, in which losses cannot be added up.
+    """
+    if seen.older:
+        raise CheckError(
+            f"run: it also spends from an accountant that was made before it, "
+            f"{', '.join(sorted(seen.older))}: make it inside, or check its ledger by itself"
+        )
+    states = [copy(state) for state in seen.opened.values()]
+    for number, state in enumerate(states, start=1):
+        state.number = number
+    relations = {state.opened.adjacency.value for state in states if _counted_at_all(state)}
+    if len(relations) > 1:
+        raise CheckError(
+            f"run: it spends under several neighbour relations, {', '.join(sorted(relations))}, "
+            "whose losses cannot be added up: check each ledger by itself"
+        )
+    return states
+
+
+def _counted_at_all(state: AccountState) -> bool:
+    return any(items for _, items in _within(state, None))
 
 
 def _states(used: Used | Ledger | str | os.PathLike[str]) -> list[AccountState]:
@@ -484,12 +523,20 @@ def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountS
 
 
 def _measure(
-    states: Sequence[AccountState], at_most: Currency | ApproxDP, within: range | None
+    states: Sequence[AccountState],
+    at_most: Currency | ApproxDP,
+    within: range | None,
+    *,
+    together: bool,
 ) -> BudgetReport | None:
-    """The worst users of each accountant, and of several together; None if nothing was used."""
+    """The worst users of each accountant, and of several together; None if nothing was used.
+
+    With ``together`` those of different trust are added up as well: one person has all the losses.
+    """
     reports = [report for state in states if (report := _worst(state, at_most, within)) is not None]
     if len(states) > 1:
-        for added in sums(states, partial(_composites, within=within)):
+        pieces = partial(_composites, within=within)
+        for added in sums(states, pieces, by_trust=not together):
             if not added.parts:
                 raise CheckError(f"run: too many kinds of users to add up, for {added.who}")
             for part in added.parts:

@@ -190,7 +190,8 @@ def test_a_window_says_so_and_is_not_called_exact() -> None:
 )
 def test_streams_are_tight_over_their_whole_horizon(mechanism: Any, looked: str) -> None:
     found = white_box(mechanism, orders=ORDERS)
-    assert found.whole and found.tight, found
+    assert found.whole, found
+    assert found.tight, found
     assert found.looked.startswith(looked)
 
 
