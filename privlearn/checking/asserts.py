@@ -39,6 +39,7 @@ from privlearn.budgets import (
 from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.openings import Openings, openings
+from privlearn.checking.power import noted, weakness
 from privlearn.checking.subjects import Claimable, Subject, subject_of
 from privlearn.checking.white_box import Exact, white_box
 from privlearn.entries import OpenEntry, parse_entry
@@ -186,6 +187,8 @@ def assert_private(
     exact = _exact(mechanism, claim, list(subject.neighbours) if given else None)
     if exact is not None:
         evidence = replace(evidence, notes=(*evidence.notes, str(exact).splitlines()[0]))
+    if not (isinstance(exact, Exact) and exact.whole):
+        evidence = noted(evidence)
     note(summary_line(evidence))
     if isinstance(exact, Exact) and exact.violated and not evidence.violated:
         note(f"{subject.name}: VIOLATED by the exact divergence")
@@ -228,6 +231,7 @@ def time_of(seconds: float | None) -> float:
 def summary_line(evidence: Evidence) -> str:
     """What one check found, on one line."""
     verdict = "VIOLATED" if evidence.violated else "not refuted"
+    verdict += " (weak)" if weakness(evidence) in evidence.notes else ""
     return (
         f"{evidence.subject}: claim {evidence.claim}: {verdict}; {evidence.unit} >= "
         f"{evidence.bound:.4g} of {evidence.claimed:.4g} at confidence {evidence.confidence:g} "

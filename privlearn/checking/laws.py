@@ -38,9 +38,9 @@ from privlearn.checking.law_report import (
     perform,
     perform_all,
 )
-from privlearn.checking.mechanism_laws import MECHANISM_CHECKS
+from privlearn.checking.mechanism_laws import MECHANISM_CHECKS, sampled_subject
 from privlearn.checking.stream_runs import fixed_users, released_by
-from privlearn.checking.subjects import Claimable, subject_of
+from privlearn.checking.subjects import Claimable, Subject, subject_of
 from privlearn.errors import (
     CheckError,
     HorizonError,
@@ -98,6 +98,11 @@ def check_mechanism(
     if raise_error:
         report.raise_if_bad()
     return report
+
+
+def subject_of_samples(mechanism: Any, **options: Any) -> Subject[Any]:
+    """What the sampling check of `check_mechanism` runs, for the same options."""
+    return sampled_subject(_case_of(mechanism, **options))
 
 
 def mechanism_checks(mechanism: Any, **options: Any) -> list[Any]:

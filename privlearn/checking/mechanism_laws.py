@@ -37,8 +37,9 @@ from privlearn.checking.law_report import (
     Finding,
     NotApplicable,
 )
+from privlearn.checking.power import noted
 from privlearn.checking.stream_runs import released_by
-from privlearn.checking.subjects import subject_of
+from privlearn.checking.subjects import Subject, subject_of
 from privlearn.checking.supervision import Ears
 from privlearn.checking.white_box import white_box
 from privlearn.domains import Array, PSDTrace, exponent_of
@@ -568,14 +569,21 @@ def check_exact_divergence(case: Case) -> Finding:
 
 def check_samples_do_not_refute(case: Case) -> Finding:
     """Sampling does not show more loss than is claimed (`black_box`)."""
-    pairs = extreme_pairs(case) if case.neighbours is None else case.neighbours
-    return black_box(
-        subject_of(case.mechanism, case.claim, pairs, name=case.name),
-        samples=case.samples,
-        confidence=level_of(case.confidence),
-        seed=case.seed,
-        seconds=time_of(case.seconds),
+    return noted(
+        black_box(
+            sampled_subject(case),
+            samples=case.samples,
+            confidence=level_of(case.confidence),
+            seed=case.seed,
+            seconds=time_of(case.seconds),
+        )
     )
+
+
+def sampled_subject(case: Case) -> Subject[Any]:
+    """What is sampled of a mechanism, on examples that are far apart."""
+    pairs = extreme_pairs(case) if case.neighbours is None else case.neighbours
+    return subject_of(case.mechanism, case.claim, pairs, name=case.name)
 
 
 def extreme_pairs(case: Case) -> list[tuple[Any, Any]]:
