@@ -23,6 +23,10 @@ _RUNS = 2
 """Planted faults that all have to be refuted."""
 MORE = 4
 """How many times as many samples are taken where there is no power with the first."""
+_CLEARLY = 1.25
+"""Times the claim; one planted fault is enough if it is found to lose so much."""
+_HOPEFUL = 0.25
+"""Of what a planted fault had to exceed: with less, more samples would not do it."""
 _MINUTES = 10.0
 
 
@@ -89,7 +93,7 @@ def power_of(subject: Subject[Any], evidence: Evidence, check: Check, samples: i
             found.append(check(planted, seed, samples))
         except CheckError:  # its noise has no scale, or without enough of it nothing runs
             return halved
-        if not found[-1].violated:
+        if not found[-1].violated or found[-1].bound > _CLEARLY * evidence.claimed:
             break
     bounds, seen = tuple(each.bound for each in found), sum(each.violated for each in found)
     return Power("half its noise", seen, len(found), bounds, evidence.claimed, samples)
@@ -119,8 +123,18 @@ def with_power(
     power = power_of(subject, first, check, samples)
     if power.enough:
         return first, power
-    second = check(subject, first.seed + _RUNS, MORE * samples)
-    return second, None if second.violated else power_of(subject, second, check, MORE * samples)
+    if max(power.bounds) < _HOPEFUL * power.claimed:
+        return first, power
+    seed, more = first.seed + _RUNS, MORE * samples
+    if power.claimed == first.claimed:  # half the noise: first see whether more samples help
+        power = power_of(subject, replace(first, bound=0.0, seed=seed), check, more)
+        if not power.enough:
+            return first, power
+        second = check(subject, seed, more)
+    else:
+        second = check(subject, seed, more)
+        power = power_of_halving(second)
+    return second, None if second.violated else power
 
 
 def weakness(evidence: Evidence) -> str:
