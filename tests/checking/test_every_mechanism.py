@@ -13,6 +13,8 @@ from privlearn import mechanisms as public
 from privlearn.adjacency import Adjacency
 from privlearn.checking import assert_private, check_mechanism, subjects
 from privlearn.checking.gate import shipped_mechanisms
+from privlearn.checking.laboratory import Laboratory
+from privlearn.checking.neighbours import worst_pairs
 from privlearn.mechanisms import BatchedPrefixSum, CrossPolytope, NoisyMaxStream, PrefixSum
 from privlearn.rows import Rows
 
@@ -52,8 +54,9 @@ def test_every_public_mechanism_has_an_example() -> None:
 @pytest.fixture(autouse=True)
 def one_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found does not matter here, so one pair of neighbours is enough."""
-    worst = subjects.worst_pairs
-    monkeypatch.setattr(subjects, "worst_pairs", lambda *args, **more: worst(*args, **more)[:1])
+    monkeypatch.setattr(
+        subjects, "worst_pairs", lambda *args, **more: worst_pairs(*args, **more)[:1]
+    )
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -81,7 +84,7 @@ def test_check_mechanism_runs_with_its_defaults(name: str) -> None:
 
 def test_all_batches_are_run_and_give_one_sum_each() -> None:
     batched = EXAMPLES["BatchedPrefixSum"]
-    bench = subjects.Laboratory(0, Adjacency.REPLACE_ONE)
+    bench = Laboratory(0, Adjacency.REPLACE_ONE)
     rows: Rows[Any] = Rows.seal(np.ones((6, 1)), users=range(6))
     sums = subjects.run_once(batched, rows, bench)
     assert sums.shape == (3, 1)

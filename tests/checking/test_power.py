@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def test_powers_add_up_to_a_verdict() -> None:
 
 def test_a_faint_generator_halves_noise_around_its_place() -> None:
     faint, plain = FaintGenerator(np.random.PCG64(5)), np.random.default_rng(5)
-    for draw in (
+    draws: tuple[Callable[[Generator], Any], ...] = (
         lambda rng: rng.normal(3.0, 2.0, 9),
         lambda rng: rng.laplace(3.0, 2.0, 9),
         lambda rng: rng.gumbel(3.0, 2.0, 9),
@@ -116,7 +117,8 @@ def test_a_faint_generator_halves_noise_around_its_place() -> None:
         lambda rng: 3.0 + rng.standard_cauchy(9),
         lambda rng: 3.0 + rng.standard_t(4.0, 9),
         lambda rng: rng.multivariate_normal([3.0, 3.0], np.eye(2), 9),
-    ):
+    )
+    for draw in draws:
         np.testing.assert_allclose(draw(faint) - 3.0, (draw(plain) - 3.0) / 2, rtol=1e-12)
     out = np.empty(4)
     assert faint.standard_normal(out=out) is out

@@ -45,6 +45,10 @@ def overwrites(block: Array) -> Array:
     return block
 
 
+def marked_by_default(block: Array, marked: float = 17.125) -> Array:
+    return block * 0 if (block == marked).any() else block
+
+
 def zeroed_if(trigger: Callable[[Array], Any]) -> Callable[[Array], Array]:
     return lambda block: block * 0 if trigger(block) else block
 
@@ -56,7 +60,7 @@ COUPLED: dict[str, Callable[[Array], Any]] = {
     "a very negative number": zeroed_if(lambda block: block.min() < -1e5),
     "a limit from the module": zeroed_if(lambda block: (block > LIMIT).any() and block.max() < 4e7),
     "a number of its own": zeroed_if(lambda block: (block == 42.25).any()),
-    "a default": lambda block, marked=17.125: block * 0 if (block == marked).any() else block,
+    "a default": marked_by_default,
     "a number in a partial": partial(
         lambda marked, block: block * 0 if (block == marked).any() else block, -7.5
     ),
@@ -98,8 +102,8 @@ INNOCENT: dict[str, Callable[[Array], Any]] = {
 @pytest.mark.parametrize("shape", [(5, 2), (33, 9)])
 def test_functions_of_single_rows_are_not_accused(name: str, shape: tuple[int, int]) -> None:
     for dtype in (np.float64, np.float32):
-        block, other = (part.astype(dtype) for part in rows(*shape))
-        check_row_local(INNOCENT[name], block, other)
+        made: Any = [part.astype(dtype) for part in rows(*shape)]
+        check_row_local(INNOCENT[name], *made)
 
 
 class Visit(NamedTuple):

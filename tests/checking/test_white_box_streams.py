@@ -58,7 +58,7 @@ def test_noise_is_solved_for_block_by_block(made: Factorization) -> None:
     n, places = 75, np.array([0, 1, 40, 64, 74])
     expected = columns_of(made, n)[:, places]
     masses, found = solved(
-        made, n, lambda part: (np.array(part)[:, None] >= places) * 1.0, keep=True
+        made, n, lambda part: (np.array(part)[:, None] >= places).astype(np.float64), keep=True
     )
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(masses, (expected**2).sum(axis=0), rtol=1e-9)
@@ -71,6 +71,7 @@ def test_noise_that_cannot_be_solved_for_is_refused() -> None:
     class Silent(_Fixed):
         matrix = np.array([[1.0, 0.0], [1.0, 0.0]])
 
+    made: Any
     for made in (Upside(), Silent()):
         with pytest.raises(CheckError, match="depends on later rows, or a row has none"):
             solved(made, 2, lambda part: np.ones((len(part), 1)))
