@@ -82,10 +82,21 @@ def spent_pieces(state: AccountState) -> Pieces:
     return [(users, total(tally)) for users, tally in state.spent.pieces()]
 
 
-def sums(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> list[Sum]:
-    """The sums over accountants of one trust and neighbour relation, where there are several."""
+def sums(
+    states: Sequence[AccountState],
+    pieces: Callable[[AccountState], Pieces],
+    *,
+    by_trust: bool = True,
+) -> list[Sum]:
+    """The sums over accountants of one trust and neighbour relation, where there are several.
+
+    Guarantees of different trust say different things; without ``by_trust`` their losses are added
+    up all the same, which is what a person has who is protected by all of them.
+    """
     found = []
-    for group in _grouped(states, lambda opened: (opened.trust, opened.adjacency)):
+    for group in _grouped(
+        states, lambda opened: (opened.trust if by_trust else None, opened.adjacency)
+    ):
         units = [
             _together(same, pieces)
             for same in _grouped(group, lambda opened: opened.population or opened)

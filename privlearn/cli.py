@@ -3,9 +3,10 @@
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
-ledger is of a simulation; 4 the ledger cannot be read; 130 stopped by SIGINT or SIGTERM, after
-saying what was spent.  An audit of nothing but attestations finds no problem and exits with 0; its
-first line says that they are not verified.
+ledger is of a simulation; 4 the ledger cannot be read; 5 a check refuted nothing and would not have
+found a fault of factor 2 either; 130 stopped by SIGINT or SIGTERM, after saying what was spent.  An
+audit of nothing but attestations finds no problem and exits with 0; its first line says that they are
+not verified.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ app.add_typer(run_app, name="run")
 reproduce_app = typer.Typer(help="Rerun the experiments of a paper.", no_args_is_help=True)
 app.add_typer(reproduce_app, name="reproduce")
 
-PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE = 1, 2, 3, 4
+PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE, POWERLESS = 1, 2, 3, 4, 5
 INTERRUPTED = 130
 
 
@@ -578,7 +579,13 @@ def check(
     seed: Annotated[int, typer.Option(min=0, help="Of samples and simulated noise.")] = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: the cores.")] = None,
 ) -> None:
-    """Check that mechanisms and learners earn what they claim; yours too."""
+    """Check that mechanisms and learners earn what they claim; yours too.
+
+    Exit codes: 0 nothing was refuted, and every check would have found a fault of factor 2; 1 a
+    claim or a law was refuted, or a check could not be done; 2 wrong use; 5 nothing was refuted,
+    but something was checked without power: a fault of factor 2 that was planted in it was not
+    found either.
+    """
     from privlearn.checking import gate
     from privlearn.report import print_report
 
@@ -596,6 +603,8 @@ def check(
         print_report(report, _console())
     if not report.passed:
         raise typer.Exit(PROBLEMS)
+    if report.powerless:
+        raise typer.Exit(POWERLESS)
 
 
 def _named_bar(length: int, *, quiet: bool) -> Callable[[str], None]:

@@ -266,8 +266,27 @@ def print_report(report: Report, console: Console) -> None:
         if finding.bad:
             console.print(f"\n{finding.subject}, {finding.check}: {finding.result}", style="bold")
             console.print(f"  {finding.detail}", markup=False, highlight=False)
+    for name in report.powerless:
+        console.print(f"\nNO POWER: {name}", style="bold yellow")
+        console.print(
+            "  That nothing was refuted says nothing: no check of it would have found a fault of "
+            "factor 2.",
+            highlight=False,
+        )
+        for finding in report.findings:
+            if finding.subject == name and finding.planted:
+                console.print(
+                    f"  {finding.check}: {finding.planted}", markup=False, highlight=False
+                )
+        console.print(
+            "  Try neighbours that are further apart, records=..., or more --samples.",
+            markup=False,
+            highlight=False,
+        )
     bad = sum(finding.bad for finding in report.findings)
     verdict = f"{bad} of {len(report.findings)} findings need a look" if bad else "nothing refuted"
+    if report.powerless:
+        verdict += f", but {len(report.powerless)} checked WITHOUT POWER"
     console.print(
         f"\n{verdict}; seed {report.seed}, {report.seconds:.0f} s. Samples refute and never prove: "
         "a lower bound below the claim is all they say.",
@@ -286,6 +305,7 @@ CHECK_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
     ("at least", "right"),
     ("conf.", "right"),
     ("samples", "right"),
+    ("power", "right"),
     ("s", "right"),
 )
 
@@ -303,5 +323,6 @@ def _check_cells(finding: Finding) -> list[str]:
         number(finding.bound),
         number(finding.confidence),
         "" if finding.samples is None else str(finding.samples),
+        number(finding.power),
         f"{finding.seconds:.1f}",
     ]

@@ -11,6 +11,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -37,6 +38,8 @@ from privlearn.budgets import (
 )
 from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
+from privlearn.checking.openings import Openings, openings
+from privlearn.checking.power import noted, weakness
 from privlearn.checking.subjects import Claimable, Subject, subject_of
 from privlearn.checking.white_box import Exact, white_box
 from privlearn.entries import OpenEntry, parse_entry
@@ -145,8 +148,8 @@ def assert_private(
     """Raises if a mechanism is seen to lose more privacy than it claims.
 
     Silence is no proof: what is returned says which loss the samples exclude, and no more.  For a
-    mechanism that adds its noise to one release, the exact divergence is computed too
-    (`white_box`), which finds what is too little for samples.
+    mechanism that adds its noise to one release or along a stream, the exact divergence is computed
+    too (`white_box`), which finds what is too little for samples; a note says what came of that.
 
     Args:
         mechanism: ``f(data, rng)``, ``f(data)``, a mechanism of this package's protocol, or a
@@ -184,8 +187,10 @@ def assert_private(
     exact = _exact(mechanism, claim, list(subject.neighbours) if given else None)
     if exact is not None:
         evidence = replace(evidence, notes=(*evidence.notes, str(exact).splitlines()[0]))
+    if not (isinstance(exact, Exact) and exact.whole):
+        evidence = noted(evidence)
     note(summary_line(evidence))
-    if exact is not None and exact.violated and not evidence.violated:
+    if isinstance(exact, Exact) and exact.violated and not evidence.violated:
         note(f"{subject.name}: VIOLATED by the exact divergence")
         raise PrivacyViolation(
             f"{exact}\n{evidence}\n  reproduce: white_box({_name(mechanism)}).demand()", exact
@@ -226,6 +231,7 @@ def time_of(seconds: float | None) -> float:
 def summary_line(evidence: Evidence) -> str:
     """What one check found, on one line."""
     verdict = "VIOLATED" if evidence.violated else "not refuted"
+    verdict += " (weak)" if weakness(evidence) in evidence.notes else ""
     return (
         f"{evidence.subject}: claim {evidence.claim}: {verdict}; {evidence.unit} >= "
         f"{evidence.bound:.4g} of {evidence.claimed:.4g} at confidence {evidence.confidence:g} "
@@ -235,14 +241,16 @@ def summary_line(evidence: Evidence) -> str:
 
 def _exact(
     mechanism: Any, claim: Claimable | None, pairs: list[tuple[Any, Any]] | None
-) -> Exact | None:
-    """The exact divergence, where it is known for sure and at once."""
-    if not (hasattr(mechanism, "release") and hasattr(mechanism, "loss")):
+) -> Exact | str | None:
+    """The exact divergence; or why it is not known; None for what is no mechanism."""
+    if not (hasattr(mechanism, "release") or hasattr(mechanism, "open")):
+        return None
+    if not hasattr(mechanism, "loss"):
         return None
     try:
         return white_box(mechanism, claim, pairs)
-    except CheckError:
-        return None
+    except CheckError as error:
+        return f"not checked exactly: {error}"
 
 
 def _name(mechanism: Any) -> str:
@@ -379,7 +387,9 @@ def assert_budget(
     Args:
         run: takes an accountant in memory, whose cap is ``at_most``; or an accountant that was
             used, its ledger, or the path of one.  A run that is refused for lack of budget is done
-            once more with a larger cap, to say by how much it was too much.
+            once more with a larger cap, to say by how much it was too much.  Accountants that a run
+            opens or resumes besides the one it was given count with it, whatever their ledger and
+            trust: one person may be behind an index in each.
         at_most: a currency; or ApproxDP, for which ε is computed as in a certificate.
         users: of the accountant that is made, default ``range(1000)``; else whom to look at, all
             by default.
@@ -391,7 +401,8 @@ def assert_budget(
     Raises:
         PrivacyViolation: too much; the report is its ``evidence``.
         CheckError: nothing was used; the limit cannot be compared with what was used; the ledger
-            does not check.
+            does not check; a run spends from an accountant that was made before it, or under
+            several neighbour relations.
     """
     if not isinstance(at_most, PureDP | ZCDP | GaussianDP | Renyi | ApproxDP):
         raise CheckError(
@@ -401,7 +412,9 @@ def assert_budget(
     if isinstance(run, (*_ACCOUNTANTS, Ledger, str, os.PathLike)):
         states = _states(run)
         within = users
+        together = False
     elif callable(run):
+        together = True
         index = USERS if users is None else users
         states, refused = _run(run, at_most, index, trust, adjacency, seed)
         within = None
@@ -411,7 +424,7 @@ def assert_budget(
         )
     if within is not None and not any(set(within) & set(state.users) for state in states):
         raise CheckError(f"users = {within!r}: the accountant protects {states[0].users!r}")
-    report = _measure(states, at_most, within)
+    report = _measure(states, at_most, within, together=together)
     if report is None:
         if not may_spend_nothing:
             raise CheckError(
@@ -442,19 +455,51 @@ def _run(
         noise = NoiseSource.simulation(seed)
         return in_memory(cap, noise, users=users, trust=trust, adjacency=adjacency)
 
-    book = account(at_most)
-    try:
-        run(book)
-    except InsufficientBudgetError as error:
+    with openings() as seen:
+        book = account(at_most)
+        try:
+            run(book)
+        except InsufficientBudgetError as error:
+            refused = error
+        else:
+            return _opened(seen), None
+    with openings() as seen:
         book = account(book.budget * _ROOM)
         try:
             run(book)
         except InsufficientBudgetError as again:
             raise PrivacyViolation(
                 f"more than {_ROOM} times at_most = {at_most}: {again}"
-            ) from error
-        return _states(book), error
-    return _states(book), None
+            ) from refused
+    return _opened(seen), refused
+
+
+def _opened(seen: Openings) -> list[AccountState]:
+    """All accountants of a run, its own and those that it opened besides, numbered in order.
+
+    Raises:
+        CheckError: it used one that was there before, which has spent for others as well; or they
+            are of several neighbour relations, in which losses cannot be added up.
+    """
+    if seen.older:
+        raise CheckError(
+            f"run: it also spends from an accountant that was made before it, "
+            f"{', '.join(sorted(seen.older))}: make it inside, or check its ledger by itself"
+        )
+    states = [copy(state) for state in seen.opened.values()]
+    for number, state in enumerate(states, start=1):
+        state.number = number
+    relations = {state.opened.adjacency.value for state in states if _counted_at_all(state)}
+    if len(relations) > 1:
+        raise CheckError(
+            f"run: it spends under several neighbour relations, {', '.join(sorted(relations))}, "
+            "whose losses cannot be added up: check each ledger by itself"
+        )
+    return states
+
+
+def _counted_at_all(state: AccountState) -> bool:
+    return any(items for _, items in _within(state, None))
 
 
 def _states(used: Used | Ledger | str | os.PathLike[str]) -> list[AccountState]:
@@ -482,12 +527,20 @@ def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountS
 
 
 def _measure(
-    states: Sequence[AccountState], at_most: Currency | ApproxDP, within: range | None
+    states: Sequence[AccountState],
+    at_most: Currency | ApproxDP,
+    within: range | None,
+    *,
+    together: bool,
 ) -> BudgetReport | None:
-    """The worst users of each accountant, and of several together; None if nothing was used."""
+    """The worst users of each accountant, and of several together; None if nothing was used.
+
+    With ``together`` those of different trust are added up as well: one person has all the losses.
+    """
     reports = [report for state in states if (report := _worst(state, at_most, within)) is not None]
     if len(states) > 1:
-        for added in sums(states, partial(_composites, within=within)):
+        pieces = partial(_composites, within=within)
+        for added in sums(states, pieces, by_trust=not together):
             if not added.parts:
                 raise CheckError(f"run: too many kinds of users to add up, for {added.who}")
             for part in added.parts:

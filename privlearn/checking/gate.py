@@ -26,7 +26,9 @@ from privlearn._validate import count
 from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.laws import check_mechanism
+from privlearn.checking.faint import FACTOR
+from privlearn.checking.laws import check_mechanism, subject_of_samples
+from privlearn.checking.power import with_power
 from privlearn.checking.shipped_learners import WAYS, Way, replay_pairs
 from privlearn.checking.subjects import Subject
 from privlearn.checking.white_box import Exact
@@ -73,6 +75,9 @@ HORIZON = 24
 LEAST_SAMPLES = 1_000
 """Fewer would not do for all pairs of neighbours that are tried."""
 
+ENOUGH = 0.75
+"""Of the power of a check that is worth something."""
+
 ACCUSING = 0.95
 """Confidence at which animals are to be caught."""
 
@@ -94,6 +99,9 @@ class Finding(BaseModel):
         bound: the loss is at least this, with ``confidence``.
         confidence: of the bound.
         samples: outputs drawn, or pairs replayed.
+        power: estimated probability that a fault of factor 2 would have been found, for checks that
+            may have too little: of sampling, and of a window of a stream.
+        planted: the fault that it was estimated from, in words.
         seconds: taken.
         detail: the rest, in words.
     """
@@ -109,6 +117,8 @@ class Finding(BaseModel):
     bound: float | None = None
     confidence: float | None = None
     samples: int | None = None
+    power: float | None = None
+    planted: str = ""
     seconds: float
     detail: str = ""
 
@@ -116,6 +126,11 @@ class Finding(BaseModel):
     def bad(self) -> bool:
         """Whether somebody has to look."""
         return self.result in BAD
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether it says something that a fault of factor 2 was not found."""
+        return self.check == "exact" or (self.power is not None and self.power >= ENOUGH)
 
 
 class Report(BaseModel):
@@ -131,6 +146,13 @@ class Report(BaseModel):
     def passed(self) -> bool:
         """Whether nothing was refuted, missed, or left undone."""
         return not any(finding.bad for finding in self.findings)
+
+    @property
+    def powerless(self) -> tuple[str, ...]:
+        """Subjects of which no check would have found a fault of factor 2."""
+        tried = dict.fromkeys(f.subject for f in self.findings if f.power is not None)
+        sure = {f.subject for f in self.findings if f.conclusive or f.bad}
+        return tuple(name for name in tried if name not in sure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,22 +381,26 @@ def _made(name: str, make: Callable[[], Any], settings: Settings) -> Iterator[Fi
 def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterator[Finding]:
     """All laws of a mechanism, its exact divergence and its samples among them."""
     began = time.perf_counter()
-    report = check_mechanism(
-        mechanism,
-        samples=settings.samples,
-        confidence=settings.confidence,
-        seed=settings.seed,
-        name=name,
-        raise_error=False,
-    )
-    spent = 0.0
+    options: dict[str, Any] = {
+        "samples": settings.samples,
+        "confidence": settings.confidence,
+        "seed": settings.seed,
+        "name": name,
+    }
+    report = check_mechanism(mechanism, **options, raise_error=False)
+    spent, computed = 0.0, False
     for result in report:
         if isinstance(result.found, Exact):
             spent += result.found.seconds
-            yield _of_exact(name, result.found)
+            yield (line := _of_exact(name, result.found))
+            computed = computed or line.conclusive
         elif isinstance(result.found, Evidence):
-            spent += result.found.seconds
-            yield _of_evidence(name, result.found)
+            line = _of_evidence(name, result.found)
+            if not (computed or line.bad):
+                subject = subject_of_samples(mechanism, **options)
+                line = _powered(name, subject, result.found, settings)
+            spent += line.seconds
+            yield line
     passed = sum(result.verdict == "passed" for result in report)
     broken = [*report.failed, *report.undone]
     yield Finding(
@@ -388,16 +414,21 @@ def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterato
 
 def _of_exact(name: str, exact: Exact) -> Finding:
     worst = exact.worst
+    result: Result = "holds" if exact.whole else "not refuted"
+    how = ("tight" if exact.tight else "not tight") if exact.whole else "NOT THE WHOLE STREAM"
+    where = f", {exact.looked}" if exact.looked else ""
     return Finding(
         subject=name,
-        check="exact",
-        result="VIOLATED" if exact.violated else "holds",
+        check="exact" if exact.whole else "window",
+        result="VIOLATED" if exact.violated else result,
         unit=worst.measure,
         claimed=_finite(worst.claimed),
-        exact=_finite(worst.exact),
+        exact=_finite(worst.exact) if exact.whole else None,
+        bound=None if exact.whole else _finite(worst.exact),
+        power=None if exact.whole else float(worst.ratio < FACTOR),
+        planted="" if exact.whole else f"half the claim, which has a slack of {worst.ratio:.3g}",
         seconds=exact.seconds,
-        detail=f"{'tight' if exact.tight else 'not tight'}; numerical error {exact.error:.0e}; "
-        f"least slack for {worst.pair}",
+        detail=f"{how}; numerical error {exact.error:.0e}; least slack for {worst.pair}{where}",
     )
 
 
@@ -416,6 +447,19 @@ def _of_evidence(name: str, evidence: Evidence) -> Finding:
     )
 
 
+def _powered(name: str, subject: Subject[Any], evidence: Evidence, settings: Settings) -> Finding:
+    """A finding of samples, more of them where the first had no power, and their power."""
+    began = time.perf_counter()
+    found, power = with_power(
+        subject, evidence, samples=settings.samples, confidence=settings.confidence
+    )
+    seconds = evidence.seconds + time.perf_counter() - began
+    line = _of_evidence(name, found).model_copy(update={"seconds": seconds})
+    if power is None:
+        return line
+    return line.model_copy(update={"power": power.share, "planted": str(power)})
+
+
 def _finite(number: float) -> float | None:
     """JSON has no infinity; a report leaves such a number out and says so in words."""
     return number if math.isfinite(number) else None
@@ -426,9 +470,11 @@ def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
     ways = sum(other.learner == way.learner for other in WAYS) or 1
     began, pairs = time.perf_counter(), math.ceil(PAIRS / (ways * way.cost))
     result: Result
+    power: float | None = None
     try:
         found = replay_pairs(way, pairs, seed=settings.seed)
         result, detail = "holds", f"{found.moved} pairs moved something that was paid for"
+        power = None if found.moved else 0.0
     except InterferenceError as error:
         result, detail = "VIOLATED", "; ".join([str(error), *getattr(error, "__notes__", [])])
     yield Finding(
@@ -436,6 +482,8 @@ def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
         check="replay",
         result=result,
         samples=pairs,
+        power=power,
+        planted="" if power is None else "no pair moved anything that was paid for",
         seconds=time.perf_counter() - began,
         detail=detail,
     )
@@ -487,7 +535,7 @@ def own_findings(where: str, settings: Settings) -> Iterator[Finding]:
         evidence = black_box(
             made, samples=settings.samples, confidence=settings.confidence, seed=settings.seed
         )
-        yield _of_evidence(made.name, evidence)
+        yield _powered(made.name, made, evidence, settings)
     elif isinstance(made, Way):
         yield from replay_findings(made, settings)
     elif hasattr(made, "loss") and (hasattr(made, "release") or hasattr(made, "open")):

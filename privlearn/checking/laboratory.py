@@ -5,11 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, ClassVar, Self, final
 
+import numpy as np
+
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import Currency
+from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.noise import NoiseSource
+from privlearn.noise import CapNoise, CategoryNoise, Noise, NoiseSource
 from privlearn.tokens import Outcome, Spend, Tape, Token, mint_token
 
 
@@ -34,6 +37,26 @@ class _Anything(Currency):
 
 
 @final
+class _Faint:
+    """Noise divided by a number; everything else is said as before."""
+
+    def __init__(self, noise: Noise, by: float) -> None:
+        if isinstance(noise, CapNoise | CategoryNoise):
+            raise CheckError(f"{type(noise).__name__} has no scale that could be divided")
+        self.noise, self._by = noise, by
+
+    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
+        return np.asarray(self.noise.draw(source, shape) / self._by)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.noise, name)
+
+
+def _stated(noise: Noise) -> Noise:
+    return noise.noise if isinstance(noise, _Faint) else noise
+
+
+@final
 class Laboratory:
     """Issues tokens for mechanisms under test, thousands a second, and remembers the last spend.
 
@@ -43,12 +66,22 @@ class Laboratory:
     Args:
         seed: of the reproducible noise.
         adjacency: the neighbour relation that tokens carry.
+        faintness: by how much the noise is divided that receipts draw; a planted fault, by which a
+            check learns what it can see.
     """
 
     trust: ClassVar[Trust] = Trust.CENTRAL
     tape: ClassVar[Tape | None] = None
 
-    def __init__(self, seed: int, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> None:
+    def __init__(
+        self,
+        seed: int,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        *,
+        faintness: float = 1.0,
+    ) -> None:
+        self._faintness = faintness
+        self._stated: dict[str, tuple[Spend, Noise]] = {}
         self.id, self.adjacency = "laboratory", adjacency
         self.last_spend: Spend | None = None
         self._noise = NoiseSource.simulation(seed)
@@ -74,12 +107,19 @@ class Laboratory:
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         self.last_spend = spend
         self._open.add(token.id)
+        if self._faintness != 1.0:
+            self._stated[token.id] = spend, _stated(spend.noise)
+            # behind the back of the receipt, which holds this object
+            object.__setattr__(spend, "noise", _Faint(_stated(spend.noise), self._faintness))
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         pass
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         self._open.discard(token.id)
+        if token.id in self._stated:
+            spend, noise = self._stated.pop(token.id)
+            object.__setattr__(spend, "noise", noise)
 
     def outstanding(self, token: Token[Any]) -> bool:
         return token.id in self._open

@@ -11,6 +11,7 @@ import numpy as np
 from privlearn._records import length, record_at
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.checking.stream_runs import is_stream, released_by
 from privlearn.checking.subjects import Claimable
 from privlearn.domains import Array, Domain
 from privlearn.errors import (
@@ -32,8 +33,6 @@ CAPS: tuple[Currency, ...] = (
 Book = CentralAccountant[Any] | LocalAccountant[Any]
 """Of a case: local where every user's report is the user's own."""
 USERS = 6
-STREAM = 16
-"""Users of a stream whose exact divergence is computed, which takes the third power of it."""
 ROUNDING = 1e-9
 
 
@@ -101,7 +100,7 @@ class Case:
 
     @property
     def stream(self) -> bool:
-        return not hasattr(self.mechanism, "release")
+        return is_stream(self.mechanism)
 
     @property
     def users(self) -> range:
@@ -126,9 +125,8 @@ class Case:
         """One run with a token for its loss."""
         book, tape = self.account(rows.users, cap, seed)
         token = book.issue(self.loss, users=rows.users, label="law")
-        released = run_with(self.mechanism, rows, token)
-        value = np.asarray(getattr(released, "value", released))
-        return Seen(released, value, tape, book, token)
+        released, value = released_by(self.mechanism, rows, token)
+        return Seen(released, np.asarray(value), tape, book, token)
 
     def on(self, block: Any, *, seed: int | None = None) -> Seen:
         return self.run(Rows.seal(block, users=range(length(block))), seed=seed)
@@ -155,14 +153,6 @@ class Case:
         if at + 1 < len(self.users):
             parts.append(Rows.seal(behind, users=range(at + 1, len(self.users))))
         return Rows.concat(parts)
-
-
-def run_with(mechanism: Any, rows: Rows[Any], token: Token[Any]) -> Any:
-    """What a mechanism, or a whole stream, releases for a token."""
-    if hasattr(mechanism, "release"):
-        return mechanism.release(rows, token)
-    with mechanism.open(token) as stream:
-        return stream.append(rows)
 
 
 def price_in(cap: Currency, loss: Loss) -> Currency | None:

@@ -29,7 +29,6 @@ from privlearn.checking.laboratory import Laboratory
 from privlearn.checking.law_case import (
     USERS,
     Case,
-    run_with,
 )
 from privlearn.checking.law_report import (
     Broken,
@@ -39,8 +38,9 @@ from privlearn.checking.law_report import (
     perform,
     perform_all,
 )
-from privlearn.checking.mechanism_laws import MECHANISM_CHECKS
-from privlearn.checking.subjects import Claimable, subject_of
+from privlearn.checking.mechanism_laws import MECHANISM_CHECKS, sampled_subject
+from privlearn.checking.stream_runs import fixed_users, released_by
+from privlearn.checking.subjects import Claimable, Subject, subject_of
 from privlearn.errors import (
     CheckError,
     HorizonError,
@@ -98,6 +98,11 @@ def check_mechanism(
     if raise_error:
         report.raise_if_bad()
     return report
+
+
+def subject_of_samples(mechanism: Any, **options: Any) -> Subject[Any]:
+    """What the sampling check of `check_mechanism` runs, for the same options."""
+    return sampled_subject(_case_of(mechanism, **options))
 
 
 def mechanism_checks(mechanism: Any, **options: Any) -> list[Any]:
@@ -161,9 +166,10 @@ def _stated(mechanism: Any) -> Loss:
 
 
 def _first_spend(mechanism: Any, loss: Loss) -> Spend | None:
-    """What it says when it runs on one null record."""
+    """What it says when it runs on one null record, or on as many as it takes."""
     bench = Laboratory(0, loss.adjacency)
-    run_with(mechanism, Rows.null(range(1)), bench.issue(range(1)))
+    users = range(fixed_users(mechanism) or 1)
+    released_by(mechanism, Rows.null(users), bench.issue(users))
     return bench.last_spend
 
 
@@ -222,12 +228,14 @@ def _case_of(
 
 
 def _most_users(mechanism: Any, loss: Loss) -> int:
-    """As many users as are used here, or the horizon."""
+    """As many users as are used here, or the horizon, or all of public batches."""
+    if (fixed := fixed_users(mechanism)) is not None:
+        return fixed
     bench = Laboratory(0, loss.adjacency)
     for n in range(USERS, 1, -1):
         users = range(n)
         try:
-            run_with(mechanism, Rows.null(users), bench.issue(users))
+            released_by(mechanism, Rows.null(users), bench.issue(users))
         except (HorizonError, UsersError):
             continue
         return n

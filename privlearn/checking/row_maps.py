@@ -1,16 +1,34 @@
-"""The law of row maps: what happens to one row depends on no other."""
+"""The law of row maps: what happens to one row depends on no other, and on nothing before.
+
+A function may keep the law on ordinary rows and break it on some: where two rows are equal, where
+one is large, or is the number it compares with.  So rows are replaced by such ones: copies of other
+rows, extreme and tiny and missing numbers, and the constants that the function's own code and
+closure hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import math
+import types
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn._records import join, leaves, length, record_at
 from privlearn.errors import InterferenceError
 
 T = TypeVar("T")
+
+_CLOSE = 1e-9
+"""Of a number that may be rounded otherwise at another place of a matrix product."""
+_MOST_CONSTANTS = 16
+_DEPTH = 4
+_SIZES = (2, 3)
+"""Blocks that small are tried too."""
 
 
 def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
@@ -22,21 +40,282 @@ def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
         other: one more row, as a block of one, to replace each row with.
 
     Raises:
-        InterferenceError: permuting rows does not permute the results, or replacing one row changes
-            another row's result.
+        InterferenceError: permuting rows does not permute the results; replacing rows, also by
+            copies of others, by extreme, tiny or missing numbers and by numbers that the function's
+            code mentions, changes another row's result; a block fails though none of its rows does
+            by itself; a second call gives something else; or the function writes to its input.
+    """
+    if length(block) < 2 or length(other) != 1:
+        raise ValueError("block needs at least two rows, other exactly one")
+    _check_twice(function, block, other)
+    n = length(block)
+    for size in sorted({n, *(size for size in _SIZES if size < n)}):
+        part = record_at(block, np.arange(size))
+        trial = _Trial(function, part)
+        trial.check_order()
+        trial.check_size(_result(function, block))
+        for i in range(size):
+            alone = np.arange(size) == i
+            trial.check(other, alone, "by another row")
+            trial.check(record_at(part, np.array([(i + 1) % size])), alone, "by a copy of another")
+            trial.check(record_at(part, np.array([i])), ~alone, "by copies of one")
+    trial = _Trial(function, block)
+    for number, (what, row) in enumerate(odd_rows(function, block)):
+        trial.check(row, np.arange(n) == number % n, f"by one of {what}")
+    for what, row in odd_rows(None, block):
+        trial.check(row, np.arange(n) != 0, f"by rows of {what}")
+
+
+def untouched(before: Any, after: Any, kept: NDArray[np.bool_]) -> bool:
+    """Whether two results agree to the last bit in the rows ``kept``."""
+    first, second = list(leaves(before)), list(leaves(after))
+    return len(first) == len(second) and all(
+        _same_bits(x, y, kept) for x, y in zip(first, second, strict=True)
+    )
+
+
+def _same_bits(x: NDArray[Any], y: NDArray[Any], kept: NDArray[np.bool_]) -> bool:
+    if x.dtype != y.dtype or x.shape != y.shape:
+        return False
+    x, y = x[kept], y[kept]
+    if x.dtype.kind not in "fc":
+        return bool(np.array_equal(x, y))
+    if not np.array_equal(x, y, equal_nan=True):
+        return False
+    if x.dtype.kind == "c":
+        return True
+    signs = np.signbit(x) == np.signbit(y)
+    return bool((signs | np.isnan(x)).all())
+
+
+# The single trials ------------------------------------------------------------------------------
+
+
+class _Trial:
+    """One block, and what the function makes of it."""
+
+    def __init__(self, function: Callable[[Any], Any], block: Any) -> None:
+        self._function, self._block, self._n = function, block, length(block)
+        self._before = _result(function, block)
+
+    def check(self, row: Any, where: NDArray[np.bool_], how: str) -> None:
+        """Replaces the rows ``where`` by one row and looks at the others."""
+        new = record_at(join([self._block, row]), np.where(where, self._n, np.arange(self._n)))
+        after = _result(self._function, new)
+        if self._before is None or after is None:  # a row fails by itself, and is null by itself
+            return
+        if not untouched(self._before, after, ~where):
+            rows = ", ".join(map(str, np.flatnonzero(where)[:3]))
+            raise InterferenceError(
+                f"replacing row {rows}{', …' if where.sum() > 3 else ''} of {self._n} {how} "
+                "changes other rows' results"
+            )
+
+    def check_order(self) -> None:
+        """Permutes the rows."""
+        n, before = self._n, self._before
+        for order in (np.roll(np.arange(n), 1), np.arange(n)[::-1], *_sorted_orders(self._block)):
+            after = _result(self._function, record_at(self._block, order))
+            if before is not None and not _all_close([x[order] for x in before], after):
+                raise InterferenceError("permuting the rows does not permute the results")
+
+    def check_size(self, whole: Any) -> None:
+        """Compares with what the function makes of a larger block that begins with these rows."""
+        if whole is None or self._before is None:
+            return
+        if not _all_close([x[: self._n] for x in whole], self._before):
+            raise InterferenceError(
+                f"a row's result depends on how many others there are: {self._n} or {len(whole[0])}"
+            )
+
+
+def _sorted_orders(block: Any) -> Iterator[NDArray[np.intp]]:
+    """By the first number of a row, up and down."""
+    for leaf in leaves(block):
+        if leaf.dtype.kind in "fiu" and leaf.size:
+            up = np.argsort(leaf.reshape(len(leaf), -1)[:, 0], kind="stable")
+            yield from (up, up[::-1])
+            return
+
+
+def _all_close(first: Any, second: Any) -> bool:
+    return second is not None and len(first) == len(second) and all(map(_close, first, second))
+
+
+def _close(x: NDArray[Any], y: NDArray[Any]) -> bool:
+    if x.dtype != y.dtype or x.shape != y.shape:
+        return False
+    if x.dtype.kind not in "fc":
+        return bool(np.array_equal(x, y))
+    size = np.abs(np.where(np.isfinite(x), x, 0.0)).max(axis=tuple(range(1, x.ndim)), initial=0.0)
+    near = _CLOSE * size.reshape(-1, *(1,) * (x.ndim - 1))
+    with np.errstate(all="ignore"):
+        return bool((np.isclose(x, y, rtol=_CLOSE, atol=0.0, equal_nan=True)
+                     | (np.abs(x - y) <= near)).all())  # fmt: skip
+
+
+def _check_twice(function: Callable[[T], Any], block: T, other: T) -> None:
+    """Nothing of one call is left in the function, and nothing is written to its input."""
+    kept = [np.array(leaf) for leaf in leaves(block)]
+    first = _result(function, block)
+    if not all(map(_equal, kept, leaves(block))):
+        raise InterferenceError("the function writes to the rows it is given")
+    n = length(block)
+    places = np.full(n, n)
+    _result(function, record_at(join([block, other]), places))
+    again = _result(function, block)
+    if (first is None) != (again is None) or (
+        first is not None and not untouched(first, again, np.ones(n, dtype=bool))
+    ):
+        raise InterferenceError("the same rows give another result after a call with other rows")
+
+
+def _equal(x: NDArray[Any], y: NDArray[Any]) -> bool:
+    return bool(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc"))
+
+
+def _result(function: Callable[[T], Any], block: T) -> Any:
+    """What the function makes of a block; None where a row of it fails also by itself.
+
+    Raises:
+        InterferenceError: the block fails and none of its rows does by itself.
     """
     n = length(block)
-    if n < 2 or length(other) != 1:
-        raise ValueError("block needs at least two rows, other exactly one")
-    before = list(leaves(function(block)))
-    order = np.roll(np.arange(n), 1)
-    for x, y in zip(before, leaves(function(record_at(block, order))), strict=True):
-        if not np.array_equal(x[order], y, equal_nan=True):
-            raise InterferenceError("permuting the rows does not permute the results")
-    both = join([block, other])
-    for i in range(n):
-        rows = np.where(np.arange(n) == i, n, np.arange(n))
-        for x, y in zip(before, leaves(function(record_at(both, rows))), strict=True):
-            keep = np.arange(n) != i
-            if not np.array_equal(x[keep], y[keep], equal_nan=True):
-                raise InterferenceError(f"replacing row {i} changes other rows' results")
+    found = _attempt(function, block, n)
+    if found is not None:
+        return found
+    if all(_attempt(function, record_at(block, slice(i, i + 1)), 1) is not None for i in range(n)):
+        raise InterferenceError(
+            "the function fails on a block of rows, or returns another number of them, and on none "
+            "of the rows by itself"
+        )
+    return None
+
+
+def _attempt(function: Callable[[T], Any], block: T, n: int) -> Any:
+    """A copy of the result, which a function may overwrite later; None for a failure."""
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            result = function(block)
+        arrays = tuple(np.array(leaf) for leaf in leaves(result))
+        return arrays if length(arrays) == n else None
+    except Exception:
+        return None
+
+
+# Rows worth trying ------------------------------------------------------------------------------
+
+_NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 10.0, 100.0, -1e3, 1e6, -1e6, 1e12, 1e100, -1e300,
+            1e-12, 1e-300, 5e-324)  # fmt: skip
+_FEW = (0.0, 1.0, 1e6, -1e6, 1e-12)
+_NOT_NUMBERS = (math.nan, math.inf, -math.inf)
+
+
+def odd_rows(function: Callable[..., Any] | None, block: Any) -> Iterator[tuple[str, Any]]:
+    """Rows, as blocks of one, on which a function may do something special, and what they hold.
+
+    Without a function the few that most of them would do something special on.
+    """
+    row = record_at(block, slice(0, 1))
+    numbers = _FEW if function is None else (*_NUMBERS, *_around(mentioned(function)))
+    for number, leaf in enumerate(leaves(row)):
+        where = "" if not isinstance(row, tuple) else f" in part {number}"
+        for value in _for(leaf.dtype, numbers):
+            filled = np.full_like(leaf, value)
+            yield f"{value!r}{where}", _with_leaf(row, number, filled)
+            if leaf.size > 1 and function is not None:
+                one = np.array(leaf)
+                one.reshape(-1)[-1] = value
+                yield f"one {value!r}{where}", _with_leaf(row, number, one)
+
+
+def _for(dtype: np.dtype[Any], numbers: tuple[float, ...]) -> list[Any]:
+    """Values of that type."""
+    if dtype.kind == "f":
+        largest = float(np.finfo(dtype).max)
+        with np.errstate(over="ignore"):
+            made = [float(dtype.type(x)) for x in (*numbers, largest, -largest)]
+        kept = {(x, math.copysign(1.0, x)): x for x in made if math.isfinite(x)}
+        return [*kept.values(), *_NOT_NUMBERS]
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        whole = [int(x) for x in numbers if math.isfinite(x) and x == int(x)]
+        inside = [x for x in whole if limits.min <= x <= limits.max]
+        return list(dict.fromkeys([*inside, int(limits.min), int(limits.max)]))
+    if dtype.kind == "b":
+        return [False, True]
+    return [""] if dtype.kind == "U" else []
+
+
+def _with_leaf(row: Any, number: int, new: NDArray[Any]) -> Any:
+    found = iter(range(sum(1 for _ in leaves(row))))
+
+    def rebuilt(part: Any) -> Any:
+        if isinstance(part, tuple):
+            fields = [rebuilt(field) for field in part]
+            return type(part)(*fields) if hasattr(part, "_fields") else tuple(fields)
+        return new if next(found) == number else np.asarray(part)
+
+    return rebuilt(row)
+
+
+def _around(numbers: set[float]) -> Iterator[float]:
+    """The numbers, and what lies just above them and well beyond."""
+    for number in sorted(numbers, key=lambda x: (abs(x), x))[-_MOST_CONSTANTS:]:
+        yield from (number, math.nextafter(number, math.inf), 2 * number, -2 * number)
+
+
+def mentioned(function: Any, depth: int = _DEPTH) -> set[float]:
+    """The numbers that a function's code, defaults, closure and globals hold."""
+    if depth == 0:
+        return set()
+    parts: list[Any] = []
+    if isinstance(function, functools.partial):
+        parts = [function.func, *function.args, *function.keywords.values()]
+    elif isinstance(function, types.MethodType):
+        parts = [function.__func__]
+        parts += list(getattr(function.__self__, "__dict__", {}).values())
+    elif isinstance(function, types.FunctionType):
+        return _in_function(function, depth)
+    elif callable(function) and not isinstance(function, type):
+        parts = [vars(type(function)).get("__call__")]
+        parts += list(getattr(function, "__dict__", {}).values())
+    return set().union(*(_in_value(part, depth - 1) for part in parts))
+
+
+def _in_function(function: types.FunctionType, depth: int) -> set[float]:
+    values: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:  # not yet filled
+            continue
+    codes = list(_codes(function.__code__))
+    names = {name for code in codes for name in code.co_names}
+    values += [function.__globals__[name] for name in names & set(function.__globals__)]
+    values += [constant for code in codes for constant in code.co_consts]
+    return set().union(*(_in_value(value, depth - 1) for value in values))
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function and of those that are written inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _in_value(value: Any, depth: int) -> set[float]:
+    if isinstance(value, bool) or depth < 0:
+        return set()
+    if isinstance(value, int | float | np.integer | np.floating):
+        return {float(value)} if abs(float(value)) < 1e300 else set()
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
+        few = np.unique(value[np.isfinite(value)])[:8]
+        return {float(x) for x in few}
+    if isinstance(value, tuple | list | set | frozenset):
+        return set().union(*(_in_value(part, depth - 1) for part in list(value)[:32]))
+    if isinstance(value, types.FunctionType | types.MethodType | functools.partial):
+        return mentioned(value, depth)
+    return set()

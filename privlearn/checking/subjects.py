@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -13,8 +13,15 @@ import numpy as np
 from privlearn._records import blanked, join, leaves, length, record_at
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP, Currency
+from privlearn.checking.faint import FACTOR, FaintGenerator
 from privlearn.checking.laboratory import Laboratory
 from privlearn.checking.neighbours import worst_pairs
+from privlearn.checking.stream_runs import (
+    accepted_users,
+    declared_users,
+    fixed_users,
+    released_by,
+)
 from privlearn.domains import Domain
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -29,6 +36,9 @@ CROWD = 5
 STREAM = 64
 """Rows of a stream without a horizon, where no neighbours are given."""
 
+MOST_SAMPLED = 256
+"""Rows of a longer stream that are drawn again and again, where no neighbours are given."""
+
 
 @dataclass(frozen=True)
 class Subject(Generic[D]):
@@ -39,12 +49,15 @@ class Subject(Generic[D]):
         start: ``start(data, seed)`` returns ``draw``; each ``draw()`` is one fresh output.
         claim: what it promises about neighbouring data.
         neighbours: pairs of data sets.
+        fainter: as ``start``, with half the noise: a planted fault, by which a check learns what it
+            can see (`privlearn.checking.power`); None if that cannot be had.
     """
 
     name: str
     start: Callable[[D, int], Callable[[], Any]]
     claim: Claimable
     neighbours: Sequence[tuple[D, D]]
+    fainter: Callable[[D, int], Callable[[], Any]] | None = None
 
 
 def subject_of(
@@ -87,7 +100,9 @@ def subject_of(
         raise CheckError(f"{called}: a plain function needs neighbours, a pair of data sets")
     pairs = _pairs(neighbours)
     _check_pairs(pairs, adjacency)
-    return Subject(called, _starter(mechanism), _checked(claim), pairs)
+    start, fainter = _starter(mechanism, _generator), _starter(mechanism, _faint_generator)
+    own = _positional(mechanism) == 1 and not _takes_named_generator(mechanism)
+    return Subject(called, start, _checked(claim), pairs, None if own else fainter)
 
 
 def _restated(
@@ -96,7 +111,7 @@ def _restated(
     pairs = _pairs(subject.neighbours if neighbours is None else neighbours)
     _check_pairs(pairs, adjacency)
     promise = subject.claim if claim is None else claim
-    return Subject(name or subject.name, subject.start, _checked(promise), pairs)
+    return replace(subject, name=name or subject.name, claim=_checked(promise), neighbours=pairs)
 
 
 def _name_of(mechanism: Any) -> str:
@@ -112,36 +127,57 @@ def _checked(claim: Any) -> Claimable:
     return claim
 
 
-def _starter(function: Callable[..., Any]) -> Callable[[Any, int], Callable[[], Any]]:
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        parameters = inspect.signature(function).parameters.values()
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         raise CheckError(f"{_name_of(function)}: its signature cannot be read") from None
-    places = [
-        p
-        for p in parameters
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-    ]
-    named = {p.name for p in parameters}
-    if len(places) == 2:
-        return lambda data, seed: _with_generator(function, data, seed)
-    if len(places) == 1 and "rng" in named:
-        return lambda data, seed: _with_named_generator(function, data, seed)
-    if len(places) == 1:
-        return lambda data, seed: lambda: function(data)
-    raise CheckError(
-        f"{_name_of(function)} takes {len(places)} positional arguments: must be f(data, rng) or "
-        "f(data)"
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    """The number of arguments that have to be given by place."""
+    return sum(
+        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+        for p in _parameters(function)
     )
 
 
-def _with_generator(function: Callable[..., Any], data: Any, seed: int) -> Callable[[], Any]:
-    rng = np.random.default_rng(seed)
+def _takes_named_generator(function: Callable[..., Any]) -> bool:
+    return any(p.name == "rng" for p in _parameters(function))
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _faint_generator(seed: int) -> np.random.Generator:
+    return FaintGenerator(np.random.PCG64(seed))
+
+
+def _starter(
+    function: Callable[..., Any], generator: Callable[[int], np.random.Generator]
+) -> Callable[[Any, int], Callable[[], Any]]:
+    places = _positional(function)
+    if places == 2:
+        return lambda data, seed: _with_generator(function, data, generator(seed))
+    if places == 1 and _takes_named_generator(function):
+        return lambda data, seed: _with_named_generator(function, data, generator(seed))
+    if places == 1:
+        return lambda data, seed: lambda: function(data)
+    raise CheckError(
+        f"{_name_of(function)} takes {places} positional arguments: must be f(data, rng) or f(data)"
+    )
+
+
+def _with_generator(
+    function: Callable[..., Any], data: Any, rng: np.random.Generator
+) -> Callable[[], Any]:
     return lambda: function(data, rng)
 
 
-def _with_named_generator(function: Callable[..., Any], data: Any, seed: int) -> Callable[[], Any]:
-    rng = np.random.default_rng(seed)
+def _with_named_generator(
+    function: Callable[..., Any], data: Any, rng: np.random.Generator
+) -> Callable[[], Any]:
     return lambda: function(data, rng=rng)
 
 
@@ -249,19 +285,24 @@ def _of_mechanism(
     promise = _checked(own if claim is None else claim)
     relation = adjacency or (own.adjacency if isinstance(own, Loss) else Adjacency.REPLACE_ONE)
 
-    def start(block: Any, seed: int) -> Callable[[], Any]:
-        bench = Laboratory(seed, relation)
+    def on(bench: Laboratory, block: Any) -> Callable[[], Any]:
         rows: Rows[Any] = Rows.seal(block, users=range(length(block)))
         return lambda: run_once(mechanism, rows, bench)
 
+    def start(block: Any, seed: int) -> Callable[[], Any]:
+        return on(Laboratory(seed, relation), block)
+
+    def fainter(block: Any, seed: int) -> Callable[[], Any]:
+        return on(Laboratory(seed, relation, faintness=FACTOR), block)
+
     if neighbours is None:
-        return Subject(name, start, promise, _extreme_pairs(mechanism, relation))
+        return Subject(name, start, promise, _extreme_pairs(mechanism, relation), fainter)
     pairs = _pairs(neighbours)
     _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
     for i, (first, second) in enumerate(pairs):
         _check_adjacent(i, _records(first), _records(second), relation)
         _check_form(i, mechanism, (first, second), relation)
-    return Subject(name, start, promise, pairs)
+    return Subject(name, start, promise, pairs, fainter)
 
 
 def _check_form(i: int, mechanism: Any, blocks: tuple[Any, Any], adjacency: Adjacency) -> None:
@@ -293,11 +334,7 @@ def _records(block: Any) -> list[Any]:
 
 def run_once(mechanism: Any, rows: Rows[Any], bench: Laboratory) -> Any:
     """One output of a mechanism or of a whole stream on sealed rows."""
-    token = bench.issue(rows.users)
-    if hasattr(mechanism, "release"):
-        return mechanism.release(rows, token).value
-    with mechanism.open(token) as stream:
-        return stream.append(rows).value
+    return released_by(mechanism, rows, bench.issue(rows.users))[1]
 
 
 def domain_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Domain[Any]:
@@ -307,7 +344,7 @@ def domain_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> D
         CheckError: it did not spend.
     """
     bench = Laboratory(0, adjacency)
-    run_once(mechanism, Rows.null(range(1)), bench)
+    run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), bench)
     if bench.last_spend is None:
         raise CheckError(f"{_name_of(mechanism)} released without spending its token")
     return bench.last_spend.domain
@@ -321,9 +358,17 @@ def _extreme_pairs(mechanism: Any, adjacency: Adjacency) -> list[tuple[Any, Any]
     if hasattr(mechanism, "release"):
         crowd = record_at(pairs[0][0], np.zeros(CROWD, dtype=int))
         return [pairs[0], *((join([a, crowd]), join([b, crowd])) for a, b in pairs)]
-    horizon = getattr(getattr(mechanism, "factorization", None), "horizon", None)
-    behind = min(horizon or STREAM, 256) - 1
+    behind = _sampled_users(mechanism, adjacency) - 1
     return [(_followed(first, behind), _followed(second, behind)) for first, second in pairs]
+
+
+def _sampled_users(mechanism: Any, adjacency: Adjacency) -> int:
+    """How many rows of a stream are drawn again and again."""
+    if (fixed := fixed_users(mechanism)) is not None:
+        return fixed
+    if (declared := declared_users(mechanism)) is not None:
+        return min(declared, MOST_SAMPLED)
+    return max(accepted_users(mechanism, adjacency, STREAM), 1)
 
 
 def _followed(record: Any, behind: int) -> Any:

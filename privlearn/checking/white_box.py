@@ -14,10 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
-import numpy as np
-
-from privlearn._records import blanked, join, length, record_at
-from privlearn.adjacency import Adjacency
 from privlearn.budgets import (
     ZCDP,
     ApproxDP,
@@ -28,7 +24,7 @@ from privlearn.budgets import (
     exact_text,
     float_up,
 )
-from privlearn.checking.neighbours import extreme_records, worst_pairs
+from privlearn.checking.white_box_additive import additive_laws
 from privlearn.checking.white_box_laws import (
     Discrete,
     Law,
@@ -37,16 +33,13 @@ from privlearn.checking.white_box_laws import (
     Product,
     Value,
     hockey_stick,
-    laplace,
     largest_ratio,
     normal,
     renyi,
-    whitened,
 )
 from privlearn.checking.white_box_losses import law_pairs
 from privlearn.checking.white_box_minimisers import check_release, minimiser_pairs
-from privlearn.checking.white_box_probe import Affine, affine, centre, check_noise, check_sampler
-from privlearn.domains import Array
+from privlearn.checking.white_box_probe import check_sampler
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import Loss, leaves_of
 from privlearn.mechanisms import ObjectivePerturbation
@@ -59,8 +52,6 @@ ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _EPSILONS = (0.0, 0.25, 1.0, 4.0)
 """Where a Gaussian claim is compared as a curve of (ε, δ)."""
 _TIGHT = 1e-6
-_ROWS = 24
-"""Users of a stream without a horizon, where none are asked for."""
 
 
 @final
@@ -99,12 +90,20 @@ class Row:
 @final
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """A claim beside the exact numbers, one row for each."""
+    """A claim beside the exact numbers, one row for each.
+
+    Of a stream that is too long, or without a horizon, only a window is looked at.  What is found
+    in it counts; that nothing is found says little, and is not called exact.
+    """
 
     subject: str
     claim: str
     rows: tuple[Row, ...]
     seconds: float
+    looked: str = ""
+    """Which arrivals of a stream."""
+    whole: bool = True
+    """Whether that is all of it; else the numbers are lower bounds of the exact ones."""
 
     @property
     def violated(self) -> bool:
@@ -119,7 +118,7 @@ class Exact:
     @property
     def tight(self) -> bool:
         """Whether the claim is equal to the exact number throughout (on the curve, if any)."""
-        return all(row.tight for row in self.curve or self.rows)
+        return self.whole and all(row.tight for row in self.curve or self.rows)
 
     @property
     def worst(self) -> Row:
@@ -143,14 +142,16 @@ class Exact:
 
     def __str__(self) -> str:
         verdict = "VIOLATED" if self.violated else "tight" if self.tight else "not violated"
-        worst = self.worst
+        if not (self.whole or self.violated):
+            verdict = "NOT LOOKED AT AS A WHOLE, not violated within a window"
+        word, worst = "exact" if self.whole else "at least", self.worst
         head = (
             f"{self.subject}: {verdict}. Claimed {self.claim}; least slack at {worst.measure}: "
-            f"claimed {worst.claimed:.8g}, exact {worst.exact:.8g} ± {worst.error:.1g} "
-            f"({worst.pair}, {self.seconds:.2f} s)"
+            f"claimed {worst.claimed:.8g}, {word} {worst.exact:.8g} ± {worst.error:.1g} "
+            f"({worst.pair}{', ' if self.looked else ''}{self.looked}, {self.seconds:.2f} s)"
         )
         lines = [
-            f"  {row.measure:>12}  claimed {row.claimed:<14.8g} exact {row.exact:<14.8g} "
+            f"  {row.measure:>12}  claimed {row.claimed:<14.8g} {word} {row.exact:<14.8g} "
             f"± {row.error:.1g}{'  VIOLATED' if row.violated else ''}"
             for row in self.rows
         ]
@@ -310,7 +311,9 @@ def white_box(
         claim: by default its own ``loss()``.
         neighbours: pairs of data sets, as blocks of records; by default extreme records of a
             shipped ``domain``, in a stream at every arrival.
-        users: the number of records of the default data sets.
+        users: the number of records of the default data sets; by default all that a stream is
+            for, up to 65,536 arrivals, or to so many as can be probed where its noise does not
+            come from a ``factorization``.  `Exact.whole` says whether that was all.
         orders: Rényi orders > 1.
 
     Raises:
@@ -346,88 +349,7 @@ def _additive(
     users: int | None,
     orders: Sequence[float],
 ) -> Exact:
-    loss: Loss = mechanism.loss()
-    stream = hasattr(mechanism, "open")
-    if neighbours is None:
-        n = users or (_horizon(mechanism) if stream else 3)
-        sets = _data_sets(mechanism, loss.adjacency, n, everywhere=stream)
-    else:
-        sets = [(pair, 0) for pair in neighbours]
-        n = length(neighbours[0][0])
-    first = sets[0][0][0]
-    noise = affine(mechanism, loss, first)
-    check_sampler(noise.family)
-    tried = [*sets[:2], sets[-1]]  # the law of the noise on some, the shift on all
-    for seed, block in enumerate(block for pair, _ in tried for block in pair):
-        check_noise(mechanism, loss, block, noise, seed)
-    shifts = [centre(mechanism, loss, a) - centre(mechanism, loss, b) for (a, b), _ in sets]
-    places = [place for _, place in sets]
-    paid = [(range(n), loss)] if claim is None else [(range(n), claim)]
-    if claim is None and stream:
-        paid = list(loss.over(range(n)))
-    parts = [
-        compare(promise, _laws(noise, shifts, places, part), orders=orders)
-        for part, promise in paid
-        if any(place in part for place in places)
-    ]
-    return min(parts, key=lambda found: (not found.violated, found.worst.ratio))
-
-
-def _horizon(mechanism: Any) -> int:
-    horizon = getattr(getattr(mechanism, "factorization", None), "horizon", None)
-    return _ROWS if horizon is None else int(horizon)
-
-
-def _data_sets(
-    mechanism: Any, adjacency: Adjacency, n: int, *, everywhere: bool
-) -> list[tuple[tuple[Any, Any], int]]:
-    """Neighbouring data sets with the changed record at its arrival, among extreme others."""
-    if not hasattr(mechanism, "domain"):
-        raise CheckError(f"{type(mechanism).__name__} has no domain: give neighbours yourself")
-    pairs = worst_pairs(mechanism.domain, adjacency=adjacency)
-    records = extreme_records(mechanism.domain)
-    others = join([record_at(records, slice(k % 2, k % 2 + 1)) for k in range(n)])
-    empty = blanked(others, np.zeros(n, dtype=bool))
-    made: list[tuple[tuple[Any, Any], int]] = []
-    for j in range(n) if everywhere else (0,):
-        for pair in pairs[:1] if everywhere else pairs:
-            before, behind = record_at(empty, slice(0, j)), record_at(empty, slice(j + 1, n))
-            one, two = (
-                join([part for part in (before, middle, behind) if length(part)]) for middle in pair
-            )
-            made.append(((one, two), j))
-    return made
-
-
-def _laws(noise: Affine, shifts: Sequence[Array], places: Sequence[int], part: range) -> list[Pair]:
-    """The pair with the largest shift among the users of ``part``; for Laplace noise all pairs."""
-    chosen = [k for k, place in enumerate(places) if place in part]
-    zero = np.zeros(len(noise.matrix))
-    if noise.family == "normal":
-        stacked = np.array([shifts[k] for k in chosen]).T
-        solved = np.linalg.lstsq(noise.matrix, stacked, rcond=1e-12)[0]
-        left = np.linalg.norm(stacked - noise.matrix @ solved, axis=0)
-        masses = (solved**2).sum(axis=0)
-        masses[left > 1e-8 * np.linalg.norm(stacked, axis=0)] = np.inf
-        k = chosen[int(masses.argmax())]
-        p, q = whitened(Normal(shifts[k], noise.matrix), Normal(zero, noise.matrix))
-        return [Pair(p, q, f"pair {k}, arrival {places[k]}")]
-    if np.linalg.matrix_rank(noise.matrix) < noise.matrix.shape[1]:
-        raise CheckError("several Laplace numbers are added up: their law is not computed")
-    made: dict[tuple[float, ...], Pair] = {}
-    for k in chosen:
-        inside = np.linalg.lstsq(noise.matrix, shifts[k], rcond=1e-12)[0]
-        if np.linalg.norm(shifts[k] - noise.matrix @ inside) > 1e-8 * np.linalg.norm(shifts[k]):
-            p, q = whitened(Normal(shifts[k], noise.matrix), Normal(zero, noise.matrix))
-            return [Pair(p, q, f"pair {k}")]
-        moved = sorted(float(x) for x in np.abs(inside) if x > 1e-12)
-        parts = [Pair(laplace(x, 1.0), laplace(0.0, 1.0), f"pair {k}") for x in moved]
-        if len(parts) > 1:
-            one, two = (Product(tuple((law, 1) for law in laws)) for laws in _columns(parts))
-            parts = [Pair(one, two, f"pair {k}")]
-        made.update({tuple(np.round(moved, 9)): part for part in parts})
-    return list(made.values())
-
-
-def _columns(pairs: Sequence[Pair]) -> tuple[list[Law], list[Law]]:
-    return [pair.p for pair in pairs], [pair.q for pair in pairs]
+    laws = additive_laws(mechanism, claim, neighbours, users)
+    parts = [compare(promise, pairs, orders=orders) for promise, pairs in laws.parts]
+    worst = min(parts, key=lambda found: (not found.violated, found.worst.ratio))
+    return replace(worst, looked=laws.looked, whole=laws.whole)

@@ -16,7 +16,7 @@ import numpy as np
 from privlearn._records import length
 from privlearn.checking.neighbours import worst_pairs
 from privlearn.checking.white_box_laws import Density, Pair, rough_renyi
-from privlearn.checking.white_box_probe import _Script, run
+from privlearn.checking.white_box_probe import Script, run
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.mechanisms import Objective, ObjectivePerturbation
@@ -119,7 +119,7 @@ def check_release(mechanism: ObjectivePerturbation[Any]) -> None:
     pairs = worst_pairs(objective)[:1]
     tilt = np.linspace(-1.0, 1.5, objective.dim + 1)[1:]
     for block in pairs[0] if pairs else ():
-        theta = run(mechanism, mechanism.loss(), block, _Script(tilt))
+        theta = run(mechanism, mechanism.loss(), block, Script(tilt))
         records = objective.domain.clip(block)
         gradient = objective.gradients(records, theta).sum(axis=0) + mechanism.ridge * theta
         error = float(np.linalg.norm(gradient + mechanism.noise_std * tilt))

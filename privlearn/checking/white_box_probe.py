@@ -17,6 +17,7 @@ import numpy as np
 from privlearn._records import length
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, Currency, PureDP, Renyi
+from privlearn.checking.stream_runs import appended_to
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -30,7 +31,7 @@ _SAMPLER_GAP = 0.004
 """Distance of a sampler's distribution function from the true one that the grid can resolve."""
 
 
-class _Script:
+class Script:
     """A noise source that hands out numbers written down in advance, and zeros behind them."""
 
     name, simulated = "scripted", True
@@ -72,7 +73,7 @@ class _Desk:
     id, trust = "white box", Trust.CENTRAL
     tape: Tape | None = None
 
-    def __init__(self, adjacency: Adjacency, noise: _Script) -> None:
+    def __init__(self, adjacency: Adjacency, noise: Script) -> None:
         self.adjacency, self.noise = adjacency, cast(NoiseSource, noise)
         self._open = True
 
@@ -99,19 +100,18 @@ def _purse(loss: Loss) -> Currency:
     return Renyi({2: 10**12})
 
 
-def run(mechanism: Any, loss: Loss, block: Any, script: _Script) -> Array:
+def run(mechanism: Any, loss: Loss, block: Any, script: Script) -> Array:
     """What one run on ``block`` lets out, as a flat vector."""
     desk = _Desk(loss.adjacency, script)
     users = range(length(block))
     rows = Rows.seal(block, users=users)
     most = Fraction(999, 1000)
     token: Token[Any] = mint_token(desk, "token", _purse(loss), users, "white box", most)
-    if hasattr(mechanism, "open"):
+    if hasattr(mechanism, "open"):  # also of reports, which can be released at once too
         with mechanism.open(token) as stream:
-            released = stream.append(rows)
+            value = np.asarray(appended_to(stream, rows)[1])
     else:
-        released = mechanism.release(rows, token)
-    value = np.asarray(released.value)
+        value = np.asarray(mechanism.release(rows, token).value)
     if value.dtype.kind in "iu":
         raise CheckError("the output is a choice or a count, so noise is not just added")
     if value.dtype.kind != "f" or not np.isfinite(value).all():
@@ -133,7 +133,7 @@ def affine(mechanism: Any, loss: Loss, block: Any) -> Affine:
     Raises:
         CheckError: the output is not affine in normal or Laplace noise, or there is too much of it.
     """
-    script = _Script(np.zeros(0))
+    script = Script(np.zeros(0))
     base = run(mechanism, loss, block, script)
     if bool(script.normals) == bool(script.uniforms):
         raise CheckError("neither normal noise alone nor Laplace noise alone is drawn")
@@ -145,13 +145,13 @@ def affine(mechanism: Any, loss: Loss, block: Any) -> Affine:
     for i in range(n):
         numbers = np.zeros(i + 1)
         numbers[i] = 1.0
-        matrix[:, i] = _same_shape(run(mechanism, loss, block, _Script(numbers)), base) - base
+        matrix[:, i] = _same_shape(run(mechanism, loss, block, Script(numbers)), base) - base
     return Affine(family, matrix)
 
 
 def centre(mechanism: Any, loss: Loss, block: Any) -> Array:
     """The output without noise."""
-    return run(mechanism, loss, block, _Script(np.zeros(0)))
+    return run(mechanism, loss, block, Script(np.zeros(0)))
 
 
 def check_noise(mechanism: Any, loss: Loss, block: Any, noise: Affine, seed: int) -> None:
@@ -165,7 +165,7 @@ def check_noise(mechanism: Any, loss: Loss, block: Any, noise: Affine, seed: int
     sizes: Array = rng.exponential(size=noise.matrix.shape[1:])
     signs = rng.choice([-1.0, 1.0], len(sizes))
     base = centre(mechanism, loss, block)
-    script = _Script(sizes * signs) if noise.family == "normal" else _Script(sizes, signs)
+    script = Script(sizes * signs) if noise.family == "normal" else Script(sizes, signs)
     moved = _same_shape(run(mechanism, loss, block, script), base)
     expected = noise.matrix @ (sizes * signs)
     if len(base) != len(expected) or not np.allclose(

@@ -1,0 +1,71 @@
+"""Which accountants a run opens or writes to, wherever it has them from.
+
+Every accountant starts and appends in two methods of one base class; while somebody watches, both
+tell.  Other processes are not seen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from privlearn.accountants.accountant import _Accountant
+from privlearn.accountants.state import AccountState
+
+
+@dataclass
+class Openings:
+    """What was seen.
+
+    Attributes:
+        opened: the states of accountants that were made or resumed, by name; they go on changing.
+        used: names of accountants that wrote an entry.
+    """
+
+    opened: dict[str, AccountState] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+
+    @property
+    def older(self) -> set[str]:
+        """Accountants that were used and not opened."""
+        return self.used - set(self.opened)
+
+
+_LOCK = threading.Lock()
+_WATCHING: list[Openings] = []
+_BASE: Any = _Accountant
+_KEPT: dict[str, Callable[..., None]] = {}
+"""The methods themselves, while somebody watches."""
+
+
+def _started(self: Any, *args: Any, **options: Any) -> None:
+    _KEPT["_start"](self, *args, **options)
+    for seen in _WATCHING:
+        seen.opened[self.id] = self._state
+
+
+def _appended(self: Any, *args: Any, **options: Any) -> None:
+    for seen in _WATCHING:
+        seen.used.add(self.id)
+    _KEPT["_append"](self, *args, **options)
+
+
+@contextmanager
+def openings() -> Iterator[Openings]:
+    """Watches all accountants of this process, also those of other threads."""
+    seen = Openings()
+    with _LOCK:
+        if not _WATCHING:
+            _KEPT.update(_start=_BASE._start, _append=_BASE._append)
+            _BASE._start, _BASE._append = _started, _appended
+        _WATCHING.append(seen)
+    try:
+        yield seen
+    finally:
+        with _LOCK:
+            _WATCHING[:] = [other for other in _WATCHING if other is not seen]
+            if not _WATCHING:
+                _BASE._start, _BASE._append = _KEPT["_start"], _KEPT["_append"]
