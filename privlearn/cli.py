@@ -3,10 +3,10 @@
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
-ledger is of a simulation; 4 the ledger cannot be read; 5 a check refuted nothing and would not have
-found a fault of factor 2 either; 130 stopped by SIGINT or SIGTERM, after saying what was spent.  An
-audit of nothing but attestations finds no problem and exits with 0; its first line says that they are
-not verified.
+ledger is of a simulation; 4 the ledger cannot be read; 5 a check refuted nothing and would not
+have found a fault of factor 2 either; 130 stopped by SIGINT or SIGTERM, after saying what was
+spent.  An audit of nothing but attestations finds no problem and exits with 0; its first line says
+that they are not verified.
 """
 
 from __future__ import annotations
