@@ -24,7 +24,7 @@ from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.checking.betting import Bettors, best_moment, moment_bound
 from privlearn.checking.claims import Claim, claim_of
-from privlearn.checking.events import Cut, best_cut, event_bound
+from privlearn.checking.events import PRUDENCE, Cut, best_cut, event_bound
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.outputs import MAX_NUMBERS, Raised, Table, Warned, tabulate
 from privlearn.checking.subjects import Claimable, Subject, alike, subject_of
@@ -34,6 +34,8 @@ from privlearn.errors import CheckError
 
 Array = NDArray[np.float64]
 Witness = Callable[[Any], float]
+Drawn = tuple[list[Any], list[Any]]
+"""Outputs of either world."""
 
 FIRST_PAIRS = 64
 """Pairs that a sequential check only learns from."""
@@ -57,7 +59,22 @@ TURN = 25
 """Outputs that one world gives before it is the other's turn."""
 
 EXPLORED = 400
-"""Outputs per world for choosing among several pairs of neighbours."""
+"""Outputs per world and round for choosing among several pairs of neighbours."""
+
+FEWEST = 10
+"""Outputs per world on which a pair of neighbours is looked at for the first time."""
+
+ROUND = 0.35
+"""Part of the outputs for choosing that one round of it takes; the last one takes the rest."""
+
+KEPT = 0.45
+"""Part of the pairs that go on to the next round."""
+
+MANY_PAIRS = 4
+"""So few pairs are looked at once more, and no more."""
+
+GUESSING = 0.9
+"""Confidence of the bounds by which pairs are compared on few outputs."""
 
 
 def black_box(
@@ -112,8 +129,8 @@ def black_box(
     promise = claim_of(subject.claim)
     check = _Check(subject, promise, samples, confidence, witness, start, bits, limit)
     with limit:
-        pair, used = check.choose_pair()
-        found = check.bet(pair, used) if sequential else check.split(pair, used)
+        pair, used, known = check.choose_pair()
+        found = (check.bet if sequential else check.split)(pair, used, known)
     return Evidence(
         subject.name,
         check.claim.text,
@@ -166,24 +183,48 @@ class _Check:
             _World(start, second, int(seeds[1]), name, self.limit),
         )
 
-    def choose_pair(self) -> tuple[int, int]:
-        """The most telling pair of neighbours, and the outputs spent on finding it."""
-        pairs = len(self.subject.neighbours)
+    def choose_pair(self) -> tuple[int, int, Drawn]:
+        """The most telling pair of neighbours, the outputs spent on finding it, and those of it.
+
+        Many pairs are looked at shortly, the better ones again.  These outputs choose and teach;
+        they take no part in the bound.
+        """
+        pairs = self._pairs_looked_at()
         if pairs == 1:
-            return 0, 0
-        each = max(min(EXPLORED, self.samples // (4 * pairs)), 10)
-        if 2 * each * pairs > self.samples // 2:
-            raise CheckError(
-                f"samples = {self.samples}: too few for {pairs} pairs of neighbours; at least "
-                f"{40 * pairs} are needed"
-            )
-        promises = []
-        for pair in range(pairs):
-            first, second = _drawn(*self._worlds(pair, 1), each)
-            table_p, table_q, _ = self._tables(first, second)
-            best = self._scores(table_p, table_q, first, second, each)[0]
-            promises.append(best)
-        return int(np.argmax(promises)), 2 * each * pairs
+            return 0, 0, ([], [])
+        drawn: dict[int, Drawn] = {k: ([], []) for k in range(pairs)}
+        worlds = {k: self._worlds(k, 1) for k in drawn}
+        left, used, room = list(drawn), 0, self.samples // 5
+        while True:
+            last = len(left) <= MANY_PAIRS
+            each = int((room - used if last else ROUND * room) / len(left))
+            each = min(EXPLORED, max(each, 0 if used else FEWEST))
+            used += each * len(left)
+            outlooks = []
+            for k in left:
+                for outputs, new in zip(drawn[k], _drawn(*worlds[k], each), strict=True):
+                    outputs += new
+                outlooks.append(self._outlook(*drawn[k]))
+            best = [left[int(i)] for i in np.argsort(-np.array(outlooks), kind="stable")]
+            if last:
+                return best[0], 2 * used, drawn[best[0]]
+            left = best[: max(int(KEPT * len(left)), MANY_PAIRS)]
+
+    def _pairs_looked_at(self) -> int:
+        pairs, enough = len(self.subject.neighbours), self.samples // (4 * FEWEST)
+        if pairs > enough:
+            if not self.subject.candidates:
+                raise CheckError(
+                    f"samples = {self.samples}: too few for {pairs} pairs of neighbours; at least "
+                    f"{4 * FEWEST * pairs} are needed"
+                )
+            pairs = max(enough, 1)
+        return pairs
+
+    def _outlook(self, first: list[Any], second: list[Any]) -> float:
+        """How promising a pair looks, on few outputs: a guess, where `_promise` is a bound."""
+        p, q, _ = self._tables(first, second)
+        return self._scores(p, q, first, second, self.samples // 4, GUESSING)[0]
 
     def _tables(self, first: list[Any], second: list[Any]) -> tuple[Table, Table, Table]:
         if self.witness is not None:  # which may know outputs that nobody else can look into
@@ -192,25 +233,34 @@ class _Check:
         return like.take(slice(0, len(first))), like.take(slice(len(first), None)), like
 
     def _scores(
-        self, p: Table, q: Table, first: list[Any], second: list[Any], held_out: int
+        self,
+        p: Table,
+        q: Table,
+        first: list[Any],
+        second: list[Any],
+        held_out: int,
+        prudence: float = PRUDENCE,
     ) -> tuple[float, Score, Family | None]:
         """What the most promising witness promises, the witness, and how it was learned."""
         if self.witness is not None:
             x, y = self._witnessed(first), self._witnessed(second)
-            return self._promise(x, y, held_out), Score("the given witness", _no_table, x, y), None
+            promise = self._promise(x, y, held_out, prudence)
+            return promise, Score("the given witness", _no_table, x, y), None
         # Where every output of either world is the same there is nothing to learn.
         flat = Score("nothing: all outputs are alike", _flat, np.zeros(len(p)), np.zeros(len(q)))
         best: tuple[float, Score, Family | None] = 0.0, flat, None
         for family in families(p, q, bits=self.bits):
-            promise, score = self._of_family(family, p, q, held_out)
+            promise, score = self._of_family(family, p, q, held_out, prudence)
             if best[2] is None or promise > best[0]:
                 best = promise, score, family
         return best
 
     @np.errstate(all="ignore")  # odd outputs are no fault of whoever runs the check
-    def _of_family(self, family: Family, p: Table, q: Table, held_out: int) -> tuple[float, Score]:
+    def _of_family(
+        self, family: Family, p: Table, q: Table, held_out: int, prudence: float = PRUDENCE
+    ) -> tuple[float, Score]:
         scores = family(p, q)
-        promises = [self._promise(score.first, score.second, held_out) for score in scores]
+        promises = [self._promise(s.first, s.second, held_out, prudence) for s in scores]
         i = int(np.argmax(promises))
         return promises[i], scores[i]
 
@@ -232,8 +282,10 @@ class _Check:
         return tuple(notes)
 
     @np.errstate(all="ignore")
-    def _promise(self, first: Array, second: Array, held_out: int) -> float:
-        cut = best_cut(self.claim, first, second, held_out, self.confidence)
+    def _promise(
+        self, first: Array, second: Array, held_out: int, prudence: float = PRUDENCE
+    ) -> float:
+        cut = best_cut(self.claim, first, second, held_out, prudence)
         return cut.promise
 
     def _witnessed(self, outputs: list[Any]) -> Array:
@@ -245,17 +297,18 @@ class _Check:
 
     # A fixed number of outputs --------------------------------------------------------------------
 
-    def split(self, pair: int, used: int) -> _Found:
-        """Learns on one half of the outputs and concludes from the other."""
+    def split(self, pair: int, used: int, known: Drawn) -> _Found:
+        """Learns on some outputs, the ``known`` ones among them, and concludes from fresh ones."""
         each = (self.samples - used) // 2
-        train = min(int(LEARNING * each), ENOUGH)
-        test = each - train
+        train = min(int(LEARNING * (each + len(known[0]))), ENOUGH)
+        more = max(train - len(known[0]), 0)
+        test = each - more
         world_p, world_q = worlds = self._worlds(pair, 2)
-        first, second = _drawn(world_p, world_q, train)
+        first, second = (a + b for a, b in zip(known, _drawn(world_p, world_q, more), strict=True))
         _not_all_failed(self.subject.name, first, second)
         table_p, table_q, like = self._tables(first, second)
         _, score, _ = self._scores(table_p, table_q, first, second, test)
-        cut = best_cut(self.claim, score.first, score.second, test, self.confidence)
+        cut = best_cut(self.claim, score.first, score.second, test)
         moment = best_moment(self.claim, score.first, score.second, test, self.confidence)
         x, y = self._scored(score, like, *_drawn(world_p, world_q, test))
         _data_unchanged(self.subject.name, worlds)
@@ -294,14 +347,15 @@ class _Check:
 
     # One pair after the other ---------------------------------------------------------------------
 
-    def bet(self, pair: int, used: int) -> _Found:
-        """Bets on pairs of outputs until the claim is refuted or the samples are used up."""
+    def bet(self, pair: int, used: int, known: Drawn) -> _Found:
+        """Bets on fresh pairs of outputs until the claim is refuted or the samples are used up."""
         most = (self.samples - used) // 2
         world_p, world_q = worlds = self._worlds(pair, 2)
         need = -math.log(1 - self.confidence)
         bettors = Bettors(self.claim)
-        begin = min(FIRST_PAIRS, most // 2)
-        first, second = _drawn(world_p, world_q, begin)
+        begin = max(min(FIRST_PAIRS, most // 2) - len(known[0]), 0)
+        first, second = (a + b for a, b in zip(known, _drawn(world_p, world_q, begin), strict=True))
+        most += len(known[0])
         _not_all_failed(self.subject.name, first, second)
         next_fit = next_choice = 0
         family: Family | None = None
@@ -330,12 +384,12 @@ class _Check:
                 first, second = first[: len(first) - spare], second[: len(second) - spare]
                 break
         _data_unchanged(self.subject.name, worlds)
-        cut = best_cut(self.claim, *past, len(past[0]), self.confidence)
+        cut = best_cut(self.claim, *past, len(past[0]))
         p_rate, q_rate = float(cut.holds(past[0]).mean()), float(cut.holds(past[1]).mean())
         text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
         return _Found(
             bettors.bound(self.confidence),
-            used + 2 * len(first),
+            used + 2 * (len(first) - len(known[0])),
             text,
             p_rate,
             q_rate,

@@ -218,6 +218,7 @@ def _case_of(
         seconds=seconds,
         seed=seed,
         examples=examples,
+        records=records,
     )
 
 

@@ -25,6 +25,8 @@ RIDGES = (1e-8, 0.1, 10.0)
 
 MAX_FEATURES = 1500
 MAX_FLAGS = 256
+FEW_VALUES = 32
+"""Numbers that take no more values than this may be names."""
 LOOK = 1500
 """Outputs per world that suffice to choose among features."""
 
@@ -66,7 +68,7 @@ def families(first: Table, second: Table, *, bits: bool = False) -> list[Family]
     fits: list[Family] = []
     if first.symbols.shape[1] or (varied and _repeats(first) and _repeats(second)):
         fits.append(partial(_crossed, _fit_symbols))
-    if varied or _indicators(first, second):
+    if varied or len(_flags(first, second)):
         fits.append(partial(_crossed, _fit_linear))
     if varied:
         if len(varied) <= 24:
@@ -164,17 +166,50 @@ def _odds(first: Table, second: Table, keys: Keys) -> Scorer:
 # Linear and quadratic -----------------------------------------------------------------------------
 
 
-def _design(table: Table, columns: list[tuple[int, int]]) -> Array:
-    """Numbers, and indicators of the listed (symbol column, code) pairs."""
-    if not columns:
-        return table.numbers
-    flags = np.stack([table.symbols[:, j] == code for j, code in columns], axis=1)
-    return np.hstack([table.numbers, flags.astype(np.float64)])
+@dataclass(frozen=True)
+class _Flags:
+    """Indicators: of codes of symbol columns, and of values of number columns that take few.
+
+    The index of a choice is no size, so that a straight line through it says little.
+    """
+
+    codes: tuple[tuple[int, int], ...]
+    values: tuple[tuple[int, float], ...]
+
+    def __len__(self) -> int:
+        return len(self.codes) + len(self.values)
+
+    def of(self, table: Table) -> Array:
+        flags = [table.symbols[:, j] == code for j, code in self.codes]
+        flags += [table.numbers[:, j] == value for j, value in self.values]
+        return np.stack(flags, axis=1).astype(np.float64)
+
+    def names(self, table: Table) -> list[str]:
+        return [
+            *(f"(output{table.paths[j]} is {_value(table, j, code)})" for j, code in self.codes),
+            *(f"(output{table.names[j]} is {value:g})" for j, value in self.values),
+        ]
 
 
-def _indicators(first: Table, second: Table) -> list[tuple[int, int]]:
-    both = np.vstack([first.symbols, second.symbols])
-    room = MAX_FEATURES - first.numbers.shape[1]
+def _design(table: Table, flags: _Flags) -> Array:
+    """Numbers and indicators."""
+    return np.hstack([table.numbers, flags.of(table)]) if len(flags) else table.numbers
+
+
+def _flags(first: Table, second: Table) -> _Flags:
+    room = max(MAX_FEATURES - first.numbers.shape[1], 0)
+    codes = _indicators(np.vstack([first.symbols, second.symbols]), room)
+    values: list[tuple[int, float]] = []
+    if first.numbers.shape[1] <= MAX_FLAGS:
+        both = np.vstack([first.numbers[:LOOK], second.numbers[:LOOK]])
+        for j in range(both.shape[1]):
+            known, counts = np.unique(both[:, j], return_counts=True)
+            if 2 < len(known) <= FEW_VALUES and len(codes) + len(values) + len(known) <= room:
+                values += [(j, float(v)) for v in known[counts > 1]]
+    return _Flags(tuple(codes), tuple(values))
+
+
+def _indicators(both: NDArray[np.int64], room: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for j in range(both.shape[1]):
         counts = np.bincount(both[:, j] + 1)
@@ -182,13 +217,13 @@ def _indicators(first: Table, second: Table) -> list[tuple[int, int]]:
         found += [(j, int(code)) for code in codes[:MAX_FLAGS]]
         if len(found) >= room:
             break
-    return found[: max(room, 0)]
+    return found[:room]
 
 
 def _fit_linear(first: Table, second: Table) -> list[Fitted]:
     """Fisher's discriminant at several ridges."""
-    columns = _indicators(first, second)
-    x, y = _design(first, columns), _design(second, columns)
+    flags = _flags(first, second)
+    x, y = _design(first, flags), _design(second, flags)
     centre, gap = (x.mean(axis=0) + y.mean(axis=0)) / 2, x.mean(axis=0) - y.mean(axis=0)
     inner = np.vstack([x - x.mean(axis=0), y - y.mean(axis=0)])
     scale = np.sqrt((inner**2).mean(axis=0))
@@ -197,7 +232,7 @@ def _fit_linear(first: Table, second: Table) -> list[Fitted]:
     live = scale > 0
     scale[~live] = 1.0
     if np.count_nonzero(live) > MAX_FEATURES:
-        return [_linear(gap / scale**2, centre, columns, first)]
+        return [_linear(gap / scale**2, centre, flags, first)]
     unit = (inner / scale)[:, live]
     values, vectors = np.linalg.eigh(unit.T @ unit / len(unit))
     along = vectors.T @ (gap / scale)[live]
@@ -205,19 +240,18 @@ def _fit_linear(first: Table, second: Table) -> list[Fitted]:
     for ridge in RIDGES:
         weights = np.zeros(len(scale))
         weights[live] = vectors @ (along / (np.maximum(values, 0.0) + ridge)) / scale[live]
-        fitted.append(_linear(weights, centre, columns, first))
+        fitted.append(_linear(weights, centre, flags, first))
     return fitted
 
 
-def _linear(weights: Array, centre: Array, columns: list[tuple[int, int]], like: Table) -> Fitted:
-    names = [f"output{n}" for n in like.names]
-    names += [f"(output{like.paths[j]} is {_value(like, j, code)})" for j, code in columns]
+def _linear(weights: Array, centre: Array, flags: _Flags, like: Table) -> Fitted:
+    names = [*(f"output{n}" for n in like.names), *flags.names(like)]
     size = np.abs(weights)
     top = np.argsort(-size)[:3]
     text = " ".join(f"{weights[i]:+.3g}·{names[i]}" for i in top if size[i] > 0)
     more = len(weights) - len(top)
     text += f" and {more} more terms" if more > 0 else ""
-    return text, lambda table: np.asarray((_design(table, columns) - centre) @ weights)
+    return text, lambda table: np.asarray((_design(table, flags) - centre) @ weights)
 
 
 def _value(table: Table, column: int, code: int) -> str:
