@@ -48,6 +48,9 @@ class Score:
     second: Array
 
 
+Cells = tuple[Array, Array]
+"""Numbers that stand in the data of either world."""
+
 Family = Callable[[Table, Table], list[Score]]
 """Fits to training outputs of either world."""
 
@@ -55,12 +58,15 @@ Fitted = tuple[str, Scorer]
 Fit = Callable[[Table, Table], list[Fitted]]
 
 
-def families(first: Table, second: Table, *, bits: bool = False) -> list[Family]:
+def families(
+    first: Table, second: Table, *, bits: bool = False, cells: Cells | None = None
+) -> list[Family]:
     """Learners that can say something about such outputs, cheap ones first.
 
     Args:
         first: training outputs of the first world.
         second: training outputs of the second world.
+        cells: the numbers in the data of either world.
         bits: whether to look at the last bits of numbers, which give away nearly all noise that
             is sampled in floating point (Mironov 2012).
     """
@@ -74,6 +80,8 @@ def families(first: Table, second: Table, *, bits: bool = False) -> list[Family]
         if len(varied) <= 24:
             fits.append(partial(_crossed, partial(_fit_quadratic, varied=varied)))
         fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
+        if _many_valued(first, second).any():
+            fits.append(partial(_crossed, partial(_fit_repeats, cells=cells)))
         if len(varied) <= 64 and min(len(first), len(second)) >= 200:
             fits.append(partial(_fit_trees, bits=bits))
     return fits
@@ -371,6 +379,70 @@ def _fit_single(first: Table, second: Table, bits: bool) -> list[Fitted]:
 
 def _one(i: int, sign: float, name: str, features: _Features) -> Fitted:
     return name if sign > 0 else f"−({name})", lambda table: sign * features.of(table)[:, i]
+
+
+# Repeated values ----------------------------------------------------------------------------------
+
+SAME_DIGITS = 40
+"""Binary digits in which two numbers must agree to be the same one: noise never does by chance."""
+MAX_ENTRIES = 2**19
+"""Numbers that are looked up at most, in the outputs that are learned from."""
+LEAST_REPEATS = 3
+"""So many more in one world than in the other are worth a test of their own."""
+
+
+def repeats(first: Table, second: Table, cells: Cells | None) -> Score | None:
+    """A witness for exact values that come again in one world; None where there are none.
+
+    Learned apart from the others, because a raw value now and then is a rare event, of which few
+    outputs promise nothing.
+    """
+    if not _many_valued(first, second).any():
+        return None
+    score = _crossed(partial(_fit_repeats, cells=cells), first, second)[0]
+    gap = score.first.sum() - score.second.sum()
+    return score if abs(gap) >= LEAST_REPEATS else None
+
+
+def _many_valued(first: Table, second: Table) -> NDArray[np.bool_]:
+    """Columns of numbers of which most are seen once, in either world."""
+    many = np.ones(first.numbers.shape[1], dtype=bool)
+    for table in (first, second):
+        some = _same(table.numbers[:LOOK])
+        ranked = np.sort(some, axis=0)
+        new = np.count_nonzero(ranked[1:] != ranked[:-1], axis=0) + 1
+        many &= new > len(some) / 2
+    most = MAX_ENTRIES // max(len(first) + len(second), 1)
+    return np.asarray(many & (np.cumsum(many) <= most))
+
+
+def _same(values: Array) -> Array:
+    """Numbers without the digits in which the order of a sum shows."""
+    mantissa, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, SAME_DIGITS)), exponent - SAME_DIGITS))
+
+
+def _fit_repeats(first: Table, second: Table, cells: Cells | None) -> list[Fitted]:
+    """1 where some number was seen in the first world, or stands in its data; −1 for the second."""
+    many = _many_valued(first, second)
+    counted: dict[float, int] = Counter()
+    for table, sign in ((first, 1), (second, -1)):
+        values, counts = np.unique(_same(table.numbers[:, many]), return_counts=True)
+        for value, times in zip(values.tolist(), counts.tolist(), strict=True):
+            counted[value] += sign * times
+    for numbers, sign in zip(cells or (), (1, -1), strict=False):
+        for value in set(_same(numbers).tolist()):
+            counted[value] += sign
+    known = np.array(sorted(counted))
+    signs = np.sign([counted[value] for value in known.tolist()])
+
+    def score(table: Table) -> Array:
+        numbers = _same(table.numbers[:, many])
+        places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+        found = np.where(known[places] == numbers, signs[places], 0.0)
+        return np.asarray(np.sign(found.sum(axis=1)))
+
+    return [("a number that was seen before, or stands in the data", score)]
 
 
 def _fit_trees(first: Table, second: Table, bits: bool) -> list[Score]:
