@@ -29,6 +29,8 @@ from privlearn.budgets import (
     float_up,
 )
 from privlearn.checking.neighbours import extreme_records, worst_pairs
+from privlearn.checking.white_box_choices import ERROR as CHOICE_ERROR
+from privlearn.checking.white_box_choices import choice_pairs
 from privlearn.checking.white_box_laws import (
     Discrete,
     Law,
@@ -320,9 +322,22 @@ def white_box(
     name = type(mechanism).__name__
     if isinstance(mechanism, ObjectivePerturbation):
         found = _minimiser(mechanism, claim, neighbours, orders)
+    elif (pairs := choice_pairs(mechanism, neighbours)) is not None:
+        found = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
+        found = _measured(found, CHOICE_ERROR)
     else:
         found = _additive(mechanism, claim, neighbours, users, orders)
     return replace(found, subject=name, seconds=time.perf_counter() - started)
+
+
+def _measured(found: Exact, error: float) -> Exact:
+    """With the error of log probabilities that were measured: of D(α) it is 2α/(α−1) times it."""
+    rows = []
+    for row in found.rows:
+        order = float(row.measure[2:-1]) if row.measure.startswith("D(") else ORDERS[0]
+        more = error * (2 * order / (order - 1) if row.measure != "epsilon" else 2)
+        rows.append(replace(row, error=row.error + more))
+    return replace(found, rows=tuple(rows))
 
 
 def _minimiser(
