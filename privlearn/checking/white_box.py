@@ -48,6 +48,8 @@ from privlearn.checking.white_box_laws import (
 from privlearn.checking.white_box_losses import law_pairs
 from privlearn.checking.white_box_minimisers import check_release, minimiser_pairs
 from privlearn.checking.white_box_probe import Affine, affine, centre, check_noise, check_sampler
+from privlearn.checking.white_box_reports import ERROR as REPORT_ERROR
+from privlearn.checking.white_box_reports import report_pairs
 from privlearn.domains import Array
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import Loss, leaves_of
@@ -325,6 +327,9 @@ def white_box(
     elif (pairs := choice_pairs(mechanism, neighbours)) is not None:
         found = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
         found = _measured(found, CHOICE_ERROR)
+    elif (pairs := report_pairs(mechanism, neighbours)) is not None:
+        found = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
+        found = _measured(found, REPORT_ERROR)
     else:
         found = _additive(mechanism, claim, neighbours, users, orders)
     return replace(found, subject=name, seconds=time.perf_counter() - started)
