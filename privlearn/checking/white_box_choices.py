@@ -231,6 +231,8 @@ class _Choice:
         for i in range(self.n):
             if i != best:
                 found[i] = -self._needed(block, low, i, steps)
+        if self.n > 1 and np.isfinite(found).sum() == 1:
+            raise CheckError("the picks are not those of the largest noisy scores")
         if steps == _STEPS:
             self._try(block, found)
         return found

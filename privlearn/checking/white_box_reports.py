@@ -32,6 +32,8 @@ ERROR = 1e-8
 """Of a log probability, from that of the slopes."""
 _FIT = 1e-6
 _GRID = 64
+_TICKS = 120
+"""Numbers in (0, 1) on which answers are tried."""
 _LEAST = 1e-9
 """A level so near 0 is inside of every cap."""
 
@@ -96,25 +98,25 @@ def _answer_law(mechanism: Any, loss: Loss, block: Any) -> Discrete:
     def answer(level: float, other: float) -> float:
         return float(released_on(mechanism, loss, block, _Levels((level, other))).reshape(-1)[0])
 
-    ticks = (np.arange(_GRID * 12) + 0.5) / (_GRID * 12)
+    ticks = (np.arange(_TICKS) + 0.5) / _TICKS
+    few = ticks[:: _TICKS // 6]
     low, high = _LEAST, 1 - _LEAST
-    told = {answer(low, float(t)) for t in ticks[:: _GRID // 2]}
+    told = {answer(low, float(t)) for t in few}
     masses: dict[float, float] = {}
     share = 0.0
     if len(told) == 1:  # not the null record, whose answer is uniform
         for _ in range(50):
             middle = (low + high) / 2
-            same = len({answer(middle, float(t)) for t in ticks[:: _GRID * 2]} | told) == 1
+            same = {answer(middle, float(t)) for t in few} == told
             low, high = (middle, high) if same else (low, middle)
         share = low
         masses[told.pop()] = share
     others = [answer(1 - _LEAST, float(t)) for t in ticks]
     seen, counts = np.unique(others, return_counts=True)
-    for value, count in zip(seen.tolist(), counts.tolist(), strict=True):
-        # uniform numbers stand on a grid here, so that shares are those of so many equal parts
-        masses[value] = masses.get(value, 0.0) + (1 - share) * count / len(ticks)
-    if max(counts) - min(counts) > 1:
-        raise CheckError("the other answers are not equally likely")
+    if max(counts) - min(counts) > 1 or min(counts) < 4:
+        raise CheckError("the other answers are not equally likely, or too many")
+    for value in seen.tolist():
+        masses[value] = masses.get(value, 0.0) + (1 - share) / len(seen)
     known = [0.0 if value in masses else -math.inf for value in range(int(max(masses)) + 1)]
     logs = np.array([math.log(masses[v]) if not known[v] else -math.inf for v in range(len(known))])
     return Discrete(logs)

@@ -425,16 +425,16 @@ def _same(values: Array) -> Array:
 def _fit_repeats(first: Table, second: Table, cells: Cells | None) -> list[Fitted]:
     """1 where some number was seen in the first world, or stands in its data; −1 for the second."""
     many = _many_valued(first, second)
-    counted: dict[float, int] = Counter()
-    for table, sign in ((first, 1), (second, -1)):
+    counted: list[Counter[float]] = []
+    for table, numbers in zip((first, second), cells or ((), ()), strict=True):
         values, counts = np.unique(_same(table.numbers[:, many]), return_counts=True)
-        for value, times in zip(values.tolist(), counts.tolist(), strict=True):
-            counted[value] += sign * times
-    for numbers, sign in zip(cells or (), (1, -1), strict=False):
-        for value in set(_same(numbers).tolist()):
-            counted[value] += sign
-    known = np.array(sorted(counted))
-    signs = np.sign([counted[value] for value in known.tolist()])
+        seen = Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        counted.append(seen + Counter(set(_same(np.asarray(numbers)).tolist())))
+    known = np.array(sorted(counted[0].keys() | counted[1].keys()))
+    p, q = (np.array([seen[value] for value in known.tolist()]) for seen in counted)
+    # what both worlds have must differ by more than chance
+    told = (np.minimum(p, q) == 0) | (np.abs(p - q) > 3 * np.sqrt(p + q))
+    signs = np.where(told, np.sign(p - q), 0)
 
     def score(table: Table) -> Array:
         numbers = _same(table.numbers[:, many])
