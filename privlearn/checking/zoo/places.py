@@ -233,15 +233,19 @@ PLACES: dict[str, tuple[str, str, Any, Any]] = {
 }
 """Each fault, where it comes from, the broken mechanism and the correct one."""
 
-_SAMPLES = {"a release gated on the raw sum": 2_000, "a stream of 256 rows priced for 16": 800}
-"""Where fewer will do, or cost more."""
+_SAMPLES = {
+    "x and its square under one noise": 800,
+    "a release gated on the raw sum": 800,
+    "a noisy sum over the true count": 2_500,
+    "a stream of 256 rows priced for 16": 200,
+}
 
 
 def _exhibit(name: str, mechanism: Any) -> Exhibit:
     """Choices have an exact law; the others are sampled on neighbours that the kit finds."""
     if isinstance(mechanism, Computes) and mechanism.name == "choice":
         return White(lambda: mechanism)
-    return Bare(lambda: mechanism, _SAMPLES.get(name, 4_000))
+    return Bare(lambda: mechanism, _SAMPLES[name])
 
 
 ANIMALS = tuple(
