@@ -362,5 +362,6 @@ def _in_streams(pairs: list[Pair], behind: int, adjacency: Adjacency) -> list[Pa
     half = behind // 2
     if half and adjacency is not Adjacency.ADD_REMOVE:
         early, late = (record_at(quiet, np.zeros(n, dtype=int)) for n in (half, behind - half))
-        made.append(tuple(join([early, one, late]) for one in pairs[0]))  # type: ignore[arg-type]
+        one, two = (join([early, record, late]) for record in pairs[0])
+        made.append((one, two))
     return made

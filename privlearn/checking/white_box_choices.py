@@ -202,10 +202,12 @@ class _Choice:
         apart = [renyi(self.law(a), self.law(b), 2.0).value for a, b in near]
         found: list[Pair | None] = []
         for k in np.argsort(-np.array(apart), kind="stable")[:_WORST]:
-            found.append(self.pair(*alone[k], f"pair {k}"))
+            one, two = alone[k]
+            found.append(self.pair(one, two, f"pair {k}"))
         for k in np.argsort(-np.round(reach, 2), kind="stable")[:_WORST]:
             if reach[k] > 0:
-                found += self.crowded(*alone[k], reach[k], f"pair {k}")
+                one, two = alone[k]
+                found += self.crowded(one, two, reach[k], f"pair {k}")
         return [pair for pair in found if pair is not None]
 
     def crowded(self, one: Any, two: Any, reach: float, label: str) -> list[Pair | None]:

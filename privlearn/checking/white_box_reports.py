@@ -168,7 +168,7 @@ def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, surface: Surface) ->
         scales = [float(np.linalg.norm(_own(x, axis))) / length_of for x in across]
     else:
         raise CheckError("a normal report of one number: its scale cannot be told from its height")
-    if not np.isclose(*scales, rtol=1e-9):
+    if not math.isclose(*scales, rel_tol=1e-9):
         raise CheckError(f"reports do not lie where a {surface} report lies")
 
     def above(level: float) -> float:

@@ -109,7 +109,7 @@ def test_laws_of_choices_are_those_of_simulated_ones(kind: Any, top: int, one_dr
         second = noisy.argmax(axis=1)
         place = 3 * first + second - (second > first)
     for k, log_mass in enumerate(law.log_mass):
-        low, high = binom.ppf([1e-6, 1 - 1e-6], n, np.exp(log_mass))
+        low, high = (binom.ppf(x, n, np.exp(log_mass)) for x in (1e-6, 1 - 1e-6))
         assert low <= np.count_nonzero(place == k) <= high
 
 

@@ -22,7 +22,7 @@ from privlearn.noise import ExponentialNoise, GaussianNoise, GumbelNoise, Laplac
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
-Compute = Callable[[Array, Receipt], Array]
+Compute = Callable[[Array, Receipt], Any]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Computes:
 def largest(top: int) -> Compute:
     """The ``top`` largest numbers of the noisy sum, by index, from one draw of noise."""
 
-    def compute(values: Array, receipt: Receipt) -> Array:
+    def compute(values: Array, receipt: Receipt) -> Any:
         noisy = values.sum(axis=0) + receipt.draw(values.shape[1:])
         return np.argsort(-noisy)[:top]
 
