@@ -11,6 +11,7 @@ outputs, median.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ from privlearn.checking.gate import shipped_mechanisms
 from privlearn.checking.shipped_learners import WAYS, replay_pairs
 from privlearn.checking.subjects import Claimable
 from privlearn.checking.white_box import white_box
+from privlearn.checking.zoo.places import PLACES
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Laplace
@@ -165,6 +167,44 @@ def alarms(jobs: int, runs: int) -> Table:
     )
 
 
+def unaided_run(name: str, broken: bool, samples: int, run: int) -> bool:
+    *_, wrong, right = PLACES[name]
+    mechanism = wrong if broken else right
+    return black_box(mechanism, samples=samples, seed=SEED + run, confidence=0.95).violated
+
+
+def unaided(jobs: int, runs: int) -> Table:
+    """Mechanisms without given neighbours, by samples alone."""
+    rows = []
+    for name in PLACES:
+        caught = in_parallel(unaided_run, ((name, True, 5_000, r) for r in range(runs // 10)), jobs)
+        accused = in_parallel(unaided_run, ((name, False, 1_000, r) for r in range(runs)), jobs)
+        exactly = ""
+        with contextlib.suppress(CheckError):  # no law that can be written down
+            exactly = "caught" if white_box(PLACES[name][2]).violated else "missed"
+        share = f"{np.mean(caught):.0%} of {runs // 10}"
+        rows.append([name, share, exactly, f"{np.sum(accused)} of {runs}"])
+    columns = ("fault", "caught in 5,000 samples", "exactly", "control accused in 1,000 samples")
+    return Table("Default neighbours", columns, rows)
+
+
+def sometimes(rate: float) -> Draw:
+    """Laplace noise at ε = 1, but the raw number now and then."""
+    return lambda x, rng: float(x if rng.random() < rate else x + rng.laplace())
+
+
+def rare(runs: int) -> Table:
+    rows = []
+    for rate, samples in ((0.02, 5_000), (0.004, 30_000), (0.0, 5_000)):
+        found = [
+            black_box(sometimes(rate), PureDP(1), (1.0, 0.0), samples=samples, seed=SEED + run)
+            for run in range(runs)
+        ]
+        caught = np.mean([evidence.violated for evidence in found])
+        rows.append([f"{rate:g}", f"{samples}", str(runs), f"{caught:.0%}"])
+    return Table("A raw value now and then", ("rate", "samples", "runs", "refuted"), rows)
+
+
 def exact() -> Table:
     rows = []
     for name, make in shipped_mechanisms().items():
@@ -200,6 +240,8 @@ def main() -> None:
     tables = [
         power(given.quick),
         alarms(given.jobs, given.alarms),
+        unaided(given.jobs, 20 if given.quick else 100),
+        rare(10 if given.quick else 40),
         exact(),
         replays(given.quick),
     ]

@@ -14,7 +14,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,28 @@ from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.checking.betting import Bettors, best_moment, moment_bound
 from privlearn.checking.claims import Claim, claim_of
-from privlearn.checking.events import Cut, best_cut, event_bound
+from privlearn.checking.events import PRUDENCE, Cut, best_cut, event_bound
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.outputs import MAX_NUMBERS, Raised, Table, Warned, tabulate
+from privlearn.checking.outputs import (
+    MAX_NUMBERS,
+    Laid,
+    Raised,
+    Table,
+    Warned,
+    arrays_in,
+    layout,
+    numbers_in,
+    tabulate,
+)
 from privlearn.checking.subjects import Claimable, Subject, alike, subject_of
 from privlearn.checking.supervision import TimeLimit
-from privlearn.checking.witness import Family, Score, families, last_bits_tell
+from privlearn.checking.witness import Cells, Family, Score, families, last_bits_tell, repeats
 from privlearn.errors import CheckError
 
 Array = NDArray[np.float64]
 Witness = Callable[[Any], float]
+Drawn = tuple[list[Any], list[Any]]
+"""Outputs of either world."""
 
 FIRST_PAIRS = 64
 """Pairs that a sequential check only learns from."""
@@ -57,7 +69,22 @@ TURN = 25
 """Outputs that one world gives before it is the other's turn."""
 
 EXPLORED = 400
-"""Outputs per world for choosing among several pairs of neighbours."""
+"""Outputs per world and round for choosing among several pairs of neighbours."""
+
+FEWEST = 10
+"""Outputs per world on which a pair of neighbours is looked at for the first time."""
+
+ROUND = 0.35
+"""Part of the outputs for choosing that one round of it takes; the last one takes the rest."""
+
+KEPT = 0.45
+"""Part of the pairs that go on to the next round."""
+
+MANY_PAIRS = 4
+"""So few pairs are looked at once more, and no more."""
+
+GUESSING = 0.9
+"""Confidence of the bounds by which pairs are compared on few outputs."""
 
 
 def black_box(
@@ -112,8 +139,8 @@ def black_box(
     promise = claim_of(subject.claim)
     check = _Check(subject, promise, samples, confidence, witness, start, bits, limit)
     with limit:
-        pair, used = check.choose_pair()
-        found = check.bet(pair, used) if sequential else check.split(pair, used)
+        pair, used, known = check.choose_pair()
+        found = (check.bet if sequential else check.split)(pair, used, known)
     return Evidence(
         subject.name,
         check.claim.text,
@@ -154,6 +181,9 @@ class _Check:
     seed: int
     bits: bool
     limit: TimeLimit
+    usual: list[str] = field(default_factory=list)
+    """How the first output of all lies in memory; others are compared with it."""
+    cells: dict[int, Cells] = field(default_factory=dict)
 
     # Runs -----------------------------------------------------------------------------------------
 
@@ -162,28 +192,52 @@ class _Check:
         seeds = np.random.SeedSequence([self.seed, pair, stage]).generate_state(2, np.uint64)
         start, name = self.subject.start, self.subject.name
         return (
-            _World(start, first, int(seeds[0]), name, self.limit),
-            _World(start, second, int(seeds[1]), name, self.limit),
+            _World(start, first, int(seeds[0]), name, self.limit, self.usual),
+            _World(start, second, int(seeds[1]), name, self.limit, self.usual),
         )
 
-    def choose_pair(self) -> tuple[int, int]:
-        """The most telling pair of neighbours, and the outputs spent on finding it."""
-        pairs = len(self.subject.neighbours)
+    def choose_pair(self) -> tuple[int, int, Drawn]:
+        """The most telling pair of neighbours, the outputs spent on finding it, and those of it.
+
+        Many pairs are looked at shortly, the better ones again.  These outputs choose and teach;
+        they take no part in the bound.
+        """
+        pairs = self._pairs_looked_at()
         if pairs == 1:
-            return 0, 0
-        each = max(min(EXPLORED, self.samples // (4 * pairs)), 10)
-        if 2 * each * pairs > self.samples // 2:
-            raise CheckError(
-                f"samples = {self.samples}: too few for {pairs} pairs of neighbours; at least "
-                f"{40 * pairs} are needed"
-            )
-        promises = []
-        for pair in range(pairs):
-            first, second = _drawn(*self._worlds(pair, 1), each)
-            table_p, table_q, _ = self._tables(first, second)
-            best = self._scores(table_p, table_q, first, second, each)[0]
-            promises.append(best)
-        return int(np.argmax(promises)), 2 * each * pairs
+            return 0, 0, ([], [])
+        drawn: dict[int, Drawn] = {k: ([], []) for k in range(pairs)}
+        worlds = {k: self._worlds(k, 1) for k in drawn}
+        left, used, room = list(drawn), 0, self.samples // 5
+        while True:
+            last = len(left) <= MANY_PAIRS
+            each = int((room - used if last else ROUND * room) / len(left))
+            each = min(EXPLORED, max(each, 0 if used else FEWEST))
+            used += each * len(left)
+            outlooks = []
+            for k in left:
+                for outputs, new in zip(drawn[k], _drawn(*worlds[k], each), strict=True):
+                    outputs += new
+                outlooks.append(self._outlook(k, *drawn[k]))
+            best = [left[int(i)] for i in np.argsort(-np.array(outlooks), kind="stable")]
+            if last:
+                return best[0], 2 * used, drawn[best[0]]
+            left = best[: max(int(KEPT * len(left)), MANY_PAIRS)]
+
+    def _pairs_looked_at(self) -> int:
+        pairs, enough = len(self.subject.neighbours), self.samples // (4 * FEWEST)
+        if pairs > enough:
+            if not self.subject.candidates:
+                raise CheckError(
+                    f"samples = {self.samples}: too few for {pairs} pairs of neighbours; at least "
+                    f"{4 * FEWEST * pairs} are needed"
+                )
+            pairs = max(enough, 1)
+        return pairs
+
+    def _outlook(self, pair: int, first: list[Any], second: list[Any]) -> float:
+        """How promising a pair looks, on few outputs: a guess, where `_promise` is a bound."""
+        p, q, _ = self._tables(first, second)
+        return self._scores(pair, p, q, first, second, self.samples // 4, GUESSING)[0]
 
     def _tables(self, first: list[Any], second: list[Any]) -> tuple[Table, Table, Table]:
         if self.witness is not None:  # which may know outputs that nobody else can look into
@@ -191,26 +245,43 @@ class _Check:
         like = tabulate([*first, *second])
         return like.take(slice(0, len(first))), like.take(slice(len(first), None)), like
 
+    def _cells(self, pair: int) -> Cells:
+        """The numbers in the data of either world."""
+        if pair not in self.cells:
+            first, second = self.subject.neighbours[pair]
+            self.cells[pair] = numbers_in(first), numbers_in(second)
+        return self.cells[pair]
+
     def _scores(
-        self, p: Table, q: Table, first: list[Any], second: list[Any], held_out: int
+        self,
+        pair: int,
+        p: Table,
+        q: Table,
+        first: list[Any],
+        second: list[Any],
+        held_out: int,
+        prudence: float = PRUDENCE,
     ) -> tuple[float, Score, Family | None]:
         """What the most promising witness promises, the witness, and how it was learned."""
         if self.witness is not None:
             x, y = self._witnessed(first), self._witnessed(second)
-            return self._promise(x, y, held_out), Score("the given witness", _no_table, x, y), None
+            promise = self._promise(x, y, held_out, prudence)
+            return promise, Score("the given witness", _no_table, x, y), None
         # Where every output of either world is the same there is nothing to learn.
         flat = Score("nothing: all outputs are alike", _flat, np.zeros(len(p)), np.zeros(len(q)))
         best: tuple[float, Score, Family | None] = 0.0, flat, None
-        for family in families(p, q, bits=self.bits):
-            promise, score = self._of_family(family, p, q, held_out)
+        for family in families(p, q, bits=self.bits, cells=self._cells(pair)):
+            promise, score = self._of_family(family, p, q, held_out, prudence)
             if best[2] is None or promise > best[0]:
                 best = promise, score, family
         return best
 
     @np.errstate(all="ignore")  # odd outputs are no fault of whoever runs the check
-    def _of_family(self, family: Family, p: Table, q: Table, held_out: int) -> tuple[float, Score]:
+    def _of_family(
+        self, family: Family, p: Table, q: Table, held_out: int, prudence: float = PRUDENCE
+    ) -> tuple[float, Score]:
         scores = family(p, q)
-        promises = [self._promise(score.first, score.second, held_out) for score in scores]
+        promises = [self._promise(s.first, s.second, held_out, prudence) for s in scores]
         i = int(np.argmax(promises))
         return promises[i], scores[i]
 
@@ -232,51 +303,60 @@ class _Check:
         return tuple(notes)
 
     @np.errstate(all="ignore")
-    def _promise(self, first: Array, second: Array, held_out: int) -> float:
-        cut = best_cut(self.claim, first, second, held_out, self.confidence)
+    def _promise(
+        self, first: Array, second: Array, held_out: int, prudence: float = PRUDENCE
+    ) -> float:
+        cut = best_cut(self.claim, first, second, held_out, prudence)
         return cut.promise
 
     def _witnessed(self, outputs: list[Any]) -> Array:
         assert self.witness is not None
-        values = np.array([float(self.witness(output)) for output in outputs])
+        plain = [output.value if isinstance(output, Laid) else output for output in outputs]
+        values = np.array([float(self.witness(output)) for output in plain])
         if np.isnan(values).any():
             raise CheckError("witness: must return a number for every output, not NaN")
         return np.asarray(np.clip(values, -LARGE, LARGE))
 
     # A fixed number of outputs --------------------------------------------------------------------
 
-    def split(self, pair: int, used: int) -> _Found:
-        """Learns on one half of the outputs and concludes from the other."""
+    def split(self, pair: int, used: int, known: Drawn) -> _Found:
+        """Learns on some outputs, the ``known`` ones among them, and concludes from fresh ones."""
         each = (self.samples - used) // 2
-        train = min(int(LEARNING * each), ENOUGH)
-        test = each - train
+        train = min(int(LEARNING * (each + len(known[0]))), ENOUGH)
+        more = max(train - len(known[0]), 0)
+        test = each - more
         world_p, world_q = worlds = self._worlds(pair, 2)
-        first, second = _drawn(world_p, world_q, train)
+        first, second = (a + b for a, b in zip(known, _drawn(world_p, world_q, more), strict=True))
         _not_all_failed(self.subject.name, first, second)
         table_p, table_q, like = self._tables(first, second)
-        _, score, _ = self._scores(table_p, table_q, first, second, test)
-        cut = best_cut(self.claim, score.first, score.second, test, self.confidence)
-        moment = best_moment(self.claim, score.first, score.second, test, self.confidence)
-        x, y = self._scored(score, like, *_drawn(world_p, world_q, test))
+        _, score, _ = self._scores(pair, table_p, table_q, first, second, test)
+        scores = [score]
+        if self.witness is None and (rare := repeats(table_p, table_q, self._cells(pair))):
+            scores.append(rare)
+        fresh = _drawn(world_p, world_q, test)
         _data_unchanged(self.subject.name, worlds)
+        # each of two tests may err with half of the probability
+        sure = 1 - (1 - self.confidence) / len(scores)
+        notes = self._notes(table_p, table_q, first, second)
+        found = [self._concluded(score, like, fresh, sure) for score in scores]
+        return replace(max(found, key=lambda f: f.bound), samples=used + 2 * each, notes=notes)
+
+    def _concluded(self, score: Score, like: Table, fresh: Drawn, confidence: float) -> _Found:
+        """The bound that fresh outputs earn by a score that was learned from others."""
+        test = len(fresh[0])
+        cut = best_cut(self.claim, score.first, score.second, test)
+        moment = best_moment(self.claim, score.first, score.second, test, confidence)
+        x, y = self._scored(score, like, *fresh)
         p, q = cut.holds(x), cut.holds(y)
         text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
         if moment is not None and moment.promise > self._expected(cut, score, test):
-            bound = moment_bound(self.claim, moment, x, y, self.confidence)
+            bound = moment_bound(self.claim, moment, x, y, confidence)
             method = f"{moment.bets.texts[0]} by betting"
         else:
             k, low = (p.sum(), q.sum()) if cut.above else (q.sum(), p.sum())
-            bound = event_bound(self.claim, int(k), test, int(low), test, self.confidence)
+            bound = event_bound(self.claim, int(k), test, int(low), test, confidence)
             method = "binomial region of an event"
-        return _Found(
-            bound,
-            used + 2 * each,
-            text,
-            float(p.mean()),
-            float(q.mean()),
-            method,
-            self._notes(table_p, table_q, first, second),
-        )
+        return _Found(bound, 2 * test, text, float(p.mean()), float(q.mean()), method, ())
 
     def _expected(self, cut: Cut, score: Score, n: int) -> float:
         """The bound if the event is as frequent among held-out outputs as it was in training."""
@@ -294,14 +374,15 @@ class _Check:
 
     # One pair after the other ---------------------------------------------------------------------
 
-    def bet(self, pair: int, used: int) -> _Found:
-        """Bets on pairs of outputs until the claim is refuted or the samples are used up."""
+    def bet(self, pair: int, used: int, known: Drawn) -> _Found:
+        """Bets on fresh pairs of outputs until the claim is refuted or the samples are used up."""
         most = (self.samples - used) // 2
         world_p, world_q = worlds = self._worlds(pair, 2)
         need = -math.log(1 - self.confidence)
         bettors = Bettors(self.claim)
-        begin = min(FIRST_PAIRS, most // 2)
-        first, second = _drawn(world_p, world_q, begin)
+        begin = max(min(FIRST_PAIRS, most // 2) - len(known[0]), 0)
+        first, second = (a + b for a, b in zip(known, _drawn(world_p, world_q, begin), strict=True))
+        most += len(known[0])
         _not_all_failed(self.subject.name, first, second)
         next_fit = next_choice = 0
         family: Family | None = None
@@ -311,7 +392,7 @@ class _Check:
             if n >= next_fit:
                 p, q, like = self._tables(first[-ENOUGH:], second[-ENOUGH:])
                 if n >= next_choice or family is None:
-                    _, score, family = self._scores(p, q, first, second, 4 * n)
+                    _, score, family = self._scores(pair, p, q, first, second, 4 * n)
                     next_choice = CHOICES * n
                 else:
                     _, score = self._of_family(family, p, q, 4 * n)
@@ -330,12 +411,12 @@ class _Check:
                 first, second = first[: len(first) - spare], second[: len(second) - spare]
                 break
         _data_unchanged(self.subject.name, worlds)
-        cut = best_cut(self.claim, *past, len(past[0]), self.confidence)
+        cut = best_cut(self.claim, *past, len(past[0]))
         p_rate, q_rate = float(cut.holds(past[0]).mean()), float(cut.holds(past[1]).mean())
         text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
         return _Found(
             bettors.bound(self.confidence),
-            used + 2 * len(first),
+            used + 2 * (len(first) - len(known[0])),
             text,
             p_rate,
             q_rate,
@@ -387,8 +468,10 @@ class _World:
         seed: int,
         name: str,
         limit: TimeLimit,
+        usual: list[str],
     ) -> None:
         self._data, self._before, self._limit = data, _copied(data), limit
+        self._usual, self._arrays = usual, arrays_in(data)
         self._comparable = alike(data, self._before)
         try:
             self._draw = start(data, seed)
@@ -411,7 +494,7 @@ class _World:
                 output: Any
                 self._limit.check()
                 try:
-                    output = _copied(draw())
+                    output = self._kept(draw())
                 except (CheckError, KeyboardInterrupt):
                     raise
                 except (Exception, SystemExit) as error:
@@ -422,6 +505,14 @@ class _World:
                     said.clear()
                 outputs.append(output)
         return outputs
+
+    def _kept(self, output: Any) -> Any:
+        """A copy, with what it does not keep of the original if that is unusual."""
+        own = layout(output, self._arrays)
+        if not self._usual:
+            self._usual.append(own)
+        copied = _copied(output)
+        return copied if own == self._usual[0] else Laid(own, copied)
 
 
 def _copied(output: Any) -> Any:

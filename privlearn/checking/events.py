@@ -88,11 +88,17 @@ def event_bound(claim: Claim, k: int, n: int, low: int, m: int, confidence: floa
 
 
 @np.errstate(all="ignore")  # scores of odd outputs may be huge
-def best_cut(claim: Claim, first: Array, second: Array, held_out: int, confidence: float) -> Cut:
-    """The threshold with the largest bound to be expected from ``held_out`` outputs per world."""
+def best_cut(
+    claim: Claim, first: Array, second: Array, held_out: int, prudence: float = PRUDENCE
+) -> Cut:
+    """The threshold with the largest bound to be expected from ``held_out`` outputs per world.
+
+    Many thresholds compete, so each is judged by a bound, of confidence ``prudence``, that its own
+    frequencies earn.
+    """
     candidates = [
-        _best_of(claim, first, second, held_out, confidence, above=True),
-        _best_of(claim, -second, -first, held_out, confidence, above=False),
+        _best_of(claim, first, second, held_out, prudence, above=True),
+        _best_of(claim, -second, -first, held_out, prudence, above=False),
     ]
     return max(candidates, key=lambda cut: cut.promise)
 
@@ -108,7 +114,7 @@ def _frequencies(scores: Array, cuts: Array) -> Array:
 
 
 def _best_of(
-    claim: Claim, first: Array, second: Array, held_out: int, confidence: float, *, above: bool
+    claim: Claim, first: Array, second: Array, held_out: int, prudence: float, *, above: bool
 ) -> Cut:
     """Events {score >= t}, likelier under ``first``."""
     values = np.unique(np.concatenate([first, second]))
@@ -120,8 +126,7 @@ def _best_of(
     cuts = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2])
     cuts = np.where(np.isfinite(cuts), cuts, values)
     p, q = _frequencies(first, cuts), _frequencies(second, cuts)
-    # Many thresholds compete, so each is judged by a bound that its own frequencies earn.
-    tail = _critical(PRUDENCE) ** 0.5
+    tail = _critical(prudence) ** 0.5
     n, m = min(len(first), held_out), min(len(second), held_out)
     k, rest = p * n, (1 - q) * m
     lower = np.where(k > 0, betaincinv(np.maximum(k, 1e-9), n - k + 1, tail), 0.0)

@@ -90,6 +90,8 @@ class Case:
     seconds: float | None
     seed: int
     examples: Any
+    records: Any
+    """Those of the examples that were given; None if none were."""
     cap: Currency = field(init=False)
 
     def __post_init__(self) -> None:

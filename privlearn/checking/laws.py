@@ -224,6 +224,7 @@ def _case_of(
         seconds=seconds,
         seed=seed,
         examples=examples,
+        records=records,
     )
 
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import pickle
 import random
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from privlearn._records import blanked, join, leaves, length, record_at
+from privlearn._records import blanked, leaves, length, record_at
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking.asserts import level_of, time_of
 from privlearn.checking.black_box import black_box
+from privlearn.checking.candidates import candidate_pairs, telling_records
 from privlearn.checking.domain_laws import (
     DomainCase,
-    contributions,
     domain_report,
     tried_records,
 )
@@ -560,7 +558,7 @@ def check_exact_divergence(case: Case) -> Finding:
     """The claim is not below the exact divergence, where that can be computed (`white_box`)."""
     pairs = case.neighbours
     if pairs is None and not hasattr(case.mechanism, "domain"):
-        pairs = extreme_pairs(case)  # its domain is known from what it spends only
+        pairs = _candidates(case)[:_PAIRS]  # its domain is known from what it spends only
     try:
         return white_box(case.mechanism, case.claim, pairs)
     except CheckError as error:
@@ -581,44 +579,23 @@ def check_samples_do_not_refute(case: Case) -> Finding:
 
 
 def sampled_subject(case: Case) -> Subject[Any]:
-    """What is sampled of a mechanism, on examples that are far apart."""
-    pairs = extreme_pairs(case) if case.neighbours is None else case.neighbours
-    return subject_of(case.mechanism, case.claim, pairs, name=case.name)
+    """What is sampled of a mechanism, on neighbours to try where none are given."""
+    if case.neighbours is not None:
+        return subject_of(case.mechanism, case.claim, case.neighbours, name=case.name)
+    pairs = _candidates(case)
+    given = subject_of(case.mechanism, case.claim, pairs[:1], name=case.name)
+    return dataclasses.replace(given, neighbours=pairs, candidates=True)
 
 
-def extreme_pairs(case: Case) -> list[tuple[Any, Any]]:
-    """Examples whose contributions are furthest apart, as the first of a few users."""
-    clipped, adjacency = contributions(case.domain, case.examples), case.loss.adjacency
-    null = np.asarray(case.domain.null())
-    records = [record_at(case.examples, slice(i, i + 1)) for i in range(len(clipped))]
-    nobody = _leafwise(records[0], _filled(np.nan))
-    behind = len(case.users) - 1 if case.stream else 0
-    if adjacency is Adjacency.REPLACE_ONE:
-        places = list(combinations(range(len(clipped)), 2))
-        far = [_far(clipped[i] - clipped[j]) for i, j in places]
-        pairs = [(records[i], records[j]) for i, j in places]
-        # Whether somebody counts at all is a secret too.
-        i = int(np.argmax([_far(row - null) for row in clipped]))
-        far, pairs = [*far, math.inf], [*pairs, (records[i], nobody)]
-    else:
-        removed = adjacency is Adjacency.ADD_REMOVE
-        behind = max(behind, 1 if removed else 0)
-        far = [_far(row if removed else row - null) for row in clipped]
-        pairs = [(record, record_at(nobody, slice(0, 1 - removed))) for record in records]
-    best = sorted(range(len(pairs)), key=lambda k: -far[k])[:_PAIRS]
-    chosen = [pairs[k] for k in best]
-    # Arithmetic that is no sum may give a user away only beside others, and extreme ones.
-    crowd = 0 if case.stream else len(case.users) - 1
-    top = int(np.argmax([_far(row - null) for row in clipped]))
-    found = []
-    for others, among in ((behind, chosen), (crowd, chosen[:2])):
-        rest = record_at(records[top if others == crowd else 0], np.zeros(others, dtype=int))
-        found += [(join([one, rest]), join([two, rest])) for one, two in among]
-    return found[: len(chosen)] if case.stream else found
-
-
-def _far(difference: Array) -> float:
-    return max(float(np.linalg.norm(difference, ord=order)) for order in (1, 2))
+def _candidates(case: Case) -> list[tuple[Any, Any]]:
+    """Neighbours to try: from the records that were given, or those that tell most."""
+    records = case.records
+    if records is None:
+        try:
+            records = telling_records(case.domain, seed=case.seed)
+        except CheckError:  # a domain of somebody else's
+            records = case.examples
+    return candidate_pairs(case.mechanism, adjacency=case.loss.adjacency, records=records)
 
 
 MECHANISM_CHECKS: tuple[Callable[[Case], Finding], ...] = (

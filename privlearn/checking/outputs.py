@@ -72,6 +72,44 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Laid:
+    """An output that lies in memory otherwise than the first one did, and how (`layout`)."""
+
+    layout: str
+    value: Any
+
+
+def layout(output: Any, data: Sequence[Any] = (), depth: int = 3) -> str:
+    """Types, strides, flags and sharing of an output's arrays, which a copy would not keep.
+
+    Args:
+        output: as it was returned.
+        data: arrays of the input, which an output may share memory with.
+        depth: of containers that are looked into.
+    """
+    if isinstance(output, np.ndarray):
+        flags = output.flags
+        order = f"{'C' * flags.c_contiguous}{'F' * flags.f_contiguous}"
+        strides = "" if order else f" strides {output.strides}"
+        shared = " shares the data" if any(np.may_share_memory(output, x) for x in data) else ""
+        return (
+            f"{output.dtype.str} {order}{strides}{'' if flags.writeable else ' read-only'}"
+            f"{'' if output.base is None else ' view'}{shared}"
+        )
+    if depth and isinstance(output, Mapping):
+        return f"{{{', '.join(layout(x, data, depth - 1) for x in output.values())}}}"
+    if depth and isinstance(output, tuple | list):
+        arrays = [x for x in output[:LONG] if isinstance(x, np.ndarray)]
+        same = [i for i, x in enumerate(arrays) if any(x is y for y in arrays[:i])]
+        inner = ", ".join(layout(x, data, depth - 1) for x in output[:LONG])
+        return f"({inner}){f' repeats {same}' if same else ''}"
+    if depth and is_dataclass(output) and not isinstance(output, type):
+        parts = [getattr(output, field.name, None) for field in fields(output)]
+        return f"{type(output).__name__}({', '.join(layout(x, data, depth - 1) for x in parts)})"
+    return type(output).__name__ if isinstance(output, np.generic | float) else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Outputs of several runs as columns.
 
@@ -165,7 +203,7 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
     if isinstance(item, bytes | bytearray | memoryview | array):
         return _bytes(bytes(item), path)
     if isinstance(item, np.ndarray):
-        kind = [(f"{path}.shape", _Note(f"{item.dtype.kind}{item.shape}"))]
+        kind = [(f"{path}.shape", _Note(f"{item.dtype.str}{item.shape}"))]
         flat = item.ravel()
         simple = item.dtype.kind in "biufO"
         return [*kind, *_numbered(flat.tolist() if simple else list(flat), path)]
@@ -173,6 +211,8 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
         return [(f"{path}.real", item.real), (f"{path}.imag", item.imag)]
     if isinstance(item, Raised):
         return [(f"{path}.raises", item.kind), (f"{path}.message", item.message)]
+    if isinstance(item, Laid):
+        return [(f"{path}.layout", _Note(item.layout)), (path, item.value)]
     if isinstance(item, Warned):
         return [*_numbered(item.warnings, f"{path}.warnings"), (path, item.value)]
     if isinstance(item, Mapping):
@@ -303,6 +343,25 @@ def _measured(item: Fraction | Decimal | date | timedelta) -> Any:
         return float(item.toordinal()) if isinstance(item, date) else float(item)
     except (ValueError, OverflowError):
         return repr(item)
+
+
+def numbers_in(data: Any) -> Array:
+    """The numbers that data are made of, as far as outputs would be looked at."""
+    try:
+        found = [_number(leaf) for _, leaf in itertools.islice(_leaves(data, ""), MAX_NUMBERS)]
+    except CheckError:  # data may hold what outputs may not
+        return np.zeros(0)
+    return np.array([number for number in found if number is not None])
+
+
+def arrays_in(data: Any, depth: int = 4) -> list[NDArray[Any]]:
+    """The first arrays that data are made of."""
+    if isinstance(data, np.ndarray):
+        return [data]
+    parts: list[Any] = []
+    if depth and isinstance(data, tuple | list | Mapping):
+        parts = list(data.values() if isinstance(data, Mapping) else data[:LONG])
+    return [array for part in parts[:LONG] for array in arrays_in(part, depth - 1)][:LONG]
 
 
 def _number(leaf: Any) -> float | None:

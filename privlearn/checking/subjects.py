@@ -10,34 +10,18 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privlearn._records import blanked, join, leaves, length, record_at
+from privlearn._records import leaves, length, record_at
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP, Currency
+from privlearn.checking.candidates import candidate_pairs, run_once
 from privlearn.checking.faint import FACTOR, FaintGenerator
 from privlearn.checking.laboratory import Laboratory
-from privlearn.checking.neighbours import worst_pairs
-from privlearn.checking.stream_runs import (
-    accepted_users,
-    declared_users,
-    fixed_users,
-    released_by,
-)
-from privlearn.domains import Domain
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.rows import Rows
 
 D = TypeVar("D")
 Claimable = Loss | Currency | ApproxDP
-
-CROWD = 5
-"""Other users in default neighbours, all of them extreme."""
-
-STREAM = 64
-"""Rows of a stream without a horizon, where no neighbours are given."""
-
-MOST_SAMPLED = 256
-"""Rows of a longer stream that are drawn again and again, where no neighbours are given."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +35,8 @@ class Subject(Generic[D]):
         neighbours: pairs of data sets.
         fainter: as ``start``, with half the noise: a planted fault, by which a check learns what it
             can see (`privlearn.checking.power`); None if that cannot be had.
+        candidates: whether these are guesses of the kit's own, the likeliest first, of which the
+            last may be left out where samples are few.
     """
 
     name: str
@@ -58,6 +44,7 @@ class Subject(Generic[D]):
     claim: Claimable
     neighbours: Sequence[tuple[D, D]]
     fainter: Callable[[D, int], Callable[[], Any]] | None = None
+    candidates: bool = False
 
 
 def subject_of(
@@ -76,7 +63,7 @@ def subject_of(
             (what `Rows.seal` takes, leading axis: users); or a `Subject`.
         claim: default: the mechanism's own ``loss()``.
         neighbours: a tuple of two data sets, or a list of such tuples; default, for a mechanism
-            with a shipped domain: its extreme records.
+            with a shipped domain: `candidate_pairs`.
         name: for reports.
         adjacency: if given, every pair is checked to be neighbours: sequences of records that
             differ in one place (replace-one, zero-out) or by one record (add-remove).
@@ -111,7 +98,14 @@ def _restated(
     pairs = _pairs(subject.neighbours if neighbours is None else neighbours)
     _check_pairs(pairs, adjacency)
     promise = subject.claim if claim is None else claim
-    return replace(subject, name=name or subject.name, claim=_checked(promise), neighbours=pairs)
+    guessed = subject.candidates and neighbours is None
+    return replace(
+        subject,
+        name=name or subject.name,
+        claim=_checked(promise),
+        neighbours=pairs,
+        candidates=guessed,
+    )
 
 
 def _name_of(mechanism: Any) -> str:
@@ -296,7 +290,8 @@ def _of_mechanism(
         return on(Laboratory(seed, relation, faintness=FACTOR), block)
 
     if neighbours is None:
-        return Subject(name, start, promise, _extreme_pairs(mechanism, relation), fainter)
+        pairs = candidate_pairs(mechanism, adjacency=relation)
+        return Subject(name, start, promise, pairs, fainter, candidates=True)
     pairs = _pairs(neighbours)
     _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
     for i, (first, second) in enumerate(pairs):
@@ -330,49 +325,3 @@ def _records(block: Any) -> list[Any]:
     return [
         [np.asarray(leaf) for leaf in leaves(record_at(block, k))] for k in range(length(block))
     ]
-
-
-def run_once(mechanism: Any, rows: Rows[Any], bench: Laboratory) -> Any:
-    """One output of a mechanism or of a whole stream on sealed rows."""
-    return released_by(mechanism, rows, bench.issue(rows.users))[1]
-
-
-def domain_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Domain[Any]:
-    """The domain that a mechanism states when it spends, found by a run on null records.
-
-    Raises:
-        CheckError: it did not spend.
-    """
-    bench = Laboratory(0, adjacency)
-    run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), bench)
-    if bench.last_spend is None:
-        raise CheckError(f"{_name_of(mechanism)} released without spending its token")
-    return bench.last_spend.domain
-
-
-def _extreme_pairs(mechanism: Any, adjacency: Adjacency) -> list[tuple[Any, Any]]:
-    """Extreme records as the first user: alone and in a crowd, or at the head of a stream."""
-    if adjacency is not Adjacency.REPLACE_ONE:
-        raise CheckError(f"neighbours: give a pair; default ones are not {adjacency.value}")
-    pairs = worst_pairs(domain_of(mechanism))
-    if hasattr(mechanism, "release"):
-        crowd = record_at(pairs[0][0], np.zeros(CROWD, dtype=int))
-        return [pairs[0], *((join([a, crowd]), join([b, crowd])) for a, b in pairs)]
-    behind = _sampled_users(mechanism, adjacency) - 1
-    return [(_followed(first, behind), _followed(second, behind)) for first, second in pairs]
-
-
-def _sampled_users(mechanism: Any, adjacency: Adjacency) -> int:
-    """How many rows of a stream are drawn again and again."""
-    if (fixed := fixed_users(mechanism)) is not None:
-        return fixed
-    if (declared := declared_users(mechanism)) is not None:
-        return min(declared, MOST_SAMPLED)
-    return max(accepted_users(mechanism, adjacency, STREAM), 1)
-
-
-def _followed(record: Any, behind: int) -> Any:
-    if behind == 0:
-        return record
-    copies = record_at(record, np.zeros(behind, dtype=int))
-    return join([record, blanked(copies, np.ones(behind, dtype=bool))])

@@ -25,6 +25,8 @@ from privlearn.budgets import (
     float_up,
 )
 from privlearn.checking.white_box_additive import additive_laws
+from privlearn.checking.white_box_choices import ERROR as CHOICE_ERROR
+from privlearn.checking.white_box_choices import choice_pairs
 from privlearn.checking.white_box_laws import (
     Discrete,
     Law,
@@ -40,6 +42,8 @@ from privlearn.checking.white_box_laws import (
 from privlearn.checking.white_box_losses import law_pairs
 from privlearn.checking.white_box_minimisers import check_release, minimiser_pairs
 from privlearn.checking.white_box_probe import check_sampler
+from privlearn.checking.white_box_reports import ERROR as REPORT_ERROR
+from privlearn.checking.white_box_reports import report_pairs
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import Loss, leaves_of
 from privlearn.mechanisms import ObjectivePerturbation
@@ -323,9 +327,25 @@ def white_box(
     name = type(mechanism).__name__
     if isinstance(mechanism, ObjectivePerturbation):
         found = _minimiser(mechanism, claim, neighbours, orders)
+    elif (pairs := choice_pairs(mechanism, neighbours)) is not None:
+        found = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
+        found = _measured(found, CHOICE_ERROR)
+    elif (pairs := report_pairs(mechanism, neighbours)) is not None:
+        found = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
+        found = _measured(found, REPORT_ERROR)
     else:
         found = _additive(mechanism, claim, neighbours, users, orders)
     return replace(found, subject=name, seconds=time.perf_counter() - started)
+
+
+def _measured(found: Exact, error: float) -> Exact:
+    """With the error of log probabilities that were measured: of D(α) it is 2α/(α−1) times it."""
+    rows = []
+    for row in found.rows:
+        order = float(row.measure[2:-1]) if row.measure.startswith("D(") else ORDERS[0]
+        more = error * (2 * order / (order - 1) if row.measure != "epsilon" else 2)
+        rows.append(replace(row, error=row.error + more))
+    return replace(found, rows=tuple(rows))
 
 
 def _minimiser(

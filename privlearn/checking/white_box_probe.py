@@ -100,18 +100,22 @@ def _purse(loss: Loss) -> Currency:
     return Renyi({2: 10**12})
 
 
-def run(mechanism: Any, loss: Loss, block: Any, script: Script) -> Array:
-    """What one run on ``block`` lets out, as a flat vector."""
-    desk = _Desk(loss.adjacency, script)
+def released_on(mechanism: Any, loss: Loss, block: Any, source: Any) -> Array:
+    """What one run on ``block`` lets out, with the random numbers of ``source``."""
+    desk = _Desk(loss.adjacency, source)
     users = range(length(block))
     rows = Rows.seal(block, users=users)
     most = Fraction(999, 1000)
     token: Token[Any] = mint_token(desk, "token", _purse(loss), users, "white box", most)
-    if hasattr(mechanism, "open"):  # also of reports, which can be released at once too
+    if hasattr(mechanism, "open") and not hasattr(mechanism, "release"):
         with mechanism.open(token) as stream:
-            value = np.asarray(appended_to(stream, rows)[1])
-    else:
-        value = np.asarray(mechanism.release(rows, token).value)
+            return np.asarray(appended_to(stream, rows)[1])
+    return np.asarray(mechanism.release(rows, token).value)
+
+
+def run(mechanism: Any, loss: Loss, block: Any, script: Script) -> Array:
+    """What one run on ``block`` lets out, as a flat vector."""
+    value = released_on(mechanism, loss, block, script)
     if value.dtype.kind in "iu":
         raise CheckError("the output is a choice or a count, so noise is not just added")
     if value.dtype.kind != "f" or not np.isfinite(value).all():

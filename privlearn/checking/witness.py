@@ -25,6 +25,8 @@ RIDGES = (1e-8, 0.1, 10.0)
 
 MAX_FEATURES = 1500
 MAX_FLAGS = 256
+FEW_VALUES = 32
+"""Numbers that take no more values than this may be names."""
 LOOK = 1500
 """Outputs per world that suffice to choose among features."""
 
@@ -46,6 +48,9 @@ class Score:
     second: Array
 
 
+Cells = tuple[Array, Array]
+"""Numbers that stand in the data of either world."""
+
 Family = Callable[[Table, Table], list[Score]]
 """Fits to training outputs of either world."""
 
@@ -53,12 +58,15 @@ Fitted = tuple[str, Scorer]
 Fit = Callable[[Table, Table], list[Fitted]]
 
 
-def families(first: Table, second: Table, *, bits: bool = False) -> list[Family]:
+def families(
+    first: Table, second: Table, *, bits: bool = False, cells: Cells | None = None
+) -> list[Family]:
     """Learners that can say something about such outputs, cheap ones first.
 
     Args:
         first: training outputs of the first world.
         second: training outputs of the second world.
+        cells: the numbers in the data of either world.
         bits: whether to look at the last bits of numbers, which give away nearly all noise that
             is sampled in floating point (Mironov 2012).
     """
@@ -66,12 +74,14 @@ def families(first: Table, second: Table, *, bits: bool = False) -> list[Family]
     fits: list[Family] = []
     if first.symbols.shape[1] or (varied and _repeats(first) and _repeats(second)):
         fits.append(partial(_crossed, _fit_symbols))
-    if varied or _indicators(first, second):
+    if varied or len(_flags(first, second)):
         fits.append(partial(_crossed, _fit_linear))
     if varied:
         if len(varied) <= 24:
             fits.append(partial(_crossed, partial(_fit_quadratic, varied=varied)))
         fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
+        if _many_valued(first, second).any():
+            fits.append(partial(_crossed, partial(_fit_repeats, cells=cells)))
         if len(varied) <= 64 and min(len(first), len(second)) >= 200:
             fits.append(partial(_fit_trees, bits=bits))
     return fits
@@ -164,17 +174,50 @@ def _odds(first: Table, second: Table, keys: Keys) -> Scorer:
 # Linear and quadratic -----------------------------------------------------------------------------
 
 
-def _design(table: Table, columns: list[tuple[int, int]]) -> Array:
-    """Numbers, and indicators of the listed (symbol column, code) pairs."""
-    if not columns:
-        return table.numbers
-    flags = np.stack([table.symbols[:, j] == code for j, code in columns], axis=1)
-    return np.hstack([table.numbers, flags.astype(np.float64)])
+@dataclass(frozen=True)
+class _Flags:
+    """Indicators: of codes of symbol columns, and of values of number columns that take few.
+
+    The index of a choice is no size, so that a straight line through it says little.
+    """
+
+    codes: tuple[tuple[int, int], ...]
+    values: tuple[tuple[int, float], ...]
+
+    def __len__(self) -> int:
+        return len(self.codes) + len(self.values)
+
+    def of(self, table: Table) -> Array:
+        flags = [table.symbols[:, j] == code for j, code in self.codes]
+        flags += [table.numbers[:, j] == value for j, value in self.values]
+        return np.stack(flags, axis=1).astype(np.float64)
+
+    def names(self, table: Table) -> list[str]:
+        return [
+            *(f"(output{table.paths[j]} is {_value(table, j, code)})" for j, code in self.codes),
+            *(f"(output{table.names[j]} is {value:g})" for j, value in self.values),
+        ]
 
 
-def _indicators(first: Table, second: Table) -> list[tuple[int, int]]:
-    both = np.vstack([first.symbols, second.symbols])
-    room = MAX_FEATURES - first.numbers.shape[1]
+def _design(table: Table, flags: _Flags) -> Array:
+    """Numbers and indicators."""
+    return np.hstack([table.numbers, flags.of(table)]) if len(flags) else table.numbers
+
+
+def _flags(first: Table, second: Table) -> _Flags:
+    room = max(MAX_FEATURES - first.numbers.shape[1], 0)
+    codes = _indicators(np.vstack([first.symbols, second.symbols]), room)
+    values: list[tuple[int, float]] = []
+    if first.numbers.shape[1] <= MAX_FLAGS:
+        both = np.vstack([first.numbers[:LOOK], second.numbers[:LOOK]])
+        for j in range(both.shape[1]):
+            known, counts = np.unique(both[:, j], return_counts=True)
+            if 2 < len(known) <= FEW_VALUES and len(codes) + len(values) + len(known) <= room:
+                values += [(j, float(v)) for v in known[counts > 1]]
+    return _Flags(tuple(codes), tuple(values))
+
+
+def _indicators(both: NDArray[np.int64], room: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for j in range(both.shape[1]):
         counts = np.bincount(both[:, j] + 1)
@@ -182,13 +225,13 @@ def _indicators(first: Table, second: Table) -> list[tuple[int, int]]:
         found += [(j, int(code)) for code in codes[:MAX_FLAGS]]
         if len(found) >= room:
             break
-    return found[: max(room, 0)]
+    return found[:room]
 
 
 def _fit_linear(first: Table, second: Table) -> list[Fitted]:
     """Fisher's discriminant at several ridges."""
-    columns = _indicators(first, second)
-    x, y = _design(first, columns), _design(second, columns)
+    flags = _flags(first, second)
+    x, y = _design(first, flags), _design(second, flags)
     centre, gap = (x.mean(axis=0) + y.mean(axis=0)) / 2, x.mean(axis=0) - y.mean(axis=0)
     inner = np.vstack([x - x.mean(axis=0), y - y.mean(axis=0)])
     scale = np.sqrt((inner**2).mean(axis=0))
@@ -197,7 +240,7 @@ def _fit_linear(first: Table, second: Table) -> list[Fitted]:
     live = scale > 0
     scale[~live] = 1.0
     if np.count_nonzero(live) > MAX_FEATURES:
-        return [_linear(gap / scale**2, centre, columns, first)]
+        return [_linear(gap / scale**2, centre, flags, first)]
     unit = (inner / scale)[:, live]
     values, vectors = np.linalg.eigh(unit.T @ unit / len(unit))
     along = vectors.T @ (gap / scale)[live]
@@ -205,19 +248,18 @@ def _fit_linear(first: Table, second: Table) -> list[Fitted]:
     for ridge in RIDGES:
         weights = np.zeros(len(scale))
         weights[live] = vectors @ (along / (np.maximum(values, 0.0) + ridge)) / scale[live]
-        fitted.append(_linear(weights, centre, columns, first))
+        fitted.append(_linear(weights, centre, flags, first))
     return fitted
 
 
-def _linear(weights: Array, centre: Array, columns: list[tuple[int, int]], like: Table) -> Fitted:
-    names = [f"output{n}" for n in like.names]
-    names += [f"(output{like.paths[j]} is {_value(like, j, code)})" for j, code in columns]
+def _linear(weights: Array, centre: Array, flags: _Flags, like: Table) -> Fitted:
+    names = [*(f"output{n}" for n in like.names), *flags.names(like)]
     size = np.abs(weights)
     top = np.argsort(-size)[:3]
     text = " ".join(f"{weights[i]:+.3g}·{names[i]}" for i in top if size[i] > 0)
     more = len(weights) - len(top)
     text += f" and {more} more terms" if more > 0 else ""
-    return text, lambda table: np.asarray((_design(table, columns) - centre) @ weights)
+    return text, lambda table: np.asarray((_design(table, flags) - centre) @ weights)
 
 
 def _value(table: Table, column: int, code: int) -> str:
@@ -337,6 +379,70 @@ def _fit_single(first: Table, second: Table, bits: bool) -> list[Fitted]:
 
 def _one(i: int, sign: float, name: str, features: _Features) -> Fitted:
     return name if sign > 0 else f"−({name})", lambda table: sign * features.of(table)[:, i]
+
+
+# Repeated values ----------------------------------------------------------------------------------
+
+SAME_DIGITS = 40
+"""Binary digits in which two numbers must agree to be the same one: noise never does by chance."""
+MAX_ENTRIES = 2**19
+"""Numbers that are looked up at most, in the outputs that are learned from."""
+LEAST_REPEATS = 3
+"""So many more in one world than in the other are worth a test of their own."""
+
+
+def repeats(first: Table, second: Table, cells: Cells | None) -> Score | None:
+    """A witness for exact values that come again in one world; None where there are none.
+
+    Learned apart from the others, because a raw value now and then is a rare event, of which few
+    outputs promise nothing.
+    """
+    if not _many_valued(first, second).any():
+        return None
+    score = _crossed(partial(_fit_repeats, cells=cells), first, second)[0]
+    gap = score.first.sum() - score.second.sum()
+    return score if abs(gap) >= LEAST_REPEATS else None
+
+
+def _many_valued(first: Table, second: Table) -> NDArray[np.bool_]:
+    """Columns of numbers of which most are seen once, in either world."""
+    many = np.ones(first.numbers.shape[1], dtype=bool)
+    for table in (first, second):
+        some = _same(table.numbers[:LOOK])
+        ranked = np.sort(some, axis=0)
+        new = np.count_nonzero(ranked[1:] != ranked[:-1], axis=0) + 1
+        many &= new > len(some) / 2
+    most = MAX_ENTRIES // max(len(first) + len(second), 1)
+    return np.asarray(many & (np.cumsum(many) <= most))
+
+
+def _same(values: Array) -> Array:
+    """Numbers without the digits in which the order of a sum shows."""
+    mantissa, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, SAME_DIGITS)), exponent - SAME_DIGITS))
+
+
+def _fit_repeats(first: Table, second: Table, cells: Cells | None) -> list[Fitted]:
+    """1 where some number was seen in the first world, or stands in its data; −1 for the second."""
+    many = _many_valued(first, second)
+    counted: list[Counter[float]] = []
+    for table, numbers in zip((first, second), cells or ((), ()), strict=True):
+        values, counts = np.unique(_same(table.numbers[:, many]), return_counts=True)
+        seen = Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        counted.append(seen + Counter(set(_same(np.asarray(numbers)).tolist())))
+    known = np.array(sorted(counted[0].keys() | counted[1].keys()))
+    p, q = (np.array([seen[value] for value in known.tolist()]) for seen in counted)
+    # what both worlds have must differ by more than chance
+    told = (np.minimum(p, q) == 0) | (np.abs(p - q) > 3 * np.sqrt(p + q))
+    signs = np.where(told, np.sign(p - q), 0)
+
+    def score(table: Table) -> Array:
+        numbers = _same(table.numbers[:, many])
+        places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
+        found = np.where(known[places] == numbers, signs[places], 0.0)
+        return np.asarray(np.sign(found.sum(axis=1)))
+
+    return [("a number that was seen before, or stands in the data", score)]
 
 
 def _fit_trees(first: Table, second: Table, bits: bool) -> list[Score]:

@@ -91,7 +91,7 @@ def test_an_event_chosen_on_the_outputs_that_judge_it_would_alarm_too_often() ->
         )
         learned = np.bincount(x[0], minlength=40) - np.bincount(y[0], minlength=40)
         scores = learned.astype(float)
-        cut = best_cut(claim, scores[x[0]], scores[y[0]], 60, 0.95)
+        cut = best_cut(claim, scores[x[0]], scores[y[0]], 60)
         for part in (0, 1):
             u, v = cut.holds(scores[x[part]]).sum(), cut.holds(scores[y[part]]).sum()
             k, low = (u, v) if cut.above else (v, u)
@@ -103,13 +103,13 @@ def test_an_event_chosen_on_the_outputs_that_judge_it_would_alarm_too_often() ->
 
 def test_thresholds_stand_between_scores_and_bear_infinite_ones() -> None:
     claim = claim_of(PureDP(1))
-    cut = best_cut(claim, np.array([1.0] * 90 + [0.0] * 10), np.zeros(100), 100, 0.95)
+    cut = best_cut(claim, np.array([1.0] * 90 + [0.0] * 10), np.zeros(100), 100)
     assert cut.above
     assert 0 < cut.threshold < 1
-    below = best_cut(claim, np.zeros(100), np.array([-1.0] * 90 + [0.0] * 10), 100, 0.95)
+    below = best_cut(claim, np.zeros(100), np.array([-1.0] * 90 + [0.0] * 10), 100)
     assert below.holds(np.array([0.0, -1.0])).tolist() == (
         [True, False] if below.above else [False, True]
     )
     for value in (-1e100, 1e100):
-        extreme = best_cut(claim, np.full(50, value), np.zeros(50), 50, 0.95)
+        extreme = best_cut(claim, np.full(50, value), np.zeros(50), 50)
         assert np.isfinite(extreme.threshold)

@@ -8,6 +8,7 @@ planted in the source of this package's own code.
 from privlearn.checking.zoo import (
     beside,
     numerics,
+    places,
     selection,
     sparse_vector,
     streams,
@@ -53,6 +54,7 @@ ANIMALS: tuple[Animal, ...] = (
     *sums.ANIMALS,
     *beside.ANIMALS,
     *selection.ANIMALS,
+    *places.ANIMALS,
     *streams.ANIMALS,
     *numerics.ANIMALS,
     *telling.ANIMALS,
