@@ -19,7 +19,10 @@ def leaves(block: object) -> Iterator[Any]:
     """The arrays of a block, in field order."""
     if isinstance(block, tuple):
         for field in block:
-            yield from leaves(field)
+            if type(field) is np.ndarray:
+                yield field
+            else:
+                yield from leaves(field)
     else:
         yield np.asarray(block)
 

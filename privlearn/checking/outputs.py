@@ -155,7 +155,12 @@ def _leaves(item: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
         yield from _atoms(item, path or "[0]")
         return
     for place, part in parts:
-        yield from _leaves(part, place, depth + 1)
+        if type(part) is float or type(part) is bool:  # most parts are; as below, but fast
+            yield place, part
+        elif type(part) is _Note:
+            yield place, str(part)
+        else:
+            yield from _leaves(part, place, depth + 1)
 
 
 def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
