@@ -20,6 +20,8 @@ from privlearn.table_runs import TableConfig
 
 runner = CliRunner()
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 PUBLIC = {
     "billboard.json",
     "certificate.json",
@@ -55,6 +57,7 @@ def model(out: Path) -> dict[str, Any]:
 # On the tables that scikit-learn ships ------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("full_pictures")
 @pytest.mark.parametrize("learner", ["tofw", "pofw"])
 def test_streaming_regression_on_diabetes(learner: str, tmp_path: Path) -> None:
     """ε = 2 at δ = 1e-3: means over 20 seeds are R² 0.44 (tofw) and 0.43 (pofw); 0.51 without."""
