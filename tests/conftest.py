@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,9 +13,10 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from privlearn.learners.local_protocol import Arrays, LocalBandit
 
-# Read when numpy is imported, also by the processes that tests start.  Every core has a worker of
-# its own already: further threads of linear algebra would only wait for each other.
+# Every core has a worker of its own already: further threads of linear algebra would only wait for
+# each other.  The plugin of this package has imported numpy by now; what tests start has not.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+importlib.import_module("threadpoolctl").threadpool_limits(int(os.environ["OMP_NUM_THREADS"]))
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")
