@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
@@ -125,6 +126,11 @@ def _distinct(losses: list[Loss | None]) -> list[Composite]:
     return list(dict.fromkeys(losses))
 
 
+_gaussian_epsilon = lru_cache(maxsize=1024)(gaussian_epsilon)
+_zcdp_epsilon = lru_cache(maxsize=1024)(zcdp_epsilon)
+"""Both work in decimals of many digits, and an audit asks for the same ones again and again."""
+
+
 def epsilon_of(what: Composite, delta: float) -> Bounded:
     """ε at δ: exact for Gaussian mass, else Canonne-Kamath-Steinke over continuous orders.
 
@@ -145,9 +151,9 @@ def epsilon_of(what: Composite, delta: float) -> Bounded:
         delta = max(float_down(rest), math.ulp(0.0))
     mass, curve, pure, orders = _curve(what)
     if mass is not None:
-        return gaussian_epsilon(mass, delta)
+        return _gaussian_epsilon(mass, probability(delta=delta))
     if isinstance(what, ZCDP):
-        bound = zcdp_epsilon(float_up(what.rho), delta)
+        bound = _zcdp_epsilon(float_up(what.rho), probability(delta=delta))
     else:
         bound = renyi_epsilon(curve, delta, orders=orders)
     return bound if pure is None or bound.value <= pure else Bounded(pure, 0.0)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, TypeVar, final
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, TypeVar, final
 
 from privlearn._row_functions import user_code
 from privlearn._validate import count, positive
@@ -99,7 +100,8 @@ class ObjectivePerturbation(Generic[X]):
         _check_problem(objective, region)
         single = _not_zero(budget).share(f"1/{count(calls=calls)}")
         exact_part = single - single.share(BLUR_SHARE)
-        ridge = _best_ridge(objective, exact_part, adjacency, positive(theta_norm=theta_norm))
+        bounds = _Bounds.of(objective, adjacency)
+        ridge = _best_ridge(bounds, objective.dim, exact_part, positive(theta_norm=theta_norm))
         # so large a budget that the ridge is for the solver alone
         ridge = max(ridge, 2 * count(max_rows=max_rows) * objective.trace / STEEPEST)
         return cls.with_ridge(
@@ -140,7 +142,7 @@ class ObjectivePerturbation(Generic[X]):
     ) -> ObjectivePerturbation[X]:
         """A printed (Δ, σ) of `privlearn.mechanisms.published`, priced by what it really costs."""
         _check_problem(objective, None)
-        loss = _minimizer_loss(objective, tilt.ridge, tilt.noise_std, adjacency)
+        loss = _Bounds.of(objective, adjacency).loss(tilt.ridge, tilt.noise_std)
         mass = 2 * loss.zcdp() * exact("share", BLUR_SHARE)
         return cls._blurred(objective, tilt, mass, max_rows, None, adjacency, Calibration.PUBLISHED)
 
@@ -170,7 +172,7 @@ class ObjectivePerturbation(Generic[X]):
 
     def loss(self) -> Loss:
         """The price of one release: the exact minimiser, and its blurred error."""
-        exactly = _minimizer_loss(self.objective, self.ridge, self.noise_std, self.adjacency)
+        exactly = _Bounds.of(self.objective, self.adjacency).loss(self.ridge, self.noise_std)
         return exactly + gaussian_loss(2 * self.solver_error, self.blur_std, self.adjacency)
 
     def spend(self) -> Spend:
@@ -249,18 +251,27 @@ def _not_zero(budget: Currency) -> Currency:
     return budget
 
 
-def _minimizer_loss(
-    objective: Objective[Any], ridge: float, noise_std: float, adjacency: Adjacency
-) -> MinimizerLoss:
-    return MinimizerLoss(
-        difference=objective.spread(adjacency),
-        trace=objective.trace,
-        rank=objective.rank,
-        directions=objective.directions(adjacency),
-        ridge=ridge,
-        noise_std=noise_std,
-        adjacency=adjacency,
-    )
+class _Bounds(NamedTuple):
+    """All that the price of a minimiser depends on, beside Δ and σ; a key of a cache."""
+
+    difference: float
+    trace: float
+    rank: int
+    directions: int
+    adjacency: Adjacency
+
+    @classmethod
+    def of(cls, objective: Objective[Any], adjacency: Adjacency) -> _Bounds:
+        return cls(
+            objective.spread(adjacency),
+            objective.trace,
+            objective.rank,
+            objective.directions(adjacency),
+            adjacency,
+        )
+
+    def loss(self, ridge: float, noise_std: float) -> MinimizerLoss:
+        return MinimizerLoss(**self._asdict(), ridge=ridge, noise_std=noise_std)
 
 
 def _solver_error(
@@ -286,15 +297,17 @@ def least_noise(
     Raises:
         BudgetError: none does.  CurrencyError: the currency is neither ZCDP nor Renyi.
     """
+    return _least_noise(_Bounds.of(objective, adjacency), ridge, _not_zero(budget))
+
+
+def _least_noise(bounds: _Bounds, ridge: float, budget: Currency) -> float:
     from scipy.optimize import brentq
 
-    share = _share_of(_not_zero(budget))
-    floor = objective.spread(adjacency) / math.sqrt(budget.gaussian_mass())
+    share = _share_of(budget)
+    floor = bounds.difference / math.sqrt(budget.gaussian_mass())
 
     def excess(log_std: float) -> float:
-        return (
-            share(_minimizer_loss(objective, ridge, floor * math.exp(log_std), adjacency)) - _FULL
-        )
+        return share(bounds.loss(ridge, floor * math.exp(log_std))) - _FULL
 
     high = 0.25
     while excess(high) > 0:
@@ -305,7 +318,7 @@ def least_noise(
                 "enough, take a larger ridge"
             )
     std = floor * math.exp(float(brentq(excess, 0.0, high, xtol=1e-10)))
-    while not budget.covers(budget.price(_minimizer_loss(objective, ridge, std, adjacency))):
+    while not budget.covers(budget.price(bounds.loss(ridge, std))):
         std *= 1 + 1e-10
     return std
 
@@ -324,27 +337,26 @@ def _share_of(budget: Currency) -> Callable[[MinimizerLoss], float]:
     return lambda loss: max(loss.renyi(order) / epsilon for order, epsilon in points)
 
 
-def _best_ridge(
-    objective: Objective[Any], budget: Currency, adjacency: Adjacency, theta_norm: float
-) -> float:
+@lru_cache(maxsize=256)
+def _best_ridge(bounds: _Bounds, dim: int, budget: Currency, theta_norm: float) -> float:
     """The Δ that minimises Δ²‖θ‖² + dσ(Δ)², up to a percent or so: the minimum is flat."""
     from scipy.optimize import minimize_scalar
 
     def error(log_ridge: float) -> float:
         ridge = math.exp(log_ridge)
         try:
-            std = least_noise(objective, ridge, budget, adjacency)
+            std = _least_noise(bounds, ridge, budget)
         except BudgetError:
             return math.inf
-        return math.log(ridge**2 * theta_norm**2 + objective.dim * std**2)
+        return math.log(ridge**2 * theta_norm**2 + dim * std**2)
 
-    floor = objective.spread(adjacency) / math.sqrt(budget.gaussian_mass())
-    right = math.log(10 * max(objective.trace, math.sqrt(objective.dim) * floor / theta_norm))
+    floor = bounds.difference / math.sqrt(budget.gaussian_mass())
+    right = math.log(10 * max(bounds.trace, math.sqrt(dim) * floor / theta_norm))
     while math.isinf(best := error(right)):
         right += 1
     # The minimum of two bounds can have two valleys: look at all, from the right, where there is
     # nothing but bias, to where no noise is enough or there is nothing but noise.
-    middle, x, end = right, right - 0.5, math.log(objective.trace) - 20
+    middle, x, end = right, right - 0.5, math.log(bounds.trace) - 20
     while x > end and not math.isinf(now := error(x)) and now < best + 2:
         if now < best:
             middle, best = x, now

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, final
 
 from privlearn.errors import CurrencyError
@@ -75,6 +76,7 @@ def float_down(value: Fraction) -> float:
     return -float_up(-value)
 
 
+@lru_cache(maxsize=4096)
 def round_up(value: Fraction, digits: int = 12) -> Fraction:
     """Returns the smallest number of ``digits`` significant decimals that is not below ``value``.
 

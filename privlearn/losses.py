@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, final
 
 from privlearn._validate import count as valid_count
@@ -40,6 +41,22 @@ def _context(epsilon: Fraction) -> Context:
     """Precision that leaves 60 digits after the cancellation of ε − ε²/2 + …."""
     digits = len(str(epsilon.denominator)) - len(str(epsilon.numerator))
     return Context(prec=60 + 3 * max(digits, 0))
+
+
+@lru_cache(maxsize=1024)
+def _laplace_zcdp(epsilon: Fraction) -> Fraction:
+    precise = _context(epsilon)
+    eps = _decimal(epsilon, precise)
+    small = precise.exp(precise.minus(eps))  # -eps would round to the ambient precision
+    return _fraction_up(precise.subtract(precise.add(eps, small), Decimal(1)))
+
+
+@lru_cache(maxsize=1024)
+def _bounded_range_zcdp(epsilon: Fraction) -> Fraction:
+    precise = _context(epsilon)
+    eps = _decimal(epsilon, precise)
+    ratio = precise.divide(eps, precise.subtract(precise.exp(eps), Decimal(1)))
+    return _fraction_up(precise.subtract(precise.subtract(ratio, Decimal(1)), precise.ln(ratio)))
 
 
 _ROUNDING = 1e-14
@@ -249,10 +266,7 @@ class Laplace(Loss):
         return min(evaluated, eps, _up(alpha * float_up(self.zcdp())))
 
     def zcdp(self) -> Fraction:
-        precise = _context(self.epsilon)
-        eps = _decimal(self.epsilon, precise)
-        small = precise.exp(precise.minus(eps))  # -eps would round to the ambient precision
-        return _fraction_up(precise.subtract(precise.add(eps, small), Decimal(1)))
+        return _laplace_zcdp(self.epsilon)
 
     def pure(self) -> Fraction:
         return self.epsilon
@@ -295,12 +309,7 @@ class BoundedRange(Loss):
         return min(evaluated, eps, _up(alpha * float_up(self.zcdp())))
 
     def zcdp(self) -> Fraction:
-        precise = _context(self.epsilon)
-        eps = _decimal(self.epsilon, precise)
-        ratio = precise.divide(eps, precise.subtract(precise.exp(eps), Decimal(1)))
-        return _fraction_up(
-            precise.subtract(precise.subtract(ratio, Decimal(1)), precise.ln(ratio))
-        )
+        return _bounded_range_zcdp(self.epsilon)
 
     def pure(self) -> Fraction:
         return self.epsilon

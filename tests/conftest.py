@@ -1,8 +1,10 @@
-"""One hypothesis profile for all tests: the same examples on every run; a learner to test with."""
+"""What all tests share: the same examples on every run, one thread, small pictures, a learner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -11,8 +13,41 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from privlearn.learners.local_protocol import Arrays, LocalBandit
 
+# Every core has a worker of its own already: further threads of linear algebra would only wait for
+# each other.  The plugin of this package has imported numpy by now; what tests start has not.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+importlib.import_module("threadpoolctl").threadpool_limits(int(os.environ["OMP_NUM_THREADS"]))
+
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")
+
+
+@pytest.fixture(scope="module")
+def quick_pictures() -> Iterator[Callable[..., None]]:
+    """Pictures in a tenth of the time: a coarse one, with panels where they are put first.
+
+    Everything is drawn, but no layout is looked for.  The value is the real `Figure.savefig`, with
+    which every module that uses this draws at least one picture as users see it.
+    """
+    from matplotlib.figure import Figure
+
+    real = Figure.savefig
+
+    def savefig(figure: Figure, path: Any, **options: Any) -> None:
+        figure.set_layout_engine("none")
+        real(figure, path, **{**options, "dpi": 20})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", savefig)
+        yield real
+
+
+@pytest.fixture
+def full_pictures(quick_pictures: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures as users see them, in a module that draws quick ones."""
+    from matplotlib.figure import Figure
+
+    monkeypatch.setattr(Figure, "savefig", quick_pictures)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,8 @@ from privlearn.convex_experiments import linear_stream
 from privlearn.learners.constraint_sets import dual_exponent, norms
 
 runner = CliRunner()
+
+pytestmark = pytest.mark.usefixtures("quick_pictures")
 ENDINGS = ("jsonl", "json", "md", "png")
 
 # Streams -------------------------------------------------------------------------------------
@@ -180,7 +182,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def table(tmp_path_factory: pytest.TempPathFactory, quick_pictures: object) -> Path:
     out = tmp_path_factory.mktemp("table")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "DIMS", (5,))
@@ -266,6 +268,7 @@ def test_an_interrupt_keeps_what_is_done(
     assert contents(tmp_path, "table5.1") == contents(table, "table5.1")
 
 
+@pytest.mark.usefixtures("full_pictures")
 def test_the_figure_has_all_bandits(tmp_path: Path) -> None:
     result = run("fig5.1", tmp_path, "--seeds", 1, "--horizons", 400)
     assert result.exit_code == 0, result.output

@@ -21,6 +21,8 @@ from privlearn.settings import parse_local_budget
 
 runner = CliRunner()
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 PUBLIC = {
     "certificate.json",
     "certificate.md",
@@ -168,6 +170,7 @@ def test_curves_are_means_and_regrets_of_expected_revenue(tmp_path: Path) -> Non
     assert last["non-private: mean"] == pytest.approx(learned, rel=1e-5)
 
 
+@pytest.mark.usefixtures("full_pictures")
 @pytest.mark.parametrize(("learner", "budget"), BUDGETS)
 def test_auto_loans_of_a_synthetic_file(learner: str, budget: str, tmp_path: Path) -> None:
     out, path = tmp_path / "run", synthetic_loans(tmp_path / "synthetic.csv")

@@ -33,6 +33,8 @@ ENDINGS = ("jsonl", "json", "md", "png")
 
 runner = CliRunner()
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 
 def run(*arguments: str | Path | int) -> Result:
     return runner.invoke(app, ["reproduce", "cho-sun", *(str(a) for a in arguments)])
@@ -48,7 +50,7 @@ def contents(out: Path, figure: str) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory, quick_pictures: object) -> Path:
     """Figure 7 with two replicates, never interrupted."""
     out = tmp_path_factory.mktemp("whole")
     result = tiny("fig7", out, replicates=2)
@@ -155,6 +157,20 @@ def test_a_finished_figure_is_not_run_again(
     monkeypatch.setattr(study, "play", None)
     assert tiny("fig7", tmp_path, replicates=2).exit_code == 0
     assert contents(tmp_path, "fig7") == contents(whole, "fig7")
+
+
+@pytest.mark.usefixtures("full_pictures")
+def test_equal_runs_give_equal_pictures(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fig7.jsonl").write_bytes((whole / "fig7.jsonl").read_bytes())
+    monkeypatch.setattr(study, "play", None)
+    pictures = []
+    for _ in range(2):
+        assert tiny("fig7", tmp_path, replicates=2).exit_code == 0
+        pictures.append(contents(tmp_path, "fig7")["png"])
+    assert pictures[0] == pictures[1]
+    assert len(pictures[0]) > 2 * len(contents(whole, "fig7")["png"])
 
 
 def test_a_torn_header_is_begun_anew(whole: Path, tmp_path: Path) -> None:

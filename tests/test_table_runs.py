@@ -22,6 +22,8 @@ from privlearn.tables import read_table
 
 runner = CliRunner()
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 PUBLIC = {
     "billboard.json",
     "certificate.json",
@@ -57,6 +59,7 @@ def model(out: Path) -> dict[str, Any]:
 # On the tables that scikit-learn ships ------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("full_pictures")
 @pytest.mark.parametrize("learner", ["tofw", "pofw"])
 def test_streaming_regression_on_diabetes(learner: str, tmp_path: Path) -> None:
     """ε = 2 at δ = 1e-3: means over 20 seeds are R² 0.49 (tofw) and 0.43 (pofw); 0.51 without."""

@@ -30,6 +30,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from inspect import isawaitable
 from typing import Any
 
@@ -193,7 +194,15 @@ def _leaves(item: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
         yield from _atoms(item, path or "[0]")
         return
     for place, part in parts:
-        yield from _leaves(part, place, depth + 1)
+        if type(part) is float or type(part) is bool:  # most parts are; as below, but fast
+            yield place, part
+        elif type(part) is _Note:
+            yield place, str(part)
+        elif type(part) is str:
+            yield place, part
+            yield from _numbers_in(part, place)
+        else:
+            yield from _leaves(part, place, depth + 1)
 
 
 def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
@@ -324,10 +333,20 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
     """Noise may hide in digits, where every text is seen once."""
-    found = [float(digits) for digits in _DIGITS.findall(text)]
-    yield from _numbered(found, f"{path}.number")
+    word = type(text) is str and len(text) <= LONG
+    found = _numbers_of_word(text) if word else _numbers_of(text)
+    if found:
+        yield from _numbered(found, f"{path}.number")
     if len(text) > LONG:
         yield f"{path}.letters", len(text)
+
+
+def _numbers_of(text: str) -> tuple[float, ...]:
+    return tuple(float(digits) for digits in _DIGITS.findall(text))
+
+
+_numbers_of_word = lru_cache(maxsize=1024)(_numbers_of)
+"""Many outputs are made of few words, each of which comes back thousands of times."""
 
 
 _DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")

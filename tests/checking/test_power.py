@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from privlearn import Adjacency, Ball, GaussianNoise, LaplaceNoise, PureDP, Rows, Spend, Token
 from privlearn.checking import assert_private, gate, subject_of
 from privlearn.checking.black_box import black_box
+from privlearn.checking.candidates import run_once
 from privlearn.checking.faint import FaintGenerator
 from privlearn.checking.laboratory import Laboratory
 from privlearn.checking.power import Power, power_of_halving, with_power
-from privlearn.checking.subjects import run_once
 from privlearn.cli import app
 from privlearn.errors import CheckError
 from privlearn.losses import Loss

@@ -85,7 +85,7 @@ def shipped(**params: Any) -> Callable[[Accountant[Any]], OnePassNewtonMNL]:
 @pytest.mark.parametrize("case", range(100))
 def test_the_shipped_learner_passes_on_generated_neighbours(case: int) -> None:
     rng = np.random.default_rng([2024, case])
-    horizon, dim = int(rng.integers(40, 61)), int(rng.integers(2, 4))
+    horizon, dim = int(rng.integers(24, 37)), int(rng.integers(2, 4))
     factory = shipped(
         dim=dim,
         growth=float(rng.choice([1.2, 1.5, 2.5])),

@@ -140,6 +140,9 @@ def test_pairs_shrink_to_few_users(strategy: Any) -> None:
     first, second = find(strategy, lambda pair: True, settings=SHRINK)
     assert max(len(first), len(second)) <= 4
     assert np.count_nonzero(np.nan_to_num(first)) + np.count_nonzero(np.nan_to_num(second)) <= 1
+
+
+def test_pairs_that_differ_by_much_shrink_to_one_user() -> None:
     far = find(
         replace_one(VECTORS),
         lambda pair: bool(np.abs(pair[0].sum(axis=0) - pair[1].sum(axis=0)).max() > 1),

@@ -152,9 +152,9 @@ def test_the_squared_norm_is_gamma_with_scale_two_sigma_squared(p: float, dim: i
 
 
 @cache
-def grid(p: float) -> Grid:
+def grid(p: float, side_points: int = 1201) -> Grid:
     """Points of the plane, log densities at σ = 1 and the area of a cell."""
-    side = np.linspace(-9.5, 9.5, 1201)
+    side = np.linspace(-9.5, 9.5, side_points)
     x, y = np.meshgrid(side, side, indexing="ij")
     points = np.stack([x, y], axis=-1)
     h = np.linalg.norm(points, ord=p, axis=-1) ** 2 / 2
@@ -209,7 +209,7 @@ def test_the_last_axis_is_one_vector(shape: tuple[int, ...]) -> None:
 
 def shifted(p: float, shift: NDArray[np.float64], order: float) -> float:
     """D_order between the noise and the noise moved by ``shift``, by integration."""
-    points, log, area = grid(p)
+    points, log, area = grid(p, 241)  # the finest one differs by less than 2%, and by 1e-7 at p = 2
     moved = -(np.linalg.norm(points - shift, ord=p, axis=-1) ** 2) / 2
     constant = log[0, 0] + np.linalg.norm(points[0, 0], ord=p) ** 2 / 2
     q = moved + constant

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import cvxpy
@@ -49,6 +50,10 @@ cp: Any = cvxpy
 mp: Any = MPContext()
 mp.dps = 32
 mpf = mp.mpf
+
+cube = cache(lambda dim: box(dim, -1, 1))
+standard_simplex = cache(lambda dim: simplex(dim))
+"""Making them takes linear programs, and every step of an oracle asks for them."""
 
 KINDS = ("random", "same", "separated", "contradicting", "collinear", "boundary", "null")
 
@@ -150,9 +155,9 @@ def precise_projection(region: Region, point: list[Any]) -> list[Any]:
     if isinstance(region, EuclideanBall):
         norm = mp.sqrt(mp.fsum(v * v for v in point))
         return [v * region.radius / norm for v in point] if norm > region.radius else point
-    if region == box(region.dim, -1, 1):
+    if region == cube(region.dim):
         return [max(mpf(-1), min(mpf(1), v)) for v in point]
-    if region == simplex(region.dim):
+    if region == standard_simplex(region.dim):
         order = sorted(point, reverse=True)
         shifts = [(mp.fsum(order[: k + 1]) - 1) / (k + 1) for k in range(len(order))]
         shift = next(
