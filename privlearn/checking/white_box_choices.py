@@ -137,7 +137,7 @@ def choice_pairs(mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None) -
         return None
     if neighbours is not None:
         pairs = [made.pair(a, b, f"pair {k}") for k, (a, b) in enumerate(neighbours)]
-        return [pair for pair in pairs if pair is not None]
+        return _measurable(pairs)
     records = telling_records(spend.domain)
     if isinstance(spend.domain, Ball) and hasattr(mechanism, "vertices"):
         records = _towards_vertices(spend.domain, mechanism.vertices, records)
@@ -208,7 +208,7 @@ class _Choice:
             if reach[k] > 0:
                 one, two = alone[k]
                 found += self.crowded(one, two, reach[k], f"pair {k}")
-        return [pair for pair in found if pair is not None]
+        return _measurable(found)
 
     def crowded(self, one: Any, two: Any, reach: float, label: str) -> list[Pair | None]:
         """Among others who make what either record favours unlikely, so that it counts most."""
@@ -284,10 +284,25 @@ class _Choice:
         return Discrete(masses - np.logaddexp.reduce(masses))
 
 
+def _measurable(pairs: Sequence[Pair | None]) -> list[Pair]:
+    """The pairs whose laws could be measured.
+
+    Raises:
+        CheckError: there is none.
+    """
+    found = [pair for pair in pairs if pair is not None]
+    if not found:
+        raise CheckError(
+            "scores move by so much more than the noise that some candidates are too unlikely for "
+            "their law to be measured"
+        )
+    return found
+
+
 def _spread(first: Array, second: Array) -> float:
-    """How far differences of scores move between two data sets."""
+    """How far differences of scores move between two data sets; ∞ if beyond what is measured."""
     seen = np.isfinite(first) & np.isfinite(second)
-    return float(np.ptp(first[seen] - second[seen]))
+    return float(np.ptp(first[seen] - second[seen])) if seen.any() else math.inf
 
 
 def _largest(scores: Array, noise: Array, top: int, one_draw: bool) -> Array | None:

@@ -188,13 +188,14 @@ class _Stale:
         self._receipt.__exit__(*details)
 
     def append(self, rows: Rows[Any]) -> Any:
-        values = self._receipt.open(rows)
-        noise = self._receipt.draw(values.shape)
-        if rows.users.start % 10 == 0:
-            self._noise = noise
-        if rows.users.start % 10 == 9:
-            noise = self._noise
-        return self._receipt.publish(values + noise)
+        with self._receipt.round():
+            values = self._receipt.open(rows)
+            noise = self._receipt.draw(values.shape)
+            if rows.users.start % 10 == 0:
+                self._noise = noise
+            if rows.users.start % 10 == 9:
+                noise = self._noise
+            return self._receipt.publish(values + noise)
 
 
 @pytest.mark.parametrize(("broken", "way"), [(SharedNoise, "at once"), (StaleNoise, "one by one")])
@@ -597,12 +598,13 @@ class _Backward:
 
     def append(self, rows: Rows[Any]) -> Any:
         n = len(rows)
-        try:
-            values = self._receipt.open(rows)
-        except ValueError:
-            values = np.zeros((n, 2))
-        total = values.sum(axis=0) if n > 2 else values.cumsum(axis=0)
-        return self._receipt.publish(total + self._noise.next(n))
+        with self._receipt.round():
+            try:
+                values = self._receipt.open(rows)
+            except ValueError:
+                values = np.zeros((n, 2))
+            total = values.sum(axis=0) if n > 2 else values.cumsum(axis=0)
+            return self._receipt.publish(total + self._noise.next(n))
 
 
 def test_a_stream_that_is_not_one_is_named() -> None:

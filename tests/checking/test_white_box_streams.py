@@ -255,9 +255,10 @@ class WrongStream:
         self._total = 0.0
 
     def append(self, rows: Rows[Any]) -> Any:
-        sums = self._total + np.cumsum(self._receipt.open(rows), axis=0)
-        self._total = sums[-1]
-        return self._receipt.publish(sums + self._made.factor * self._noise.next(len(sums)))
+        with self._receipt.round():
+            sums = self._total + np.cumsum(self._receipt.open(rows), axis=0)
+            self._total = sums[-1]
+            return self._receipt.publish(sums + self._made.factor * self._noise.next(len(sums)))
 
     def __enter__(self) -> WrongStream:
         return self
@@ -303,9 +304,10 @@ class WalkStream:
         self._receipt, self._total = receipt, 0.0
 
     def append(self, rows: Rows[Any]) -> Any:
-        sums = self._total + np.cumsum(self._receipt.open(rows), axis=0)
-        self._total = sums[-1]
-        return self._receipt.publish(sums + self._receipt.draw(sums.shape))
+        with self._receipt.round():
+            sums = self._total + np.cumsum(self._receipt.open(rows), axis=0)
+            self._total = sums[-1]
+            return self._receipt.publish(sums + self._receipt.draw(sums.shape))
 
     def __enter__(self) -> WalkStream:
         return self

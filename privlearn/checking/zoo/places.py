@@ -148,10 +148,10 @@ class _Running:
         if rows.users.start != self._next:
             raise UsersError(f"user {self._next} is next, not {rows.users.start}")
         self._next = rows.users.stop
-        sums = self._total + np.cumsum(self._receipt.open(rows), axis=0)
-        if len(sums):
+        with self._receipt.round():
+            sums = self._total + np.cumsum(self._receipt.open(rows), axis=0)
             self._total = sums[-1]
-        return self._receipt.publish(sums + self._receipt.draw(sums.shape))
+            return self._receipt.publish(sums + self._receipt.draw(sums.shape))
 
 
 # As animals ---------------------------------------------------------------------------------------
