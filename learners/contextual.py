@@ -170,12 +170,15 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
             turns = np.arange(first + part.start, first + part.stop)
             return Visitor(values[part], turns, own[part])
 
-        self._play(arrive, self._unusable(values), self._hearing(respond))
+        # copies, as what is learned from is made after the users have answered
+        answer = Calls(lambda own, arms: respond(*copied((own, arms))), (respond,))
+        self._play(arrive, self._unusable(values), self._hearing(answer))
 
-    def _hearing(self, respond: Respond) -> Callable[[Visitor, Arms], Feedback]:
+    def _hearing(
+        self, respond: Callable[[Visitor, Arms], Any]
+    ) -> Callable[[Visitor, Arms], Feedback]:
         def hear(own: Visitor, arms: Arms) -> Feedback:
-            # copies, as what is learned from is made after the users have answered
-            return self._feedback(own, arms, respond(*copied((own, arms))))
+            return self._feedback(own, arms, respond(own, arms))
 
         return Calls(hear, (respond, code_of(self._loss)))
 

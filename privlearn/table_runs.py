@@ -555,13 +555,13 @@ def _block(users: int) -> int:
     return max(users // BLOCKS, 1)
 
 
-def _skip_absent(learner: DPHDB | StreamLearner, table: Table, advance: Any) -> None:
+def _skip_absent(learner: Bandit | StreamLearner, table: Table, advance: Any) -> None:
     if table.absent:
         learner.skip(table.absent)
         advance(table.absent)
 
 
-def _null_lines(private: Path, learner: DPHDB | StreamLearner, table: Table) -> list[str]:
+def _null_lines(private: Path, learner: Bandit | StreamLearner, table: Table) -> list[str]:
     """Writes which records were null; what the operator should see of it."""
     nulls = NullRecords.of(
         len(table), table.messages, learner.private_messages_, absent=table.absent

@@ -227,7 +227,7 @@ def test_names_are_in_the_ledger_before_rows_are_opened_and_an_audit_lists_them(
         def to_dict(self) -> dict[str, Any]:
             return {"kind": "watches"}
 
-    mechanism = GaussianSum(Watches(), 1e3)  # type: ignore[arg-type]
+    mechanism = GaussianSum(Watches(), 1e3)
     given = rows().map_rows(LOCAL["product"]).map(np.abs).map_rows(LOCAL["product"])
     with accountant:
         mechanism.release(given, accountant.issue(mechanism.loss(), users=USERS, label="total"))
@@ -245,7 +245,7 @@ def test_names_are_in_the_ledger_before_rows_are_opened_and_an_audit_lists_them(
 
 
 def _line(name: str) -> int:
-    return int(LOCAL[name].__code__.co_firstlineno)  # type: ignore[attr-defined]
+    return int(LOCAL[name].__code__.co_firstlineno)
 
 
 def test_a_stream_names_each_function_once(accountant: CentralAccountant[ZCDP]) -> None:
