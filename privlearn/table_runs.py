@@ -634,7 +634,7 @@ def _plot(path: Path, curves: Mapping[str, Array], x: str, y: str) -> None:
     from matplotlib.figure import Figure
 
     colors, styles = ["#1b6ca8", "#4a4a4a", "#c0392b", "#7f8c8d"], ["-", "--", "-", "-"]
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for (name, values), color, style in zip(curves.items(), colors, styles, strict=False):
@@ -645,7 +645,7 @@ def _plot(path: Path, curves: Mapping[str, Array], x: str, y: str) -> None:
             axes.plot(x_values, smooth, color=color, linestyle=style, linewidth=2, label=name)
     axes.set(xlabel=x, ylabel=y, title="running average over a tenth of the users", ylim=(0, None))
     if axes.lines:
-        axes.legend(frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     figure.savefig(path, dpi=130)

@@ -141,8 +141,8 @@ def test_quotes_protect_commas_in_names_cells_and_options(tmp_path: Path) -> Non
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     told = operators_half(result)
-    assert told[0] == "records: 59 of 60 counted, 1 were null (private/messages.txt)"
-    assert told[1] == "1 times: 5 cells, where the header has 4"
+    assert told[0] == "records: 59 of 60 counted, 1 was null (private/messages.txt)"
+    assert told[1] == "once: 5 cells, where the header has 4"
     model = json.loads((tmp_path / "run" / "public" / "model.json").read_text("utf-8"))
     assert [column["name"] for column in model["table"]["columns"]] == ["a", "Income, EUR"]
 
