@@ -18,6 +18,7 @@ token.  A contribution is ffᵀ of the factor f = (x/X, w·y/Y), with x scaled t
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from typing import Any, Protocol, Self, final
 
@@ -484,7 +485,11 @@ def _lasso(contexts: Array, rewards: Array, penalty: float) -> Array:
     """argmin ‖Y − Xβ‖²/n + penalty·‖β‖₁; 0 without data."""
     if not len(rewards):
         return np.zeros(contexts.shape[1])
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import Lasso  # slow to import
 
-    fit = Lasso(alpha=penalty / 2, fit_intercept=False, max_iter=10_000).fit(contexts, rewards)
+    fit = Lasso(alpha=penalty / 2, fit_intercept=False, max_iter=10_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit.fit(contexts, rewards)
     return np.asarray(fit.coef_, dtype=np.float64)

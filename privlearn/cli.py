@@ -54,7 +54,7 @@ def quickstart(
         "A private learner shows each of 10,000 simulated people 10 of 100 real cars and learns "
         f"what people like,\nwithin joint {budget}. Noise is from a cryptographic source.\n"
     )
-    _run(_config({"data": "cars", "task": "market", "budget": budget, "seed": seed}), out)
+    _run({"data": "cars", "task": "market", "budget": budget, "seed": seed}, out)
 
 
 @run_app.command("mnl")
@@ -88,7 +88,7 @@ def run_mnl(
         "simulate_noise": simulate_noise,
     }
     settings = _settings(config) | {k: v for k, v in flags.items() if v is not None}
-    _run(_config(settings), out)
+    _run(settings, out)
 
 
 _WAYS = (
@@ -634,12 +634,6 @@ def _settings(path: Path | None) -> dict[str, Any]:
         _fail(f"{path} is not TOML: {error}", BAD_INPUT)
 
 
-def _config(settings: dict[str, Any]) -> Any:
-    from privlearn.runs import RunConfig
-
-    return _validated(RunConfig, settings)
-
-
 def _validated(form: Any, settings: dict[str, Any]) -> Any:
     from pydantic import ValidationError
 
@@ -653,6 +647,8 @@ def _detail(item: Any) -> str:
     """One thing that is wrong with the settings: its name, its value and what is accepted."""
     name = ".".join(map(str, item["loc"]))
     told = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "missing":
+        return f"{name}: must be given"
     if not name:
         return f"settings: {told}"
     value = item["input"]
@@ -660,14 +656,16 @@ def _detail(item: Any) -> str:
     return f"{name}{shown}: {told}"
 
 
-def _run(config: Any, out: Path) -> None:
-    from privlearn import runs
-    from privlearn.report import print_certificate
-
+def _run(settings: dict[str, Any], out: Path) -> None:
     console = _console()
-    work = runs.run_market if config.task == "market" else runs.run_logged
-    with _stoppable(out), _bars() as progress:
-        outcome = work(config, out, progress)
+    with _stoppable(out):
+        from privlearn import runs
+        from privlearn.report import print_certificate
+
+        config = _validated(runs.RunConfig, settings)
+        work = runs.run_market if config.task == "market" else runs.run_logged
+        with _bars() as progress:
+            outcome = work(config, out, progress)
     shown = ", ".join(f"{name} {value}" for name, value in outcome.tastes[:5])
     console.print(f"strongest tastes learned: {shown}\n", highlight=False)
     console.print("for the operator only:", style="dim")
@@ -679,20 +677,22 @@ def _run(config: Any, out: Path) -> None:
 
 
 def _run_table(settings: dict[str, Any], out: Path) -> None:
-    from privlearn import table_runs
+    with _clear_errors(), _stoppable(out):
+        from privlearn import table_runs
 
-    config = _validated(table_runs.TableConfig, settings)
-    with _clear_errors(), _stoppable(out), _bars() as progress:
-        outcome = table_runs.run_table(config, out, progress)
+        config = _validated(table_runs.TableConfig, settings)
+        with _bars() as progress:
+            outcome = table_runs.run_table(config, out, progress)
     _show_outcome(outcome, "ledger, billboard, certificate, learner")
 
 
 def _run_local(settings: dict[str, Any], out: Path) -> None:
-    from privlearn import local_runs
+    with _clear_errors(), _stoppable(out):
+        from privlearn import local_runs
 
-    config = _validated(local_runs.LocalRunConfig, settings)
-    with _clear_errors(), _stoppable(out), _bars() as progress:
-        outcome = local_runs.run_local(config, out, progress)
+        config = _validated(local_runs.LocalRunConfig, settings)
+        with _bars() as progress:
+            outcome = local_runs.run_local(config, out, progress)
     _show_outcome(outcome, "ledger of attestations, configuration, certificate, model")
 
 

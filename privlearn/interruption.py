@@ -79,6 +79,8 @@ def _of_ledger(path: Path) -> list[str]:
         found = audit(path)
     except LedgerError as error:
         return [f"stopped; what was spent cannot be read: {error}; {look}"]
+    if found.attested:
+        return [f"stopped; {path} attests what devices were to send in the whole run; {look}"]
     if not found.spends:
         return [f"stopped; by the ledger {path} nothing was spent; {look}"]
     lost = f" ({found.lost} of them lost)" if found.lost else ""

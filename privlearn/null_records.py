@@ -56,20 +56,20 @@ class NullRecords:
         if not self.count:
             return [f"records: all {self.users:,} counted"]
         told = [
-            f"records: {good:,} of {self.users:,} counted, {self.count:,} were null "
-            "(private/messages.txt)"
+            f"records: {good:,} of {self.users:,} counted, {self.count:,} "
+            f"{'was' if self.count == 1 else 'were'} null (private/messages.txt)"
         ]
         if not good:
             told.insert(0, "WARNING: NO RECORD COUNTED: what was released is noise and no more")
         elif 2 * self.count >= self.users:
             told.insert(0, "WARNING: MOST RECORDS WERE NULL: what was released is mostly noise")
         leading = Counter(self.reasons.values()).most_common()
-        told += [f"  {count:,} times: {reason}" for reason, count in leading[:REASONS]]
+        told += [f"  {_times(count)}: {reason}" for reason, count in leading[:REASONS]]
         if len(leading) > REASONS:
             told.append(f"  and {len(leading) - REASONS} other reasons")
         if self.absent:
             told.append(
-                f"  {len(self.absent):,} times: the file ends before user {self.absent.start:,}, "
+                f"  {_times(len(self.absent))}: the file ends before user {self.absent.start:,}, "
                 f"and the horizon is {self.users:,}"
             )
         return told
@@ -83,3 +83,7 @@ class NullRecords:
             first, last = self.absent.start, self.absent.stop - 1
             told.append(f"users {first} to {last}: the file has no rows for them")
         (private / "messages.txt").write_text("\n".join(told) + "\n", encoding="utf-8")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"

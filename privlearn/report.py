@@ -279,7 +279,7 @@ def print_report(report: Report, console: Console) -> None:
                     f"  {finding.check}: {finding.planted}", markup=False, highlight=False
                 )
         console.print(
-            "  Try neighbours that are further apart, records=..., or more --samples.",
+            "  Try neighbours that are further apart, or more --samples.",
             markup=False,
             highlight=False,
         )

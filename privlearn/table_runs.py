@@ -387,7 +387,8 @@ def _learn(
     certificate = _write_public(folders, accountant, learner, table, warnings)
     lines = _null_lines(folders.private, learner, table)
     score = _Score(table)
-    curve = score.curve(foreseen, targets)
+    with np.errstate(all="ignore"):
+        curve = score.curve(foreseen, learner.predict(inputs), targets)
     _write_curve(folders.private, curve, score.curve_name)
     _plot(folders.private / "progress.png", curve, "rows learned from", score.curve_name)
     lines += score.lines(test, learner, folders.private)
@@ -417,13 +418,18 @@ class _Score:
             return np.asarray((scores - targets) ** 2)
         return np.asarray(((scores > 0) != (targets > 0)).astype(np.float64))
 
-    def curve(self, foreseen: Array, targets: Array) -> dict[str, Array]:
-        """Errors of forecasts made before a row was learned from; usable rows only."""
+    def curve(self, foreseen: Array, hindsight: Array, targets: Array) -> dict[str, Array]:
+        """Errors of forecasts made before a row was learned from, and of the final model's.
+
+        On usable rows only.  A learner that moves at the end of the stream shows in the final
+        model alone.
+        """
         kept = self.table.usable
         constant = np.full(int(kept.sum()), self.constant())
         return {
-            "private": self.errors(foreseen[kept], targets[kept]),
+            "private, while it learned": self.errors(foreseen[kept], targets[kept]),
             "best constant": self.errors(constant, targets[kept]),
+            "private, final model on the same rows": self.errors(hindsight[kept], targets[kept]),
         }
 
     def constant(self) -> float:
@@ -627,20 +633,19 @@ def _plot(path: Path, curves: Mapping[str, Array], x: str, y: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    colors = ["#1b6ca8", "#4a4a4a", "#c0392b", "#7f8c8d"]
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    colors, styles = ["#1b6ca8", "#4a4a4a", "#c0392b", "#7f8c8d"], ["-", "--", "-", "-"]
+    figure = Figure(figsize=(7, 4.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for (name, values), color in zip(curves.items(), colors, strict=False):
+    for (name, values), color, style in zip(curves.items(), colors, styles, strict=False):
         window = max(len(values) // 10, 1)
         if len(values):
             smooth = np.convolve(values, np.ones(window) / window, mode="valid")
-            axes.plot(
-                np.arange(window, len(values) + 1), smooth, color=color, linewidth=2, label=name
-            )
+            x_values = np.arange(window, len(values) + 1)
+            axes.plot(x_values, smooth, color=color, linestyle=style, linewidth=2, label=name)
     axes.set(xlabel=x, ylabel=y, title="running average over a tenth of the users", ylim=(0, None))
     if axes.lines:
-        axes.legend(frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     figure.savefig(path, dpi=130)

@@ -22,7 +22,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner, Result
 
-from privlearn import ZCDP, interruption, table_runs
+from privlearn import ZCDP, cli, interruption, local_runs, table_runs
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.cells import cells_of, header_of
 from privlearn.cli import BAD_INPUT, INTERRUPTED, app
@@ -141,8 +141,8 @@ def test_quotes_protect_commas_in_names_cells_and_options(tmp_path: Path) -> Non
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     told = operators_half(result)
-    assert told[0] == "records: 59 of 60 counted, 1 were null (private/messages.txt)"
-    assert told[1] == "1 times: 5 cells, where the header has 4"
+    assert told[0] == "records: 59 of 60 counted, 1 was null (private/messages.txt)"
+    assert told[1] == "once: 5 cells, where the header has 4"
     model = json.loads((tmp_path / "run" / "public" / "model.json").read_text("utf-8"))
     assert [column["name"] for column in model["table"]["columns"]] == ["a", "Income, EUR"]
 
@@ -524,6 +524,34 @@ def test_a_run_that_is_stopped_early_has_spent_nothing(
     monkeypatch.setattr(table_runs, "_rehearse", stop)
     result = run("tofw", "--data", "diabetes", "--out", out)
     assert "stopped before a ledger was begun" in result.output, "the other run's is not told"
+
+
+@pytest.mark.parametrize("learner", ["mnl", "tofw", "ldp-sgd"])
+def test_a_run_that_is_stopped_while_it_reads_its_settings_says_so(
+    learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_validated", stop)
+    result = run(learner, "--out", tmp_path / "run")
+    assert result.exit_code == INTERRUPTED
+    assert "stopped before a ledger was begun: nothing was spent" in result.output
+
+
+def test_a_stopped_run_of_devices_does_not_say_that_what_they_attest_was_not_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local_runs, "meet", stop)
+    out = tmp_path / "run"
+    result = run("ldp-sgd", "--epsilon", 1, "--horizon", 50, "--out", out)
+    assert result.exit_code == INTERRUPTED
+    attested, own = out / "public" / "ledger.db", out / "private" / "devices.db"
+    assert f"{attested} attests what devices were to send in the whole run" in result.output
+    assert f"by the ledger {own} nothing was spent" in result.output
 
 
 def test_what_is_left_is_told_by_the_most_charged_user(tmp_path: Path) -> None:

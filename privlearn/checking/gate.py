@@ -314,6 +314,8 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
         if ".py:" in name:
             found[name] = partial(own_findings, name)
             continue
+        if name.endswith(".py"):
+            raise CheckError(f"{name}: say what in it is to be checked, {name}:NAME")
         matching = {
             key: checks
             for key, checks in known.items()
@@ -469,12 +471,13 @@ def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
     """Replays of a learner on generated neighbours."""
     ways = sum(other.learner == way.learner for other in WAYS) or 1
     began, pairs = time.perf_counter(), math.ceil(PAIRS / (ways * way.cost))
+    free = way.options.get("may_spend_nothing", False)  # it claims a loss of 0, which has no half
     result: Result
     power: float | None = None
     try:
         found = replay_pairs(way, pairs, seed=settings.seed)
         result, detail = "holds", f"{found.moved} pairs moved something that was paid for"
-        power = None if found.moved else 0.0
+        power = None if found.moved or free else 0.0
     except InterferenceError as error:
         result, detail = "VIOLATED", "; ".join([str(error), *getattr(error, "__notes__", [])])
     yield Finding(

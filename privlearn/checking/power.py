@@ -65,8 +65,8 @@ class Power:
         verb = "would have been seen" if self.enough else "WOULD NOT HAVE BEEN SEEN"
         return (
             f"a fault of factor {FACTOR:g} {verb}: {self.planted}, refuted {self.seen} of "
-            f"{self.runs} times with {self.samples} samples (at least {bounds}, to refute above "
-            f"{self.claimed:.3g})"
+            f"{self.runs} times with {self.samples} samples (the bound was {bounds}, and has to "
+            f"exceed {self.claimed:.3g})"
         )
 
 

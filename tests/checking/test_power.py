@@ -14,7 +14,7 @@ from numpy.random import Generator
 from typer.testing import CliRunner
 
 from privlearn import Adjacency, Ball, GaussianNoise, LaplaceNoise, PureDP, Rows, Spend, Token
-from privlearn.checking import assert_private, gate, subject_of
+from privlearn.checking import assert_private, gate, shipped_learners, subject_of
 from privlearn.checking.black_box import black_box
 from privlearn.checking.candidates import run_once
 from privlearn.checking.faint import FaintGenerator
@@ -241,6 +241,26 @@ def test_one_check_with_power_is_enough_for_a_subject() -> None:
     assert powerless(line("exact", None, "holds"), line("samples", 0.0)) == ()
     assert powerless(line("samples", 0.0), line("laws", None, "VIOLATED")) == ()
     assert powerless(line("laws", None, "holds")) == ()
+
+
+@pytest.mark.parametrize(
+    ("learner", "power"), [("RandomAssortments", None), ("OnePassNewtonMNL", 0.0)]
+)
+def test_a_learner_that_pays_for_nothing_has_no_fault_of_factor_2(
+    learner: str, power: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unmoved(way: shipped_learners.Way, n: int, *, seed: int) -> shipped_learners.Replays:
+        return shipped_learners.Replays(n, 0, 2 * n, 0.0)
+
+    monkeypatch.setattr(gate, "replay_pairs", unmoved)
+    way = next(way for way in shipped_learners.WAYS if way.learner == learner)
+    (found,) = gate.replay_findings(way, gate.Settings())
+    assert (found.result, found.power) == ("holds", power)
+
+
+def test_a_file_without_a_name_in_it_is_refused(path: Path) -> None:
+    with pytest.raises(CheckError, match=r"say what in it is to be checked, .*:NAME"):
+        gate.chosen([str(path)])
 
 
 def test_a_weak_bound_is_noted_where_nothing_exact_stands_beside_it() -> None:
