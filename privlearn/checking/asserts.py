@@ -41,6 +41,7 @@ from privlearn.checking.evidence import Evidence
 from privlearn.checking.openings import Openings, openings
 from privlearn.checking.power import noted, weakness
 from privlearn.checking.subjects import Claimable, Subject, subject_of
+from privlearn.checking.supervision import TimeLimit
 from privlearn.checking.white_box import Exact, white_box
 from privlearn.entries import OpenEntry, parse_entry
 from privlearn.errors import (
@@ -184,7 +185,8 @@ def assert_private(
         settings["bits"] = True
     evidence = black_box(subject, witness=witness, seconds=time_of(seconds), **settings)
     given = neighbours is not None or not hasattr(mechanism, "domain")
-    exact = _exact(mechanism, claim, list(subject.neighbours) if given else None)
+    pairs = list(subject.neighbours) if given else None
+    exact = _exact(mechanism, claim, pairs, time_of(seconds))
     if exact is not None:
         evidence = replace(evidence, notes=(*evidence.notes, str(exact).splitlines()[0]))
     if not (isinstance(exact, Exact) and exact.whole):
@@ -240,7 +242,10 @@ def summary_line(evidence: Evidence) -> str:
 
 
 def _exact(
-    mechanism: Any, claim: Claimable | None, pairs: list[tuple[Any, Any]] | None
+    mechanism: Any,
+    claim: Claimable | None,
+    pairs: list[tuple[Any, Any]] | None,
+    seconds: float,
 ) -> Exact | str | None:
     """The exact divergence; or why it is not known; None for what is no mechanism."""
     if not (hasattr(mechanism, "release") or hasattr(mechanism, "open")):
@@ -248,7 +253,8 @@ def _exact(
     if not hasattr(mechanism, "loss"):
         return None
     try:
-        return white_box(mechanism, claim, pairs)
+        with TimeLimit(seconds, "it"):
+            return white_box(mechanism, claim, pairs)
     except CheckError as error:
         return f"not checked exactly: {error}"
 

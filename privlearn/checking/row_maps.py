@@ -42,8 +42,9 @@ def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
     Raises:
         InterferenceError: permuting rows does not permute the results; replacing rows, also by
             copies of others, by extreme, tiny or missing numbers and by numbers that the function's
-            code mentions, changes another row's result; a block fails though none of its rows does
-            by itself; a second call gives something else; or the function writes to its input.
+            code mentions, changes another row's result, and so does replacing a row beside such
+            rows; a block fails though none of its rows does by itself; a second call gives
+            something else; or the function writes to its input.
     """
     if length(block) < 2 or length(other) != 1:
         raise ValueError("block needs at least two rows, other exactly one")
@@ -64,6 +65,21 @@ def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
         trial.check(row, np.arange(n) == number % n, f"by one of {what}")
     for what, row in odd_rows(None, block):
         trial.check(row, np.arange(n) != 0, f"by rows of {what}")
+        _check_beside(function, block, other, what, row)
+
+
+def _check_beside(
+    function: Callable[[Any], Any], block: Any, other: Any, what: str, row: Any
+) -> None:
+    """An odd row between others, or two of them, must not take anything from its neighbours."""
+    n = length(block)
+    for first in {0, n // 2}:
+        odd = np.isin(np.arange(n), (first, first + 1) if n > 3 else (first,))
+        mixed = record_at(join([block, row]), np.where(odd, n, np.arange(n)))
+        trial, beside = _Trial(function, mixed), f"beside rows of {what}"
+        for at in {(first - 1) % n, (int(odd.nonzero()[0][-1]) + 1) % n}:
+            trial.check(other, np.arange(n) == at, f"by another row, {beside},")
+        trial.check(other, ~odd, f"by another row, {beside},")
 
 
 def untouched(before: Any, after: Any, kept: NDArray[np.bool_]) -> bool:

@@ -27,6 +27,8 @@ from privlearn.tokens import Outcome, Spend, Tape, Token, mint_token
 
 _MOST_NUMBERS = 4096
 _GRID = 512
+_DRAWS, _DRAWS_EACH = 2_000, 64
+"""Times that one run may ask for noise, and times more for every user."""
 _SAMPLER_GAP = 0.004
 """Distance of a sampler's distribution function from the true one that the grid can resolve."""
 
@@ -66,6 +68,34 @@ class Script:
         return taken.reshape(shape)
 
 
+class _Ending:
+    """A noise source that runs dry, for a mechanism that draws until it likes what it sees.
+
+    What is written down in advance does not change its mind: such a run would never end.
+    """
+
+    name, simulated = "scripted", True
+
+    def __init__(self, source: Any, draws: int) -> None:
+        self._source, self._most, self._left = source, draws, draws
+
+    def normal(self, shape: tuple[int, ...]) -> Array:
+        self._count()
+        return cast(Array, self._source.normal(shape))
+
+    def uniform(self, shape: tuple[int, ...]) -> Array:
+        self._count()
+        return cast(Array, self._source.uniform(shape))
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise CheckError(
+                f"one run asks for noise more than {self._most} times, so that the noise may be "
+                "chosen by what it gives: check it by sampling"
+            )
+
+
 @final
 class _Desk:
     """The issuer of one token that holds enough for anything; keeps no books."""
@@ -73,7 +103,7 @@ class _Desk:
     id, trust = "white box", Trust.CENTRAL
     tape: Tape | None = None
 
-    def __init__(self, adjacency: Adjacency, noise: Script) -> None:
+    def __init__(self, adjacency: Adjacency, noise: _Ending) -> None:
         self.adjacency, self.noise = adjacency, cast(NoiseSource, noise)
         self._open = True
 
@@ -102,7 +132,8 @@ def _purse(loss: Loss) -> Currency:
 
 def released_on(mechanism: Any, loss: Loss, block: Any, source: Any) -> Array:
     """What one run on ``block`` lets out, with the random numbers of ``source``."""
-    desk = _Desk(loss.adjacency, source)
+    most_draws = _DRAWS + _DRAWS_EACH * length(block)
+    desk = _Desk(loss.adjacency, _Ending(source, most_draws))
     users = range(length(block))
     rows = Rows.seal(block, users=users)
     most = Fraction(999, 1000)
