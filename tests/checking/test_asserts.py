@@ -16,7 +16,9 @@ from privlearn import _check_session as check_session
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
+from privlearn.checking import asserts
 from privlearn.checking.asserts import CONFIDENCE, assert_budget, assert_private
+from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.subjects import Subject
 from privlearn.checking.white_box import Exact
@@ -590,3 +592,34 @@ def test_the_tutorial_runs_as_shown() -> None:
     names: dict[str, Any] = {"__name__": "tutorial"}
     for block in blocks:
         exec(compile(block, "docs/checking.md", "exec", dont_inherit=True), names)
+
+
+def test_a_default_check_that_shows_little_is_done_again_with_more_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of the two looks errs with half of the probability."""
+    monkeypatch.setattr(asserts, "SAMPLES", 60)
+    looks: list[tuple[int, float]] = []
+
+    def counting(*args: Any, **options: Any) -> Any:
+        looks.append((options["samples"], options["confidence"]))
+        return black_box(*args, **options)
+
+    monkeypatch.setattr(asserts, "black_box", counting)
+
+    def noisy(x: float, rng: np.random.Generator, scale: float = 1.0) -> float:
+        return float(x + rng.laplace(scale=scale))
+
+    def half(x: float, rng: np.random.Generator) -> float:
+        return noisy(x, rng, 0.5)
+
+    found = assert_private(noisy, PureDP(1), neighbours=(0.0, 1.0))
+    assert looks == [(60, 0.995), (240, 0.995)]
+    assert found.confidence == 0.99
+    with pytest.raises(PrivacyViolation) as caught:
+        assert_private(half, PureDP(1), neighbours=(0.0, 1.0), seed=1)
+    assert looks[2:] == [(60, 0.995), (240, 0.995)]
+    assert "samples=" not in str(caught.value), "the line that finds it again looks twice, too"
+    looks.clear()
+    assert_private(half, PureDP(1), neighbours=(0.0, 1.0), samples=60, seed=1)
+    assert looks == [(60, 0.99)]
