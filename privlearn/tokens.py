@@ -349,6 +349,7 @@ class Receipt:
         "_drawn",
         "_due",
         "_issuer",
+        "_left",
         "_named",
         "_next",
         "_outcome",
@@ -368,6 +369,7 @@ class Receipt:
         self._digest = hashlib.sha256()
         self._done = False
         self._outcome: Outcome = "released"  # what `close` will write
+        self._left = False  # whether a value left
         self._scopes = 0  # blocks, of `with receipt` and `round`, that it is in
         self._named: set[str] = set()
         self._clipping = _clipping(spend.domain)
@@ -536,6 +538,7 @@ class Receipt:
         frozen.setflags(write=False)
         digest = _digest_of(frozen)
         self._digest.update(digest.encode())
+        self._left = True
         if last:
             self.close()
         return Released(_MINT, frozen, self._token.id, digest)
@@ -555,10 +558,20 @@ class Receipt:
         self._due = 0
 
     def close(self) -> None:
-        """Retires the token as released, with the digest of all that left."""
+        """Retires the token as released, with the digest of all that left.
+
+        A mechanism of one release that opened rows and let nothing leave ends ``uncovered``.
+        """
         self._check_open()
+        if not (self._left or self._spend.interactive or not self._opened_rows):
+            self._end("uncovered")
+            return
         self._done = True
         self._issuer.record_retire(self._token, self._outcome, self._digest.hexdigest())
+
+    @property
+    def _opened_rows(self) -> bool:
+        return self._next > self._token.users.start
 
     @property
     def closed(self) -> bool:
@@ -599,7 +612,7 @@ class Receipt:
         self._scopes -= 1
         if self._done:
             return
-        own = self._next > self._token.users.start and self._spend.arithmetic != "sum"
+        own = self._opened_rows and self._spend.arithmetic != "sum"
         # A stream is closed, without an error, by somebody who sees what everybody sees.
         silent = error is None and not self._spend.interactive
         self._end("uncovered" if own and (silent or _may_tell(error)) else "lost")

@@ -444,6 +444,14 @@ def _leaves_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
             receipt.release(total + receipt.draw((2,)))
 
 
+def _closes_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
+    with receipt:
+        if (total := receipt.open(sealed).sum()) == 0:
+            receipt.close()
+        else:
+            receipt.release(total + receipt.draw((2,)))
+
+
 def _stream_raises_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
     with receipt.round():
         if (total := receipt.open(sealed).sum()) == 0:
@@ -452,7 +460,9 @@ def _stream_raises_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
     receipt.close()
 
 
-@pytest.mark.parametrize("run", [_raises_at_zero, _leaves_at_zero, _stream_raises_at_zero])
+@pytest.mark.parametrize(
+    "run", [_raises_at_zero, _leaves_at_zero, _closes_at_zero, _stream_raises_at_zero]
+)
 def test_a_failure_after_rows_were_opened_is_not_taken_for_a_loss(
     accountant: CentralAccountant[ZCDP], run: Callable[[Receipt, Rows[Any]], None]
 ) -> None:
