@@ -25,7 +25,7 @@ _PLAIN = (array, memoryview, range, deque)
 
 
 def unmasked(values: Any) -> Any:
-    """Arrays, and arrays in lists, with NaN where they are masked."""
+    """Plain arrays, and such arrays in lists, with NaN where they are masked."""
     if isinstance(values, np.ma.MaskedArray):
         try:
             return np.ma.array(values, dtype=np.float64).filled(np.nan)
@@ -33,6 +33,8 @@ def unmasked(values: Any) -> Any:
             return np.ma.array(values, dtype=object).filled(np.nan)
     if isinstance(values, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in values):
         return [unmasked(value) for value in values]
+    if isinstance(values, np.ndarray) and type(values) is not np.ndarray:
+        return np.asarray(values)  # such as a matrix, whose rows have another shape
     return values
 
 
