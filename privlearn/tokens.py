@@ -587,8 +587,10 @@ class Receipt:
     def round(self) -> AbstractContextManager[None]:
         """One step of a stream, which opens rows and may publish a value.
 
-        If it fails after it opened rows, the token is retired as ``uncovered``.  With ``each``, the
-        users whose rows it opened have no output, others go on, and the token ends ``uncovered``.
+        If it fails after it opened rows, the token is retired as ``uncovered``, or as ``lost`` if
+        it was interrupted: its sums and its noise may be out of step.  With ``each``, the users
+        whose rows it opened have no output, others go on, and the token ends ``uncovered`` if it
+        failed.
         """
         return _Round(self)
 
@@ -596,8 +598,8 @@ class Receipt:
         if self._spend.arithmetic == "each":
             self._due = 0  # their noise, which may not have been drawn, is not counted any more
             self._outcome = "uncovered" if tells else self._outcome
-        elif tells:
-            self._end("uncovered")
+        else:
+            self._end("uncovered" if tells else "lost")
 
     def __enter__(self) -> Self:
         self._scopes += 1
