@@ -619,13 +619,15 @@ class Receipt:
         silent = error is None and not self._spend.interactive
         self._end("uncovered" if own and (silent or _may_tell(error)) else "lost")
 
-    def abandon(self) -> None:
-        """Retires the token of a stream as ``lost``, because of an error in whoever was using it.
+    def abandon(self, error: BaseException | None = None) -> None:
+        """Retires the token of a stream that is left open.
 
-        Such an error knows published values only; a failure inside the stream is for `round`.
+        Without an error, or by an interrupt, it is ``lost``: whoever leaves it so sees published
+        values only.  An error may come from whoever handed over rows, and depend on them: after
+        rows were opened it is ``uncovered``.
         """
         if not self._done:
-            self._end("lost")
+            self._end("uncovered" if self._opened_rows and _may_tell(error) else "lost")
 
     def _end(self, outcome: Outcome) -> None:
         self._done = True

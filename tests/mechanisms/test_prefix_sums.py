@@ -317,14 +317,16 @@ def test_an_interrupted_stream_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -
     assert last.outcome == "lost"
 
 
-def test_an_exception_inside_the_block_ends_the_stream_as_lost() -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_an_error_inside_the_block_may_be_about_a_row(error: type[BaseException]) -> None:
+    """Such as one in the code that prepares the next row."""
     stream, accountant = _fresh()
     stream.append(rows(0))
-    with pytest.raises(ZeroDivisionError), stream:
-        raise ZeroDivisionError
+    with pytest.raises(error), stream:
+        raise error
     last = accountant.ledger.entries[-1]
     assert isinstance(last, RetireEntry)
-    assert last.outcome == "lost"
+    assert last.outcome == ("lost" if error is KeyboardInterrupt else "uncovered")
     assert accountant.spent().rho > 0
     with pytest.raises(TokenSpentError, match="is closed"):
         stream.append(rows(1))
