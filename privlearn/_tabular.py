@@ -123,13 +123,23 @@ def _column(what: str, series: Any) -> NDArray[np.float64]:
 
     if not (series.dtype.is_numeric() or series.dtype == narwhals.Boolean):
         raise TypeError(f"{what} has type {series.dtype}: must be numbers or booleans")
-    if series.null_count():
+    try:
+        if not series.null_count():
+            return np.array(series.to_numpy(), dtype=np.float64)
         series = series.cast(narwhals.Float64)
         holes = series.is_null().to_numpy()
         filled = np.array(series.fill_null(0.0).to_numpy(), dtype=np.float64)
         filled[holes] = np.nan
         return filled
-    return np.array(series.to_numpy(), dtype=np.float64)
+    except Exception:  # such as an integer that no float is equal to, which the error would quote
+        return np.array([_float(cell) for cell in series.to_list()], dtype=np.float64)
+
+
+def _float(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError, ArithmeticError):
+        return np.nan
 
 
 def _from_array_like(name: str, values: Any) -> NDArray[Any]:
