@@ -353,6 +353,7 @@ class Receipt:
         "_named",
         "_next",
         "_outcome",
+        "_rounds",
         "_scopes",
         "_served",
         "_spend",
@@ -369,7 +370,8 @@ class Receipt:
         self._digest = hashlib.sha256()
         self._done = False
         self._outcome: Outcome = "released"  # what `close` will write
-        self._left = False  # whether a value left
+        self._left = False  # whether a value left since rows were opened
+        self._rounds = 0  # of `round`, that it is in
         self._scopes = 0  # blocks, of `with receipt` and `round`, that it is in
         self._named: set[str] = set()
         self._clipping = _clipping(spend.domain)
@@ -434,6 +436,7 @@ class Receipt:
             self._name(rows.functions)
             users = rows.users
             self._next = users.stop
+            self._left = False
             self._due += len(users)
         try:
             parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
@@ -560,10 +563,12 @@ class Receipt:
     def close(self) -> None:
         """Retires the token as released, with the digest of all that left.
 
-        A mechanism of one release that opened rows and let nothing leave ends ``uncovered``.
+        A mechanism that opened rows and let nothing leave since ends ``uncovered``; so does a
+        stream within a `round`, but outside of one it is closed by what everybody sees.
         """
         self._check_open()
-        if not (self._left or self._spend.interactive or not self._opened_rows):
+        knows = self._rounds > 0 or not self._spend.interactive
+        if self._opened_rows and knows and not self._left:
             self._end("uncovered")
             return
         self._done = True
@@ -651,10 +656,12 @@ class _Round:
     def __enter__(self) -> None:
         self._before = self._receipt._next
         self._receipt._scopes += 1
+        self._receipt._rounds += 1
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         receipt = self._receipt
         receipt._scopes -= 1
+        receipt._rounds -= 1
         if error is not None and receipt._next > self._before and not receipt._done:
             receipt._fail(_may_tell(error))
 
