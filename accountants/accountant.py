@@ -147,6 +147,7 @@ class _Accountant(Generic[B]):
             durable=book.path is not None,
             population=None if population is None else text(population=population),
             attested=_attested,
+            functions_named=True,
             failure=exact_text(exact("failure", failure)),
             odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
         )
@@ -462,7 +463,8 @@ class _Accountant(Generic[B]):
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""
-        self._append(FunctionsEntry(accountant=self.id, token=token.id, names=names))
+        with self._lock:
+            self._append(FunctionsEntry(accountant=self.id, token=token.id, names=names))
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """For tokens and receipts: writes how the token ended."""

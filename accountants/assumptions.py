@@ -12,14 +12,21 @@ _EVERY = (
     "The guarantee is the committed plan's total, or the cap where spends are ad hoc; what was "
     "spent is stated beside it, ex post, and is not a guarantee.",
     "The index of a user is fixed on arrival, and batches are closed by public counts.",
-    "Functions that rows pass through act on each row by itself: the library's own were tested in "
-    "advance, and the user's, each named as trusted code, were spot-checked on every block.",
     "Clipping, sums and noise are computed in double precision; their rounding is not priced.",
     "Running time and memory use are not protected.",
     "Other ledgers about the same people, and accountants opened later in this one, add up with "
     "this.",
     "Constants (clipping bounds, batch sizes, priors, steps) are public and were not tuned on "
     "these data, except where declared below.",
+)
+_NAMED = (
+    "Functions that rows pass through act on each row by itself: the library's own were tested in "
+    "advance; the user's are each named as trusted code, and were spot-checked on every block, but "
+    "for the users' answers, which are given once."
+)
+_UNNAMED = (
+    "Functions that rows pass through act on each row by itself: an older version began this "
+    "ledger, which neither named nor checked them."
 )
 _CENTRAL = (
     "The curator who runs the mechanisms sees the rows and is trusted.",
@@ -52,7 +59,7 @@ def assumptions(state: AccountState, rounds: int = 1) -> list[str]:
     """The assumptions of this accountant's guarantee, in words."""
     opened = state.opened
     basis = "committed plan" if state.plan is not None else "cap (spends are ad hoc)"
-    lines = [f"Basis: {basis}.", *_EVERY]
+    lines = [f"Basis: {basis}.", *_EVERY, _NAMED if opened.functions_named else _UNNAMED]
     if state.plan is None:
         theorem = THEOREMS.get(type(state.cap), "no theorem is known for this currency")
         lines.append(f"The cap is a filter for spends chosen as one goes: {theorem}.")

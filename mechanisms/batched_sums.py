@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import TracebackType
 from typing import Generic, Self, TypeVar, final
 
 import numpy as np
@@ -182,9 +183,14 @@ class BatchedStream(Generic[X]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *details: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if not self._receipt.closed:
-            self._receipt.abandon()
+            self._receipt.abandon(error)
 
     def __repr__(self) -> str:
         return f"BatchedStream(next user {self._next}, sealed)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from types import TracebackType
 from typing import Self, final
 
 import numpy as np
@@ -176,11 +177,16 @@ class NoisyMaxPicks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *details: object) -> None:
-        if not self._receipt.closed and details[0] is None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._receipt.closed and error is None:
             self.close()
         else:
-            self._receipt.abandon()
+            self._receipt.abandon(error)
 
     def __repr__(self) -> str:
         return f"NoisyMaxPicks(next user {self._next}, sealed)"

@@ -163,7 +163,7 @@ class EachStream(Generic[X]):
             if error is None:
                 self.close()
             else:
-                self._receipt.abandon()
+                self._receipt.abandon(error)
 
 
 def largest_number(domain: Domain[Any]) -> float:

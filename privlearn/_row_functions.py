@@ -15,12 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, Generic, ParamSpec, TypeVar, final
+from typing import Any, Generic, ParamSpec, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import copied, leaves, length, record_at
+from privlearn._records import copied, leaves, length, rebuilt, record_at
+from privlearn._tabular import unmasked
 from privlearn.errors import RowLocalityError
 
 P = ParamSpec("P")
@@ -69,15 +70,27 @@ def _user_code(code: object) -> list[str]:
 
 
 def _named(code: object) -> list[str]:
+    if _home(code).partition(".")[0] == _PACKAGE:
+        return []
     named: Any = code if hasattr(code, "__qualname__") else type(code)
     module = getattr(named, "__module__", None) or type(code).__module__
-    if module.partition(".")[0] == _PACKAGE:
-        return []
     name = f"{module}.{named.__qualname__}"
+    if module.partition(".")[0] == _PACKAGE:  # it goes by the name of what it wraps
+        own = (
+            code.__code__.co_qualname if isinstance(code, FunctionType) else type(code).__qualname__
+        )
+        name = f"{_home(code)}.{own}, around {name}"
     if isinstance(code, FunctionType) and "<lambda>" in name:
         where = code.__code__
         name += f" ({os.path.basename(where.co_filename)}:{where.co_firstlineno})"
     return [name[:_LONGEST_NAME]]
+
+
+def _home(code: object) -> str:
+    """The module that code stands in; a decorator may have given it the name of another one."""
+    if isinstance(code, FunctionType):
+        return str(code.__globals__.get("__name__", ""))
+    return (code if isinstance(code, type) else type(code)).__module__
 
 
 @final
@@ -110,7 +123,7 @@ class RowFunction(Generic[T, U]):
             return attempt(self._function, block, count)
         # A copy in, and a copy out: user code may write to what it gets, and use its own again.
         result = attempt(self._function, copied(block), count)
-        return None if result is None else copied(result)
+        return None if result is None else copied(_plain(result))
 
     def check(self, block: T, real: NDArray[np.bool_], result: U) -> None:
         """Spot-checks that no row's result depends on another row, or on earlier calls.
@@ -157,17 +170,48 @@ def attempt(function: Callable[[T], U], block: T, count: int, *, objects: bool =
             warnings.simplefilter("ignore")
             result = function(block)
         arrays = list(leaves(result))
-        fits = all(x.shape[:1] == (count,) and (objects or x.dtype != object) for x in arrays)
+        fits = all(
+            x.shape[:1] == (count,) and (objects or not _holds_objects(x.dtype)) for x in arrays
+        )
         return result if fits and arrays else None
     except RowLocalityError:  # an error of the program, and of no single record
         raise
-    except Exception:
+    except (Exception, SystemExit):  # which user code has no right to raise about a row
         return None
+
+
+def _holds_objects(kind: np.dtype[Any]) -> bool:
+    return kind.hasobject and kind.kind != "T"  # variable-width text says that it does
+
+
+def _plain(result: T) -> T:
+    """As plain arrays, with NaN where they are masked: parts of a block would be taken so, too."""
+    if isinstance(result, tuple):
+        return cast(T, rebuilt(result, [_plain(field) for field in result]))
+    return cast(T, unmasked(result))
 
 
 def _same(result: Any, other: Any, rows: NDArray[np.int_]) -> bool:
     one, two = list(leaves(result)), list(leaves(other))
     return len(one) == len(two) and all(
-        x.dtype == y.dtype and x.shape == y.shape and x[rows].tobytes() == y[rows].tobytes()
-        for x, y in zip(one, two, strict=True)
+        x.shape == y.shape and _equal(x[rows], y[rows]) for x, y in zip(one, two, strict=True)
     )
+
+
+def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether they hold the same to the last bit, wherever there is a bit that means something."""
+    if one.dtype.names is not None:  # there may be gaps between the fields
+        return one.dtype.names == other.dtype.names and all(
+            _equal(one[name], other[name]) for name in one.dtype.names
+        )
+    if one.dtype.kind in "UST" and one.dtype.kind == other.dtype.kind:
+        return bool((one == other).all())  # text is stored as wide as the longest of its block
+    if one.dtype != other.dtype:
+        return False
+    if one.dtype.char in "gG":  # takes more room than its bits
+        parts = [(one.real, other.real), (one.imag, other.imag)]
+        return all(
+            np.array_equal(x, y, equal_nan=True) and not (np.signbit(x) ^ np.signbit(y)).any()
+            for x, y in parts
+        )
+    return one.tobytes() == other.tobytes()

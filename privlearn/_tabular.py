@@ -25,7 +25,7 @@ _PLAIN = (array, memoryview, range, deque)
 
 
 def unmasked(values: Any) -> Any:
-    """Arrays, and arrays in lists, with NaN where they are masked."""
+    """Plain arrays, and such arrays in lists, with NaN where they are masked."""
     if isinstance(values, np.ma.MaskedArray):
         try:
             return np.ma.array(values, dtype=np.float64).filled(np.nan)
@@ -33,6 +33,8 @@ def unmasked(values: Any) -> Any:
             return np.ma.array(values, dtype=object).filled(np.nan)
     if isinstance(values, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in values):
         return [unmasked(value) for value in values]
+    if isinstance(values, np.ndarray) and type(values) is not np.ndarray:
+        return np.asarray(values)  # such as a matrix, whose rows have another shape
     return values
 
 
@@ -121,13 +123,23 @@ def _column(what: str, series: Any) -> NDArray[np.float64]:
 
     if not (series.dtype.is_numeric() or series.dtype == narwhals.Boolean):
         raise TypeError(f"{what} has type {series.dtype}: must be numbers or booleans")
-    if series.null_count():
+    try:
+        if not series.null_count():
+            return np.array(series.to_numpy(), dtype=np.float64)
         series = series.cast(narwhals.Float64)
         holes = series.is_null().to_numpy()
         filled = np.array(series.fill_null(0.0).to_numpy(), dtype=np.float64)
         filled[holes] = np.nan
         return filled
-    return np.array(series.to_numpy(), dtype=np.float64)
+    except Exception:  # such as an integer that no float is equal to, which the error would quote
+        return np.array([_float(cell) for cell in series.to_list()], dtype=np.float64)
+
+
+def _float(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (TypeError, ValueError, ArithmeticError):
+        return np.nan
 
 
 def _from_array_like(name: str, values: Any) -> NDArray[Any]:

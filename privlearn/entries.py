@@ -45,6 +45,8 @@ class OpenEntry(_Entry):
     """A name for the people behind the indices: under one name, one index is one person."""
     attested: bool = False
     """Local only: takes what clients attest, and issues no tokens."""
+    functions_named: bool = False
+    """Whether user code that rows pass through was named from the beginning (`FunctionsEntry`)."""
 
 
 class PlanItem(BaseModel):

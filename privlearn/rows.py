@@ -290,7 +290,7 @@ def _objects_apart(block: T, count: int) -> list[_Chunk[T]]:
 
 
 _RECHECKED = 16
-"""Records on which a function of one record is called once more, per block."""
+"""Records of a block on which what was called on each by itself is called once more."""
 
 
 def _map_singly(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
@@ -298,10 +298,15 @@ def _map_singly(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]
     if block is None or not real.size:
         return [_Chunk.of_nulls(len(chunk.valid))]
     singles = _singles(function, block, chunk.valid)
-    for i in np.random.default_rng().permutation(real)[:_RECHECKED]:
+    _recheck(function, block, singles)
+    return _merge(singles)
+
+
+def _recheck(function: RowFunction[T, U], block: T, singles: Sequence[_Chunk[U]]) -> None:
+    """Raises RowLocalityError where a function of one row remembers others."""
+    for i in np.random.default_rng().permutation(len(singles))[:_RECHECKED]:
         if (result := singles[i].block) is not None:
             function.check(record_at(block, slice(i, i + 1)), _REAL, result)
-    return _merge(singles)
 
 
 def _singles(function: RowFunction[T, U], block: T, valid: NDArray[np.bool_]) -> list[_Chunk[U]]:
@@ -331,6 +336,7 @@ def _map_chunk(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]
         function.check(others, good, repaired)
         return [_Chunk(repaired, good)]
     # The rows' results do not fit together; each stands by itself, and none suffers for another.
+    _recheck(function, block, singles)
     return _merge(singles)
 
 

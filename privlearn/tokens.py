@@ -349,9 +349,11 @@ class Receipt:
         "_drawn",
         "_due",
         "_issuer",
+        "_left",
         "_named",
         "_next",
         "_outcome",
+        "_rounds",
         "_scopes",
         "_served",
         "_spend",
@@ -368,6 +370,8 @@ class Receipt:
         self._digest = hashlib.sha256()
         self._done = False
         self._outcome: Outcome = "released"  # what `close` will write
+        self._left = False  # whether a value left since rows were opened
+        self._rounds = 0  # of `round`, that it is in
         self._scopes = 0  # blocks, of `with receipt` and `round`, that it is in
         self._named: set[str] = set()
         self._clipping = _clipping(spend.domain)
@@ -432,6 +436,7 @@ class Receipt:
             self._name(rows.functions)
             users = rows.users
             self._next = users.stop
+            self._left = False
             self._due += len(users)
         try:
             parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
@@ -536,6 +541,7 @@ class Receipt:
         frozen.setflags(write=False)
         digest = _digest_of(frozen)
         self._digest.update(digest.encode())
+        self._left = True
         if last:
             self.close()
         return Released(_MINT, frozen, self._token.id, digest)
@@ -555,10 +561,22 @@ class Receipt:
         self._due = 0
 
     def close(self) -> None:
-        """Retires the token as released, with the digest of all that left."""
+        """Retires the token as released, with the digest of all that left.
+
+        A mechanism that opened rows and let nothing leave since ends ``uncovered``; so does a
+        stream within a `round`, but outside of one it is closed by what everybody sees.
+        """
         self._check_open()
+        knows = self._rounds > 0 or not self._spend.interactive
+        if self._opened_rows and knows and not self._left:
+            self._end("uncovered")
+            return
         self._done = True
         self._issuer.record_retire(self._token, self._outcome, self._digest.hexdigest())
+
+    @property
+    def _opened_rows(self) -> bool:
+        return self._next > self._token.users.start
 
     @property
     def closed(self) -> bool:
@@ -574,8 +592,10 @@ class Receipt:
     def round(self) -> AbstractContextManager[None]:
         """One step of a stream, which opens rows and may publish a value.
 
-        If it fails after it opened rows, the token is retired as ``uncovered``.  With ``each``, the
-        users whose rows it opened have no output, others go on, and the token ends ``uncovered``.
+        If it fails after it opened rows, the token is retired as ``uncovered``, or as ``lost`` if
+        it was interrupted: its sums and its noise may be out of step.  With ``each``, the users
+        whose rows it opened have no output, others go on, and the token ends ``uncovered`` if it
+        failed.
         """
         return _Round(self)
 
@@ -583,8 +603,8 @@ class Receipt:
         if self._spend.arithmetic == "each":
             self._due = 0  # their noise, which may not have been drawn, is not counted any more
             self._outcome = "uncovered" if tells else self._outcome
-        elif tells:
-            self._end("uncovered")
+        else:
+            self._end("uncovered" if tells else "lost")
 
     def __enter__(self) -> Self:
         self._scopes += 1
@@ -599,18 +619,20 @@ class Receipt:
         self._scopes -= 1
         if self._done:
             return
-        own = self._next > self._token.users.start and self._spend.arithmetic != "sum"
+        own = self._opened_rows and self._spend.arithmetic != "sum"
         # A stream is closed, without an error, by somebody who sees what everybody sees.
         silent = error is None and not self._spend.interactive
         self._end("uncovered" if own and (silent or _may_tell(error)) else "lost")
 
-    def abandon(self) -> None:
-        """Retires the token of a stream as ``lost``, because of an error in whoever was using it.
+    def abandon(self, error: BaseException | None = None) -> None:
+        """Retires the token of a stream that is left open.
 
-        Such an error knows published values only; a failure inside the stream is for `round`.
+        Without an error, or by an interrupt, it is ``lost``: whoever leaves it so sees published
+        values only.  An error may come from whoever handed over rows, and depend on them: after
+        rows were opened it is ``uncovered``.
         """
         if not self._done:
-            self._end("lost")
+            self._end("uncovered" if self._opened_rows and _may_tell(error) else "lost")
 
     def _end(self, outcome: Outcome) -> None:
         self._done = True
@@ -634,10 +656,12 @@ class _Round:
     def __enter__(self) -> None:
         self._before = self._receipt._next
         self._receipt._scopes += 1
+        self._receipt._rounds += 1
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         receipt = self._receipt
         receipt._scopes -= 1
+        receipt._rounds -= 1
         if error is not None and receipt._next > self._before and not receipt._done:
             receipt._fail(_may_tell(error))
 

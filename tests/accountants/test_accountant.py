@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of, in_renyi, in_zcdp
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.billboard import Billboard
@@ -28,7 +29,7 @@ from privlearn.errors import (
     TokenCopyError,
     UsersError,
 )
-from privlearn.ledger import Ledger, read_records
+from privlearn.ledger import GENESIS, Ledger, Record, read_records
 from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss
 from privlearn.mechanisms import GaussianSum
 from privlearn.noise import NoiseSource
@@ -414,3 +415,17 @@ def test_a_doctored_order_breaks_the_promise() -> None:
     assert in_renyi(promise).gaussian_mass() == pytest.approx(
         float(in_zcdp(promise).gaussian_mass()), rel=1e-6
     )
+
+
+def test_a_ledger_of_before_functions_were_named_does_not_say_that_they_were() -> None:
+    opened = central()._state.opened
+    body = {k: v for k, v in opened.body().items() if k != "functions_named"}  # as it was written
+    texts = []
+    for form in (body, opened.body()):
+        record = Record.make(GENESIS, 0, form)
+        (guarantee,) = certify([record]).guarantees
+        texts.append(" ".join(guarantee.assumptions))
+    old, new = texts
+    assert "which neither named nor checked them" in old
+    assert "spot-checked" not in old
+    assert "spot-checked on every block, but for the users' answers" in new

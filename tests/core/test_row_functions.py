@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from privlearn.budgets import ZCDP
 from privlearn.domains import Ball, Norm
 from privlearn.entries import FunctionsEntry, RetireEntry, SpendEntry
 from privlearn.errors import LedgerError, RowLocalityError, TokenError
+from privlearn.learners.contextual import usable_contexts as ours
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import GaussianSum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
@@ -313,6 +316,138 @@ def test_our_own_functions_are_neither_named_nor_checked() -> None:
         """A class of the user's that inherits our methods."""
 
     assert user_code(Heir(BALL, 1.0).release)[0].endswith("Heir")
+
+
+def test_a_decorator_does_not_make_user_code_ours() -> None:
+    """`functools.wraps` copies module and name of what is wrapped."""
+
+    @functools.wraps(ours)
+    def around(block: Array) -> Array:
+        return np.asarray(ours(block)[:, None] - block.mean(axis=0))
+
+    class Around:
+        def __init__(self) -> None:
+            functools.update_wrapper(self, ours)
+
+        def __call__(self, block: Array) -> Array:
+            return centred(block)
+
+    assert around.__module__.startswith("privlearn")
+    for code, own in ((around, "around"), (Around(), "Around")):
+        (name,) = user_code(code)
+        assert name.startswith(f"{__name__}.test_a_decorator")
+        assert name.endswith(f"{own}, around {ours.__module__}.usable_contexts")
+        with pytest.raises(RowLocalityError, match=own):
+            Rows._unseal(rows().map_rows(code))
+
+
+def test_a_function_that_fails_on_blocks_is_checked_on_rows() -> None:
+    """None of its blocks fit, so that it is called on each row alone."""
+    seen: list[float] = []
+
+    def running(block: Array) -> Array:
+        (row,) = block
+        seen.append(float(row.sum()))
+        return np.array([sum(seen)])
+
+    with pytest.raises(RowLocalityError, match="running"):
+        Rows._unseal(rows().map_rows(running))
+
+
+PADDED = np.dtype([("place", "i1"), ("value", "f8")], align=True)
+
+
+def padded(block: Array) -> NDArray[Any]:
+    found = np.empty(len(block), dtype=PADDED)  # the gap behind "place" holds whatever was there
+    found["place"], found["value"] = 1, block[:, 0]
+    return found
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda b: np.sqrt(np.abs(b.astype(np.longdouble))),
+        lambda b: b.astype(np.clongdouble) * 1j,
+        padded,
+        lambda b: np.array(["x" * int(1 + 9 * abs(x)) for x in b[:, 0]]),
+        lambda b: np.array(["é" * int(1 + 30 * abs(x)) for x in b[:, 0]], dtype="T"),
+        np.matrix,
+        lambda b: np.ma.masked_less(b, 0.0),
+    ],
+    ids=["long", "complex-long", "padded", "text", "variable-text", "matrix", "masked"],
+)
+def test_bits_that_mean_nothing_accuse_nobody(function: Callable[[Array], Any]) -> None:
+    for _ in range(5):
+        given = rows().map_rows(function)
+        again = given.map_rows(lambda b: b.copy() if b.dtype.kind in "VUT" else b @ np.eye(2))
+        Rows._unseal(again)
+
+
+def test_what_means_something_is_compared() -> None:
+    for coupled in (
+        lambda b: np.asarray(b - b.mean(axis=0), dtype=np.longdouble),
+        lambda b: padded(b - b.mean(axis=0)),
+        lambda b: np.array([f"{x:.3f}" for x in b[:, 0] - b[:, 0].mean()]),
+        lambda b: np.copysign(np.zeros(len(b), dtype=np.longdouble), b[:, 0] - b[:, 0].mean()),
+    ):
+        with pytest.raises(RowLocalityError):
+            Rows._unseal(rows().map_rows(coupled))
+
+
+def test_masked_results_and_rows_of_objects_in_fields_are_null() -> None:
+    masked = rows().map_rows(lambda b: np.ma.masked_array(b, mask=b > 0))
+    (chunk,) = Rows._unseal(masked.map_rows(lambda b: 2 * b))
+    expected = np.where(data() > 0, np.nan, 2 * data())
+    assert np.array_equal(np.asarray(chunk.block), expected, equal_nan=True)
+
+    def objects(block: Array) -> NDArray[Any]:
+        return np.array([(row,) for row in block.tolist()], dtype=[("row", "O")])
+
+    (none,) = Rows._unseal(rows().map_rows(objects))
+    assert not none.valid.any()
+
+
+def test_sys_exit_in_a_function_of_rows_makes_a_null_record() -> None:
+    def strict(record: Array) -> Array:
+        if record[0] > 0:
+            raise SystemExit(3)
+        return record
+
+    for given in (rows().map(strict), rows().map_rows(lambda b: np.stack([*map(strict, b)]))):
+        (chunk,) = Rows._unseal(given)
+        assert np.array_equal(chunk.valid, data()[:, 0] <= 0)
+
+
+def test_names_are_written_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    parts, releases = 4, 10
+    accountant = CentralAccountant(
+        ZCDP(10), users=range(10 * parts), ledger=Ledger.create(tmp_path / "ledger.db")
+    )
+    mechanism, errors = GaussianSum.calibrated(BALL, ZCDP("0.1")), list[BaseException]()
+
+    def work(part: int) -> None:
+        users = range(10 * part, 10 * part + 10)
+        try:
+            for _ in range(releases):
+                given = Rows.seal(np.ones((10, 2)), users=users).map_rows(lambda b: 2 * b)
+                token = accountant.issue(mechanism.loss(), users=users, label="part")
+                mechanism.release(given, token)
+        except BaseException as error:
+            errors.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(part,)) for part in range(parts)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert errors == []
+    named = [e for e in accountant.ledger.entries if isinstance(e, FunctionsEntry)]
+    assert len(named) == parts * releases
 
 
 def test_an_own_clip_that_couples_rows_is_caught(accountant: CentralAccountant[ZCDP]) -> None:

@@ -444,6 +444,14 @@ def _leaves_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
             receipt.release(total + receipt.draw((2,)))
 
 
+def _closes_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
+    with receipt:
+        if (total := receipt.open(sealed).sum()) == 0:
+            receipt.close()
+        else:
+            receipt.release(total + receipt.draw((2,)))
+
+
 def _stream_raises_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
     with receipt.round():
         if (total := receipt.open(sealed).sum()) == 0:
@@ -452,12 +460,24 @@ def _stream_raises_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
     receipt.close()
 
 
-@pytest.mark.parametrize("run", [_raises_at_zero, _leaves_at_zero, _stream_raises_at_zero])
+def _stream_closes_at_zero(receipt: Receipt, sealed: Rows[Any]) -> None:
+    with receipt.round():
+        if (total := receipt.open(sealed).sum()) == 0:
+            receipt.close()
+        else:
+            receipt.publish(total + receipt.draw((2,)))
+            receipt.close()
+
+
+STREAMS = [_stream_raises_at_zero, _stream_closes_at_zero]
+
+
+@pytest.mark.parametrize("run", [_raises_at_zero, _leaves_at_zero, _closes_at_zero, *STREAMS])
 def test_a_failure_after_rows_were_opened_is_not_taken_for_a_loss(
     accountant: CentralAccountant[ZCDP], run: Callable[[Receipt, Rows[Any]], None]
 ) -> None:
     """A mechanism that stops when its sum is 0 would write one bit of data into the ledger."""
-    spend = replace(SPEND, interactive=run is _stream_raises_at_zero)
+    spend = replace(SPEND, interactive=run in STREAMS)
     outcomes = []
     for value in (1.0, 0.0):
         token = accountant.issue(ZCDP("0.02"), users=range(1), label="gate")

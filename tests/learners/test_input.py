@@ -140,6 +140,15 @@ def test_missing_cells_are_nan_whatever_the_library_calls_them(kind: str) -> Non
     assert np.array_equal(block_from("x", single), wanted[:, 0], equal_nan=True)
 
 
+def test_an_integer_that_no_float_is_equal_to_is_rounded_and_not_quoted() -> None:
+    """Arrow refuses to cast it, and says which number it was; only if another cell is missing."""
+    for kind in (pyarrow.int64(), pyarrow.uint64()):
+        for other in (1, None):
+            table = pyarrow.table({"c": pyarrow.array([2**60 + 1, other], type=kind)})
+            expected = [[2.0**60], [np.nan if other is None else 1.0]]
+            assert np.array_equal(block_from("x", table), expected, equal_nan=True)
+
+
 def test_what_is_masked_is_missing_also_in_lists() -> None:
     masked = np.ma.array([[1, 2], [3, 4]], mask=[[False, True], [False, False]])
     wanted = [[1.0, math.nan], [3.0, 4.0]]

@@ -25,7 +25,7 @@ from privlearn.mechanisms import (
     PrefixSum,
     PrefixSumStream,
 )
-from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.factorization import Factorization, NoiseStream
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 
@@ -296,14 +296,37 @@ def test_rows_come_in_order_each_once_and_a_refusal_changes_nothing() -> None:
     assert np.array_equal(rest.value, expected)
 
 
-def test_an_exception_inside_the_block_ends_the_stream_as_lost() -> None:
-    stream, accountant = _fresh()
-    stream.append(rows(0))
-    with pytest.raises(ZeroDivisionError), stream:
-        raise ZeroDivisionError
+def test_an_interrupted_stream_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its next sums would get the noise of earlier ones, and later users pay less by arrival."""
+    users = range(64)
+    mechanism = PrefixSum(Ball(1.0, 1), BinaryTree(len(users)), noise_std=20.0, by_arrival=True)
+    accountant = CentralAccountant(ZCDP(1), users=users, noise=NoiseSource.simulation(0))
+    stream = mechanism.open(accountant.issue(mechanism.loss(), users=users, label="s"))
+
+    def interrupted(self: object, n: int) -> Array:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NoiseStream, "next", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stream.append(Rows.seal(np.zeros((60, 1)), users=range(60)))
+    with pytest.raises(TokenSpentError, match="is closed"):
+        stream.append(Rows.seal(np.zeros((4, 1)), users=range(60, 64)))
     last = accountant.ledger.entries[-1]
     assert isinstance(last, RetireEntry)
     assert last.outcome == "lost"
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_an_error_inside_the_block_may_be_about_a_row(error: type[BaseException]) -> None:
+    """Such as one in the code that prepares the next row."""
+    stream, accountant = _fresh()
+    stream.append(rows(0))
+    with pytest.raises(error), stream:
+        raise error
+    last = accountant.ledger.entries[-1]
+    assert isinstance(last, RetireEntry)
+    assert last.outcome == ("lost" if error is KeyboardInterrupt else "uncovered")
     assert accountant.spent().rho > 0
     with pytest.raises(TokenSpentError, match="is closed"):
         stream.append(rows(1))
