@@ -180,10 +180,8 @@ def assert_private(
         CheckError: the check cannot be done as asked for, or takes too long.
     """
     subject = subject_of(mechanism, claim, neighbours, name=name, adjacency=adjacency)
-    settings: dict[str, Any] = {"sequential": sequential, "confidence": level_of(confidence)}
-    if samples is not None:
-        settings["samples"] = samples
-    settings["seed"] = seed
+    settings: dict[str, Any] = {} if samples is None else {"samples": samples}
+    settings |= {"sequential": sequential, "confidence": level_of(confidence), "seed": seed}
     if bits:
         settings["bits"] = True
     look = partial(_look, subject, witness=witness, seconds=time_of(seconds), **settings)
