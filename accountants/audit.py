@@ -320,20 +320,28 @@ class _Audit:
     """The audit of one ledger, record by record."""
 
     def __init__(self) -> None:
-        self.chain = Chain()
+        self.chain, self.entries = Chain(), 0
+        self.broken = False
+        """Whether the chain was: what is wrong afterwards may be wrong because of that."""
+        self.gap = ""
+        """Where entries are missing or moved first; empty if nowhere."""
         self.problems, self.consequences = _Findings(), _Findings()
         self.books: dict[str, _Book] = {}
         self.strangers: set[str] = set()
 
     def take(self, record: Record) -> None:
         """Looks at the next record."""
-        for problem in self.chain.follow(record):
+        misplaced = record.seq != self.chain.size
+        for problem in self.chain.add(record):
             self.problems.add(problem)
+            self.broken = True
+            self.gap = self.gap or (problem if misplaced else "")
+        self.entries += 1
         for problem in self._read(record):
             self._found(f"entry {record.seq}: {problem}")
 
     def _found(self, problem: str, *, follows: bool = False) -> None:
-        (self.consequences if follows or self.chain.broken else self.problems).add(problem)
+        (self.consequences if follows or self.broken else self.problems).add(problem)
 
     def _read(self, record: Record) -> list[str]:
         try:
@@ -380,9 +388,9 @@ class _Audit:
             self.problems.add(problem)
         books = list(self.books.values())
         states = [book.state for book in books]
-        if self.chain.gap:
+        if self.gap:
             for book in books:
-                book.unpriced = self.chain.gap
+                book.unpriced = self.gap
         if not states:
             self._found("no accountant was opened: there is nothing to guarantee")
         for book in books:
@@ -428,7 +436,7 @@ class _Audit:
                 for entry in state.attested
             ],
             mechanisms=shares,
-            entries=self.chain.entries,
+            entries=self.entries,
             spends=sum(book.totals.spends.total() for book in books),
             lost=sum(book.lost for book in books),
             closed=bool(states) and all(state.closed for state in states),

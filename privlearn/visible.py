@@ -17,7 +17,7 @@ LONGEST = 2000
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters, marks and symbols that show nothing."""
 _MARKUP = re.compile(r"[\\`*\[\]<>|&~$]|(?<![^\W_])_|_(?![^\W_])")
-_OPENING = re.compile(r"^(?:[-+=#:]|\d+(?=[.)]))")
+_OPENING = re.compile(r"^(?:[-+=#:]|\d+(?=[.)](?:\s|$)))")
 _LINK = re.compile(
     r":(?=//)|(?<=\bwww)\.|(?<=\w)@(?=\w)|(?<=\bmailto):|(?<=\bxmpp):", re.IGNORECASE
 )
