@@ -335,7 +335,8 @@ class _Audit:
         for problem in self.chain.add(record):
             self.problems.add(problem)
             self.broken = True
-            self.gap = self.gap or (problem if misplaced else "")
+            if misplaced:
+                self.gap = "entries are missing or were moved"
         self.entries += 1
         for problem in self._read(record):
             self._found(f"entry {record.seq}: {problem}")
@@ -437,7 +438,7 @@ class _Audit:
             ],
             mechanisms=shares,
             entries=self.entries,
-            spends=sum(book.totals.spends.total() for book in books),
+            spends=sum(sum(book.totals.spends.values()) for book in books),
             lost=sum(book.lost for book in books),
             closed=bool(states) and all(state.closed for state in states),
             simulation=any(state.opened.simulated for state in states),

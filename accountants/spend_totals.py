@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -27,7 +26,7 @@ class SpendTotals:
     same however many others there are, and whoever they are for.
     """
 
-    spends: Counter[Group] = field(default_factory=Counter)
+    spends: dict[Group, int] = field(default_factory=dict)
     streams: set[Group] = field(default_factory=set)
     solver_error: float | None = None
     """The largest that is stated for a minimiser; None if there is none."""
@@ -40,7 +39,8 @@ class SpendTotals:
     uncovered: list[tuple[str, str]] = field(default_factory=list)
     """Tokens, with their labels, that stopped in a way that may depend on rows."""
     trusted_code: dict[str, None] = field(default_factory=dict)
-    _runs: dict[Group, dict[Loss, Counter[int]]] = field(default_factory=dict)
+    _runs: dict[Group, dict[Loss, dict[int, int]]] = field(default_factory=dict)
+    _last: tuple[Group, Loss, dict[int, int]] | None = None
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, state: AccountState, entry: Entry) -> None:
@@ -56,20 +56,20 @@ class SpendTotals:
 
     def _spend(self, state: AccountState, entry: SpendEntry) -> None:
         account = state.accounts.get(entry.token)
-        group = entry.mechanism, "" if account is None else account.entry.label
-        loss = state.read_loss(entry.loss)
-        self.spends[group] += 1
+        label, loss = "", None
+        if account is not None:
+            label = account.entry.label
+            loss = account.loss if account.spend is entry else None
+        if loss is None:
+            loss = state.read_loss(entry.loss)
+        group = entry.mechanism, label
+        self.spends[group] = self.spends.get(group, 0) + 1
         if entry.interactive:
             self.streams.add(group)
-        runs = self._runs.setdefault(group, {})
         for users, part in pieces_of(loss, range(*entry.users)):
-            edges = runs.get(part)
-            if edges is None:
-                edges = runs[part] = Counter()
-            for edge, change in ((users.start, 1), (users.stop, -1)):
-                edges[edge] += change
-                if not edges[edge]:
-                    del edges[edge]
+            edges = self._edges(group, part)
+            _change(edges, users.start, 1)
+            _change(edges, users.stop, -1)
         shape = entry.mechanism, entry.derived, entry.arithmetic, entry.gain, entry.calibration
         if shape not in self._known:
             self._known.add(shape)
@@ -82,6 +82,14 @@ class SpendTotals:
             if has_minimizer(loss):
                 error = float(entry.parameters["solver_error"])
                 self.solver_error = max(self.solver_error or 0.0, error)
+
+    def _edges(self, group: Group, loss: Loss) -> dict[int, int]:
+        last = self._last
+        if last is not None and last[0] == group and last[1] is loss:  # its hash takes time
+            return last[2]
+        edges = self._runs.setdefault(group, {}).setdefault(loss, {})
+        self._last = group, loss, edges
+        return edges
 
     def shares(self, state: AccountState) -> list[tuple[Group, float]]:
         """Each group's part of what the most charged user paid, in the accountant's currency.
@@ -109,13 +117,21 @@ class SpendTotals:
         ]
 
 
+def _change(edges: dict[int, int], at: int, by: int) -> None:
+    after = edges.get(at, 0) + by
+    if after:
+        edges[at] = after
+    else:
+        del edges[at]
+
+
 def _flat(
-    priced: dict[Group, list[tuple[Fraction, Counter[int]]]],
-) -> Iterator[tuple[Fraction, Counter[int]]]:
+    priced: dict[Group, list[tuple[Fraction, dict[int, int]]]],
+) -> Iterator[tuple[Fraction, dict[int, int]]]:
     return (item for items in priced.values() for item in items)
 
 
-def _at(edges: Counter[int], user: int) -> int:
+def _at(edges: dict[int, int], user: int) -> int:
     """How many runs touch one user."""
     return sum(change for edge, change in edges.items() if edge <= user)
 

@@ -220,6 +220,7 @@ class AccountState:
         self.interactive = self.interleaved = False
         self._running = 0
         self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
+        self._last_price: tuple[Loss, tuple[Currency, Fraction]] | None = None
         self.attested: list[AttestEntry] = []
         self.closed = False
 
@@ -265,6 +266,9 @@ class AccountState:
         return self._price(loss)[0]
 
     def _price(self, loss: Loss) -> tuple[Currency, Fraction]:
+        last = self._last_price
+        if last is not None and last[0] is loss:  # its hash takes time
+            return last[1]
         found = self._prices.get(loss)
         if found is None:
             failure = loss.failure()
@@ -272,6 +276,7 @@ class AccountState:
             if len(self._prices) >= 4096:
                 self._prices.clear()
             self._prices[loss] = found
+        self._last_price = loss, found
         return found
 
     def planned_for(self, label: str, users: range, loss: Loss) -> int | None:

@@ -47,11 +47,14 @@ def weaknesses(certificate: Certificate) -> list[str]:
         for one in certificate.guarantees
         if math.isinf(one.epsilon) and not one.unknown
     ]
-    lines += [
-        f"{_of_accountant(certificate, one)}what was spent is unknown: {one.unknown}"
-        for one in certificate.spent
-        if one.unknown
-    ]
+    lines += _each_once(
+        certificate,
+        (
+            (one, f"what was spent is unknown: {one.unknown}")
+            for one in certificate.spent
+            if one.unknown
+        ),
+    )
     if not certificate.closed:
         odometer = ", and the odometer," if any(s.running for s in certificate.spent) else ""
         lines.append(
@@ -64,22 +67,28 @@ def weaknesses(certificate: Certificate) -> list[str]:
             f"{_count(certificate.lost, 'spend')} without a recorded outcome (lost): paid for, but "
             "what left is not known"
         )
-    lines += _particular(certificate)
+    lines += _each_once(
+        certificate,
+        (
+            (guarantee, assumption.text)
+            for guarantee in certificate.guarantees
+            for assumption in guarantee.rests_on
+            if assumption.weakens
+        ),
+    )
     if certificate.trusted_code:
         lines.append(f"trusted code, {_count(len(certificate.trusted_code), 'line')}, see below")
     return lines
 
 
-def _particular(certificate: Certificate) -> list[str]:
-    """The weakening assumptions, each once, and whose it is if not everybody's."""
-    texts: dict[str, list[Guarantee]] = {}
-    for guarantee in certificate.guarantees:
-        for assumption in guarantee.rests_on:
-            if assumption.weakens:
-                texts.setdefault(assumption.text, []).append(guarantee)
+def _each_once(certificate: Certificate, told: Iterable[tuple[Guarantee, str]]) -> list[str]:
+    """Every text once, and whose it is if it is not everybody's."""
+    texts: dict[str, dict[int, Guarantee]] = {}
+    for guarantee, text in told:
+        texts.setdefault(text, {})[guarantee.accountants[0]] = guarantee
     everybody = len(certificate.guarantees)
     return [
-        ("" if len(whose) == everybody else _of_accountant(certificate, whose[0])) + text
+        text if len(whose) == everybody else f"accountant {' and '.join(map(str, whose))}: {text}"
         for text, whose in texts.items()
     ]
 
@@ -193,7 +202,8 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
         for unseen in dict.fromkeys("; ".join(c.unseen) for c in claims if c.unseen):
             page.items([f"assumed not to be seen by the receiver: {unseen}"])
     for guarantee, spent in zip(certificate.sums, certificate.sums_spent, strict=False):
-        page.line(f"\nsum, for {guarantee.who}", style="bold")
+        page.line("")
+        page.named("sum", f"for {guarantee.who}", style="bold")
         page.named("guarantee", guarantee_line(guarantee))
         page.named("spent", f"{guarantee_line(spent)}, ex post", style="dim")
     if certificate.remarks:
@@ -227,7 +237,7 @@ class _Page:
         self._console = console
 
     def line(self, text: str, style: str = "") -> None:
-        """A line of ours, which may hold text of the ledger behind its first word."""
+        """A line of ours without text of the ledger."""
         from rich.text import Text
 
         lead = len(text) - len(text.lstrip("\n"))

@@ -47,7 +47,7 @@ def markdown(text: str) -> str:
     >>> markdown("<b>[x](y)</b> of car_market")
     '&lt;b&gt;\\[x\\](y)&lt;/b&gt; of car_market'
     """
-    shown = _MARKUP.sub(_entity, visible(text))
+    shown = _MARKUP.sub(_entity, re.sub(" +", " ", visible(text)).strip())
     shown = _LINK.sub(lambda found: f"&#{ord(found[0])};", shown)
     opening = _OPENING.match(shown)
     if opening is None:
@@ -72,12 +72,8 @@ def in_json(text: str) -> str:
     >>> in_json('"\x9b2J"')
     '"\\u009b2J"'
     """
-    if text.isascii():
-        return text.replace("\x7f", "\\u007f")
-    return "".join(
-        character if character == "\n" or _shows(character) else _json_escape(character)
-        for character in text
-    )
+    hidden = {c: _json_escape(c) for c in set(text) if c != "\n" and not _shows(c)}
+    return text.translate(str.maketrans(hidden)) if hidden else text
 
 
 def _shows(character: str) -> bool:
