@@ -203,7 +203,7 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
             page.items([f"assumed not to be seen by the receiver: {unseen}"])
     for guarantee, spent in zip(certificate.sums, certificate.sums_spent, strict=False):
         page.line("")
-        page.named("sum", f"for {guarantee.who}", style="bold")
+        page.hanging("sum, ", f"for {guarantee.who}", style="bold")
         page.named("guarantee", guarantee_line(guarantee))
         page.named("spent", f"{guarantee_line(spent)}, ex post", style="dim")
     if certificate.remarks:
@@ -247,11 +247,11 @@ class _Page:
         """A list, indented."""
         more = [f"and {len(texts) - most} more (--json)"] if len(texts) > most else []
         for text in [*texts[:most], *more]:
-            self._hanging("  • ", text, style)
+            self.hanging("  • ", text, style)
 
     def named(self, name: str, text: str, style: str = "") -> None:
         """A name, and behind it what it stands for."""
-        self._hanging(f"{name:11}", text, style)
+        self.hanging(f"{name:11}", text, style)
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table, or nothing where there are no rows."""
@@ -267,7 +267,8 @@ class _Page:
         if len(rows) > _MOST_ROWS:
             self.items([f"and {len(rows) - _MOST_ROWS} more rows (--json)"])
 
-    def _hanging(self, lead: str, text: str, style: str) -> None:
+    def hanging(self, lead: str, text: str, style: str) -> None:
+        """Text behind a lead of ours, below which nothing of it begins."""
         from rich.text import Text
 
         width = max(self._console.width - len(lead), 20)

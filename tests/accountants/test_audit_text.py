@@ -266,7 +266,7 @@ def test_no_label_is_a_formula_of_a_plot_or_hides_from_its_legend(tmp_path: Path
     assert not in_plot(one.labels[0]).startswith("_")
     svg = (tmp_path / "plot.svg").read_text()
     assert "19 others" in svg
-    assert svg.count(r"\nVERIFIED") == 11
+    assert svg.count(r"\nVERIFIED") == 2 * 11
 
 
 def test_an_error_message_is_one_line_without_controls(tmp_path: Path) -> None:
