@@ -193,7 +193,7 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
     for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
         page.line(f"\n{_whose(guarantee)}" if several else "", style="bold")
         page.named("guarantee", guarantee_line(guarantee))
-        page.named("spent", f"{guarantee_line(spent)}, ex post", style="dim")
+        page.named("spent, ex post", guarantee_line(spent), style="dim")
         if spent.running is not None:
             page.named("odometer", running_line(spent))
         page.table(_SHARE, [_share(share) for share in _of(certificate.mechanisms, guarantee)])
@@ -205,7 +205,7 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
         page.line("")
         page.hanging("sum, ", f"for {guarantee.who}", style="bold")
         page.named("guarantee", guarantee_line(guarantee))
-        page.named("spent", f"{guarantee_line(spent)}, ex post", style="dim")
+        page.named("spent, ex post", guarantee_line(spent), style="dim")
     if certificate.remarks:
         page.line("")
         page.items(certificate.remarks)
@@ -251,7 +251,7 @@ class _Page:
 
     def named(self, name: str, text: str, style: str = "") -> None:
         """A name, and behind it what it stands for."""
-        self.hanging(f"{name:11}", text, style)
+        self.hanging(f"{name:16}", text, style)
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table, or nothing where there are no rows."""

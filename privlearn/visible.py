@@ -72,8 +72,8 @@ def in_json(text: str) -> str:
     >>> in_json('"\x9b2J"')
     '"\\u009b2J"'
     """
-    hidden = {c: _json_escape(c) for c in set(text) if c != "\n" and not _shows(c)}
-    return text.translate(str.maketrans(hidden)) if hidden else text
+    hidden = {ord(c): _json_escape(c) for c in set(text) if c != "\n" and not _shows(c)}
+    return text.translate(hidden) if hidden else text
 
 
 def _shows(character: str) -> bool:

@@ -378,7 +378,7 @@ def test_a_loss_of_unknown_kind_makes_what_was_spent_unknown() -> None:
     assert found.guarantees[0].rho == 1  # the cap's, whatever was spent
     assert "unknown" in found.sums_spent[0].unknown
     page = printed(found)
-    assert "spent      DP, replace-one: unknown (" in page
+    assert "spent, ex post  DP, replace-one: unknown (" in page
     assert "ρ = 0 zCDP" not in page.split("accountant 2")[0]
     assert type(found).model_validate_json(found.model_dump_json()) == found
 
