@@ -200,7 +200,7 @@ def test_no_text_of_an_entry_forges_or_breaks_what_is_printed(kind: str) -> None
         bodies = [*BODIES]
         bodies[position] = with_text(BODIES[position], path, ALL_AT_ONCE)
         certificate = certify(rechained(bodies))
-        assert_honest_page(printed(certificate), certificate)
+        assert_honest_page(printed(certificate, full=False), certificate)
         assert_honest_document(certificate_markdown(certificate), certificate)
 
 
@@ -448,3 +448,16 @@ def test_an_infinite_epsilon_is_a_statement_and_not_a_problem(tmp_path: Path) ->
     assert done.output.startswith("VERIFIED")
     assert "there is no finite ε at δ = 0" in done.output
     assert "(ε = ∞, δ = 0)" in done.output
+
+
+def test_a_hash_is_text_of_the_file_as_well() -> None:
+    records = rechained(BODIES)
+    last = records[-1]
+    forged = Record(last.seq, last.body, last.digests, ALL_AT_ONCE)
+    found = certify([*records[:-1], forged])
+    assert_honest_page(printed(found), found)
+    document = certificate_markdown(found)
+    types = {token.type for token in MARKDOWN.parse(document)}
+    inline = {p.type for token in MARKDOWN.parse(document) for p in token.children or []}
+    assert not {"html_block", "fence", "code_block"} & types
+    assert not {"html_inline", "link_open", "image"} & inline
