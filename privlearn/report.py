@@ -88,7 +88,9 @@ def _each_once(certificate: Certificate, told: Iterable[tuple[Guarantee, str]]) 
         texts.setdefault(text, {})[guarantee.accountants[0]] = guarantee
     everybody = len(certificate.guarantees)
     return [
-        text if len(whose) == everybody else f"accountant {' and '.join(map(str, whose))}: {text}"
+        text
+        if len(whose) == everybody
+        else f"accountant{'s' * (len(whose) > 1)} {' and '.join(map(str, whose))}: {text}"
         for text, whose in texts.items()
     ]
 
