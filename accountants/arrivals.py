@@ -7,7 +7,7 @@ from typing import final
 
 from privlearn.accountants.guarantee import Composite, cap_of, epsilon_of
 from privlearn.accountants.pricing import largest_epsilon
-from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.state import AccountState, composed
 
 _MOST_TIGHT = 32
 """With more compositions than this, quick bounds take the place of the certificate's."""
@@ -39,8 +39,8 @@ def spend_by_arrival(state: AccountState, delta: float | None = None) -> list[Ar
         delta = 1e-6 if state.promise is None else float(state.promise.delta)
     promised: list[tuple[range, Composite]] = [(state.users, cap_of(state))]
     if state.plan is not None:
-        promised = [(users, total(tally)) for users, tally in state.committed.pieces()]
-    spent = [(users, total(tally)) for users, tally in state.spent.pieces()]
+        promised = [*composed(state.committed.pieces())]
+    spent = composed(state.spent.pieces())
     distinct = dict.fromkeys(what for _, what in [*promised, *spent])
     tight = len(distinct) <= _MOST_TIGHT
     epsilon = {

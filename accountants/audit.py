@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any, final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, field_serializer
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
-from privlearn.accountants.assumptions import assumptions
+from privlearn.accountants.assumptions import Assumption, assumptions, paid, unprotected
+from privlearn.accountants.chain import Chain
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
     Composite,
@@ -23,7 +25,7 @@ from privlearn.accountants.guarantee import (
     spent,
     unless_failed,
 )
-from privlearn.accountants.pricing import largest_epsilon
+from privlearn.accountants.pricing import Answer, largest_epsilon
 from privlearn.accountants.several import (
     CHOSEN_BEFORE,
     Pieces,
@@ -32,22 +34,26 @@ from privlearn.accountants.several import (
     remarks,
     spent_pieces,
     sums,
+    user_sums,
 )
+from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import float_down, float_up
 from privlearn.entries import (
-    AttestEntry,
     Entry,
-    FunctionsEntry,
     OpenEntry,
-    SpendEntry,
+    RetireEntry,
     Users,
     parse_entry,
 )
-from privlearn.errors import BudgetError, PrivlearnError
-from privlearn.ledger import GENESIS, Record, chain_problems, read_records
+from privlearn.errors import BudgetError
+from privlearn.ledger import Record, read_records
 from privlearn.losses import Loss
+
+
+def _or_infinite(value: object) -> object:
+    return math.inf if value is None else value
 
 
 class Running(BaseModel):
@@ -64,20 +70,21 @@ class Guarantee(BaseModel):
 
     ``rho`` (zCDP) and ``mu`` (Gaussian DP) are None where the losses have none.  ``epsilon`` is the
     least of all bounds that hold at ``delta``, and ``method`` says which (`pricing` lists them).
+    Where it is ``unknown``, ``epsilon`` is infinite here and null in JSON.
     For ``gaussian`` and tight compositions the exact worst case is at most ``error_bound`` below
     it; for ``renyi`` and ``pure`` that covers rounding only.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
     trust: Trust
     adjacency: Adjacency
     rho: float | None
     mu: float | None
-    epsilon: float
+    epsilon: Annotated[float, BeforeValidator(_or_infinite)]
     delta: float
     error_bound: float
     method: str
-    assumptions: list[str]
+    rests_on: list[Assumption]
     accountants: tuple[int, ...] = (1,)
     """Whose guarantee it is, numbered as the ledger opens them; of several, it is their sum."""
     users: Users | None = None
@@ -94,6 +101,17 @@ class Guarantee(BaseModel):
     """How many rows the protected person has."""
     running: Running | None = None
     """Ex post, and a guarantee of its own kind: a bound that holds at all times at once."""
+    unknown: str = ""
+    """Why it cannot be known from the ledger; empty where it is known."""
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What it rests on, in words."""
+        return [assumption.text for assumption in self.rests_on]
+
+    @field_serializer("epsilon", when_used="json")
+    def _epsilon(self, value: float) -> float | None:
+        return None if self.unknown else value
 
 
 class Share(BaseModel):
@@ -103,8 +121,8 @@ class Share(BaseModel):
     mechanism: str
     label: str
     spends: int
-    share: float
-    """Part of the budget spent on its accountant's most charged user, 0 to 1."""
+    share: float | None
+    """Part of the budget spent on its accountant's most charged user, 0 to 1; None if unknown."""
     accountant: int = 1
     interactive: bool = False
     """Stays open and releases again while other tokens may be spent."""
@@ -132,6 +150,8 @@ class Certificate(BaseModel):
     ``guarantees`` has one statement for each accountant and ``spent`` what each has spent, ex post.
     Where several accountants have the same trust and neighbour relation, ``sums`` states what they
     promise together and ``sums_spent`` what they spent; ``remarks`` says what cannot be known.
+    ``problems`` are what is wrong; ``consequences``, which are never alone, are what may be wrong
+    only because the record is broken before it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -153,7 +173,10 @@ class Certificate(BaseModel):
     rests on a theorem of concurrent composition (named among the assumptions)."""
     trusted_code: list[str]
     problems: list[str]
+    consequences: list[str] = []
     head: str
+    head_compared: bool = False
+    """Whether the head was compared with one that was kept elsewhere."""
 
     @property
     def holds(self) -> bool:
@@ -191,125 +214,268 @@ def audit(
 
 
 def certify(
-    records: Sequence[Record],
+    records: Iterable[Record],
     *,
     delta: float | None = None,
     head: str | None = None,
     user: int | None = None,
     rounds: int = 1,
 ) -> Certificate:
-    """Recomputes everything from ledger records; problems are listed, not raised."""
+    """Recomputes everything from ledger records; problems are listed, not raised.
+
+    The records are looked at one by one; of a token that has ended only its name is kept.
+    """
     if delta is not None and delta != 0:
         probability(delta=delta)
     valid_count(rounds=rounds)
     users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
-    problems = chain_problems(records, head)
-    states, entries = _fold(records, problems)
-    if not states:
-        problems.append("no accountant was opened: there is nothing to guarantee")
-    problems += [text for state in states for text in _broken_promise(state) + _uncovered(state)]
-    spends = [entry for entry in entries if isinstance(entry, SpendEntry)]
-    guarantees: list[Guarantee] = []
-    expended: list[Guarantee] = []
-    shares: list[Share] = []
-    for state in states:
-        try:
-            stated = _guarantee(state, promised(state, users), delta, rounds, users)
-            guarantees.append(stated)
-            expended.append(_guarantee(state, spent(state, users), delta, rounds, users, True))
-            shares += _shares(state)
-            if stated.epsilon == math.inf:
-                problems.append(
-                    f"accountant {state.opened.accountant}: no finite ε at δ = {stated.delta:g}"
-                )
-        except Exception as error:  # whatever a file holds, an audit ends
-            problems.append(f"accountant {state.opened.accountant}: no total: {error}")
-    notes = remarks(states)
-    added = states if user is None else []  # one index may be several people
-    together = _sums(added, promised_pieces, delta, notes, rounds)
-    expended_together = _sums(added, spent_pieces, delta, notes, rounds)
-    return Certificate(
-        guarantees=guarantees,
-        spent=expended,
-        sums=together,
-        sums_spent=expended_together,
-        remarks=list(dict.fromkeys(notes)),
-        attestations=[
-            Attestation(
-                accountant=state.number,
-                **entry.model_dump(exclude={"accountant", "entry", "planned"}),
-            )
-            for state in states
-            for entry in state.attested
-        ],
-        mechanisms=shares,
-        entries=len(records),
-        spends=len(spends),
-        lost=sum(
-            a.spend is not None and a.outcome in (None, "lost", "uncovered")
-            for s in states
-            for a in s.accounts.values()
-        ),
-        closed=bool(states) and all(state.closed for state in states),
-        simulation=any(state.opened.simulated for state in states),
-        interleaved=any(state.interleaved for state in states),
-        noise="; ".join(sorted({state.opened.noise for state in states})),
-        trusted_code=sorted({note for entry in entries for note in _trust_notes(entry)}),
-        problems=problems,
-        head=records[-1].hash if records else GENESIS,
-    )
-
-
-def _fold(records: Sequence[Record], problems: list[str]) -> tuple[list[AccountState], list[Entry]]:
-    states: dict[str, AccountState] = {}
-    entries: list[Entry] = []
+    audited = _Audit()
     for record in records:
+        audited.take(record)
+    return audited.certificate(delta, head, users, rounds)
+
+
+_MOST_LISTED = 1000
+"""Problems of a kind that are listed; the others are counted."""
+
+
+@final
+@dataclass
+class _Findings:
+    """What is wrong, the first of it listed."""
+
+    listed: list[str] = field(default_factory=list)
+    others: int = 0
+
+    def add(self, text: str) -> None:
+        if len(self.listed) < _MOST_LISTED:
+            self.listed.append(text)
+        else:
+            self.others += 1
+
+    def lines(self) -> list[str]:
+        more = [f"and {self.others} more, which are not listed"] if self.others else []
+        return [*self.listed, *more]
+
+
+@final
+@dataclass
+class _Book:
+    """One accountant as far as it was read."""
+
+    state: AccountState
+    totals: SpendTotals = field(default_factory=SpendTotals)
+    unpriced: str = ""
+    """Why what was spent is not known; empty where it is."""
+    unplanned: str = ""
+    """Why what was promised is not known; empty where it is."""
+
+    def take(self, entry: Entry) -> str:
+        """Checks and records an entry, and says what is wrong with it."""
+        problem = ""
+        try:
+            self.state.check(entry)
+        except Exception as error:  # whatever a file holds, an audit ends
+            problem = str(error)
+        try:
+            # Also what should not have happened counts as spent.
+            self.state.record(entry)
+            self.totals.add(self.state, entry)
+        except Exception as error:
+            problem = problem or str(error)
+            self.cannot_count(entry.entry, problem)
+        if isinstance(entry, RetireEntry) and entry.token in self.state.accounts:
+            self._fold(entry)
+        return problem
+
+    def _fold(self, entry: RetireEntry) -> None:
+        account = self.state.accounts[entry.token]
+        if account.spend is not None and entry.outcome in ("lost", "uncovered"):
+            self.totals.lost += 1
+        if entry.outcome == "uncovered":
+            self.totals.uncovered.append((entry.token, account.entry.label))
+        self.state.fold(entry.token)
+
+    def cannot_count(self, kind: object, why: str) -> None:
+        """An entry of that kind could not be understood."""
+        if str(kind) not in _FREE:
+            self.unpriced = self.unpriced or why
+        if kind == "plan":
+            self.unplanned = self.unplanned or why
+
+    @property
+    def lost(self) -> int:
+        """Spends of which no outcome is known."""
+        return self.totals.lost + sum(
+            account.spend is not None for account in self.state.accounts.values()
+        )
+
+
+_FREE = {"open", "plan", "issue", "delegate", "return", "functions", "retire", "close"}
+"""Kinds of entries by which nothing is spent; one of a kind that is unknown may spend."""
+
+
+@final
+class _Audit:
+    """The audit of one ledger, record by record."""
+
+    def __init__(self) -> None:
+        self.chain, self.entries = Chain(), 0
+        self.broken = False
+        """Whether the chain was: what is wrong afterwards may be wrong because of that."""
+        self.gap = ""
+        """Where entries are missing or moved first; empty if nowhere."""
+        self.problems, self.consequences = _Findings(), _Findings()
+        self.books: dict[str, _Book] = {}
+        self.strangers: set[str] = set()
+
+    def take(self, record: Record) -> None:
+        """Looks at the next record."""
+        misplaced = record.seq != self.chain.size
+        for problem in self.chain.add(record):
+            self.problems.add(problem)
+            self.broken = True
+            if misplaced:
+                self.gap = "entries are missing or were moved"
+        self.entries += 1
+        for problem in self._read(record):
+            self._found(f"entry {record.seq}: {problem}")
+
+    def _found(self, problem: str, *, follows: bool = False) -> None:
+        (self.consequences if follows or self.broken else self.problems).add(problem)
+
+    def _read(self, record: Record) -> list[str]:
         try:
             entry = parse_entry(record.body)
-            entries.append(entry)
-            if isinstance(entry, OpenEntry) and entry.accountant not in states:
-                others = [other.opened for other in states.values()]
-                states[entry.accountant] = AccountState(entry)
-                states[entry.accountant].number = len(states)
-                check_beside(entry, others)
-                continue
-            state = states.get(entry.accountant)
-            if state is None:
-                problems.append(f"entry {record.seq}: accountant {entry.accountant} is not open")
-                continue
-            try:
-                state.check(entry)
-            except PrivlearnError as error:
-                problems.append(f"entry {record.seq}: {error}")
-            # Also what should not have happened counts as spent.
-            state.record(entry)
         except ValidationError as error:
-            for detail in error.errors():
-                field = ".".join(str(part) for part in detail["loc"])
-                problems.append(f"entry {record.seq}: field {field!r}: {detail['msg']}")
+            found = [
+                f"field {'.'.join(map(str, detail['loc']))!r}: {detail['msg']}"
+                for detail in error.errors()
+            ]
         except Exception as error:  # whatever a file holds, an audit ends
-            problems.append(f"entry {record.seq}: {error}")
-    return list(states.values()), entries
+            found = [str(error)]
+        else:
+            return [problem for problem in [self._enter(record.seq, entry)] if problem]
+        book = self.books.get(str(record.body.get("accountant")))
+        if book is not None:
+            book.cannot_count(record.body.get("entry"), f"entry {record.seq}: {found[0]}")
+        return found
+
+    def _enter(self, seq: int, entry: Entry) -> str:
+        book = self.books.get(entry.accountant)
+        if book is not None:
+            return book.take(entry)
+        if not isinstance(entry, OpenEntry):
+            if entry.accountant in self.strangers:
+                self._found(f"entry {seq}: the same accountant is not open", follows=True)
+                return ""
+            self.strangers.add(entry.accountant)
+            return f"accountant {entry.accountant} is not open"
+        others = [other.state.opened for other in self.books.values()]
+        try:
+            state = AccountState(entry)
+            self.books[entry.accountant] = _Book(state)
+            state.number = len(self.books)
+            check_beside(entry, others)
+        except Exception as error:  # whatever a file holds, an audit ends
+            return str(error)
+        return ""
+
+    def certificate(
+        self, delta: float | None, head: str | None, users: range | None, rounds: int
+    ) -> Certificate:
+        """What follows from all records so far."""
+        for problem in self.chain.end(head):
+            self.problems.add(problem)
+        books = list(self.books.values())
+        states = [book.state for book in books]
+        if self.gap:
+            for book in books:
+                book.unpriced = self.gap
+        if not states:
+            self._found("no accountant was opened: there is nothing to guarantee")
+        for book in books:
+            for text in _broken_promise(book.state) + _uncovered(book.totals):
+                self.problems.add(text)
+        guarantees: list[Guarantee] = []
+        expended: list[Guarantee] = []
+        shares: list[Share] = []
+        notes = remarks(states)
+        protecting = [b for b in books if users is None or users.start in b.state.users] or books
+        for book in protecting:
+            state = book.state
+            try:
+                stated = _guarantee(book, promised(state, users), delta, rounds, users)
+                spent_so_far = _guarantee(book, spent(state, users), delta, rounds, users, True)
+                guarantees.append(stated)
+                expended.append(spent_so_far)
+                shares += _shares(book)
+                if stated.epsilon == math.inf and not stated.unknown and delta is None:
+                    self._found(f"accountant {state.number}: no finite ε at δ = {stated.delta:g}")
+            except Exception as error:  # whatever a file holds, an audit ends
+                self._found(f"accountant {state.number}: no total: {error}")
+        if users is not None:
+            notes += [
+                f"Accountant {book.state.number} has no user {users.start}."
+                for book in books
+                if book not in protecting
+            ]
+        together = _sums(books, promised_pieces, delta, notes, rounds, users)
+        expended_together = _sums(books, spent_pieces, delta, notes, rounds, users, True)
+        return Certificate(
+            guarantees=guarantees,
+            spent=expended,
+            sums=together,
+            sums_spent=expended_together,
+            remarks=list(dict.fromkeys(notes)),
+            attestations=[
+                Attestation(
+                    accountant=state.number,
+                    **entry.model_dump(exclude={"accountant", "entry", "planned"}),
+                )
+                for state in states
+                for entry in state.attested
+            ],
+            mechanisms=shares,
+            entries=self.entries,
+            spends=sum(sum(book.totals.spends.values()) for book in books),
+            lost=sum(book.lost for book in books),
+            closed=bool(states) and all(state.closed for state in states),
+            simulation=any(state.opened.simulated for state in states),
+            interleaved=any(state.interleaved for state in states),
+            noise="; ".join(sorted({state.opened.noise for state in states})),
+            trusted_code=sorted({note for book in books for note in book.totals.trusted_code}),
+            problems=self.problems.lines(),
+            consequences=self.consequences.lines(),
+            head=self.chain.head,
+            head_compared=head is not None,
+        )
 
 
 def _guarantee(
-    state: AccountState,
+    book: _Book,
     parts: list[Composite],
     delta: float | None,
     rounds: int,
     users: range | None,
     ex_post: bool = False,
 ) -> Guarantee:
+    state = book.state
     if users is not None:
         state.charged.check(users)
-    lines = assumptions(state, rounds)
+    lines = assumptions(state, book.totals, rounds)
     if users is not None:
         lines.append(
-            f"This is for user {users.start} alone: what the plan or the cap allows to touch this "
-            "user counts, spent or not; what happened after the arrival depends on the user."
+            paid(
+                f"This is for user {users.start} alone: what the plan or the cap allows to touch "
+                "this user counts, spent or not."
+            )
         )
-    found = _stated([state], parts, delta, lines, rounds=rounds)
-    bound = running_bound(state, users) if ex_post and rounds == 1 else None
+        lines.append(unprotected("What happened after the arrival depends on the user."))
+    unknown = book.unpriced if ex_post else book.unplanned
+    found = _stated([state], parts, delta, lines, rounds=rounds, unknown=unknown)
+    known = ex_post and rounds == 1 and not unknown
+    bound = running_bound(state, users) if known else None
     extra: dict[str, object] = {"user": None if users is None else users.start}
     if bound is not None:
         extra["running"] = Running(epsilon=bound.epsilon, delta=bound.delta, theorem=bound.theorem)
@@ -320,27 +486,32 @@ def _stated(
     states: Sequence[AccountState],
     parts: list[Composite],
     delta: float | None,
-    rests_on: list[str],
+    rests_on: list[Assumption],
     who: str = "",
     rounds: int = 1,
+    unknown: str = "",
 ) -> Guarantee:
     if delta is None:
         promises = {float(s.promise.delta) for s in states if s.promise is not None}
         failing = float(sum(s.failure for s in states))
         delta = max(promises, default=failing + 1e-6 * (1 - failing))
-    epsilon = largest_epsilon(parts, delta, rounds)
+    rho, mu, epsilon = None, None, Answer(math.inf, 0.0, "unknown")
+    if not unknown:
+        rho = _times(_largest([rho_of(part) for part in parts]), rounds**2)
+        mu = _times(_largest([mu_of(part) for part in parts]), rounds)
+        epsilon = largest_epsilon(parts, delta, rounds)
     first = states[0].opened
     ranges = {state.opened.users for state in states}
     return Guarantee(
         trust=first.trust,
         adjacency=first.adjacency,
-        rho=_times(_largest([rho_of(part) for part in parts]), rounds**2),
-        mu=_times(_largest([mu_of(part) for part in parts]), rounds),
+        rho=rho,
+        mu=mu,
         epsilon=epsilon.value,
         delta=delta,
         error_bound=epsilon.error_bound,
         method=epsilon.method,
-        assumptions=rests_on,
+        rests_on=rests_on,
         accountants=tuple(state.number for state in states),
         users=next(iter(ranges)) if len(ranges) == 1 else None,
         who=who,
@@ -349,6 +520,7 @@ def _stated(
             (float_up(part.failure()) for part in parts if isinstance(part, Loss)), default=0.0
         ),
         rounds=rounds,
+        unknown=unknown,
     )
 
 
@@ -357,23 +529,38 @@ def _times(value: float | None, factor: int) -> float | None:
 
 
 def _sums(
-    states: Sequence[AccountState],
+    books: Sequence[_Book],
     pieces: Callable[[AccountState], Pieces],
     delta: float | None,
     notes: list[str],
     rounds: int,
+    users: range | None,
+    ex_post: bool = False,
 ) -> list[Guarantee]:
     found = []
+    by_number = {book.state.number: book for book in books}
     try:
-        for added in sums(states, pieces):
+        states = [book.state for book in books]
+        for added in sums(states, pieces) if users is None else user_sums(states, pieces, users):
             if not added.parts:
                 notes.append(f"For {added.who}, the sum was not computed: too many totals differ.")
                 continue
+            its_books = [by_number[state.number] for state in added.states]
             rows = "" if rounds == 1 else f", {rounds} rows instead of each one"
-            lines = [f"This is the sum for {added.who}{rows}.", CHOSEN_BEFORE]
-            lines += [line for state in added.states for line in assumptions(state, rounds)]
-            rests_on = list(dict.fromkeys(lines))
-            found.append(_stated(added.states, added.parts, delta, rests_on, added.who, rounds))
+            lines = [paid(f"This is the sum for {added.who}{rows}."), CHOSEN_BEFORE]
+            lines += [line for b in its_books for line in assumptions(b.state, b.totals, rounds)]
+            reasons = [b.unpriced if ex_post else b.unplanned for b in its_books]
+            stated = _stated(
+                added.states,
+                added.parts,
+                delta,
+                list(dict.fromkeys(lines)),
+                added.who,
+                rounds,
+                next(filter(None, reasons), ""),
+            )
+            user = None if users is None else users.start
+            found.append(stated.model_copy(update={"user": user}))
     except Exception as error:  # whatever a file holds, an audit ends
         notes.append(f"Guarantees add up, but there is no sum: {error}")
     return found
@@ -393,13 +580,12 @@ def _broken_promise(state: AccountState) -> list[str]:
     return [f"the cap {state.cap} gives ε = {found:.6g}, not the promised {state.promise}"]
 
 
-def _uncovered(state: AccountState) -> list[str]:
+def _uncovered(totals: SpendTotals) -> list[str]:
     """Releases that ended in a way that may depend on data beyond what was paid for."""
     return [
-        f"token {token} ({account.entry.label}): its mechanism stopped after it had opened rows; "
-        "whether it does may depend on them, which is not covered"
-        for token, account in state.accounts.items()
-        if account.outcome == "uncovered"
+        f"token {token} ({label}): its mechanism stopped after it had opened rows; whether it does "
+        "may depend on them, which is not covered"
+        for token, label in totals.uncovered
     ]
 
 
@@ -408,62 +594,20 @@ def _largest(values: list[float | None]) -> float | None:
     return max(known) if len(known) == len(values) else None
 
 
-def _shares(state: AccountState) -> list[Share]:
+def _shares(book: _Book) -> list[Share]:
     """Spends by mechanism and label, with their part of the most charged user's spend."""
-    groups: dict[tuple[str, str], list[tuple[range, Fraction]]] = {}
-    spends: dict[tuple[str, str], int] = {}
-    streams: set[tuple[str, str]] = set()
-    for account in state.accounts.values():
-        if account.spend is not None and account.loss is not None:
-            key = (account.spend.mechanism, account.entry.label)
-            for piece, part in account.loss.over(range(*account.entry.users)):
-                groups.setdefault(key, []).append((piece, state.price(part).amounts[0]))
-            spends[key] = spends.get(key, 0) + 1
-            if account.spend.interactive:
-                streams.add(key)
-    totals = {
-        users.start: sum((p for g in groups.values() for r, p in g if users.start in r), Fraction())
-        for users, _ in state.spent.pieces()
-    }
-    most = max(totals, key=lambda start: totals[start])
+    totals = book.totals
+    parts = dict.fromkeys(totals.spends) | (
+        {} if book.unpriced else dict(totals.shares(book.state))
+    )
     return [
         Share(
-            mechanism=mechanism,
-            label=label,
-            accountant=state.number,
-            spends=spends[mechanism, label],
-            interactive=(mechanism, label) in streams,
-            share=float(sum((p for r, p in items if most in r), Fraction()) / (totals[most] or 1)),
+            mechanism=group[0],
+            label=group[1],
+            accountant=book.state.number,
+            spends=totals.spends[group],
+            interactive=group in totals.streams,
+            share=share,
         )
-        for (mechanism, label), items in groups.items()
+        for group, share in parts.items()
     ]
-
-
-def _trust_notes(entry: Entry) -> list[str]:
-    if isinstance(entry, AttestEntry):
-        return [f"{entry.mechanism}: attested by {entry.by}, not verified"]
-    if isinstance(entry, FunctionsEntry):
-        return [
-            f"{name}: user code; that it acts on each row by itself is its word, spot-checked"
-            if not name.startswith("deliver(")
-            else f"{name}: user code for the users' answers; that each user answers by itself is "
-            "its word"
-            for name in entry.names
-        ]
-    if not isinstance(entry, SpendEntry):
-        return []
-    notes = []
-    if not entry.derived:
-        notes = [f"{entry.mechanism}: its loss, or its domain's or noise's, is its code's word"]
-        if entry.arithmetic != "each":
-            return notes
-    if entry.arithmetic == "sum" and entry.gain == 1:
-        return []
-    gain = "" if entry.gain == 1 else f" and its gain of {entry.gain!r}"
-    if entry.arithmetic == "each":
-        return [
-            *notes,
-            f"{entry.mechanism}: that every output depends on its user's row and own noise "
-            f"alone{gain} is its code's word",
-        ]
-    return [f"{entry.mechanism}: what it computes from opened rows{gain} is its code's word"]

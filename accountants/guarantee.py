@@ -27,7 +27,7 @@ from privlearn.accountants.conversion import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.state import AccountState, composed
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import (
     ZCDP,
@@ -114,16 +114,17 @@ def promised(state: AccountState, users: range | None = None) -> list[Composite]
     """What stands for each user: the distinct plan compositions, or the cap."""
     if state.plan is None:
         return [cap_of(state)]
-    return _distinct([total(tally) for _, tally in state.committed.pieces(users)])
+    return _distinct(composed(state.committed.pieces(users)))
 
 
 def spent(state: AccountState, users: range | None = None) -> list[Composite]:
     """What was actually spent on each user, distinct compositions only."""
-    return _distinct([total(tally) for _, tally in state.spent.pieces(users)])
+    return _distinct(composed(state.spent.pieces(users)))
 
 
-def _distinct(losses: list[Loss | None]) -> list[Composite]:
-    return list(dict.fromkeys(losses))
+def _distinct(pieces: list[tuple[range, Loss | None]]) -> list[Composite]:
+    once = {id(loss): loss for _, loss in pieces}
+    return list(dict.fromkeys(once.values()))
 
 
 _gaussian_epsilon = lru_cache(maxsize=1024)(gaussian_epsilon)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import final
 
+from privlearn.accountants.assumptions import Assumption
 from privlearn.accountants.guarantee import Composite, as_loss, cap_of
-from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.state import AccountState, composed
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
 from privlearn.entries import OpenEntry
@@ -29,9 +30,10 @@ from privlearn.losses import Loss, compose
 _MOST_SUMS = 4096
 """Combinations of users' totals that are looked at, one sum each."""
 
-CHOSEN_BEFORE = (
-    "The caps and plans that are added were not chosen in view of what another of these "
-    "accountants had released."
+CHOSEN_BEFORE = Assumption(
+    kind="declared",
+    text="The caps and plans that are added were not chosen in view of what another of these "
+    "accountants had released.",
 )
 
 Pieces = list[tuple[range, Composite]]
@@ -74,12 +76,12 @@ def promised_pieces(state: AccountState) -> Pieces:
     """What stands for each user: the plan's composition, or the cap."""
     if state.plan is None:
         return [(state.users, cap_of(state))]
-    return [(users, total(tally)) for users, tally in state.committed.pieces()]
+    return [*composed(state.committed.pieces())]
 
 
 def spent_pieces(state: AccountState) -> Pieces:
     """What was spent on each user, ex post."""
-    return [(users, total(tally)) for users, tally in state.spent.pieces()]
+    return [*composed(state.spent.pieces())]
 
 
 def sums(
@@ -104,6 +106,26 @@ def sums(
         found += [unit for unit in units if len(unit.states) > 1]
         if len(units) > 1:
             found.append(_anybody(units))
+    return found
+
+
+def user_sums(
+    states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces], user: range
+) -> list[Sum]:
+    """The sums for one index, over accountants where it is declared to be one person.
+
+    They are those of one population, trust and neighbour relation that protect this index.
+    """
+    declared = [s for s in states if s.opened.population is not None and user.start in s.users]
+
+    def its_own(state: AccountState) -> Pieces:
+        return [(user, what) for users, what in pieces(state) if user.start in users]
+
+    found = []
+    for same in _grouped(declared, lambda o: (o.trust, o.adjacency, o.population)):
+        if len(same) > 1:
+            who = f"user {user.start} of population {same[0].opened.population!r}, in "
+            found.append(replace(_together(same, its_own), who=f"{who}{_names(same)} together"))
     return found
 
 

@@ -6,7 +6,7 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
@@ -214,10 +214,13 @@ class AccountState:
         self.committed: ByUser[Tally] = ByUser(self.users, {}, dict)
         self.plan: list[Planned] | None = None
         self.accounts: dict[str, Account] = {}
+        self.folded: set[str] = set()
+        """Tokens that ended and whose history was dropped, by `fold`."""
         self.allowances: dict[str, Allowance] = {}
         self.interactive = self.interleaved = False
         self._running = 0
         self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
+        self._last_price: tuple[Loss, tuple[Currency, Fraction]] | None = None
         self.attested: list[AttestEntry] = []
         self.closed = False
 
@@ -229,6 +232,14 @@ class AccountState:
         amounts = zip(*(value.amounts for value in pieces), strict=True)
         return pieces[0]._with(tuple(max(column) for column in amounts))
 
+    def fold(self, token: str) -> None:
+        """Drops the history of a token that has ended: no entry of it may follow.
+
+        For audits of long ledgers; sums and charges stay.
+        """
+        del self.accounts[token]
+        self.folded.add(token)
+
     def outstanding(self) -> list[Account]:
         """Tokens without a recorded end."""
         return [account for account in self.accounts.values() if account.outcome is None]
@@ -236,6 +247,15 @@ class AccountState:
     def delegated(self) -> list[Allowance]:
         """Allowances that were not given back."""
         return [allowance for allowance in self.allowances.values() if not allowance.returned]
+
+    @staticmethod
+    def read_loss(data: dict[str, Any]) -> Loss:
+        """A loss from its JSON form; equal flat ones are one object.
+
+        Raises:
+            UnknownKindError, ValueError: no loss.
+        """
+        return _read_loss(data)
 
     def price(self, loss: Loss) -> Currency:
         """What a loss costs apart from its failures, which are counted by themselves.
@@ -246,6 +266,9 @@ class AccountState:
         return self._price(loss)[0]
 
     def _price(self, loss: Loss) -> tuple[Currency, Fraction]:
+        last = self._last_price
+        if last is not None and last[0] is loss:  # its hash takes time
+            return last[1]
         found = self._prices.get(loss)
         if found is None:
             failure = loss.failure()
@@ -253,6 +276,7 @@ class AccountState:
             if len(self._prices) >= 4096:
                 self._prices.clear()
             self._prices[loss] = found
+        self._last_price = loss, found
         return found
 
     def planned_for(self, label: str, users: range, loss: Loss) -> int | None:
@@ -304,7 +328,8 @@ class AccountState:
                 raise LedgerError(f"accountant {entry.accountant!r} was opened before")
 
     def _check_plan(self, entry: PlanEntry) -> None:
-        if self.plan is not None or self.accounts or self.attested or self.allowances:
+        begun = self.accounts or self.folded or self.attested or self.allowances
+        if self.plan is not None or begun:
             raise BudgetError("a plan is committed once, before the first token")
         trial = Ceiling.empty(self.users, self.cap, self.failure)
         for item in entry.items:
@@ -320,7 +345,7 @@ class AccountState:
             none.check(users, self.cap.zero(), failure)
 
     def _check_issue(self, entry: IssueEntry) -> None:
-        if entry.token in self.accounts:
+        if entry.token in self.accounts or entry.token in self.folded:
             raise TokenError(f"token {entry.token} was issued before")
         if self.opened.attested:
             raise BudgetError("an accountant of attestations issues no tokens: open a second one")
@@ -533,6 +558,8 @@ class AccountState:
 
     def _account(self, token: str) -> Account:
         if token not in self.accounts:
+            if token in self.folded:
+                raise TokenSpentError(f"token {token} was retired before")
             raise TokenError(f"token {token} was never issued here")
         return self.accounts[token]
 
@@ -621,17 +648,18 @@ class AccountState:
         return self.ceiling if allowance is None or allowance.returned else allowance.ceiling
 
     def _record_spend(self, entry: SpendEntry) -> None:
-        account, loss = self._account(entry.token), _read_loss(entry.loss)
+        loss = _read_loss(entry.loss)
+        if entry.token in self.folded:  # only in what an audit reads: nothing is reserved for it
+            self._charge_again(entry, loss)
+            return
+        account = self._account(entry.token)
         if account.spend is None and account.outcome is None:
             self.interleaved = self.interleaved or self._running > 0
             self._running += 1
         self.interactive = self.interactive or entry.interactive
         again, account.spend, account.loss = account.spend, entry, loss
         users = _range(entry.users)
-        try:
-            pieces = loss.over(users)
-        except ValueError:  # only in what an audit reads: then everybody pays the most
-            pieces = [(users, loss)]
+        pieces = pieces_of(loss, users)
         for piece, part in pieces:
             self.spent.update(piece, _adding(part, 1))
         if self.plan is not None:
@@ -645,6 +673,12 @@ class AccountState:
         ceiling.release(users, account.budget, account.failure)
         for piece, part in pieces:
             ceiling.charge(piece, *self._price(part))
+
+    def _charge_again(self, entry: SpendEntry, loss: Loss) -> None:
+        for piece, part in pieces_of(loss, _range(entry.users)):
+            self.spent.update(piece, _adding(part, 1))
+            if self.plan is None:
+                self.ceiling.charge(piece, *self._price(part))
 
     def _record_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
@@ -770,6 +804,29 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
         return actual.epsilon <= stated.epsilon
     mass, actual_mass = stated.gaussian(), actual.gaussian()
     return mass is not None and actual_mass is not None and actual_mass <= mass
+
+
+def pieces_of(loss: Loss, users: range) -> list[tuple[range, Loss]]:
+    """What each of the users pays; everybody the most where the loss is not for so many.
+
+    The second is only in what an audit reads.
+    """
+    try:
+        return loss.over(users)
+    except ValueError:
+        return [(users, loss)]
+
+
+def composed(pieces: Iterable[tuple[range, Tally]]) -> list[tuple[range, Loss | None]]:
+    """The composition for each range of users; equal tallies are composed once."""
+    known: dict[tuple[tuple[int, int], ...], Loss | None] = {}
+    found = []
+    for users, tally in pieces:
+        key = tuple([(id(loss), count) for loss, count in tally.items()])
+        if key not in known:
+            known[key] = total(tally)
+        found.append((users, known[key]))
+    return found
 
 
 def total(tally: Tally) -> Loss | None:

@@ -269,23 +269,33 @@ def audit(
     ledger: Annotated[Path, typer.Argument(help="Ledger file, or its JSON-lines export.")],
     delta: Annotated[float | None, typer.Option(help="Where to state ε.")] = None,
     head: Annotated[str | None, typer.Option(help="Expected last hash.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    user: Annotated[
+        int | None, typer.Option(min=0, help="For this arrival index; default: the largest.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="For a person with so many rows.")] = 1,
+    full: Annotated[bool, typer.Option("--full", help="Print every assumption.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON only, with everything.")] = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw what was spent over time to this file.")
     ] = None,
 ) -> None:
-    """Recompute the guarantee from a ledger alone."""
+    """Recompute the guarantee from a ledger alone.
+
+    Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
+    cannot be read.
+    """
     from privlearn.accountants import audit as recompute
     from privlearn.report import print_certificate
+    from privlearn.visible import in_json
 
     try:
-        certificate = recompute(ledger, delta=delta, head=head)
+        certificate = recompute(ledger, delta=delta, head=head, user=user, rounds=rounds)
     except LedgerError as error:
         _fail(str(error), UNREADABLE)
     if json:
-        sys.stdout.write(certificate.model_dump_json(indent=2) + "\n")
+        sys.stdout.write(in_json(certificate.model_dump_json(indent=2)) + "\n")
     else:
-        print_certificate(certificate, _console())
+        print_certificate(certificate, _console(), full=full)
     if plot is not None:
         from privlearn.pictures import plot_spending
 
@@ -767,8 +777,15 @@ def _console() -> Any:
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
+    _say_error(message)
     raise typer.Exit(code)
+
+
+def _say_error(message: str) -> None:
+    """One line: a message may quote a file that somebody else wrote."""
+    from privlearn.visible import visible
+
+    typer.echo(f"error: {visible('; '.join(message.splitlines()))}", err=True)
 
 
 def main() -> None:
@@ -776,5 +793,5 @@ def main() -> None:
     try:
         app()
     except (PrivlearnError, ValueError, OverflowError) as error:
-        typer.echo(f"error: {error}", err=True)
+        _say_error(str(error))
         sys.exit(UNREADABLE if isinstance(error, LedgerError) else BAD_INPUT)

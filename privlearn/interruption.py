@@ -94,6 +94,8 @@ def _of_ledger(path: Path) -> list[str]:
 
 
 def _left(guarantee: Guarantee, spent: Guarantee) -> str:
+    if spent.unknown:
+        return "unknown"
     if guarantee.rho is not None and spent.rho is not None:
         return f"ρ = {max(guarantee.rho - spent.rho, 0.0):.6g} of {guarantee.rho:.6g}"
     return f"ε = {spent.epsilon:.4f} is spent of {guarantee.epsilon:.4f} at δ = {guarantee.delta:g}"

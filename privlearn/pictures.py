@@ -19,6 +19,7 @@ from privlearn.entries import IssueEntry, OpenEntry, SpendEntry, parse_entry
 from privlearn.errors import DataError
 from privlearn.ledger import read_records
 from privlearn.losses import loss_from_dict
+from privlearn.visible import in_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _COLORS = ["#1b6ca8", "#c0392b", "#4a4a4a", "#e0a030", "#2e8b57", "#8e44ad", "#7f8c8d"]
 _SMALLEST_DELTA = 1e-12
 _FALSE_ALARMS = 0.01
+_MOST_LABELS = 12
 
 
 @final
@@ -257,23 +259,26 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
     for axes in grid.flat[len(found) :]:
         axes.set_axis_off()
     for axes, one in zip(grid.flat, found, strict=False):
+        labels, levels = _readable(one)
         times = np.arange(one.cumulated.shape[1] + 1)  # the last level is shown for one step
-        if one.labels:
-            colors = [_COLORS[k % len(_COLORS)] for k in range(len(one.labels))]
+        if labels:
+            colors = [_COLORS[k % len(_COLORS)] for k in range(len(labels))]
             axes.stackplot(
                 times,
-                np.pad(one.cumulated, ((0, 0), (0, 1)), "edge"),
-                labels=one.labels,
+                np.pad(levels, ((0, 0), (0, 1)), "edge"),
+                labels=labels,
                 colors=colors,
                 alpha=0.8,
                 step="post",
             )
         axes.axhline(one.cap, color="#333333", linestyle="--", linewidth=1, label="cap")
-        symbol = {"zcdp": "ρ", "gdp": "μ²", "pure": "ε"}.get(one.unit, f"{one.unit} (first order)")
+        symbol = {"zcdp": "ρ", "gdp": "μ²", "pure": "ε"}.get(
+            one.unit, f"{in_plot(one.unit)} (first order)"
+        )
         axes.set(
             xlabel="spends that touch this user",
             ylabel=f"paid so far, {symbol}",
-            title=f"most charged user ({one.user}) of accountant {one.accountant}",
+            title=f"most charged user ({one.user}) of accountant {in_plot(one.accountant)}",
         )
         axes.set_xlim(0, max(len(times) - 1, 1))
         axes.set_ylim(0, 1.02 * max(one.cap, float(one.cumulated.sum(axis=0).max(initial=0.0))))
@@ -281,6 +286,18 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
         _tidy(axes)
     _save(figure, path)
     return found
+
+
+def _readable(one: Spending) -> tuple[list[str], Array]:
+    """Labels for a legend and their levels; more labels than a legend can hold are one."""
+    labels = [in_plot(label) for label in one.labels]
+    if len(labels) <= _MOST_LABELS:
+        return labels, one.cumulated
+    order = np.argsort(-one.cumulated[:, -1], kind="stable")
+    first = order[: _MOST_LABELS - 1]
+    rest = one.cumulated[order[_MOST_LABELS - 1 :]].sum(axis=0, keepdims=True)
+    others = f"{len(labels) - len(first)} others"
+    return [*(labels[k] for k in first), others], np.concatenate([one.cumulated[first], rest])
 
 
 def _figure(width: float, height: float) -> Figure:

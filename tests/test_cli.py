@@ -56,8 +56,9 @@ def test_the_audit_of_a_run_succeeds_and_says_so_in_json(market: Path) -> None:
     assert told["simulation"] is False
     (guarantee,) = told["guarantees"]
     assert guarantee.keys() == {
-        "trust", "adjacency", "rho", "mu", "epsilon", "delta", "error_bound", "assumptions",
+        "trust", "adjacency", "rho", "mu", "epsilon", "delta", "error_bound", "rests_on",
         "accountants", "users", "who", "attested", "method", "failure", "user", "rounds", "running",
+        "unknown",
     }  # fmt: skip
     assert guarantee["trust"] == "joint"
     assert guarantee["delta"] == 1e-8

@@ -1,0 +1,163 @@
+"""What a certificate says of all spends of one accountant, added up one entry at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import accumulate
+from typing import final
+
+from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
+from privlearn.adjacency import Calibration
+from privlearn.entries import AttestEntry, Entry, FunctionsEntry, SpendEntry
+from privlearn.losses import Loss
+
+Group = tuple[str, str]
+"""Mechanism and label."""
+
+
+@final
+@dataclass(slots=True)
+class SpendTotals:
+    """Sums over an accountant's entries.  No spend is kept, so that an audit needs no room for it.
+
+    Who pays is kept as the indices where the number of runs of a loss changes, so a spend costs the
+    same however many others there are, and whoever they are for.
+    """
+
+    spends: dict[Group, int] = field(default_factory=dict)
+    streams: set[Group] = field(default_factory=set)
+    solver_error: float | None = None
+    """The largest that is stated for a minimiser; None if there is none."""
+    all_derived: bool = True
+    published: bool = False
+    sampled: dict[str, None] = field(default_factory=dict)
+    """Mechanisms that state a sampling rate."""
+    lost: int = 0
+    """Spends that ended without a value that was recorded."""
+    uncovered: list[tuple[str, str]] = field(default_factory=list)
+    """Tokens, with their labels, that stopped in a way that may depend on rows."""
+    trusted_code: dict[str, None] = field(default_factory=dict)
+    _runs: dict[Group, dict[Loss, dict[int, int]]] = field(default_factory=dict)
+    _last: tuple[Group, Loss, dict[int, int]] | None = None
+    _known: set[tuple[object, ...]] = field(default_factory=set)
+
+    def add(self, state: AccountState, entry: Entry) -> None:
+        """Counts an entry that ``state`` has recorded."""
+        match entry:
+            case SpendEntry():
+                self._spend(state, entry)
+            case FunctionsEntry():
+                self.trusted_code.update(dict.fromkeys(map(_function_note, entry.names)))
+            case AttestEntry():
+                note = f"{entry.mechanism}: attested by {entry.by}, not verified"
+                self.trusted_code[note] = None
+
+    def _spend(self, state: AccountState, entry: SpendEntry) -> None:
+        account = state.accounts.get(entry.token)
+        label, loss = "", None
+        if account is not None:
+            label = account.entry.label
+            loss = account.loss if account.spend is entry else None
+        if loss is None:
+            loss = state.read_loss(entry.loss)
+        group = entry.mechanism, label
+        self.spends[group] = self.spends.get(group, 0) + 1
+        if entry.interactive:
+            self.streams.add(group)
+        for users, part in pieces_of(loss, range(*entry.users)):
+            edges = self._edges(group, part)
+            _change(edges, users.start, 1)
+            _change(edges, users.stop, -1)
+        shape = entry.mechanism, entry.derived, entry.arithmetic, entry.gain, entry.calibration
+        if shape not in self._known:
+            self._known.add(shape)
+            self.trusted_code.update(dict.fromkeys(_spend_notes(entry)))
+            self.all_derived = self.all_derived and entry.derived
+            self.published = self.published or entry.calibration is Calibration.PUBLISHED
+        if entry.parameters:
+            if "sample_rate" in entry.parameters:
+                self.sampled[entry.mechanism] = None
+            if has_minimizer(loss):
+                error = float(entry.parameters["solver_error"])
+                self.solver_error = max(self.solver_error or 0.0, error)
+
+    def _edges(self, group: Group, loss: Loss) -> dict[int, int]:
+        last = self._last
+        if last is not None and last[0] == group and last[1] is loss:  # its hash takes time
+            return last[2]
+        edges = self._runs.setdefault(group, {}).setdefault(loss, {})
+        self._last = group, loss, edges
+        return edges
+
+    def shares(self, state: AccountState) -> list[tuple[Group, float]]:
+        """Each group's part of what the most charged user paid, in the accountant's currency.
+
+        Raises:
+            CurrencyError: a loss without a price.
+        """
+        priced = {
+            group: [(state.price(loss).amounts[0], edges) for loss, edges in runs.items()]
+            for group, runs in self._runs.items()
+        }
+        steps: dict[int, Fraction] = {}
+        for price, edges in _flat(priced):
+            for edge, change in edges.items():
+                steps[edge] = steps.get(edge, Fraction(0)) + price * change
+        order = sorted(steps)
+        paid = list(accumulate(steps[edge] for edge in order))
+        most = max(range(len(order)), key=paid.__getitem__, default=None)
+        if most is None:
+            return []
+        user, whole = order[most], paid[most] or Fraction(1)
+        return [
+            (group, float(sum((p * _at(edges, user) for p, edges in items), Fraction(0)) / whole))
+            for group, items in priced.items()
+        ]
+
+
+def _change(edges: dict[int, int], at: int, by: int) -> None:
+    after = edges.get(at, 0) + by
+    if after:
+        edges[at] = after
+    else:
+        del edges[at]
+
+
+def _flat(
+    priced: dict[Group, list[tuple[Fraction, dict[int, int]]]],
+) -> Iterator[tuple[Fraction, dict[int, int]]]:
+    return (item for items in priced.values() for item in items)
+
+
+def _at(edges: dict[int, int], user: int) -> int:
+    """How many runs touch one user."""
+    return sum(change for edge, change in edges.items() if edge <= user)
+
+
+def _function_note(name: str) -> str:
+    if name.startswith("deliver("):
+        return (
+            f"{name}: user code for the users' answers; that each user answers by itself is its "
+            "word"
+        )
+    return f"{name}: user code; that it acts on each row by itself is its word, spot-checked"
+
+
+def _spend_notes(entry: SpendEntry) -> list[str]:
+    notes = []
+    if not entry.derived:
+        notes = [f"{entry.mechanism}: its loss, or its domain's or noise's, is its code's word"]
+        if entry.arithmetic != "each":
+            return notes
+    if entry.arithmetic == "sum" and entry.gain == 1:
+        return []
+    gain = "" if entry.gain == 1 else f" and its gain of {entry.gain!r}"
+    if entry.arithmetic == "each":
+        return [
+            *notes,
+            f"{entry.mechanism}: that every output depends on its user's row and own noise "
+            f"alone{gain} is its code's word",
+        ]
+    return [f"{entry.mechanism}: what it computes from opened rows{gain} is its code's word"]

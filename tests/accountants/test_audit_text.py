@@ -1,0 +1,463 @@
+"""What an audit prints is believed: nothing in a ledger can forge it, break it or hide from it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from markdown_it import MarkdownIt
+from rich.console import Console
+from typer.testing import CliRunner
+
+from privlearn.accountants import CentralAccountant, LocalAccountant
+from privlearn.accountants.audit import Certificate, certify
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ZCDP, PureDP, Renyi
+from privlearn.cli import app
+from privlearn.domains import Ball
+from privlearn.entries import Entry
+from privlearn.ledger import GENESIS, Ledger, Record, write_export
+from privlearn.losses import Gaussian
+from privlearn.mechanisms import GaussianSum
+from privlearn.more_losses import PureEpsilon, SubsampledGaussian
+from privlearn.noise import GaussianNoise
+from privlearn.opacus_bridge import MECHANISM
+from privlearn.pictures import plot_spending
+from privlearn.protocols import Plan
+from privlearn.report import (
+    certificate_markdown,
+    print_certificate,
+    running_line,
+    verdict,
+    weaknesses,
+)
+from privlearn.rows import Rows
+from privlearn.tokens import Spend
+from privlearn.visible import in_json, in_plot, markdown, visible
+
+USERS = range(8)
+SUM = GaussianSum(Ball(1.0, 2), 20.0)  # rho = 0.005
+VERDICTS = ("VERIFIED", "NOT VERIFIED", "SIMULATION", "ATTESTED")
+HOSTILE = {
+    "closing tag": "rate [/day]",
+    "tag": "fit[age] [red]x[/red] [link=http://evil.example]y[/link]",
+    "emoji": ":smile: :warning:",
+    "clear and forge": "x\x1b[2J\x1b[HVERIFIED from the ledger alone (closed)",
+    "title": "\x1b]0;VERIFIED\x07 \x1b]8;;http://evil.example\x1b\\here\x1b]8;;\x1b\\",
+    "8-bit controls": "\x9b2J\x85VERIFIED",
+    "line ends": "a\nVERIFIED\r\nVERIFIED\rVERIFIED\x0bVERIFIED\x0cVERIFIED\u2028VERIFIED\u2029V",
+    "direction": "\u202e)desolc( enola\u202c \u2066x\u2069 \u061c \u200f",
+    "invisible": "a\u200bb\u200d\ufeff\u2060\u00ad\u3164\u2800\u115f\ufe0f\U000e0041\U000e0100",
+    "backspaces": "no\x08\x08yes\x7f",
+    "marks": "z" + "\u0301" * 9,
+    "html": "<script>alert(1)</script> <img src=x onerror=y> &lt;b&gt; <!-- ",
+    "links": "[a](http://evil.example) ![b](c) <http://e.example> [d]: http://e www.e.example",
+    "blocks": "# head\n\n- item\n> quote\n```\ncode\n    code\n---\n***\n===",
+    "heading": "# VERIFIED",
+    "rule": "---",
+    "number": "1. one",
+    "emphasis": "**b** __c__ *d* _e_ ~~f~~ `g` \\",
+    "table": "a | b || c |\n|---|\n| VERIFIED |",
+    "formula": r"$\frac{1$ $x_{$ \$ $",
+    "long": "x" * 10_000,
+    "spaces": " " * 120 + "VERIFIED from the ledger alone (closed)",
+}
+ALL_AT_ONCE = " ".join(text for name, text in HOSTILE.items() if name != "long")
+
+
+def bodies_of_every_kind() -> list[dict[str, Any]]:
+    """A sound ledger with every kind of entry."""
+    book = Ledger.memory()
+    with CentralAccountant(
+        ZCDP(1),
+        users=USERS,
+        ledger=book,
+        population="shop",
+        side_information=["prices"],
+        odometer="1e-6",
+    ) as central:
+        with central.delegate(ZCDP("0.1"), users=USERS, label="part") as part:
+            part.issue(ZCDP("0.01"), users=USERS, label="spare").retire()
+        rows = Rows.seal(np.ones((8, 2)), users=USERS).map(lambda row: row * 1)
+        SUM.release(rows, central.issue(SUM.loss(), users=USERS, label="rate [/day]"))
+        planned = CentralAccountant(
+            ZCDP(1), users=USERS, ledger=book, shared=True, population="shop"
+        )
+        planned.commit([Plan("fit[age]", Gaussian("0.1"), USERS)])
+        claims = LocalAccountant(PureDP(2), users=USERS, ledger=book, shared=True, attested=True)
+        claims.attest(
+            PureEpsilon("0.5"),
+            users=USERS,
+            most_messages=2,
+            count=10,
+            by="app",
+            mechanism="rr",
+            unseen=["the time"],
+        )
+        planned.close()
+        claims.close()
+    return [record.body for record in book.records]
+
+
+BODIES = bodies_of_every_kind()
+
+
+def rechained(bodies: list[dict[str, Any]]) -> list[Record]:
+    records: list[Record] = []
+    for body in bodies:
+        previous = records[-1].hash if records else GENESIS
+        records.append(Record.make(previous, len(records), body))
+    return records
+
+
+def texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of all texts inside a JSON value; of objects also their names, and room for one."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, list):
+        for position, inside in enumerate(value):
+            yield from texts(inside, (*path, position))
+    elif isinstance(value, dict):
+        yield (*path, None)
+        for name, inside in value.items():
+            yield from texts(inside, (*path, name))
+
+
+def with_text(body: dict[str, Any], path: tuple[Any, ...], text: str) -> dict[str, Any]:
+    changed = inside = copy.deepcopy(body)
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[text if path[-1] is None else path[-1]] = text
+    return changed
+
+
+def printed(certificate: Certificate, *, terminal: bool = False, full: bool = True) -> str:
+    page = StringIO()
+    console = Console(file=page, width=110, force_terminal=terminal, color_system="truecolor")
+    print_certificate(certificate, console, full=full)
+    return re.sub(r"\x1b\[[0-9;]*m", "", page.getvalue())  # colours are ours
+
+
+def assert_honest_page(page: str, certificate: Certificate) -> None:
+    lines = page.split("\n")
+    assert lines[0] == verdict(certificate)
+    assert not [line for line in lines[1:] if line.lstrip("\t").startswith(VERDICTS)]
+    hidden = {c for c in page if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")}
+    assert not hidden
+    assert "😄" not in page
+
+
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+PLAIN = {"text", "softbreak", "strong_open", "strong_close", "code_inline"}
+BLOCKS = {"heading", "paragraph", "bullet_list", "list_item", "inline"}
+BLOCKS |= {"table", "thead", "tbody", "tr", "th", "td"}
+
+
+def assert_honest_document(document: str, certificate: Certificate) -> None:
+    tokens = MARKDOWN.parse(document)
+    assert {re.sub("_(open|close)$", "", token.type) for token in tokens} <= BLOCKS
+    inline = [part for token in tokens for part in token.children or []]
+    assert {part.type for part in inline} <= PLAIN
+    strong = [b.content for a, b in pairwise(inline) if a.type == "strong_open"]
+    assert set(strong) <= {verdict(certificate), "Guarantee."}
+    assert [part.content for part in inline if part.type == "code_inline"] == [certificate.head]
+    headings = [text.content for token, text in pairwise(tokens) if token.type == "heading_open"]
+    assert headings[0] == "Privacy certificate"
+    assert all(heading.startswith(("accountant ", "Sum, for ")) for heading in headings[1:])
+    assert not {c for c in document if unicodedata.category(c) in ("Cf", "Zl", "Zp")}
+
+
+def test_every_kind_of_entry_and_every_field_that_holds_text_is_tried() -> None:
+    for model in get_args(Entry):
+        kind = model.model_fields["entry"].default
+        found = [body for body in BODIES if body["entry"] == kind]
+        assert found, kind
+        tried = {path[0] for body in found for path in texts(body)}
+        for name, field in model.model_fields.items():
+            if re.search(r"\bstr\b|dict|Item", str(field.annotation)) and name not in (
+                "odometer",
+                "promise",  # of (ε, δ) budgets; a dict of exact numbers, like the cap
+                "profile",
+                "planned",
+            ):
+                assert name in tried or any(body[name] in (None, []) for body in found), name
+
+
+@pytest.mark.parametrize("kind", [model.__name__ for model in get_args(Entry)])
+def test_no_text_of_an_entry_forges_or_breaks_what_is_printed(kind: str) -> None:
+    entry = {model.__name__: model.model_fields["entry"].default for model in get_args(Entry)}[kind]
+    position = next(i for i, body in enumerate(BODIES) if body["entry"] == entry)
+    for path in texts(BODIES[position]):
+        bodies = [*BODIES]
+        bodies[position] = with_text(BODIES[position], path, ALL_AT_ONCE)
+        certificate = certify(rechained(bodies))
+        assert_honest_page(printed(certificate, full=False), certificate)
+        assert_honest_document(certificate_markdown(certificate), certificate)
+
+
+def spent_under(label: str) -> list[Record]:
+    bodies = copy.deepcopy(BODIES)
+    for body in bodies:
+        if body["entry"] == "issue":
+            body["label"] = label
+        if body["entry"] == "spend":
+            body["mechanism"] = label
+        if body["entry"] == "functions":
+            body["names"] = [label]
+        if body["entry"] == "open":
+            body["side_information"], body["noise"] = [label], label
+            if body["population"]:
+                body["population"] = label
+        if body["entry"] == "attest":
+            body |= {"by": label, "mechanism": label, "unseen": [label]}
+    return rechained(bodies)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_labels_are_shown_for_what_they_are(name: str, tmp_path: Path) -> None:
+    records = spent_under(HOSTILE[name])
+    certificate = certify(records)
+    for terminal in (False, True):
+        assert_honest_page(printed(certificate, terminal=terminal), certificate)
+    document = certificate_markdown(certificate)
+    assert_honest_document(document, certificate)
+    assert len(document) < 60_000
+    told = in_json(certificate.model_dump_json())
+    assert json.loads(told) == json.loads(certificate.model_dump_json())
+    assert all(character.isprintable() for character in told)
+    write_export(tmp_path / "ledger.jsonl", records)
+    done = CliRunner().invoke(app, ["audit", str(tmp_path / "ledger.jsonl"), "--json"])
+    assert done.exit_code == 0
+    assert all(character == "\n" or character.isprintable() for character in done.output)
+
+
+def test_brackets_of_a_label_are_printed_and_break_nothing(tmp_path: Path) -> None:
+    write_export(tmp_path / "ledger.jsonl", rechained(BODIES))
+    done = CliRunner().invoke(app, ["audit", str(tmp_path / "ledger.jsonl")])
+    assert done.exit_code == 0, done.exception
+    assert "rate [/day]" in done.output
+    assert "fit[age]" in printed(certify(spent_under("fit[age]")))
+
+
+def test_no_label_is_a_formula_of_a_plot_or_hides_from_its_legend(tmp_path: Path) -> None:
+    bodies: list[dict[str, Any]] = []
+    for number in range(30):  # more than a legend can hold
+        label = f"label {number:02} {HOSTILE['formula']}"
+        with CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.memory()) as accountant:
+            token = accountant.issue(SUM.loss(), users=USERS, label=label)
+            SUM.release(Rows.seal(np.ones((8, 2)), users=USERS), token)
+        opened, *three, _ = (record.body for record in accountant.ledger.records)
+        bodies += [*([] if bodies else [opened]), *three]
+        for body in three:
+            body |= {"accountant": bodies[0]["accountant"], "token": str(number)}
+            body |= {"mechanism": "_" + HOSTILE["line ends"]} if "mechanism" in body else {}
+    write_export(tmp_path / "ledger.jsonl", rechained(bodies))
+    (one,) = plot_spending(tmp_path / "plot.svg", tmp_path / "ledger.jsonl")
+    assert len(one.labels) == 30
+    assert not in_plot(one.labels[0]).startswith("_")
+    svg = (tmp_path / "plot.svg").read_text()
+    assert "19 others" in svg
+    assert svg.count(r"\nVERIFIED") == 2 * 11
+
+
+def test_an_error_message_is_one_line_without_controls(tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"privlearn_ledger":1}\n{"seq":"\\u001b[2J\\nVERIFIED\\u202e"}\n')
+    done = CliRunner().invoke(app, ["audit", str(path)])
+    assert done.exit_code == 4
+    named = tmp_path / "x\x1b[2J\nVERIFIED\u202e.db"
+    missing = CliRunner().invoke(app, ["audit", str(named)])
+    assert missing.exit_code == 4
+    for output in (done.output, missing.output):
+        (line,) = output.splitlines()
+        assert line.startswith("error: ")
+        assert line.isprintable()
+
+
+@pytest.mark.parametrize("text", ["naïve café", "日本語", "नमस्ते", "ไทย", "e\u0301", "ρ ≤ ½"])
+def test_what_can_be_read_stays_as_it_is(text: str) -> None:
+    assert visible(text) == text
+    assert markdown(text) == text
+    assert json.loads(in_json(json.dumps(text, ensure_ascii=False))) == text
+
+
+# What weakens a claim ----------------------------------------------------------------------------
+
+
+def test_what_weakens_a_claim_stands_behind_the_verdict_before_any_number() -> None:
+    page = printed(certify(rechained(BODIES)), full=False)
+    top = " ".join(page.split("\nguarantee ")[0].split())
+    for words in (
+        "The ledger lived in memory: after a restart nothing knows what was spent",
+        "Declared public side information: prices",
+        "Under the name 'shop' an index is the same person",
+        "ATTESTED, NOT VERIFIED: the loss of a message",
+        "to see, besides the message: the time",
+        "trusted code, 2 lines, see below",
+    ):
+        assert words in top
+    assert "accountant 3: ATTESTED" in top  # whose it is, where it is not everybody's
+    assert "Running time and memory" not in page  # stands on every certificate
+    full = printed(certify(rechained(BODIES)))
+    assert "Running time and memory" in full
+    for heading in ("Paid for", "Checked", "Declared", "Trusted", "Not protected"):
+        assert f"\n{heading}" in full
+
+
+def test_a_plain_closed_ledger_on_disk_has_nothing_to_confess(tmp_path: Path) -> None:
+    with CentralAccountant(
+        ZCDP(1), users=USERS, ledger=Ledger.create(tmp_path / "ledger.db")
+    ) as accountant:
+        token = accountant.issue(SUM.loss(), users=USERS, label="sum")
+        SUM.release(Rows.seal(np.ones((8, 2)), users=USERS), token)
+    assert weaknesses(certify(Ledger.open(tmp_path / "ledger.db").records)) == []
+
+
+def test_lost_spends_open_ledgers_and_odometers_are_told() -> None:
+    records = rechained(BODIES)
+    kept = next(i for i, body in enumerate(BODIES) if body["entry"] == "spend") + 1
+    cut = certify(records[:kept])
+    assert cut.holds
+    told = " ".join(weaknesses(cut))
+    assert f"what was spent, and the odometer, counts only up to entry {kept - 1}" in told
+    assert "1 spend without a recorded outcome (lost)" in told
+    assert "up to the last entry" in running_line(cut.spent[0])
+    assert "odometer" not in " ".join(weaknesses(certify(records)))
+
+
+def add_remove(spend: Spend, loss: Any) -> Certificate:
+    book = CentralAccountant(
+        Renyi({4: 9}), users=range(500), ledger=Ledger.memory(), adjacency=Adjacency.ADD_REMOVE
+    )
+    with book.issue(loss, users=range(500), label="x").spend(spend):
+        pass
+    return book.certificate()
+
+
+def test_who_needs_the_exact_number_of_users_is_not_said_to_need_a_bound() -> None:
+    loss = SubsampledGaussian(2.0, "0.01", adjacency=Adjacency.ADD_REMOVE)
+    spend = Spend(
+        MECHANISM,
+        Ball(1.0, 3),
+        GaussianNoise(2.0),
+        own_loss=loss,
+        parameters={"noise_multiplier": 2.0, "sample_rate": 0.01},
+    )
+    (line,) = [t for t in weaknesses(add_remove(spend, loss)) if "number" in t]
+    assert "opacus-dp-sgd: took the exact number of records, 500" in line
+    plain = Spend("sum", Ball(1.0, 3), GaussianNoise(2.0))
+    certificate = add_remove(plain, plain.loss(Adjacency.ADD_REMOVE))
+    assert not [text for text in weaknesses(certificate) if "number" in text]
+    (said,) = [t for t in certificate.guarantees[0].assumptions if "their number" in t]
+    assert "public bound on their number. If it is the number itself" in said
+
+
+# Unknown is unknown ------------------------------------------------------------------------------
+
+
+def test_a_loss_of_unknown_kind_makes_what_was_spent_unknown() -> None:
+    bodies = copy.deepcopy(BODIES)
+    position = next(i for i, body in enumerate(bodies) if body["entry"] == "spend")
+    bodies[position]["loss"]["kind"] = "magic"
+    found = certify(rechained(bodies))
+    first = found.spent[0]
+    assert (first.rho, first.mu, first.running) == (None, None, None)
+    assert "'magic' is unknown" in first.unknown
+    told = json.loads(found.model_dump_json())["spent"][0]
+    assert told["epsilon"] is None
+    assert told["rho"] is None
+    assert found.guarantees[0].rho == 1  # the cap's, whatever was spent
+    assert "unknown" in found.sums_spent[0].unknown
+    page = printed(found)
+    assert "spent, ex post  DP, replace-one: unknown (" in page
+    assert "ρ = 0 zCDP" not in page.split("accountant 2")[0]
+    assert type(found).model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.parametrize("change", [{"entry": "wish"}, {"gain": "many"}])
+def test_so_does_an_entry_that_may_be_a_spend(change: dict[str, Any]) -> None:
+    bodies = copy.deepcopy(BODIES)
+    next(body for body in bodies if body["entry"] == "spend").update(change)
+    found = certify(rechained(bodies))
+    assert found.spent[0].unknown
+    assert not found.spent[1].unknown
+    retired = copy.deepcopy(BODIES)
+    next(body for body in retired if body["entry"] == "retire")["outcome"] = "x"
+    assert not certify(rechained(retired)).spent[0].unknown  # nothing is spent by that
+
+
+def test_a_plan_of_unknown_losses_promises_nothing_that_is_known() -> None:
+    bodies = copy.deepcopy(BODIES)
+    plan = next(body for body in bodies if body["entry"] == "plan")
+    plan["items"].append({**plan["items"][0], "loss": {"kind": "magic"}})
+    found = certify(rechained(bodies))
+    assert "'magic' is unknown" in found.guarantees[1].unknown
+    assert found.guarantees[1].rho is None
+    assert "unknown" in found.sums[0].unknown
+
+
+# One fault, one problem --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", range(len(BODIES)))
+def test_one_deleted_entry_is_one_problem(position: int) -> None:
+    records = rechained(BODIES)
+    found = certify(records[:position] + records[position + 1 :])
+    if position == len(records) - 1:
+        assert found.problems == []  # only a head that was kept elsewhere tells
+        return
+    (problem,) = found.problems
+    assert "entries were cut or moved" in problem
+    page = printed(found, full=False)
+    assert page.count("were cut or moved") == 1
+    if found.consequences:
+        assert f"{len(found.consequences)} further problem" in page
+        assert found.consequences[0] not in page
+        assert json.loads(found.model_dump_json())["consequences"] == found.consequences
+
+
+def test_entries_of_nobody_are_one_problem() -> None:
+    found = certify(rechained(BODIES[1:5]))
+    (first, second) = found.problems
+    assert "is not open" in first
+    assert "no accountant was opened" in second
+    assert len(found.consequences) == 3
+
+
+def test_thousands_of_problems_are_counted() -> None:
+    body = {"entry": "wish", "accountant": "x"}
+    found = certify(rechained([body] * 1500))
+    assert len(found.problems) == 1001
+    assert found.problems[-1] == "and 501 more, which are not listed"
+
+
+def test_an_infinite_epsilon_is_a_statement_and_not_a_problem(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.create(path)).close()
+    done = CliRunner().invoke(app, ["audit", str(path), "--delta", "0"])
+    assert done.exit_code == 0
+    assert done.output.startswith("VERIFIED")
+    assert "there is no finite ε at δ = 0" in done.output
+    assert "(ε = ∞, δ = 0)" in done.output
+
+
+def test_a_hash_is_text_of_the_file_as_well() -> None:
+    records = rechained(BODIES)
+    last = records[-1]
+    forged = Record(last.seq, last.body, last.digests, ALL_AT_ONCE)
+    found = certify([*records[:-1], forged])
+    assert_honest_page(printed(found), found)
+    document = certificate_markdown(found)
+    types = {token.type for token in MARKDOWN.parse(document)}
+    inline = {p.type for token in MARKDOWN.parse(document) for p in token.children or []}
+    assert not {"html_block", "fence", "code_block"} & types
+    assert not {"html_inline", "link_open", "image"} & inline
