@@ -25,7 +25,7 @@ _TIMES = 2.25 * ULP
 """Relative error of a complex multiplication, at most sqrt(5) ULP (Brent et al. 2007)."""
 _TINY = 1e-280
 """More than all underflows together."""
-_STEEPEST = 600.0
+_STEEPEST = 500.0
 """Largest exponent that a tilt may reach."""
 _WASTE = 1.5
 _DEPTH = 5
@@ -77,9 +77,8 @@ class _Tilted:
             centre = round(float(index @ weights) / float(weights.sum()))
             self._places.append(index - centre)
             self.centre += count * centre
-        self.slack = math.expm1(
-            sum(count * (len(weights) + 4 * _STEEPEST) * ULP for weights, count in factors)
-        )
+        self.rounding = math.expm1(self.count * 9 * _STEEPEST * ULP)
+        self.slack = math.expm1(sum(count * len(w) for w, count in factors) * ULP) + self.rounding
 
     def moments(self, theta: float) -> list[float]:
         """The log of sum w_j e^(theta (j - centre)) of every factor."""
@@ -146,29 +145,26 @@ def _argmin(value: Callable[[float], float], low: float, high: float) -> float:
 
 def convolve(factors: Factors, where: Window) -> Enclosed:
     """All factors convolved, on a window that may have been found for other weights."""
-    tilted = _Tilted(factors)
     index = np.arange(where.first, where.last + 1)
-    size = 2 ** (len(index).bit_length() + 1)
+    if not all(weights.any() for weights, _ in factors):
+        return Enclosed(np.zeros(len(index)), np.zeros(len(index)), 0.0)
+    tilted = _Tilted(factors)
+    size = 2 ** (3 * len(index) // 2 + 1).bit_length()
     folded = _Folded(tilted, index, size)
     gap = np.full(len(index), np.inf)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
-    rounding = 0.0
     for theta in _tilts(tilted, min(where.up, folded.up / 1.25)):
         weights, moment = tilted.weights(theta, size)
-        centre, error = _spectral(weights, [count for _, count in factors])
+        middle, error = _spectral(weights, [count for _, count in factors])
         exponent = moment - theta * (index - tilted.centre)
         scale = np.exp(np.minimum(exponent, 700.0))
-        middle = centre[index % size] * scale
-        wrong = error * scale + _TINY
-        here = 2 * wrong + folded(theta)
-        here[exponent > 700] = np.inf
-        better = here < gap
+        top = middle[index % size] * scale + error * scale * (1 + 1e-9)
+        here = (2 * error * scale + folded(theta)) * (1 + 1e-8)
+        better = (here < gap) & (exponent < 700)
         np.copyto(gap, here, where=better)
-        np.copyto(most, middle + wrong, where=better)
-        np.copyto(least, middle + wrong - here, where=better)
-        steep = abs(theta) * max(len(w) for w, _ in factors) + abs(moment) / tilted.count + 8
-        rounding = max(rounding, math.expm1(8 * tilted.count * steep * ULP))
-    return Enclosed(np.maximum(least, 0.0), np.maximum(most, 0.0), rounding + 8 * ULP)
+        np.copyto(most, top, where=better)
+        np.copyto(least, top - here, where=better)
+    return Enclosed(np.maximum(least, 0.0), np.maximum(most, 0.0), tilted.rounding)
 
 
 def _tilts(tilted: _Tilted, up: float) -> list[float]:

@@ -37,10 +37,10 @@ from privlearn.accountants.steps import (
 Array = NDArray[np.float64]
 ULP = 2.0**-53
 COARSEST = 0.125
-_DIRECT = 4_000_000
-"""Products of a direct convolution that take no longer than FFTs would."""
-_SHORT = 2**14
-"""Points that an FFT does not mind."""
+_DIRECT = 30_000_000
+"""Products of a direct convolution that takes no longer than by FFT."""
+_SHORT = 2**16
+"""Points of a law that an FFT does not mind."""
 _MOST_ATOMS = 4096
 _POINTS = np.polynomial.legendre.leggauss(6)
 
@@ -212,18 +212,38 @@ def _settle(law: Law, mesh: Mesh) -> Law:
 
 
 def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
-    """The same law ``count`` times, in groups whose laws are not much longer than one."""
+    """The same law ``count`` times: by squaring where it is short, else in groups by FFT.
+
+    The law of a group is not much longer than one alone, or than `_SHORT`; `_settle` shortens it.
+    """
     if count == 1:
         return law
+    if len(law.p) ** 2 <= _DIRECT:
+        return _squared(law, count, tail, mesh)
     width = 3 * math.sqrt(-2 * math.log(tail)) * law.std / law.step
-    group = min(count, max(int((max(len(law.p), _SHORT) / width) ** 2), 2) if width else count)
+    room = max(len(law.p), _SHORT)
+    group = count if width * math.sqrt(count) <= room else max(int((room / width) ** 2), 2)
     groups, rest = divmod(count, group)
     found = _spectral([(law, group)], tail * group)
     if groups > 1:
         found = _power(_settle(found, mesh), groups, tail * group, mesh)
     if rest:
-        found = _join(_settle(found, mesh), _power(law, rest, tail, mesh), tail * count)
+        others = _power(law, rest, tail, mesh)
+        found = _join(_settle(found, mesh), _settle(others, mesh), tail * count)
     return found
+
+
+def _squared(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
+    result: Law | None = None
+    square = law
+    while True:
+        if count & 1:
+            result = square if result is None else _settle(_join(result, square, tail), mesh)
+        count >>= 1
+        if not count:
+            assert result is not None
+            return result
+        square = _settle(_join(square, square, tail), mesh)
 
 
 def dyadic(size: float) -> float:
