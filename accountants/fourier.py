@@ -1,9 +1,9 @@
 r"""Convolutions and convolution powers of non-negative weights by FFT, enclosed at every index.
 
-One FFT has an error of about 1e-15 of the largest weight everywhere, which is nothing known about
-a weight of 1e-20.  So weights w_j are first multiplied by e^(theta j), which moves the mass to where
+One FFT has an error of about 1e-15 of the largest weight everywhere, which says nothing about a
+weight of 1e-20.  So weights w_j are first multiplied by e^(theta j), which moves the mass to where
 the small ones are, and the result is multiplied back.  A few tilts theta are used, and at every
-index the one with the least error.  Proofs: ``docs/proofs.md#composition``, point 7.
+index the one with the least error.  Proofs: ``docs/proofs.md#composition``, point 8.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 Spectrum = NDArray[np.complex128]
 ULP = 2.0**-53
 LEVEL = 8 * ULP
-"""Error of one radix-2 level of an FFT: an addition, a multiplication and a tabulated factor."""
+"""Error of one radix-2 level of an FFT, on average: additions, products and tabulated factors."""
 _TIMES = 2.25 * ULP
 """Relative error of a complex multiplication, at most sqrt(5) ULP (Brent et al. 2007)."""
 _TINY = 1e-280
@@ -28,6 +28,7 @@ _TINY = 1e-280
 _STEEPEST = 500.0
 """Largest exponent that a tilt may reach."""
 _WASTE = 1.5
+"""Log of how much larger than with the best tilt an error may be, about."""
 _DEPTH = 5
 """At most 2**_DEPTH + 1 tilts."""
 
@@ -38,13 +39,11 @@ Factors = Sequence[tuple[Array, int]]
 class Window(NamedTuple):
     """Indices first..last of a convolution; at most ``below`` and ``above`` mass lies beside them.
 
-    ``down`` < 0 < ``up`` are the tilts of the Chernoff bounds that say so; 0 mass is exact: the
-    window ends where the weights do.
+    ``up`` is the tilt with which Chernoff's bound gives ``above``.
     """
 
     first: int
     last: int
-    down: float
     up: float
     below: float
     above: float
@@ -68,7 +67,8 @@ class _Tilted:
         self.factors = factors
         self.count = sum(count for _, count in factors)
         self.end = sum(count * (len(weights) - 1) for weights, count in factors)
-        self.steepest = _STEEPEST / max(len(weights) for weights, _ in factors)
+        self.longest = max(len(weights) for weights, _ in factors)
+        self.steepest = _STEEPEST / self.longest
         self.flattest = min(1 / (self.end + 1), self.steepest / 2)
         self._places = []
         self.centre = 0
@@ -122,7 +122,7 @@ def window(factors: Factors, tail: float) -> Window:
     first = min(max(math.floor(reach(down)), 0), last)
     below = float(tilted.bound(down, first - 1)) if first else 0.0
     above = float(tilted.bound(up, last + 1)) if last < tilted.end else 0.0
-    return Window(first, last, down, up, below, above)
+    return Window(first, last, up, below, above)
 
 
 def _argmin(value: Callable[[float], float], low: float, high: float) -> float:
@@ -164,11 +164,12 @@ def convolve(factors: Factors, where: Window) -> Enclosed:
         np.copyto(gap, here, where=better)
         np.copyto(most, top, where=better)
         np.copyto(least, top - here, where=better)
-    return Enclosed(np.maximum(least, 0.0), np.maximum(most, 0.0), tilted.rounding)
+    rounding = tilted.rounding + tilted.count * (tilted.longest / size + 1) * ULP
+    return Enclosed(np.maximum(least, 0.0), np.maximum(most, 0.0), rounding)
 
 
 def _tilts(tilted: _Tilted, up: float) -> list[float]:
-    """From none to ``up``, half of it among them, and more where the error would be > e^_WASTE."""
+    """From none to ``up``; neighbours so close that little is lost between them."""
 
     def between(a: float, at_a: float, b: float, at_b: float, depth: int) -> list[float]:
         middle = (a + b) / 2

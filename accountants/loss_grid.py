@@ -6,7 +6,7 @@ convex function of Y.  Lower side: the same split, read as a randomised rounding
 something an adversary can do.  All weights are >= 0 and are only added and multiplied, so rounding
 errors are relative, also far out in the tails; long convolutions go by FFT, whose absolute errors
 are added above and taken off below (`privlearn.accountants.fourier`).  See
-``docs/proofs.md#composition``, points 2, 3 and 7.
+``docs/proofs.md#composition``, points 2, 3 and 8.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Mesh(NamedTuple):
     limit: float = math.inf
     """The largest step; where finite, laws end on it."""
     points: int = 100
-    long: int = 12_000
+    long: int = 24_000
     least: int = 50
 
 
