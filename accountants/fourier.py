@@ -101,10 +101,11 @@ class _Tilted:
             total += count * moment
         return found, total
 
-    def bound(self, theta: float, index: Array | int) -> Array:
-        """Chernoff: no weight at ``index``, nor the mass beyond it, is larger than this."""
-        exponent = self.moment(theta) - theta * (np.asarray(index) - self.centre)
-        found: Array = np.exp(np.minimum(exponent, 700.0)) * (1 + self.slack) + _TINY
+    def bound(self, theta: float, index: Array | int, times: float = 0.0) -> Array:
+        """Chernoff: no weight at ``index``, nor the mass beyond it, is larger; times e^``times``."""
+        exponent = self.moment(theta) - theta * (np.asarray(index) - self.centre) + times
+        with np.errstate(over="ignore"):
+            found: Array = np.exp(exponent) * (1 + self.slack) + _TINY
         return found
 
 
@@ -143,17 +144,20 @@ def _argmin(value: Callable[[float], float], low: float, high: float) -> float:
     return math.exp(c if at_c < at_d else d)
 
 
-def convolve(factors: Factors, where: Window) -> Enclosed:
-    """All factors convolved, on a window that may have been found for other weights."""
+def convolve(factors: Factors, where: Window, *, closely: bool = False) -> Enclosed:
+    """All factors convolved, on a window that may have been found for other weights.
+
+    ``closely``: in four times the time, so that more and steeper tilts can be used.
+    """
     index = np.arange(where.first, where.last + 1)
     if not all(weights.any() for weights, _ in factors):
         return Enclosed(np.zeros(len(index)), np.zeros(len(index)), 0.0)
     tilted = _Tilted(factors)
-    size = 2 ** (3 * len(index) // 2 + 1).bit_length()
+    size = 2 ** ((3 * len(index) // 2 + 1).bit_length() + closely)
     folded = _Folded(tilted, index, size)
     gap = np.full(len(index), np.inf)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
-    for theta in _tilts(tilted, min(where.up, folded.up / 1.25)):
+    for theta in _tilts(tilted, min(where.up, folded.up / 1.25), 3 if closely else 1):
         weights, moment = tilted.weights(theta, size)
         middle, error = _spectral(weights, [count for _, count in factors])
         exponent = moment - theta * (index - tilted.centre)
@@ -168,13 +172,16 @@ def convolve(factors: Factors, where: Window) -> Enclosed:
     return Enclosed(np.maximum(least, 0.0), np.maximum(most, 0.0), rounding)
 
 
-def _tilts(tilted: _Tilted, up: float) -> list[float]:
-    """From none to ``up``; neighbours so close that little is lost between them."""
+def _tilts(tilted: _Tilted, up: float, halvings: int) -> list[float]:
+    """From none to ``up``; neighbours so close that little is lost between them.
+
+    At least 2**halvings + 1, because where few outcomes make the tail the moments do not tell.
+    """
 
     def between(a: float, at_a: float, b: float, at_b: float, depth: int) -> list[float]:
         middle = (a + b) / 2
         value = tilted.moment(middle)
-        if depth == 0 or (depth < _DEPTH and (at_a + at_b) / 2 - value <= _WASTE):
+        if depth <= 0 or (depth <= _DEPTH - halvings and (at_a + at_b) / 2 - value <= _WASTE):
             return [a]
         return between(a, at_a, middle, value, depth - 1) + between(
             middle, value, b, at_b, depth - 1
@@ -191,30 +198,39 @@ class _Folded:
 
     def __init__(self, tilted: _Tilted, index: NDArray[np.intp], size: int):
         self._size = size
-        middle = float(index[len(index) // 2]) - tilted.centre
+        first, middle, last = (float(index[k]) - tilted.centre for k in (0, len(index) // 2, -1))
 
-        def above(theta: float) -> float:
-            return tilted.moment(theta) - theta * (middle + size)
+        def above(place: float) -> float:
+            return _argmin(
+                lambda theta: tilted.moment(theta) - theta * (place + size),
+                tilted.flattest,
+                tilted.steepest,
+            )
 
-        def below(theta: float) -> float:
-            return tilted.moment(-theta) + theta * (middle - size)
-
-        self.up = _argmin(above, tilted.flattest, tilted.steepest)
-        self._down = -_argmin(below, tilted.flattest, tilted.steepest)
-        self._above = tilted.bound(self.up, index) * (index + size <= tilted.end)
-        self._below = tilted.bound(self._down, index) * (index >= size)
+        self._ups = [above(first), above(middle)]
+        self.up = max(self._ups)
+        self._down = -_argmin(
+            lambda theta: tilted.moment(-theta) + theta * (last - size),
+            tilted.flattest,
+            tilted.steepest,
+        )
+        self._tilted, self._index = tilted, index
 
     def __call__(self, theta: float) -> Array:
-        """For a tilt below ``up``."""
-        rises = (self.up - theta) * self._size
-        falls = (theta - self._down) * self._size
-        found: Array = self._above * _series(rises) + self._below * _series(falls)
-        return found
+        """For a tilt below ``up``; infinite where nothing is known."""
+        tilted, index, size = self._tilted, self._index, self._size
+        rises = np.full(len(index), np.inf)
+        for up in self._ups:
+            if up > theta:
+                rises = np.minimum(rises, tilted.bound(up, index, _log_series((up - theta) * size)))
+        falls = tilted.bound(self._down, index, _log_series((theta - self._down) * size))
+        above, below = index + size <= tilted.end, index >= size
+        return np.where(above, rises, 0.0) + np.where(below, falls, 0.0)
 
 
-def _series(x: float) -> float:
-    """The sum of e^(-x j), j from 1."""
-    return math.exp(-x) / -math.expm1(-x) * (1 + 1e-9)
+def _log_series(x: float) -> float:
+    """The log of the sum of e^(-x j), j from 1."""
+    return -x - math.log(-math.expm1(-x)) + 1e-9
 
 
 def _spectral(weights: Sequence[Array], counts: Sequence[int]) -> tuple[Array, float]:

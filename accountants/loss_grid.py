@@ -41,6 +41,10 @@ _DIRECT = 30_000_000
 """Products of a direct convolution that takes no longer than by FFT."""
 _SHORT = 2**16
 """Points of a law that an FFT does not mind."""
+_ASKED = 4e5
+"""δ over the tail that is cut, about."""
+_UNSEEN = 5e-5
+"""Share of δ that the rounding of an FFT may make up."""
 _MOST_ATOMS = 4096
 _POINTS = np.polynomial.legendre.leggauss(6)
 
@@ -150,14 +154,16 @@ def _trim(law: Law, tail: float) -> Law:
     return Law(law.step, law.low + first, new_p, floor, new_q, lost, spill, rounding)
 
 
-def _join(one: Law, two: Law, tail: float) -> Law:
-    """Both, one after the other; directly where that takes little time."""
+def _join(one: Law, two: Law, tail: float, direct: bool = False) -> Law:
+    """Both, one after the other; directly where that takes little time, or as told."""
     while one.step < two.step:
         one = _coarsen(one)
     while two.step < one.step:
         two = _coarsen(two)
-    if len(one.p) * len(two.p) > _DIRECT:
-        return _spectral([(one, 1), (two, 1)], tail)
+    if not direct and len(one.p) * len(two.p) > _DIRECT:
+        found = _spectral([(one, 1), (two, 1)], tail)
+        if found is not None:
+            return found
     terms = min(len(one.p), len(two.p)) + 4
     same = one.floor is one.p and two.floor is two.p
     p = np.convolve(one.p, two.p)
@@ -176,18 +182,37 @@ def _join(one: Law, two: Law, tail: float) -> Law:
     )
 
 
-def _spectral(parts: Sequence[tuple[Law, int]], tail: float) -> Law:
-    """Laws on one lattice, each so often, by FFT; at most ``tail`` is cut on each side twice."""
+def _spectral(parts: Sequence[tuple[Law, int]], tail: float) -> Law | None:
+    """Laws on one lattice, each so often, by FFT; None where its rounding would be seen.
+
+    That is where tails are very thin and heavy.  At most ``tail`` is cut on each side, twice.
+    """
     where = fourier.window([(law.p, n) for law, n in parts], tail)
-    upper = fourier.convolve([(law.p, n) for law, n in parts], where)
+    for closely in (False, True):
+        law = _enclosed(parts, where, closely)
+        if _sharp(law, tail):
+            return _trim(law, tail)
+    return None
+
+
+def _sharp(law: Law, tail: float) -> bool:
+    """Whether the mass beyond is well known where it is as large as the δ asked for, about."""
+    beyond = np.cumsum(law.p[::-1])
+    place = min(int(np.searchsorted(beyond, _ASKED * tail)), len(beyond) - 1)
+    unsure = float((law.p - law.floor)[len(beyond) - 1 - place :].sum())
+    return unsure <= _UNSEEN * float(beyond[place])
+
+
+def _enclosed(parts: Sequence[tuple[Law, int]], where: fourier.Window, closely: bool) -> Law:
+    upper = fourier.convolve([(law.p, n) for law, n in parts], where, closely=closely)
     lower = upper
     if any(law.floor is not law.p for law, _ in parts):
-        lower = fourier.convolve([(law.floor, n) for law, n in parts], where)
-    other = fourier.convolve([(law.q, n) for law, n in parts], where)
+        lower = fourier.convolve([(law.floor, n) for law, n in parts], where, closely=closely)
+    other = fourier.convolve([(law.q, n) for law, n in parts], where, closely=closely)
     rounding = math.expm1(sum(n * math.log1p(law.rounding) for law, n in parts))
     p = upper.most
     p[0] += where.below
-    found = Law(
+    return Law(
         parts[0][0].step,
         sum(n * law.low for law, n in parts) + where.first,
         p,
@@ -197,7 +222,6 @@ def _spectral(parts: Sequence[tuple[Law, int]], tail: float) -> Law:
         sum(n * law.spill for law, n in parts) * (1 + 4 * ULP),
         rounding + max(part.rounding for part in (upper, lower, other)),
     )
-    return _trim(found, tail)
 
 
 def _settle(law: Law, mesh: Mesh) -> Law:
@@ -225,6 +249,10 @@ def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
     group = count if width * math.sqrt(count) <= room else max(int((room / width) ** 2), 2)
     groups, rest = divmod(count, group)
     found = _spectral([(law, group)], tail * group)
+    if found is None:
+        while len(law.p) > mesh.long:
+            law = _coarsen(law)
+        return _squared(law, count, tail, mesh, direct=True)
     if groups > 1:
         found = _power(_settle(found, mesh), groups, tail * group, mesh)
     if rest:
@@ -233,17 +261,20 @@ def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
     return found
 
 
-def _squared(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
+def _squared(law: Law, count: int, tail: float, mesh: Mesh, direct: bool = False) -> Law:
+    def join(one: Law, two: Law) -> Law:
+        return _settle(_join(one, two, tail, direct), mesh)
+
     result: Law | None = None
     square = law
     while True:
         if count & 1:
-            result = square if result is None else _settle(_join(result, square, tail), mesh)
+            result = square if result is None else join(result, square)
         count >>= 1
         if not count:
             assert result is not None
             return result
-        square = _settle(_join(square, square, tail), mesh)
+        square = join(square, square)
 
 
 def dyadic(size: float) -> float:

@@ -109,7 +109,7 @@ def test_the_error_is_not_made_too_small(monkeypatch: pytest.MonkeyPatch) -> Non
     # one tilt leaves the tail to the error bound: without it the tail is wrong by any factor
     factors: Factors = [(bell(), 12)]
     true, where = exact(factors), window(factors, 1e-30)
-    monkeypatch.setattr(fourier, "_tilts", lambda tilted, up: [0.0])
+    monkeypatch.setattr(fourier, "_tilts", lambda tilted, up, halvings: [0.0])
     assert holds(convolve(factors, where), true, where)
     for name in ("LEVEL", "_TIMES"):
         monkeypatch.setattr(fourier, name, 0.0)
@@ -120,8 +120,19 @@ def test_what_is_folded_back_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> No
     factors: Factors = [(heavy(), 9)]
     true, where = exact(factors), window(factors, 1e-2)
     assert holds(convolve(factors, where), true, where)
-    monkeypatch.setattr(fourier, "_series", lambda x: 0.0)
+    monkeypatch.setattr(fourier, "_log_series", lambda x: -math.inf)
     assert not holds(convolve(factors, where), true, where)
+
+
+def test_far_weights_that_tilts_make_huge_are_not_overlooked() -> None:
+    # the window is shorter than the weights: what is folded in is bounded by e^1000 e^-900, say
+    law = loss_grid._subsampled_leaf(1e-6, 0.5, 2.5e-15, Mesh(long=12_000), "remove")
+    factors: Factors = [(law.p, 1), (law.p, 1)]
+    where = window(factors, 2.5e-15)
+    true = np.convolve(law.p, law.p)[where.first : where.last + 1]
+    found = convolve(factors, where)
+    assert np.all(found.least <= true * (1 + 1e-9))
+    assert np.all(true <= found.most * (1 + 1e-9))
 
 
 def test_one_transform_errs_by_less_than_its_levels_allow() -> None:
@@ -183,6 +194,7 @@ def test_fft_and_direct_sums_overlap(
         monkeypatch.setattr(loss_grid, "_DIRECT", direct)
         return curve_of_law(block(plan, 1e-16, mesh, way))
 
+    monkeypatch.setattr(loss_grid, "_UNSEEN", math.inf)
     slow, quick = curve(10**12), curve(0)
     for eps in np.linspace(0, 4, 9).tolist():
         assert quick.lower(eps) <= slow.upper(eps)
