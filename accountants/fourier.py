@@ -102,7 +102,7 @@ class _Tilted:
         return found, total
 
     def bound(self, theta: float, index: Array | int, times: float = 0.0) -> Array:
-        """Chernoff: no weight at ``index``, nor the mass beyond it, is larger; times e^``times``."""
+        """Chernoff: no weight at ``index`` nor the mass beyond it is larger; times e^``times``."""
         exponent = self.moment(theta) - theta * (np.asarray(index) - self.centre) + times
         with np.errstate(over="ignore"):
             found: Array = np.exp(exponent) * (1 + self.slack) + _TINY
