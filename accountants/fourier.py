@@ -101,7 +101,9 @@ class _Tilted:
             total += count * moment
         return found, total
 
-    def bound(self, theta: float, index: Array | int, times: float = 0.0) -> Array:
+    def bound(
+        self, theta: float, index: Array | NDArray[np.intp] | int, times: float = 0.0
+    ) -> Array:
         """Chernoff: no weight at ``index`` nor the mass beyond it is larger; times e^``times``."""
         exponent = self.moment(theta) - theta * (np.asarray(index) - self.centre) + times
         with np.errstate(over="ignore"):
@@ -250,7 +252,9 @@ def _spectral(weights: Sequence[Array], counts: Sequence[int]) -> tuple[Array, f
         raised = _power(spectrum, count)
         product = raised if product is None else product * raised
     error = 2 * float(np.exp(logs) @ relative) / size * (1 + 1e-9) + _TINY
-    return fft.irfft(product, size), error
+    assert product is not None
+    found: Array = fft.irfft(product, size)
+    return found, error
 
 
 def _power(base: Spectrum, count: int) -> Spectrum:

@@ -438,14 +438,14 @@ def composition_alone() -> None:
         ratio = f"{mine / theirs:.2f}"
         rows.append([title, ours, f"{mine:.2f}", other, f"{theirs:.2f}", ratio])
 
+    def once(z: float, q: str, count: int) -> tuple[Any, float, Any, float]:
+        tight._composition.cache_clear()
+        parts = [(SubsampledGaussian(str(z), q), count)]
+        mine = cpu(lambda: evaluate(parts).epsilon(1e-5))
+        return (*mine, *cpu(lambda: peer().compose(event(z, q, count)).get_epsilon(1e-5)))
+
     for z, q, count in SAMPLED:
-        pairs = []
-        for _ in range(3):
-            tight._composition.cache_clear()
-            parts = [(SubsampledGaussian(str(z), q), count)]
-            mine = cpu(lambda parts=parts: evaluate(parts).epsilon(1e-5))
-            what = event(z, q, count)
-            pairs.append((*mine, *cpu(lambda what=what: peer().compose(what).get_epsilon(1e-5))))
+        pairs = [once(z, q, count) for _ in range(3)]
         found, other = pairs[0][0], pairs[0][2]
         shown = f"[{found.value - found.error_bound:.7f}, {found.value:.7f}]"
         add(f"{count:,} at multiplier {z}, q {q}", pairs, shown, f"{other:.7f}")
@@ -461,8 +461,7 @@ def composition_alone() -> None:
         )
     )
     title = "multiplier for epsilon = 1, 25 at q 0.001"
-    shown = (f"{float(least[0].factor):.6f}", f"{theirs[0]:.6f}")
-    add(title, [(*least, *theirs)], *shown)
+    add(title, [(*least, *theirs)], f"{float(least[0].factor):.6f}", f"{theirs[0]:.6f}")
     header = ["", "ours", "CPU s", "dp-accounting", "CPU s", "ratio"]
     table = Table("Poisson-subsampled Gaussians at delta = 1e-5", header, rows)
     note = "Minima of 3 tries in turn (the calibration: one). Target: a ratio of at most 1.5."

@@ -42,7 +42,8 @@ def exact(factors: Factors) -> list[Fraction]:
 def bell(size: int = 25) -> Array:
     k = np.arange(size)
     weights: Array = np.exp(-0.5 * ((k - 9) / 2.5) ** 2)
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights
 
 
 def heavy(size: int = 80) -> Array:
@@ -50,14 +51,16 @@ def heavy(size: int = 80) -> Array:
     weights: Array = 1e-4 * np.exp(-0.15 * np.arange(size))
     weights[2:4] = 0.5
     weights[:2] = 0.0
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights
 
 
 def uneven(size: int = 60) -> Array:
     rng = np.random.default_rng(5)
     weights: Array = 10.0 ** rng.uniform(-25, 0, size)
     weights[rng.integers(0, size, 20)] = 0.0
-    return weights / weights.sum()
+    weights /= weights.sum()
+    return weights
 
 
 CASES: list[Factors] = [
