@@ -4,8 +4,9 @@ Upper side: a law is moved to a lattice of losses k*step by splitting every outc
 neighbours so that the mean of Y = dP/dQ stays: a spread, which can only raise the expectation of a
 convex function of Y.  Lower side: the same split, read as a randomised rounding of the loss, is
 something an adversary can do.  All weights are >= 0 and are only added and multiplied, so rounding
-errors are relative, also far out in the tails; no FFT is used.  See
-``docs/proofs.md#composition``, points 2 and 3.
+errors are relative, also far out in the tails; long convolutions go by FFT, whose absolute errors
+are added above and taken off below (`privlearn.accountants.fourier`).  See
+``docs/proofs.md#composition``, points 2, 3 and 8.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from privlearn.accountants import fourier
 from privlearn.accountants.steps import (
     Direction,
     DiscreteLaplaceStep,
@@ -35,6 +37,14 @@ from privlearn.accountants.steps import (
 Array = NDArray[np.float64]
 ULP = 2.0**-53
 COARSEST = 0.125
+_DIRECT = 30_000_000
+"""Products of a direct convolution that takes no longer than by FFT."""
+_SHORT = 2**16
+"""Points of a law that an FFT does not mind."""
+_ASKED = 4e5
+"""δ over the tail that is cut, about."""
+_UNSEEN = 5e-5
+"""Share of δ that the rounding of an FFT may make up."""
 _MOST_ATOMS = 4096
 _POINTS = np.polynomial.legendre.leggauss(6)
 
@@ -45,25 +55,27 @@ class Mesh(NamedTuple):
     limit: float = math.inf
     """The largest step; where finite, laws end on it."""
     points: int = 100
-    long: int = 12_000
+    long: int = 24_000
     least: int = 50
 
 
-FINE = Mesh(points=200, long=24_000, least=200)
+FINE = Mesh(points=200, long=48_000, least=200)
 
 
 class Law(NamedTuple):
     """A law of the loss on the lattice {k*step : k >= low}, see the module's docstring.
 
-    ``p``: P-weights, at least (in convex order) those of every law it stands for.  ``q``: Q-weight
-    times e^(k*step) under the same randomised rounding.  ``lost``: P-mass counted as an infinite
-    loss, absent from ``p``.  ``spill``: P-mass in ``p`` that the lower side must not count.
+    ``p``: P-weights, at least (in convex order) those of every law it stands for.  ``floor``: at
+    most the P-weights of the randomised rounding (the array ``p`` itself where no more is known).
+    ``q``: at least its Q-weights times e^(k*step).  ``lost``: P-mass counted as an infinite loss,
+    absent from ``p``.  ``spill``: P-mass in ``floor`` that the lower side must not count.
     ``rounding``: relative error bound of every weight.
     """
 
     step: float
     low: int
     p: Array
+    floor: Array
     q: Array
     lost: float
     spill: float
@@ -96,65 +108,119 @@ def _split(loss: Array, p: Array, step: float, lost: float, spill: float) -> Law
     scaled = p * np.exp(-v)
     other: Array = np.bincount(index, scaled * (1 - up), size).astype(np.float64)
     other += np.bincount(index + 1, scaled * up * math.exp(step), size)
-    return Law(step, low, weights, other, lost, spill, 1e-12 + 4 * len(p) * ULP / size)
+    return Law(step, low, weights, weights, other, lost, spill, 1e-12 + 4 * len(p) * ULP / size)
 
 
 def _coarsen(law: Law) -> Law:
     """The same on the lattice of twice the step: odd points are split as in `_split`."""
-    p, q, low = law.p, law.q, law.low
-    if low % 2:
-        p, q, low = np.concatenate(([0.0], p)), np.concatenate(([0.0], q)), low - 1
-    if len(p) % 2 == 0:
-        p, q = np.append(p, 0.0), np.append(q, 0.0)
     up = min(1 / (1 + math.exp(-law.step)) * (1 + 8 * ULP), 1.0)
-    even, odd = p[::2].copy(), p[1::2]
-    even[1:] += odd * up
-    even[:-1] += odd * (1 - up)
-    even_q, odd_q = q[::2].copy(), q[1::2]
-    even_q[1:] += odd_q * (up * math.exp(law.step))
-    even_q[:-1] += odd_q * ((1 - up) * math.exp(-law.step))
-    return _trim(
-        Law(2 * law.step, low // 2, even, even_q, law.lost, law.spill, law.rounding + 16 * ULP),
-        0.0,
-    )
+    down, grow = 1 - up, math.exp(law.step)
+    start = law.low % 2
+
+    def halved(weights: Array, above: float, below: float) -> Array:
+        padded = np.zeros(start + len(weights) + (start + len(weights) + 1) % 2)
+        padded[start : start + len(weights)] = weights
+        even, odd = padded[::2].copy(), padded[1::2]
+        even[1:] += odd * above
+        even[:-1] += odd * below
+        return even
+
+    p = halved(law.p, up, down)
+    floor = p if law.floor is law.p else halved(law.floor, up, down)
+    q = halved(law.q, up * grow, down / grow)
+    low = (law.low - start) // 2
+    rounding = law.rounding + 16 * ULP
+    return _trim(Law(2 * law.step, low, p, floor, q, law.lost, law.spill, rounding), 0.0)
 
 
 def _trim(law: Law, tail: float) -> Law:
     """Cuts at most ``tail`` P-mass on each side: top to infinity, bottom up to the first point."""
-    p, q = law.p, law.q
+    p = law.p
     first = int(np.searchsorted(np.cumsum(p), tail, side="right"))
     above = np.cumsum(p[::-1])
     last = len(p) - int(np.searchsorted(above, tail, side="right"))
     first = min(first, max(last - 1, 0))
     if first == 0 and last == len(p):
         return law
-    new_p, new_q = p[first:last].copy(), q[first:last].copy()
+    new_p, new_q = p[first:last].copy(), law.q[first:last].copy()
     moved = float(p[:first].sum())
     new_p[0] += moved
+    floor = law.floor[first:last].copy()
+    spill = law.spill
+    if law.floor is p:
+        floor, spill = new_p, spill + moved * (1 + len(p) * ULP)
     lost = law.lost + float(p[last:].sum()) * (1 + len(p) * ULP)
-    spill = law.spill + moved * (1 + len(p) * ULP)
     rounding = law.rounding + 2 * max(first, 1) * ULP
-    return Law(law.step, law.low + first, new_p, new_q, lost, spill, rounding)
+    return Law(law.step, law.low + first, new_p, floor, new_q, lost, spill, rounding)
 
 
-def _join(one: Law, two: Law, tail: float) -> Law:
-    """Both, one after the other: a direct convolution (non-negative terms, relative rounding)."""
+def _join(one: Law, two: Law, tail: float, direct: bool = False) -> Law:
+    """Both, one after the other; directly where that takes little time, or as told."""
     while one.step < two.step:
         one = _coarsen(one)
     while two.step < one.step:
         two = _coarsen(two)
+    if not direct and len(one.p) * len(two.p) > _DIRECT:
+        found = _spectral([(one, 1), (two, 1)], tail)
+        if found is not None:
+            return found
     terms = min(len(one.p), len(two.p)) + 4
+    same = one.floor is one.p and two.floor is two.p
+    p = np.convolve(one.p, two.p)
     return _trim(
         Law(
             one.step,
             one.low + two.low,
-            np.convolve(one.p, two.p),
+            p,
+            p if same else np.convolve(one.floor, two.floor),
             np.convolve(one.q, two.q),
             one.lost + two.lost,
             one.spill + two.spill,
             one.rounding + two.rounding + terms * ULP,
         ),
         tail,
+    )
+
+
+def _spectral(parts: Sequence[tuple[Law, int]], tail: float) -> Law | None:
+    """Laws on one lattice, each so often, by FFT; None where its rounding would be seen.
+
+    That is where tails are very thin and heavy.  At most ``tail`` is cut on each side, twice.
+    """
+    where = fourier.window([(law.p, n) for law, n in parts], tail)
+    for closely in (False, True):
+        law = _enclosed(parts, where, closely)
+        if _sharp(law, tail):
+            return _trim(law, tail)
+    return None
+
+
+def _sharp(law: Law, tail: float) -> bool:
+    """Whether the mass beyond is well known where it is as large as the δ asked for, about."""
+    beyond = np.cumsum(law.p[::-1])
+    place = min(int(np.searchsorted(beyond, _ASKED * tail)), len(beyond) - 1)
+    unsure = float((law.p - law.floor)[len(beyond) - 1 - place :].sum())
+    return unsure <= _UNSEEN * float(beyond[place])
+
+
+def _enclosed(parts: Sequence[tuple[Law, int]], where: fourier.Window, closely: bool) -> Law:
+    upper = fourier.convolve([(law.p, n) for law, n in parts], where, closely=closely)
+    lower = upper
+    if any(law.floor is not law.p for law, _ in parts):
+        lower = fourier.convolve([(law.floor, n) for law, n in parts], where, closely=closely)
+    other = fourier.convolve([(law.q, n) for law, n in parts], where, closely=closely)
+    rounding = math.expm1(sum(n * math.log1p(law.rounding) for law, n in parts))
+    p = upper.most
+    p[0] += where.below
+    return Law(
+        parts[0][0].step,
+        sum(n * law.low for law, n in parts) + where.first,
+        p,
+        lower.least,
+        other.most,
+        sum(n * law.lost for law, n in parts) * (1 + 4 * ULP) + where.above * (1 + rounding),
+        sum(n * law.spill for law, n in parts) * (1 + 4 * ULP),
+        rounding + max(part.rounding for part in (upper, lower, other)),
     )
 
 
@@ -170,16 +236,45 @@ def _settle(law: Law, mesh: Mesh) -> Law:
 
 
 def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
+    """The same law ``count`` times: by squaring where it is short, else in groups by FFT.
+
+    The law of a group is not much longer than one alone, or than `_SHORT`; `_settle` shortens it.
+    """
+    if count == 1:
+        return law
+    if len(law.p) ** 2 <= _DIRECT:
+        return _squared(law, count, tail, mesh)
+    width = 3 * math.sqrt(-2 * math.log(tail)) * law.std / law.step
+    room = max(len(law.p), _SHORT)
+    group = count if width * math.sqrt(count) <= room else max(int((room / width) ** 2), 2)
+    groups, rest = divmod(count, group)
+    found = _spectral([(law, group)], tail * group)
+    if found is None:
+        while len(law.p) > mesh.long:
+            law = _coarsen(law)
+        return _squared(law, count, tail, mesh, direct=True)
+    if groups > 1:
+        found = _power(_settle(found, mesh), groups, tail * group, mesh)
+    if rest:
+        others = _power(law, rest, tail, mesh)
+        found = _join(_settle(found, mesh), _settle(others, mesh), tail * count)
+    return found
+
+
+def _squared(law: Law, count: int, tail: float, mesh: Mesh, direct: bool = False) -> Law:
+    def join(one: Law, two: Law) -> Law:
+        return _settle(_join(one, two, tail, direct), mesh)
+
     result: Law | None = None
     square = law
     while True:
         if count & 1:
-            result = square if result is None else _settle(_join(result, square, tail), mesh)
+            result = square if result is None else join(result, square)
         count >>= 1
         if not count:
             assert result is not None
             return result
-        square = _settle(_join(square, square, tail), mesh)
+        square = join(square, square)
 
 
 def dyadic(size: float) -> float:
@@ -396,7 +491,7 @@ def curve_of_law(law: Law) -> Curve:
         total = float(-np.expm1(epsilon - points[start:]) @ law.p[start:])
         return min(total * (1 + law.rounding + 1e-12) + law.lost, 1.0)
 
-    after_p = np.append(np.cumsum(law.p[::-1])[::-1], 0.0)
+    after_p = np.append(np.cumsum(law.floor[::-1])[::-1], 0.0)
 
     def lower(epsilon: float) -> float:
         start = int(np.searchsorted(points, epsilon))

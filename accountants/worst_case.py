@@ -75,7 +75,7 @@ class Values:
         begin, size = below + law.low, len(self.v) + len(law.p) - 1
         window = slice(begin, begin + size)
         self.v = np.minimum(np.correlate(v[window], law.p) + law.lost, 1.0)
-        self.p = np.correlate(p[window], law.p)
+        self.p = np.correlate(p[window], law.floor)
         self.q = np.correlate(q[window], law.q)
         self.spill += law.spill
         added = law.rounding + (len(law.p) + 4) * ULP

@@ -1,0 +1,270 @@
+r"""Convolutions and convolution powers of non-negative weights by FFT, enclosed at every index.
+
+One FFT has an error of about 1e-15 of the largest weight everywhere, which says nothing about a
+weight of 1e-20.  So weights w_j are first multiplied by e^(theta j), which moves the mass to where
+the small ones are, and the result is multiplied back.  A few tilts theta are used, and at every
+index the one with the least error.  Proofs: ``docs/proofs.md#composition``, point 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+Array = NDArray[np.float64]
+Spectrum = NDArray[np.complex128]
+ULP = 2.0**-53
+LEVEL = 8 * ULP
+"""Error of one radix-2 level of an FFT, on average: additions, products and tabulated factors."""
+_TIMES = 2.25 * ULP
+"""Relative error of a complex multiplication, at most sqrt(5) ULP (Brent et al. 2007)."""
+_TINY = 1e-280
+"""More than all underflows together."""
+_STEEPEST = 500.0
+"""Largest exponent that a tilt may reach."""
+_WASTE = 1.5
+"""Log of how much larger than with the best tilt an error may be, about."""
+_DEPTH = 5
+"""At most 2**_DEPTH + 1 tilts."""
+
+Factors = Sequence[tuple[Array, int]]
+"""Weights >= 0, with indices from 0, and how often each comes."""
+
+
+class Window(NamedTuple):
+    """Indices first..last of a convolution; at most ``below`` and ``above`` mass lies beside them.
+
+    ``up`` is the tilt with which Chernoff's bound gives ``above``.
+    """
+
+    first: int
+    last: int
+    up: float
+    below: float
+    above: float
+
+
+class Enclosed(NamedTuple):
+    """At every index of a window, a convolution is at least ``least`` and at most ``most``.
+
+    Both up to the relative error ``rounding``.
+    """
+
+    least: Array
+    most: Array
+    rounding: float
+
+
+class _Tilted:
+    """Factors under tilts: their logarithmic moments about a centre."""
+
+    def __init__(self, factors: Factors):
+        self.factors = factors
+        self.count = sum(count for _, count in factors)
+        self.end = sum(count * (len(weights) - 1) for weights, count in factors)
+        self.longest = max(len(weights) for weights, _ in factors)
+        self.steepest = _STEEPEST / self.longest
+        self.flattest = min(1 / (self.end + 1), self.steepest / 2)
+        self._places = []
+        self.centre = 0
+        for weights, count in factors:
+            index = np.arange(len(weights), dtype=np.float64)
+            centre = round(float(index @ weights) / float(weights.sum()))
+            self._places.append(index - centre)
+            self.centre += count * centre
+        self.rounding = math.expm1(self.count * 9 * _STEEPEST * ULP)
+        self.slack = math.expm1(sum(count * len(w) for w, count in factors) * ULP) + self.rounding
+
+    def moments(self, theta: float) -> list[float]:
+        """The log of sum w_j e^(theta (j - centre)) of every factor."""
+        pairs = zip(self.factors, self._places, strict=True)
+        return [math.log(float(np.exp(theta * place) @ w)) for (w, _), place in pairs]
+
+    def moment(self, theta: float) -> float:
+        """The same of the convolution."""
+        pairs = zip(self.factors, self.moments(theta), strict=True)
+        return math.fsum(count * moment for (_, count), moment in pairs)
+
+    def weights(self, theta: float, size: int) -> tuple[list[Array], float]:
+        """Tilted factors of mass one, folded to ``size`` indices, and their log moments' sum."""
+        found, total = [], 0.0
+        moments = self.moments(theta)
+        for (w, count), place, moment in zip(self.factors, self._places, moments, strict=True):
+            tilted = np.zeros(-(-len(w) // size) * size)
+            tilted[: len(w)] = w * np.exp(theta * place - moment)
+            found.append(tilted.reshape(-1, size).sum(axis=0) if len(tilted) > size else tilted)
+            total += count * moment
+        return found, total
+
+    def bound(
+        self, theta: float, index: Array | NDArray[np.intp] | int, times: float = 0.0
+    ) -> Array:
+        """Chernoff: no weight at ``index`` nor the mass beyond it is larger; times e^``times``."""
+        exponent = self.moment(theta) - theta * (np.asarray(index) - self.centre) + times
+        with np.errstate(over="ignore"):
+            found: Array = np.exp(exponent) * (1 + self.slack) + _TINY
+        return found
+
+
+def window(factors: Factors, tail: float) -> Window:
+    """Where all but about ``tail`` of the mass lies, on each side."""
+    tilted = _Tilted(factors)
+    room = -math.log(tail)
+
+    def reach(theta: float) -> float:
+        return tilted.centre + (tilted.moment(theta) + room) / theta
+
+    up = _argmin(reach, tilted.flattest, tilted.steepest)
+    down = -_argmin(lambda theta: -reach(-theta), tilted.flattest, tilted.steepest)
+    last = max(min(math.ceil(reach(up)), tilted.end), 0)
+    first = min(max(math.floor(reach(down)), 0), last)
+    below = float(tilted.bound(down, first - 1)) if first else 0.0
+    above = float(tilted.bound(up, last + 1)) if last < tilted.end else 0.0
+    return Window(first, last, up, below, above)
+
+
+def _argmin(value: Callable[[float], float], low: float, high: float) -> float:
+    """About where a unimodal function is least: golden sections of the logarithm."""
+    ratio = (math.sqrt(5) - 1) / 2
+    a, b = math.log(low), math.log(high)
+    c, d = b - ratio * (b - a), a + ratio * (b - a)
+    at_c, at_d = value(math.exp(c)), value(math.exp(d))
+    for _ in range(12):
+        if at_c < at_d:
+            b, d, at_d = d, c, at_c
+            c = b - ratio * (b - a)
+            at_c = value(math.exp(c))
+        else:
+            a, c, at_c = c, d, at_d
+            d = a + ratio * (b - a)
+            at_d = value(math.exp(d))
+    return math.exp(c if at_c < at_d else d)
+
+
+def convolve(factors: Factors, where: Window, *, closely: bool = False) -> Enclosed:
+    """All factors convolved, on a window that may have been found for other weights.
+
+    ``closely``: in four times the time, so that more and steeper tilts can be used.
+    """
+    index = np.arange(where.first, where.last + 1)
+    if not all(weights.any() for weights, _ in factors):
+        return Enclosed(np.zeros(len(index)), np.zeros(len(index)), 0.0)
+    tilted = _Tilted(factors)
+    size = 2 ** ((3 * len(index) // 2 + 1).bit_length() + closely)
+    folded = _Folded(tilted, index, size)
+    gap = np.full(len(index), np.inf)
+    least, most = np.zeros(len(index)), np.full(len(index), np.inf)
+    for theta in _tilts(tilted, min(where.up, folded.up / 1.25), 3 if closely else 1):
+        weights, moment = tilted.weights(theta, size)
+        middle, error = _spectral(weights, [count for _, count in factors])
+        exponent = moment - theta * (index - tilted.centre)
+        scale = np.exp(np.minimum(exponent, 700.0))
+        top = middle[index % size] * scale + error * scale * (1 + 1e-9)
+        here = (2 * error * scale + folded(theta)) * (1 + 1e-8)
+        better = (here < gap) & (exponent < 700)
+        np.copyto(gap, here, where=better)
+        np.copyto(most, top, where=better)
+        np.copyto(least, top - here, where=better)
+    rounding = tilted.rounding + tilted.count * (tilted.longest / size + 1) * ULP
+    return Enclosed(np.maximum(least, 0.0), np.maximum(most, 0.0), rounding)
+
+
+def _tilts(tilted: _Tilted, up: float, halvings: int) -> list[float]:
+    """From none to ``up``; neighbours so close that little is lost between them.
+
+    At least 2**halvings + 1, because where few outcomes make the tail the moments do not tell.
+    """
+
+    def between(a: float, at_a: float, b: float, at_b: float, depth: int) -> list[float]:
+        middle = (a + b) / 2
+        value = tilted.moment(middle)
+        if depth <= 0 or (depth <= _DEPTH - halvings and (at_a + at_b) / 2 - value <= _WASTE):
+            return [a]
+        return between(a, at_a, middle, value, depth - 1) + between(
+            middle, value, b, at_b, depth - 1
+        )
+
+    return [*between(0.0, tilted.moment(0.0), up, tilted.moment(up), _DEPTH), up]
+
+
+class _Folded:
+    """Bounds of what a cyclic convolution of tilted weights adds at each index, tilted back.
+
+    A weight ``size`` indices higher counts e^(theta size) times, and is bounded by Chernoff.
+    """
+
+    def __init__(self, tilted: _Tilted, index: NDArray[np.intp], size: int):
+        self._size = size
+        first, middle, last = (float(index[k]) - tilted.centre for k in (0, len(index) // 2, -1))
+
+        def above(place: float) -> float:
+            return _argmin(
+                lambda theta: tilted.moment(theta) - theta * (place + size),
+                tilted.flattest,
+                tilted.steepest,
+            )
+
+        self._ups = [above(first), above(middle)]
+        self.up = max(self._ups)
+        self._down = -_argmin(
+            lambda theta: tilted.moment(-theta) + theta * (last - size),
+            tilted.flattest,
+            tilted.steepest,
+        )
+        self._tilted, self._index = tilted, index
+
+    def __call__(self, theta: float) -> Array:
+        """For a tilt below ``up``; infinite where nothing is known."""
+        tilted, index, size = self._tilted, self._index, self._size
+        rises = np.full(len(index), np.inf)
+        for up in self._ups:
+            if up > theta:
+                rises = np.minimum(rises, tilted.bound(up, index, _log_series((up - theta) * size)))
+        falls = tilted.bound(self._down, index, _log_series((theta - self._down) * size))
+        above, below = index + size <= tilted.end, index >= size
+        return np.where(above, rises, 0.0) + np.where(below, falls, 0.0)
+
+
+def _log_series(x: float) -> float:
+    """The log of the sum of e^(-x j), j from 1."""
+    return -x - math.log(-math.expm1(-x)) + 1e-9
+
+
+def _spectral(weights: Sequence[Array], counts: Sequence[int]) -> tuple[Array, float]:
+    """The cyclic convolution of all powers, and the largest error of an entry."""
+    size = len(weights[0])
+    level = math.expm1(math.log2(size) * LEVEL)
+    times = math.expm1(sum(counts) * _TIMES)
+    product: Spectrum | None = None
+    logs = np.zeros(size // 2 + 1)
+    relative = np.full(size // 2 + 1, times + level * (1 + times))
+    for weight, count in zip(weights, counts, strict=True):
+        spectrum = fft.rfft(weight)
+        wrong = level * float(weight.sum()) * (1 + 1e-9)
+        largest = np.abs(spectrum) * (1 + 1e-12) + wrong
+        logs += count * np.log(largest)
+        relative += count * wrong / largest
+        raised = _power(spectrum, count)
+        product = raised if product is None else product * raised
+    error = 2 * float(np.exp(logs) @ relative) / size * (1 + 1e-9) + _TINY
+    assert product is not None
+    found: Array = fft.irfft(product, size)
+    return found, error
+
+
+def _power(base: Spectrum, count: int) -> Spectrum:
+    """base**count by multiplications alone."""
+    result: Spectrum | None = None
+    while True:
+        if count & 1:
+            result = base if result is None else result * base
+        count >>= 1
+        if not count:
+            assert result is not None
+            return result
+        base = base * base
