@@ -46,7 +46,7 @@ from privlearn.entries import (
     parse_entry,
 )
 from privlearn.errors import BudgetError, PrivlearnError
-from privlearn.ledger import GENESIS, Record, chain_problems, read_records
+from privlearn.ledger import SCHEMA, Chain, Record, read_records
 from privlearn.losses import Loss
 
 
@@ -154,6 +154,12 @@ class Certificate(BaseModel):
     trusted_code: list[str]
     problems: list[str]
     head: str
+    format: int = SCHEMA
+    """Of the ledger that was read."""
+    root: str = ""
+    """The Merkle root (RFC 6962) of the hashes of all entries."""
+    features: list[str] = []
+    """Extensions that the ledger names and that this audit left aside, as they are optional."""
 
     @property
     def holds(self) -> bool:
@@ -186,6 +192,7 @@ def audit(
 
     Raises:
         LedgerUnreadableError: missing, torn or not a ledger.  LedgerSchemaError: newer version.
+        LedgerFeatureError: it needs an unknown extension to be understood.
     """
     return certify(read_records(path), delta=delta, head=head, user=user, rounds=rounds)
 
@@ -203,7 +210,9 @@ def certify(
         probability(delta=delta)
     valid_count(rounds=rounds)
     users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
-    problems = chain_problems(records, head)
+    chain = Chain()
+    problems = [problem for record in records for problem in chain.add(record)]
+    problems += chain.end(head)
     states, entries = _fold(records, problems)
     if not states:
         problems.append("no accountant was opened: there is nothing to guarantee")
@@ -256,7 +265,10 @@ def certify(
         noise="; ".join(sorted({state.opened.noise for state in states})),
         trusted_code=sorted({note for entry in entries for note in _trust_notes(entry)}),
         problems=problems,
-        head=records[-1].hash if records else GENESIS,
+        head=chain.head,
+        format=records[0].format if records else SCHEMA,
+        root=chain.root,
+        features=sorted({name for state in states for name in state.opened.features}),
     )
 
 

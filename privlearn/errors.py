@@ -23,6 +23,7 @@
     ├── LedgerError (RuntimeError)
     │   ├── LedgerUnreadableError     missing, truncated or not a ledger
     │   ├── LedgerSchemaError         written by a newer version
+    │   ├── LedgerFeatureError        needs an extension that this version does not know
     │   ├── LedgerBusyError           another process has written to it
     │   ├── LedgerClosedError         no entry may follow ``close``
     │   └── UnknownKindError          a loss kind that this version does not know
@@ -131,6 +132,10 @@ class LedgerUnreadableError(LedgerError):
 
 class LedgerSchemaError(LedgerError):
     """The ledger was written by a newer version of privlearn."""
+
+
+class LedgerFeatureError(LedgerError):
+    """The ledger cannot be understood without an extension that this version does not know."""
 
 
 class LedgerBusyError(LedgerError):

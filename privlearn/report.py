@@ -136,7 +136,9 @@ def print_certificate(certificate: Certificate, console: Console) -> None:
     )
     trusted = "; ".join(certificate.trusted_code) or "none beyond the library's clipping and sums"
     console.print(f"trusted code: {trusted}", markup=False)
-    console.print(f"head {certificate.head}", style="dim")
+    for name in certificate.features:
+        console.print(f"extension {name}: optional, not known here, left aside", markup=False)
+    console.print(f"ledger format {certificate.format}; head {certificate.head}", style="dim")
 
 
 def certificate_markdown(certificate: Certificate) -> str:
