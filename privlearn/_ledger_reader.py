@@ -217,9 +217,12 @@ def _record(seq: int, data: bytes, hash: bytes) -> Record:
     body = envelope.pop("body", None)
     if not isinstance(body, dict):
         raise ValueError(f"entry {seq} has no body")
+    if not _HASH.fullmatch(hash):
+        raise ValueError(f"the hash of entry {seq} is not one of 64 hexadecimal digits")
     return Record(seq, body, hash.decode(), data, envelope)
 
 
+_HASH = re.compile(rb"[0-9a-f]{64}")
 _ENVELOPE = frozenset({"at", "body", "epoch", "ext", "nonce", "root", "writer"})
 
 
