@@ -45,6 +45,20 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
+SCHEMAS = [
+    "CREATE TABLE more (a, b)",
+    "CREATE INDEX i ON entries (hash)",
+    "CREATE VIEW v AS SELECT * FROM entries",
+    "CREATE TRIGGER t AFTER INSERT ON entries BEGIN SELECT 1; END",
+    "ALTER TABLE entries ADD COLUMN more TEXT",
+    "UPDATE entries SET seq = seq + 1000000 WHERE seq > 1",
+    "UPDATE entries SET hash = 'x' WHERE seq = 1",
+    "PRAGMA user_version = 1",
+    "PRAGMA user_version = 2",
+    "PRAGMA application_id = 7",
+]
+
+
 def make_seeds(folder: Path, format_1: Path) -> list[Path]:
     """Honest files to begin from: a small ledger and its export, and those of format 1."""
     path = folder / "seed.db"
@@ -124,24 +138,7 @@ def _leaves(value: Any, inside: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 def _schema(path: Path, rng: Rng) -> None:
     """What else may stand in a database."""
     with sqlite3.connect(path) as connection:
-        connection.execute(
-            str(
-                rng.choice(
-                    [
-                        "CREATE TABLE more (a, b)",
-                        "CREATE INDEX i ON entries (hash)",
-                        "CREATE VIEW v AS SELECT * FROM entries",
-                        "CREATE TRIGGER t AFTER INSERT ON entries BEGIN SELECT 1; END",
-                        "ALTER TABLE entries ADD COLUMN more TEXT",
-                        "UPDATE entries SET seq = seq + 1000000 WHERE seq > 1",
-                        "UPDATE entries SET hash = 'x' WHERE seq = 1",
-                        "PRAGMA user_version = 1",
-                        "PRAGMA user_version = 2",
-                        "PRAGMA application_id = 7",
-                    ]
-                )
-            )
-        )
+        connection.execute(SCHEMAS[rng.integers(len(SCHEMAS))])
     connection.close()
 
 

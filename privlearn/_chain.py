@@ -218,7 +218,13 @@ class Chain:
         envelope, body = record.envelope or {}, record.body
         problems = []
         epoch, writer = envelope.get("epoch"), envelope.get("writer")
-        if epoch.__class__ is not int or epoch < 1 or not _matches(_WRITER, writer):
+        if (
+            not isinstance(epoch, int)
+            or isinstance(epoch, bool)
+            or epoch < 1
+            or not isinstance(writer, str)
+            or not _WRITER.fullmatch(writer)
+        ):
             problems.append("its writer or epoch is of a wrong form")
         elif epoch < self.epoch or (epoch == self.epoch) is not (writer == self.writer):
             problems.append(

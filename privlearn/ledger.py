@@ -453,8 +453,13 @@ def _check_header(where: Path) -> None:
         )
 
 
+_TIMEOUT = 10  # seconds that another process may hold the file
+
+
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=_TIMEOUT
+    )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_Disk.settle` does it
@@ -475,9 +480,10 @@ class _Disk:
 
     SQLite syncs a log that it begins anew, the log, the log again and the main file, at every
     commit.  Here the log is synced when the entries in it must stand, then copied to the main file,
-    and that is synced before the log can be begun anew: so one of them is whole at every moment,
-    and the main file alone holds every spend.  What is only in the log is not copied, so the log is
-    not begun anew.  Outside of an append, and where there is no log, SQLite syncs for itself.
+    that is synced, and the log is cut to nothing.  So one of the two is whole at every moment, and
+    the main file alone holds every spend.  A log that is written from its beginning again without
+    having been cut could, after a cut of the power, be a mixture of old and new (SQLite's ticket
+    ff5be73dee): where it could not be cut, as somebody reads it, SQLite syncs the next entry.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -485,19 +491,20 @@ class _Disk:
         self.pending = False
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         self._logged = mode == "wal"
+        self._cut = False
         self._files: list[int] = []
         # closing a file of its own would let go of SQLite's locks: kept until SQLite is done
         self._end = weakref.finalize(self, _close, connection, self._files, os.getpid())
         self._end.atexit = False
 
     def defer(self) -> None:
-        """Leaves it to `settle` when to sync."""
-        if self._logged:
+        """Leaves it to `settle` when to sync, if the log began with nothing."""
+        if self._cut:
             self._connection.execute("PRAGMA synchronous = OFF")
 
     def leave_to_sqlite(self) -> None:
         """SQLite syncs for itself, whatever ends the connection."""
-        if self._logged:
+        if self._cut:
             self._connection.execute("PRAGMA synchronous = FULL")
 
     def settle(self) -> None:
@@ -511,9 +518,14 @@ class _Disk:
             os.fsync(log)
             try:
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                os.fsync(main)
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                cut = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                self._connection.execute(f"PRAGMA busy_timeout = {_TIMEOUT * 1000}")
             except sqlite3.Error as error:  # what was committed stands in the log
                 raise OSError(str(error)) from error
-            os.fsync(main)
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._cut = cut == (0, 0, 0)
         self.pending = False
 
     def close(self) -> None:

@@ -168,6 +168,73 @@ def test_a_spend_is_on_disk_after_two_syncs_and_an_issue_and_an_end_ride_with_it
         assert spends_in(copy) == count
 
 
+def test_a_cut_of_the_power_at_any_moment_leaves_every_spend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not synced may be on disk or not, block by block; what was cut off may come back."""
+    path = tmp_path / "ledger.db"
+    rng = np.random.default_rng(0)
+    real, promised, states = os.fsync, 0, []
+    synced = {"": b"", "-wal": b""}
+
+    def now(end: str) -> bytes:
+        file = Path(f"{path}{end}")
+        return file.read_bytes() if file.exists() else b""
+
+    def left(end: str) -> bytes:
+        old, new = synced[end], now(end)
+        if end == "-wal":  # it was cut since it was synced: new blocks
+            old, kept = (new, b"") if rng.random() < 0.7 else (old, old)
+            if kept:
+                return kept
+            old = bytes(len(new))
+        blocks = range(0, max(len(old), len(new)), 4096)
+        return b"".join((new if rng.random() < 0.5 else old)[i : i + 4096] for i in blocks)
+
+    def fsync(file: int) -> None:
+        end = os.readlink(f"/proc/self/fd/{file}").rpartition("ledger.db")[2]
+        if end == "-wal":
+            states.extend((promised, left(""), left("-wal")) for _ in range(3))
+        else:
+            states.extend((promised, left(""), now("-wal")) for _ in range(3))
+        real(file)
+        synced[end] = now(end)
+
+    accountant = file_accountant(path)
+    synced[""] = now("")
+    monkeypatch.setattr(os, "fsync", fsync)
+    for count in range(12):
+        promised = count
+        token = accountant.issue(ZCDP("0.01"), users=USERS, label=f"sum {'x' * 700}")
+        MECHANISM.release(rows(), token)
+    assert len(states) == 72
+    monkeypatch.setattr(os, "fsync", real)
+    for number, (spends, main, log) in enumerate(states):
+        copy = tmp_path / f"copy{number}.db"
+        copy.write_bytes(main)
+        Path(f"{copy}-wal").write_bytes(log)
+        assert spends_in(copy) >= spends
+        assert chain_problems(read_records(copy)) == []
+
+
+@pytest.mark.parametrize("reading", [True, False])
+def test_a_log_that_somebody_reads_is_left_to_sqlite(reading: bool, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    accountant = file_accountant(path)
+    reader = sqlite3.connect(path, isolation_level=None)
+    if reading:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entries").fetchone()
+    MECHANISM.release(rows(), accountant.issue(ZCDP("0.01"), users=USERS, label="sum"))
+    disk = accountant.ledger._disk
+    assert disk is not None
+    assert disk._cut is not reading
+    reader.close()
+    MECHANISM.release(rows(), accountant.issue(ZCDP("0.01"), users=USERS, label="sum"))
+    assert disk._cut
+    assert spends_in(path) == 2
+
+
 def test_an_appended_entry_can_be_read_by_others_at_once(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     ledger = Ledger.create(path)

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from privlearn._chain import chain_hash, chained
-from privlearn._ledger_reader import MOST_BYTES, MOST_DEPTH, parse
+from privlearn._chain import MOST_BYTES, chain_hash, chained
+from privlearn._ledger_reader import MOST_DEPTH, parse
 from privlearn.accountants import CentralAccountant, Certificate, audit
 from privlearn.accountants.audit import certify
 from privlearn.budgets import ZCDP, exact
@@ -201,7 +201,7 @@ def test_merkle_roots_of_all_lengths_are_those_of_rfc_6962() -> None:
         k = 1 << ((len(leaves) - 1).bit_length() - 1)
         return hashlib.sha256(b"\1" + root(leaves[:k]) + root(leaves[k:])).digest()
 
-    tree, leaves = MerkleTree(), []
+    tree, leaves = MerkleTree(), list[bytes]()
     for n in range(70):
         assert tree.root == root(leaves).hex()
         leaves.append(hashlib.sha256(bytes([n])).digest())
