@@ -109,7 +109,7 @@ def _bytes(content: bytearray, rng: Rng) -> None:
     for _ in range(int(rng.integers(1, 9))):
         if content:
             at = int(rng.integers(len(content)))
-            content[at] = rng.choice([content[at] ^ 1 << rng.integers(8), 0, 255])
+            content[at] = (content[at] ^ 1 << int(rng.integers(8)), 0, 255)[rng.integers(3)]
 
 
 def _lengths(content: bytearray, rng: Rng) -> None:

@@ -60,11 +60,6 @@ def chain_hash_1(previous: str, seq: int, digests: dict[str, str]) -> str:
     return _sha256(canonical_1({"previous": previous, "seq": seq, "digests": digests}))
 
 
-def minute_now() -> int:
-    """Minutes since 1970."""
-    return int(time.time() // 60)
-
-
 @dataclass(frozen=True, slots=True)
 class Record:
     """One stored entry: its body, its envelope, the stored bytes, and the hash that chains it.
@@ -113,7 +108,7 @@ class Record:
             "writer": writer,
         }
         if body.get("entry") != "retire":
-            found = minute_now() if minute is None else minute
+            found = int(time.time() // 60) if minute is None else minute
             envelope["at"] = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(found * 60))
         if root is not None:
             envelope["root"] = root

@@ -31,6 +31,7 @@ B = TypeVar("B", bound="Currency")
 
 MOST_DIGITS = 400
 """Of an exact number, and its largest power of ten: numbers come from files of strangers."""
+_MOST = 10**MOST_DIGITS
 _DIGITS = f"[0-9]{{1,{MOST_DIGITS}}}"
 _NUMBER = re.compile(
     rf"[+-]?(?:{_DIGITS}/{_DIGITS}"
@@ -54,7 +55,7 @@ def _within(value: int | str | Decimal | Fraction) -> bool:
             len(value.as_tuple().digits) <= MOST_DIGITS
             and abs(int(value.as_tuple().exponent)) <= 2 * MOST_DIGITS
         )
-    return not isinstance(value, int) or abs(value) < 10**MOST_DIGITS
+    return not isinstance(value, int) or -_MOST < value < _MOST
 
 
 def exact(name: str, value: Exact) -> Fraction:
@@ -68,6 +69,8 @@ def exact(name: str, value: Exact) -> Fraction:
     """
     if value.__class__ is Fraction:
         return value
+    if value.__class__ is int and -_MOST < value < _MOST:
+        return Fraction(value)
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise TypeError(f"{name} = {value!r}: must be a number or a string such as '0.1' or '1/3'")
     if not isinstance(value, float) and not _within(value):

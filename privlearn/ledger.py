@@ -23,6 +23,7 @@ import math
 import os
 import secrets
 import sqlite3
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +42,6 @@ from privlearn._chain import (
     canonical,
     chain_hash,
     chain_problems,
-    minute_now,
 )
 from privlearn._exclusive import Exclusive
 from privlearn._ledger_reader import (
@@ -95,10 +95,14 @@ def _storable(value: object) -> bool:
     if isinstance(value, Enum):
         return value.value.__class__ is str
     if isinstance(value, dict):
-        return all([name.__class__ is str and _storable(inside) for name, inside in value.items()])
+        return all([name.__class__ is str for name in value]) and _all_storable(value.values())
     if kind is list or kind is tuple:
-        return all([_storable(inside) for inside in value])  # type: ignore[attr-defined]
+        return _all_storable(value)  # type: ignore[arg-type]
     return isinstance(value, float) and math.isfinite(value)
+
+
+def _all_storable(values: Iterable[object]) -> bool:
+    return all([value.__class__ is str or _storable(value) for value in values])
 
 
 @final
@@ -116,7 +120,7 @@ class Ledger:
         self._place = None if path is None else _identity(path)
         self._entries: list[Entry] = []
         self._records: list[Record] = []
-        self._minutes: list[int] = []
+        self._times: list[float] = []
         self._tree = MerkleTree()
         self._head = GENESIS
         self._writer, self._epoch = secrets.token_hex(8), 1
@@ -241,10 +245,10 @@ class Ledger:
                 beside(self._entries)
             if self._connection is not None:
                 self._write(entry)
-            elif not all([_storable(value) for value in entry.__dict__.values()]):
-                canonical(entry.body())  # raises for what a file could not hold
-            if self._connection is None:
-                self._minutes.append(minute_now())
+            else:
+                if not _all_storable(entry.__dict__.values()):
+                    canonical(entry.body())  # raises for what a file could not hold
+                self._times.append(time.time())
             self._doubtful = entry  # where a signal's exception ends it
             self._keep(entry)
             self._doubtful = None
@@ -262,7 +266,7 @@ class Ledger:
             self._open.discard(entry.accountant)
 
     def _write(self, entry: Entry) -> None:
-        record = self._make(entry, minute_now())
+        record = self._make(entry, time.time())
         disk = self._disk
         assert disk is not None
         with self._sql() as connection:
@@ -287,14 +291,14 @@ class Ledger:
                 disk.settle()
         self._add(record)
 
-    def _make(self, entry: Entry, minute: int) -> Record:
+    def _make(self, entry: Entry, then: float) -> Record:
         return Record.make(
             self._head,
             len(self._records),
             entry.body(),
             writer=self._writer,
             epoch=self._epoch,
-            minute=minute,
+            minute=int(then // 60),
             root=self._tree.root if isinstance(entry, CloseEntry) else None,
         )
 
@@ -369,9 +373,8 @@ class Ledger:
         """Chains what a memory ledger holds, and brings to disk what may wait."""
         if self._disk is None:
             done = len(self._records)
-            waiting = zip(self._entries[done:], self._minutes[done:], strict=False)
-            for entry, minute in waiting:
-                self._add(self._make(entry, minute))
+            for entry, then in zip(self._entries[done:], self._times[done:], strict=False):
+                self._add(self._make(entry, then))
         elif self._disk.pending and not self._closed and os.getpid() == self._pid:
             with self._sql():
                 self._disk.defer()

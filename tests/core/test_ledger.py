@@ -174,7 +174,8 @@ def test_a_cut_of_the_power_at_any_moment_leaves_every_spend(
     """What was not synced may be on disk or not, block by block; what was cut off may come back."""
     path = tmp_path / "ledger.db"
     rng = np.random.default_rng(0)
-    real, promised, states = os.fsync, 0, []
+    real, promised = os.fsync, 0
+    states: list[tuple[int, bytes, bytes]] = []
     synced = {"": b"", "-wal": b""}
 
     def now(end: str) -> bytes:
