@@ -23,13 +23,15 @@ import numpy as np
 
 from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
+from privlearn.budgets import ZCDP, ApproxDP
 from privlearn.domains import Ball
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records, write_export
-from privlearn.losses import Laplace
+from privlearn.losses import BoundedRange, Gaussian, Laplace
 from privlearn.mechanisms import GaussianSum
+from privlearn.more_losses import MayFail, PureEpsilon
 from privlearn.noise import NoiseSource
+from privlearn.protocols import Plan
 
 Rng = np.random.Generator
 TOKENS = [
@@ -41,6 +43,7 @@ TOKENS = [
 VALUES: list[Any] = [
     None, True, -1, 0, 2**53 - 1, 1e308, -0.5, 5e-324, "", "x", "1/0", "nan", "1e400", "1e-400",
     "1e99999999", "-1", [], [[]], [3, 1], [0, 2**53 - 1], {}, {"kind": "gaussian"}, {"kind": []},
+    10**9, "1e-30", "1e30", "700", "0.999999",
     {"kind": "renyi", "curve": [["2", "1"]]}, {"kind": "pure", "epsilon": "1e-300"},
 ]  # fmt: skip
 
@@ -60,7 +63,7 @@ SCHEMAS = [
 
 
 def make_seeds(folder: Path, format_1: Path) -> list[Path]:
-    """Honest files to begin from: a small ledger and its export, and those of format 1."""
+    """Honest files to begin from: a small ledger and its export, one of all losses, format 1."""
     path = folder / "seed.db"
     with CentralAccountant(
         ZCDP(1), users=range(6), ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
@@ -75,6 +78,24 @@ def make_seeds(folder: Path, format_1: Path) -> list[Path]:
         export = folder / f"{source.stem}.jsonl"
         write_export(export, read_records(source))
         seeds.append(export)
+    planned: CentralAccountant[ZCDP] = CentralAccountant(
+        ApproxDP(8, "1e-5"),
+        users=range(6),
+        noise=NoiseSource.simulation(0),
+        failure="1e-6",
+        odometer="1e-7",
+        currency=ZCDP,
+    )
+    losses = (
+        Gaussian("0.1"),
+        Laplace("0.3"),
+        BoundedRange("0.2"),
+        PureEpsilon("0.1"),
+        MayFail(Gaussian("0.1"), "1e-8"),
+    )
+    planned.commit([Plan(f"{i}", loss, range(6), count=3) for i, loss in enumerate(losses)])
+    seeds.append(folder / "planned.jsonl")
+    write_export(seeds[-1], planned.ledger.records)
     copied = folder / "format1.db"
     copied.write_bytes(format_1.read_bytes())
     return [*seeds, copied]
@@ -146,7 +167,7 @@ def mutate(seeds: list[Path], path: Path, rng: Rng) -> Path:
     """Writes one mutated file, with the ending of what it was made from."""
     seed = seeds[rng.integers(len(seeds))]
     target = path.with_suffix(seed.suffix)
-    if seed.name == "seed.jsonl" and rng.random() < 0.5:
+    if seed.suffix == ".jsonl" and rng.random() < 0.5:
         bodies = [copy.deepcopy(record.body) for record in read_records(seed)]
         for _ in range(int(rng.integers(1, 4))):
             inside = _leaves(bodies[rng.integers(len(bodies))], [])

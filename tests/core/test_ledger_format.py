@@ -512,6 +512,13 @@ def test_a_long_number_in_a_ledger_is_a_problem_at_once(field: str, text: str, s
     assert certify(chained(bodies)).problems
 
 
+def test_a_cap_beyond_all_floats_under_a_promise_is_a_problem() -> None:
+    bodies = [record.body for record in read_records(OLD / "one-pass-newton-joint.db")]
+    assert certify(chained(bodies)).problems == []
+    bodies[0]["cap"]["rho"] = "1e400"
+    assert any("is not kept" in problem for problem in certify(chained(bodies)).problems)
+
+
 def test_mutated_files_of_every_kind_are_read_or_refused(tmp_path: Path) -> None:
     fuzz = load("benchmarks/ledger_fuzz.py")
     seeds = fuzz.make_seeds(tmp_path, OLD / "local-attested.db")
