@@ -14,7 +14,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
 from privlearn.accountants.assumptions import Assumption, assumptions, paid, unprotected
-from privlearn.accountants.chain import Chain
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
     Composite,
@@ -48,7 +47,7 @@ from privlearn.entries import (
     parse_entry,
 )
 from privlearn.errors import BudgetError
-from privlearn.ledger import Record, read_records
+from privlearn.ledger import SCHEMA, Chain, Record, iterate_records
 from privlearn.losses import Loss
 
 
@@ -177,6 +176,12 @@ class Certificate(BaseModel):
     head: str
     head_compared: bool = False
     """Whether the head was compared with one that was kept elsewhere."""
+    format: int = SCHEMA
+    """Of the ledger that was read."""
+    root: str = ""
+    """The Merkle root (RFC 6962) of the hashes of all entries."""
+    features: list[str] = []
+    """Extensions that the ledger names and that this audit left aside, as they are optional."""
 
     @property
     def holds(self) -> bool:
@@ -209,8 +214,9 @@ def audit(
 
     Raises:
         LedgerUnreadableError: missing, torn or not a ledger.  LedgerSchemaError: newer version.
+        LedgerFeatureError: it needs an unknown extension to be understood.
     """
-    return certify(read_records(path), delta=delta, head=head, user=user, rounds=rounds)
+    return certify(iterate_records(path), delta=delta, head=head, user=user, rounds=rounds)
 
 
 def certify(
@@ -321,6 +327,7 @@ class _Audit:
 
     def __init__(self) -> None:
         self.chain, self.entries = Chain(), 0
+        self.format = SCHEMA
         self.broken = False
         """Whether the chain was: what is wrong afterwards may be wrong because of that."""
         self.gap = ""
@@ -331,6 +338,7 @@ class _Audit:
 
     def take(self, record: Record) -> None:
         """Looks at the next record."""
+        self.format = record.format
         misplaced = record.seq != self.chain.size
         for problem in self.chain.add(record):
             self.problems.add(problem)
@@ -449,6 +457,9 @@ class _Audit:
             consequences=self.consequences.lines(),
             head=self.chain.head,
             head_compared=head is not None,
+            format=self.format,
+            root=self.chain.root,
+            features=sorted({name for state in states for name in state.opened.features}),
         )
 
 
@@ -572,11 +583,11 @@ def _broken_promise(state: AccountState) -> list[str]:
         return []
     try:
         apart = unless_failed(state.promise, state.failure)
-    except BudgetError as error:
+        found = epsilon_of(state.cap, float_down(apart.delta)).value
+        if found <= float(state.promise.epsilon) * (1 + 1e-12):
+            return []
+    except (BudgetError, ValueError, ArithmeticError) as error:  # whatever a file holds
         return [f"the promise {state.promise} is not kept: {error}"]
-    found = epsilon_of(state.cap, float_down(apart.delta)).value
-    if found <= float(state.promise.epsilon) * (1 + 1e-12):
-        return []
     return [f"the cap {state.cap} gives ε = {found:.6g}, not the promised {state.promise}"]
 
 

@@ -9,6 +9,7 @@ or a two-hundredth, not a nearby binary fraction.
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from decimal import Decimal
@@ -28,16 +29,55 @@ B = TypeVar("B", bound="Currency")
 """The currency of a token or of an accountant."""
 
 
+MOST_DIGITS = 400
+"""Of an exact number, and its largest power of ten: numbers come from files of strangers."""
+_MOST = 10**MOST_DIGITS
+_DIGITS = f"[0-9]{{1,{MOST_DIGITS}}}"
+_NUMBER = re.compile(
+    rf"[+-]?(?:{_DIGITS}/{_DIGITS}"
+    rf"|(?:{_DIGITS}(?:\.[0-9]{{0,{MOST_DIGITS}}})?|\.{_DIGITS})"
+    r"(?:[eE][+-]?0*(?P<exponent>[0-9]{1,3}))?)"
+)
+
+
+def _short(value: object) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**40 else "an integer"
+    return text if len(text) <= 80 else f"{text[:76]}..."
+
+
+def _within(value: int | str | Decimal | Fraction) -> bool:
+    """Whether a number is written with few enough digits to be worth reading."""
+    if isinstance(value, str):
+        found = _NUMBER.fullmatch(value)
+        return found is not None and int(found["exponent"] or 0) <= MOST_DIGITS
+    if isinstance(value, Decimal):
+        return not value.is_finite() or (
+            len(value.as_tuple().digits) <= MOST_DIGITS
+            and abs(int(value.as_tuple().exponent)) <= 2 * MOST_DIGITS
+        )
+    return not isinstance(value, int) or -_MOST < value < _MOST
+
+
 def exact(name: str, value: Exact) -> Fraction:
     """Returns ``value`` as an exact fraction; floats count as their shortest decimal.
 
+    Text is a decimal, with or without a power of ten, or ``p/q``: at most 400 digits each, and at
+    most 400 for the power.
+
     Raises:
-        TypeError: not a number.  ValueError: not finite.
+        TypeError: not a number.  ValueError: not finite, or longer than that.
     """
     if value.__class__ is Fraction:
         return value
+    if value.__class__ is int and -_MOST < value < _MOST:
+        return Fraction(value)
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise TypeError(f"{name} = {value!r}: must be a number or a string such as '0.1' or '1/3'")
+    if not isinstance(value, float) and not _within(value):
+        raise ValueError(
+            f"{name} = {_short(value)}: must be a finite number of at most {MOST_DIGITS} digits, "
+            f"such as '0.1', '1e-6' or '1/3', with powers of ten up to {MOST_DIGITS}"
+        )
     try:
         return Fraction(repr(float(value)) if isinstance(value, float) else value)
     except (ValueError, OverflowError):

@@ -3,10 +3,11 @@
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
-ledger is of a simulation; 4 the ledger cannot be read; 5 a check refuted nothing and would not
-have found a fault of factor 2 either; 130 stopped by SIGINT or SIGTERM, after saying what was
-spent.  An audit of nothing but attestations finds no problem and exits with 0; its first line says
-that they are not verified.
+ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 a check refuted nothing and
+would not have found a fault of factor 2 either; 6 the ledger needs an extension of its format that
+this version does not know; 130 stopped by SIGINT or SIGTERM, after saying what was spent.  An audit
+of nothing but attestations finds no problem and exits with 0; its first line says that they are not
+verified.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from privlearn.errors import LedgerError, PrivlearnError
+from privlearn.errors import LedgerError, LedgerFeatureError, PrivlearnError
 
 app = typer.Typer(
     help="Private online learning that can be checked.",
@@ -33,7 +34,7 @@ app.add_typer(run_app, name="run")
 reproduce_app = typer.Typer(help="Rerun the experiments of a paper.", no_args_is_help=True)
 app.add_typer(reproduce_app, name="reproduce")
 
-PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE, POWERLESS = 1, 2, 3, 4, 5
+PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE, POWERLESS, UNKNOWN_FEATURE = 1, 2, 3, 4, 5, 6
 INTERRUPTED = 130
 
 
@@ -291,7 +292,7 @@ def audit(
     try:
         certificate = recompute(ledger, delta=delta, head=head, user=user, rounds=rounds)
     except LedgerError as error:
-        _fail(str(error), UNREADABLE)
+        _fail(str(error), _unread(error))
     if json:
         sys.stdout.write(in_json(certificate.model_dump_json(indent=2)) + "\n")
     else:
@@ -788,10 +789,14 @@ def _say_error(message: str) -> None:
     typer.echo(f"error: {visible('; '.join(message.splitlines()))}", err=True)
 
 
+def _unread(error: LedgerError) -> int:
+    return UNKNOWN_FEATURE if isinstance(error, LedgerFeatureError) else UNREADABLE
+
+
 def main() -> None:
     """Entry point: errors made on purpose become one clear line and an exit code."""
     try:
         app()
     except (PrivlearnError, ValueError, OverflowError) as error:
         _say_error(str(error))
-        sys.exit(UNREADABLE if isinstance(error, LedgerError) else BAD_INPUT)
+        sys.exit(_unread(error) if isinstance(error, LedgerError) else BAD_INPUT)

@@ -12,6 +12,9 @@ from privlearn.adjacency import Adjacency, Calibration, Trust
 Users = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
 """First arrival index and one past the last."""
 
+FEATURE = r"^[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}$"
+"""How an extension is named: ``values/1``."""
+
 
 class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -47,6 +50,11 @@ class OpenEntry(_Entry):
     """Local only: takes what clients attest, and issues no tokens."""
     functions_named: bool = False
     """Whether user code that rows pass through was named from the beginning (`FunctionsEntry`)."""
+    features: dict[Annotated[str, Field(pattern=FEATURE)], Literal["critical", "optional"]] = {}
+    """Extensions of the format that this accountant's entries use.
+
+    Without a critical one an auditor cannot understand them; an optional one may be left aside.
+    """
 
 
 class PlanItem(BaseModel):

@@ -22,7 +22,8 @@
     ├── ReentryError (RuntimeError)   called from inside an unfinished call of its own
     ├── LedgerError (RuntimeError)
     │   ├── LedgerUnreadableError     missing, truncated or not a ledger
-    │   ├── LedgerSchemaError         written by a newer version
+    │   ├── LedgerSchemaError         of a newer format, or an older one that takes no entries
+    │   ├── LedgerFeatureError        needs an extension that this version does not know
     │   ├── LedgerBusyError           another process has written to it
     │   ├── LedgerClosedError         no entry may follow ``close``
     │   └── UnknownKindError          a loss kind that this version does not know
@@ -130,7 +131,11 @@ class LedgerUnreadableError(LedgerError):
 
 
 class LedgerSchemaError(LedgerError):
-    """The ledger was written by a newer version of privlearn."""
+    """The ledger is of a format that is newer, or takes no further entries from this version."""
+
+
+class LedgerFeatureError(LedgerError):
+    """The ledger cannot be understood without an extension that this version does not know."""
 
 
 class LedgerBusyError(LedgerError):

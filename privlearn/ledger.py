@@ -1,33 +1,64 @@
 """The append-only, hash-chained record of every plan, token, spend and release.
 
-Each entry is a JSON object.  Every field has its own SHA-256 digest, and the entry's hash covers
-the previous hash, the position and all digests; so a changed field is named, and a changed, cut or
-re-ordered entry breaks the chain.  Somebody who can rewrite the whole file can rebuild the chain:
-keep the head hash elsewhere to detect that.
+Each entry is stored as canonical JSON (RFC 8785) and hashed together with the hash before it, so a
+changed, cut or re-ordered entry breaks the chain; every ``close`` states a Merkle root of all that
+stands before it.  Somebody who can rewrite the whole file can rebuild the chain: keep the head hash
+elsewhere to detect that.  docs/ledger.md has the format.
 
-A file ledger is one SQLite database in WAL mode with ``synchronous=FULL``: `Ledger.append` returns
-when the entry is on disk, in the very file that was made or opened.  It has one writer; a second
-process that writes makes the first one's next append fail instead of losing count.  Several
-accountants of one process may share a `Ledger`; each keeps count of its own entries.
+A file ledger is one SQLite database in WAL mode.  `Ledger.append` returns when what the entry must
+protect is on disk, in the very file that was made or opened: spends, and all that is promised,
+claimed or committed, at once.  The issue of a token and its end, but for an uncovered one, are on
+disk with the next of these, at the latest when `Ledger.head` is asked for: a cut of the power that
+takes them away frees nothing, as an unspent token paid for nothing, and a spend without end is lost
+and stays charged.
+
+A ledger has one writer; a second process that writes makes the first one's next append fail instead
+of losing count.  Several accountants of one process may share a `Ledger`; each keeps count of its
+own entries.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
+import secrets
 import sqlite3
+import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Self, final
 
+from privlearn._chain import (
+    GENESIS,
+    MOST_BYTES,
+    SCHEMA,
+    Chain,
+    MerkleTree,
+    Record,
+    canonical,
+    chain_hash,
+    chain_problems,
+)
 from privlearn._exclusive import Exclusive
-from privlearn.entries import CloseEntry, Entry, FunctionsEntry, OpenEntry, parse_entry
+from privlearn._ledger_reader import (
+    APPLICATION_ID,
+    ENTRIES,
+    RELEASED,
+    iterate_records,
+    read_records,
+)
+from privlearn.entries import (
+    CloseEntry,
+    Entry,
+    IssueEntry,
+    OpenEntry,
+    RetireEntry,
+    parse_entry,
+)
 from privlearn.errors import (
     LedgerBusyError,
     LedgerClosedError,
@@ -37,86 +68,47 @@ from privlearn.errors import (
     TokenCopyError,
 )
 
-SCHEMA = 1
-_APPLICATION_ID = 0x70726C6E  # "prln"
-GENESIS = "0" * 64
-_TABLE = """
-CREATE TABLE entries (
-    seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digests TEXT NOT NULL, hash TEXT NOT NULL,
-    kind TEXT NOT NULL, token TEXT
-) STRICT;
-CREATE UNIQUE INDEX one_of_each_per_token ON entries (kind, token) WHERE token IS NOT NULL;
-"""
-
-
-def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces; what is hashed."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+__all__ = [
+    "GENESIS",
+    "MOST_BYTES",
+    "SCHEMA",
+    "Chain",
+    "Ledger",
+    "MerkleTree",
+    "Record",
+    "canonical",
+    "chain_hash",
+    "chain_problems",
+    "iterate_records",
+    "read_records",
+    "write_export",
+]
 
 
 def _storable(value: object) -> bool:
     """Whether a value is plainly JSON; where not, `canonical` says."""
     kind = value.__class__
-    if value is None or kind is str or kind is int or kind is bool:
+    if value is None or kind is str or kind is bool:
         return True
+    if kind is int:
+        return -(2**53) < value < 2**53  # type: ignore[operator]
     if isinstance(value, Enum):
         return value.value.__class__ is str
     if isinstance(value, dict):
-        return all([name.__class__ is str and _storable(inside) for name, inside in value.items()])
+        for name in value:
+            if name.__class__ is not str:
+                return False
+        return _all_storable(value.values())
     if kind is list or kind is tuple:
-        return all([_storable(inside) for inside in value])  # type: ignore[attr-defined]
+        return _all_storable(value)  # type: ignore[arg-type]
     return isinstance(value, float) and math.isfinite(value)
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One stored entry: its body, one digest per field, and the hash that chains it."""
-
-    seq: int
-    body: dict[str, Any]
-    digests: dict[str, str]
-    hash: str
-
-    @classmethod
-    def make(cls, previous: str, seq: int, body: dict[str, Any]) -> Record:
-        """Seals ``body`` as entry number ``seq`` after the entry with hash ``previous``."""
-        digests = {name: _sha256(canonical(value)) for name, value in body.items()}
-        return cls(seq, body, digests, chain_hash(previous, seq, digests))
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form, one line of an export."""
-        return {"seq": self.seq, "body": self.body, "digests": self.digests, "hash": self.hash}
-
-
-def chain_hash(previous: str, seq: int, digests: dict[str, str]) -> str:
-    """SHA-256 over the previous hash, the position and the digests of all fields."""
-    return _sha256(canonical({"previous": previous, "seq": seq, "digests": digests}))
-
-
-def chain_problems(records: Sequence[Record], head: str | None = None) -> list[str]:
-    """What is wrong with the chain, in words; empty if it is whole and ends at ``head``."""
-    problems: list[str] = []
-    previous = GENESIS
-    for position, record in enumerate(records):
-        where = f"entry {record.seq}"
-        if record.seq != position:
-            problems.append(f"{where}: stands at position {position}; entries were cut or moved")
-        found = {name: _sha256(canonical(value)) for name, value in record.body.items()}
-        for name in sorted(found.keys() | record.digests.keys()):
-            if found.get(name) != record.digests.get(name):
-                problems.append(f"{where}: field {name!r} was changed")
-        if chain_hash(previous, record.seq, record.digests) != record.hash:
-            problems.append(f"{where}: its hash does not fit; it or the entry before was changed")
-        previous = record.hash
-    if head is not None and previous != head:
-        problems.append(f"head is {previous}, not {head}: the ledger was cut or rewritten")
-    return problems
+def _all_storable(values: Iterable[object]) -> bool:
+    for value in values:  # noqa: SIM110 (an append in memory takes a seventh less)
+        if value.__class__ is not str and not _storable(value):
+            return False
+    return True
 
 
 @final
@@ -134,6 +126,11 @@ class Ledger:
         self._place = None if path is None else _identity(path)
         self._entries: list[Entry] = []
         self._records: list[Record] = []
+        self._times: list[float] = []
+        self._tree = MerkleTree()
+        self._head = GENESIS
+        self._writer, self._epoch = secrets.token_hex(8), 1
+        self._disk = None if connection is None or path is None else _Disk(connection, path)
         self._counts: Counter[str] = Counter()
         self._open: set[str] = set()
         self._closed = False
@@ -167,8 +164,8 @@ class Ledger:
         ledger = cls(_connect(where), where)
         with ledger._sql() as connection:
             connection.executescript(
-                f"PRAGMA application_id = {_APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
-                + _TABLE
+                f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
+                f"{ENTRIES};{RELEASED};PRAGMA wal_checkpoint(TRUNCATE);"
             )
         try:
             _check_header(where)
@@ -185,20 +182,34 @@ class Ledger:
         ``head`` is the last hash as kept elsewhere; without it an old copy cannot be told.
 
         Raises:
-            LedgerUnreadableError: missing, torn or broken.  LedgerSchemaError: newer version.
-            LedgerError: the path names no file.
+            LedgerUnreadableError: missing, torn or broken.  LedgerSchemaError: newer version, or
+            format 1, which takes no further entries.  LedgerFeatureError: it needs an unknown
+            extension.  LedgerError: the path names no file.
         """
         where = _located(path)
-        records = read_records(where)
-        problems = chain_problems(records, head)
+        records, problems, chain = [], [], Chain()
+        for record in iterate_records(where):
+            if record.format != SCHEMA:
+                raise LedgerSchemaError(
+                    f"{path} cannot be resumed: it is of format {record.format}, which is read and "
+                    "audited but takes no further entries; begin a new ledger with what is left "
+                    "of the budget, and keep this one: what both promise adds up"
+                )
+            records.append(record)
+            problems += chain.add(record)
+        problems += chain.end(head)
         if problems:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
+        with open(where, "rb") as file:
+            if file.read(1) == b"{":
+                raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
         try:
             entries = [parse_entry(record.body) for record in records]
             ledger = cls(_connect(where), where)
         except (ValueError, sqlite3.Error) as error:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {error}") from None
-        ledger._records = records
+        ledger._records, ledger._tree, ledger._head = records, chain.tree, chain.head
+        ledger._epoch = chain.epoch + 1
         for entry in entries:
             ledger._keep(entry)
         return ledger
@@ -211,7 +222,7 @@ class Ledger:
         first: bool = False,
         beside: Callable[[Sequence[Entry]], None] | None = None,
     ) -> None:
-        """Adds an entry; returns when it is durable (at once for a memory ledger).
+        """Adds an entry; returns when what it protects is durable (at once for a memory ledger).
 
         ``after`` is the number of its accountant's entries that the writer knows of, if it relies
         on them; ``first`` says that the writer relies on an empty ledger, and ``beside`` raises
@@ -240,8 +251,10 @@ class Ledger:
                 beside(self._entries)
             if self._connection is not None:
                 self._write(entry)
-            elif not all([_storable(value) for value in entry.__dict__.values()]):
-                canonical(entry.body())  # raises for what a file could not hold
+            else:
+                if not _all_storable(entry.__dict__.values()):
+                    canonical(entry.body())  # raises for what a file could not hold
+                self._times.append(time.time())
             self._doubtful = entry  # where a signal's exception ends it
             self._keep(entry)
             self._doubtful = None
@@ -253,39 +266,52 @@ class Ledger:
     def _keep(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._counts[entry.accountant] += 1
-        if isinstance(entry, OpenEntry):
+        if entry.__class__ is OpenEntry:
             self._open.add(entry.accountant)
-        elif isinstance(entry, CloseEntry):
+        elif entry.__class__ is CloseEntry:
             self._open.discard(entry.accountant)
 
     def _write(self, entry: Entry) -> None:
-        body = entry.body()
-        record = Record.make(self.head, len(self._records), body)
+        record = self._make(entry, time.time())
+        disk = self._disk
+        assert disk is not None
         with self._sql() as connection:
             self._check_place()
+            disk.defer()
             connection.execute("BEGIN IMMEDIATE")
             last = connection.execute(
                 "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
             ).fetchone()
-            if last != ((record.seq - 1, self.head) if self._records else None):
+            if last != ((record.seq - 1, self._head) if self._records else None):
                 raise LedgerBusyError(
                     f"{self.path} was written to by another process; resume it to go on"
                 )
             connection.execute(
-                "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    record.seq,
-                    canonical(body),
-                    canonical(record.digests),
-                    record.hash,
-                    body["entry"],
-                    # a stream may meet new functions again and again
-                    None if isinstance(entry, FunctionsEntry) else body.get("token"),
-                ),
+                "INSERT INTO entries VALUES (?, ?, ?)",
+                (record.seq, record.data.decode(), record.hash),
             )
             self._doubtful = entry  # where something else than SQLite ends it
+            disk.pending = True
             connection.execute("COMMIT")
+            if not _may_wait(entry):
+                disk.settle()
+        self._add(record)
+
+    def _make(self, entry: Entry, then: float) -> Record:
+        return Record.make(
+            self._head,
+            len(self._records),
+            entry.body(),
+            writer=self._writer,
+            epoch=self._epoch,
+            minute=int(then // 60),
+            root=self._tree.root if isinstance(entry, CloseEntry) else None,
+        )
+
+    def _add(self, record: Record) -> None:
         self._records.append(record)
+        self._tree.add(bytes.fromhex(record.hash))
+        self._head = record.hash
 
     def _check_place(self) -> None:
         """SQLite goes on writing to a file that was deleted or replaced, which nobody finds."""
@@ -306,8 +332,12 @@ class Ledger:
                 self._doubtful = None
             if isinstance(error, sqlite3.Error):
                 self._doubtful = None
+            if isinstance(error, sqlite3.Error | OSError):
                 raise LedgerError(f"{self.path} could not be written: {error}") from error
             raise
+        finally:
+            if self._disk is not None:
+                self._disk.leave_to_sqlite()
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -326,19 +356,35 @@ class Ledger:
 
     @property
     def records(self) -> list[Record]:
-        """All entries with their digests and hashes, oldest first."""
+        """All entries with their hashes, oldest first; on disk before they are told."""
         with self._lock:
-            # A memory ledger is chained only when somebody looks.
-            for entry in self._entries[len(self._records) :]:
-                previous = self._records[-1].hash if self._records else GENESIS
-                self._records.append(Record.make(previous, len(self._records), entry.body()))
+            self._complete()
             return list(self._records)
 
     @property
     def head(self) -> str:
-        """The last hash; keep it elsewhere to detect cuts and rewrites."""
-        records = self.records if self._connection is None else self._records
-        return records[-1].hash if records else GENESIS
+        """The last hash, on disk before it is told; keep it elsewhere to detect cuts."""
+        with self._lock:
+            self._complete()
+            return self._head
+
+    @property
+    def root(self) -> str:
+        """The Merkle root (RFC 6962) of the hashes of all entries."""
+        with self._lock:
+            self._complete()
+            return self._tree.root
+
+    def _complete(self) -> None:
+        """Chains what a memory ledger holds, and brings to disk what may wait."""
+        if self._disk is None:
+            done = len(self._records)
+            for entry, then in zip(self._entries[done:], self._times[done:], strict=False):
+                self._add(self._make(entry, then))
+        elif self._disk.pending and not self._closed and os.getpid() == self._pid:
+            with self._sql():
+                self._disk.defer()
+                self._disk.settle()
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Writes all entries as JSON lines."""
@@ -353,11 +399,8 @@ class Ledger:
             if self._closed:
                 return
             self._closed = True
-            if self._connection is not None:
-                # One self-contained file, without -wal and -shm beside it.
-                with suppress(sqlite3.OperationalError):
-                    self._connection.execute("PRAGMA journal_mode = DELETE")
-                self._connection.close()
+            if self._disk is not None:
+                self._disk.close()
 
     @property
     def closed(self) -> bool:
@@ -412,20 +455,103 @@ def _check_header(where: Path) -> None:
     with open(where, "rb") as file:
         header = file.read(100)
     # the fields of the header: https://www.sqlite.org/fileformat.html#the_database_header
-    if header[68:72] != _APPLICATION_ID.to_bytes(4, "big"):
+    if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
         raise LedgerError(
             f"{where} is not the file that SQLite writes to: it holds {len(header)} bytes of a "
             "ledger; nothing can be recorded in it"
         )
 
 
+_TIMEOUT = 10  # seconds that another process may hold the file
+
+
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=_TIMEOUT
+    )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    # The main file alone is whole after every entry: a copy without its -wal forgets nothing.
-    connection.execute("PRAGMA wal_autocheckpoint = 1")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_Disk.settle` does it
+    connection.execute("PRAGMA trusted_schema = OFF")
     return connection
+
+
+def _may_wait(entry: Entry) -> bool:
+    """Whether a cut of the power may take an entry away that was written last."""
+    return isinstance(entry, IssueEntry) or (
+        isinstance(entry, RetireEntry) and entry.outcome != "uncovered"
+    )
+
+
+@final
+class _Disk:
+    """Brings what SQLite wrote to disk with two syncs, where SQLite itself needs four.
+
+    SQLite syncs a log that it begins anew, the log, the log again and the main file, at every
+    commit.  Here the log is synced when the entries in it must stand, then copied to the main file,
+    that is synced, and the log is cut to nothing.  So one of the two is whole at every moment, and
+    the main file alone holds every spend.  A log that is written from its beginning again without
+    having been cut could, after a cut of the power, be a mixture of old and new (SQLite's ticket
+    ff5be73dee): where it could not be cut, as somebody reads it, SQLite syncs the next entry.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection, self._path = connection, path
+        self.pending = False
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        self._logged = mode == "wal"
+        self._cut = False
+        self._files: list[int] = []
+        # closing a file of its own would let go of SQLite's locks: kept until SQLite is done
+        self._end = weakref.finalize(self, _close, connection, self._files, os.getpid())
+        self._end.atexit = False
+
+    def defer(self) -> None:
+        """Leaves it to `settle` when to sync, if the log began with nothing."""
+        if self._cut:
+            self._connection.execute("PRAGMA synchronous = OFF")
+
+    def leave_to_sqlite(self) -> None:
+        """SQLite syncs for itself, whatever ends the connection."""
+        if self._cut:
+            self._connection.execute("PRAGMA synchronous = FULL")
+
+    def settle(self) -> None:
+        """Returns when everything that was committed is on disk, and in the main file."""
+        if self._logged:
+            if not self._files:
+                self._files += [
+                    os.open(name, os.O_RDWR) for name in (f"{self._path}-wal", self._path)
+                ]
+            log, main = self._files
+            os.fsync(log)
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                os.fsync(main)
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                cut = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                self._connection.execute(f"PRAGMA busy_timeout = {_TIMEOUT * 1000}")
+            except sqlite3.Error as error:  # what was committed stands in the log
+                raise OSError(str(error)) from error
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._cut = cut == (0, 0, 0)
+        self.pending = False
+
+    def close(self) -> None:
+        """Leaves one self-contained file, without -wal and -shm beside it."""
+        # while somebody else reads, the last entries stay in the log
+        with suppress(sqlite3.OperationalError):
+            self._connection.execute("PRAGMA journal_mode = DELETE")
+        self._end()
+
+
+def _close(connection: sqlite3.Connection, files: list[int], pid: int) -> None:
+    if os.getpid() == pid:
+        with suppress(sqlite3.Error):
+            connection.execute("PRAGMA synchronous = FULL")
+        connection.close()
+        for file in files:
+            os.close(file)
 
 
 def _sync_directory(directory: Path) -> None:
@@ -437,62 +563,13 @@ def _sync_directory(directory: Path) -> None:
 
 
 def write_export(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Writes records as JSON lines, the first line naming the schema."""
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(canonical({"privlearn_ledger": SCHEMA}) + "\n")
+    """Writes records as JSON lines, the first line naming their format."""
+    with open(path, "wb") as file:
+        format = None
         for record in records:
-            file.write(canonical(record.to_dict()) + "\n")
-
-
-def read_records(path: str | os.PathLike[str]) -> list[Record]:
-    """Reads a ledger file or a JSON-lines export without changing it.
-
-    Raises:
-        LedgerUnreadableError: missing, torn or not a ledger.  LedgerSchemaError: newer version.
-    """
-    where = Path(path)
-    if not where.is_file():
-        raise LedgerUnreadableError(f"{where}: no such file")
-    try:
-        with open(where, "rb") as file:
-            start = file.read(16)
-        return _read_lines(where) if start.startswith(b"{") else _read_database(where)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, sqlite3.Error) as error:
-        raise LedgerUnreadableError(f"{where} is not a readable ledger: {error}") from None
-
-
-def _check_schema(where: Path, schema: object) -> None:
-    if not isinstance(schema, int) or schema < 1:
-        raise LedgerUnreadableError(f"{where} is not a ledger")
-    if schema > SCHEMA:
-        raise LedgerSchemaError(
-            f"{where} has schema {schema}; this version reads up to {SCHEMA}: upgrade privlearn"
-        )
-
-
-def _read_lines(where: Path) -> list[Record]:
-    with open(where, encoding="utf-8") as file:
-        _check_schema(where, json.loads(file.readline()).get("privlearn_ledger"))
-        lines = [json.loads(line) for line in file]
-    return [_record(line["seq"], line["body"], line["digests"], line["hash"]) for line in lines]
-
-
-def _read_database(where: Path) -> list[Record]:
-    # Without a WAL beside it the file is complete, and may lie on a read-only medium.
-    mode = "mode=ro" if Path(f"{where}-wal").exists() else "immutable=1"
-    with closing(sqlite3.connect(f"{where.resolve().as_uri()}?{mode}", uri=True)) as connection:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        if application != _APPLICATION_ID:
-            raise LedgerUnreadableError(f"{where} is not a ledger")
-        _check_schema(where, connection.execute("PRAGMA user_version").fetchone()[0])
-        rows = connection.execute("SELECT seq, body, digests, hash FROM entries ORDER BY seq")
-        return [_record(seq, json.loads(b), json.loads(d), h) for seq, b, d, h in rows]
-
-
-def _record(seq: int, body: dict[str, Any], digests: dict[str, str], hash: str) -> Record:
-    """A record as it was read; what cannot be hashed is not an entry."""
-    forms = ((seq, int), (body, dict), (digests, dict), (hash, str))
-    if not all(isinstance(value, form) for value, form in forms):
-        raise ValueError(f"entry {seq} has no body, digests or hash")
-    canonical([body, digests, hash]).encode()
-    return Record(seq, body, digests, hash)
+            if format is None:
+                format = record.format
+                file.write(canonical({"privlearn_ledger": format}) + b"\n")
+            file.write(record.line() + b"\n")
+        if format is None:
+            file.write(canonical({"privlearn_ledger": SCHEMA}) + b"\n")

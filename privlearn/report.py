@@ -224,6 +224,9 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
     spends = _count(certificate.spends, "spend")
     page.named("record", f"{certificate.entries} entries, {spends}{lost}")
     page.named("noise", certificate.noise)
+    for name in certificate.features:
+        page.named("extension", f"{name}: optional, not known here, left aside")
+    page.named("format", str(certificate.format))
     compared = "compared with the one given" if certificate.head_compared else "compared with none"
     page.named("head", f"{certificate.head} ({compared})", style="dim")
 

@@ -75,12 +75,14 @@ def public(out: Path) -> dict[str, str]:
     """The public files of a run with simulated noise, without its random names and hashes."""
     told = audit(out / "public" / "ledger.db")
     lines = (out / "public" / "ledger.jsonl").read_text("utf-8").splitlines()
-    account = json.loads(lines[1])["body"]["accountant"]
+    account = json.loads(lines[1])["entry"]["body"]["accountant"]
     found = {}
     for path in sorted((out / "public").iterdir()):
         if path.suffix in (".json", ".md"):
             text = path.read_text("utf-8")
-            found[path.name] = text.replace(told.head, "HEAD").replace(account, "ACCOUNT")
+            for name in (told.head, told.root, account):
+                text = text.replace(name, "NAME")
+            found[path.name] = text
     return found
 
 

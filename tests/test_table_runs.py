@@ -205,11 +205,13 @@ def test_equal_seeds_give_equal_public_files(tmp_path: Path) -> None:
         assert run("tofw", "--data", "diabetes", *common).exit_code == 0
         public = out / "public"
         lines = (public / "ledger.jsonl").read_text("utf-8").splitlines()[1:]
-        entries = [json.loads(line) for line in lines]
-        account, head = entries[0]["body"]["accountant"], audit(public / "ledger.db").head
-        told = [json.dumps([entry["body"] for entry in entries])]
+        bodies = [json.loads(line)["entry"]["body"] for line in lines]
+        account, certificate = bodies[0]["accountant"], audit(public / "ledger.db")
+        told = [json.dumps(bodies)]
         told += [(public / file).read_text("utf-8") for file in sorted(PUBLIC) if "led" not in file]
-        found.append([text.replace(account, "ACCOUNTANT").replace(head, "HEAD") for text in told])
+        for name in (account, certificate.head, certificate.root):
+            told = [text.replace(name, "NAME") for text in told]
+        found.append(told)
         assert account not in (public / "model.json").read_text("utf-8")
     assert found[0] == found[1]
     assert "released" in found[0][0]
@@ -366,7 +368,8 @@ def test_bad_rows_are_null_and_only_the_private_folder_says_so(
         common = ("--horizon", ROWS, "--simulate-noise", "1", "--out", out)
         result = run(learner, "--data", data, *declared, *common)
         assert result.exit_code == 0, result.output
-        found.append(audit(out / "public" / "ledger.db").model_copy(update={"head": ""}))
+        certificate = audit(out / "public" / "ledger.db")
+        found.append(certificate.model_copy(update={"head": "", "root": ""}))
         public = "".join(p.read_text("utf-8", "replace") for p in (out / "public").iterdir())
         for word in ("HIV", "Alice", "Erin", "null: "):
             assert word not in public + result.output

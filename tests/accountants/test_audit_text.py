@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import re
 import unicodedata
@@ -18,6 +19,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from typer.testing import CliRunner
 
+from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.accountants.audit import Certificate, certify
 from privlearn.adjacency import Adjacency
@@ -25,7 +27,7 @@ from privlearn.budgets import ZCDP, PureDP, Renyi
 from privlearn.cli import app
 from privlearn.domains import Ball
 from privlearn.entries import Entry
-from privlearn.ledger import GENESIS, Ledger, Record, write_export
+from privlearn.ledger import Ledger, Record, write_export
 from privlearn.losses import Gaussian
 from privlearn.mechanisms import GaussianSum
 from privlearn.more_losses import PureEpsilon, SubsampledGaussian
@@ -111,14 +113,6 @@ def bodies_of_every_kind() -> list[dict[str, Any]]:
 BODIES = bodies_of_every_kind()
 
 
-def rechained(bodies: list[dict[str, Any]]) -> list[Record]:
-    records: list[Record] = []
-    for body in bodies:
-        previous = records[-1].hash if records else GENESIS
-        records.append(Record.make(previous, len(records), body))
-    return records
-
-
 def texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Paths of all texts inside a JSON value; of objects also their names, and room for one."""
     if isinstance(value, str):
@@ -199,7 +193,7 @@ def test_no_text_of_an_entry_forges_or_breaks_what_is_printed(kind: str) -> None
     for path in texts(BODIES[position]):
         bodies = [*BODIES]
         bodies[position] = with_text(BODIES[position], path, ALL_AT_ONCE)
-        certificate = certify(rechained(bodies))
+        certificate = certify(chained(bodies))
         assert_honest_page(printed(certificate, full=False), certificate)
         assert_honest_document(certificate_markdown(certificate), certificate)
 
@@ -219,7 +213,7 @@ def spent_under(label: str) -> list[Record]:
                 body["population"] = label
         if body["entry"] == "attest":
             body |= {"by": label, "mechanism": label, "unseen": [label]}
-    return rechained(bodies)
+    return chained(bodies)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -241,7 +235,7 @@ def test_hostile_labels_are_shown_for_what_they_are(name: str, tmp_path: Path) -
 
 
 def test_brackets_of_a_label_are_printed_and_break_nothing(tmp_path: Path) -> None:
-    write_export(tmp_path / "ledger.jsonl", rechained(BODIES))
+    write_export(tmp_path / "ledger.jsonl", chained(BODIES))
     done = CliRunner().invoke(app, ["audit", str(tmp_path / "ledger.jsonl")])
     assert done.exit_code == 0, done.exception
     assert "rate [/day]" in done.output
@@ -260,7 +254,7 @@ def test_no_label_is_a_formula_of_a_plot_or_hides_from_its_legend(tmp_path: Path
         for body in three:
             body |= {"accountant": bodies[0]["accountant"], "token": str(number)}
             body |= {"mechanism": "_" + HOSTILE["line ends"]} if "mechanism" in body else {}
-    write_export(tmp_path / "ledger.jsonl", rechained(bodies))
+    write_export(tmp_path / "ledger.jsonl", chained(bodies))
     (one,) = plot_spending(tmp_path / "plot.svg", tmp_path / "ledger.jsonl")
     assert len(one.labels) == 30
     assert not in_plot(one.labels[0]).startswith("_")
@@ -294,7 +288,7 @@ def test_what_can_be_read_stays_as_it_is(text: str) -> None:
 
 
 def test_what_weakens_a_claim_stands_behind_the_verdict_before_any_number() -> None:
-    page = printed(certify(rechained(BODIES)), full=False)
+    page = printed(certify(chained(BODIES)), full=False)
     top = " ".join(page.split("\nguarantee ")[0].split())
     for words in (
         "The ledger lived in memory: after a restart nothing knows what was spent",
@@ -307,7 +301,7 @@ def test_what_weakens_a_claim_stands_behind_the_verdict_before_any_number() -> N
         assert words in top
     assert "accountant 3: ATTESTED" in top  # whose it is, where it is not everybody's
     assert "Running time and memory" not in page  # stands on every certificate
-    full = printed(certify(rechained(BODIES)))
+    full = printed(certify(chained(BODIES)))
     assert "Running time and memory" in full
     for heading in ("Paid for", "Checked", "Declared", "Trusted", "Not protected"):
         assert f"\n{heading}" in full
@@ -323,7 +317,7 @@ def test_a_plain_closed_ledger_on_disk_has_nothing_to_confess(tmp_path: Path) ->
 
 
 def test_lost_spends_open_ledgers_and_odometers_are_told() -> None:
-    records = rechained(BODIES)
+    records = chained(BODIES)
     kept = next(i for i, body in enumerate(BODIES) if body["entry"] == "spend") + 1
     cut = certify(records[:kept])
     assert cut.holds
@@ -368,7 +362,7 @@ def test_a_loss_of_unknown_kind_makes_what_was_spent_unknown() -> None:
     bodies = copy.deepcopy(BODIES)
     position = next(i for i, body in enumerate(bodies) if body["entry"] == "spend")
     bodies[position]["loss"]["kind"] = "magic"
-    found = certify(rechained(bodies))
+    found = certify(chained(bodies))
     first = found.spent[0]
     assert (first.rho, first.mu, first.running) == (None, None, None)
     assert "'magic' is unknown" in first.unknown
@@ -387,19 +381,19 @@ def test_a_loss_of_unknown_kind_makes_what_was_spent_unknown() -> None:
 def test_so_does_an_entry_that_may_be_a_spend(change: dict[str, Any]) -> None:
     bodies = copy.deepcopy(BODIES)
     next(body for body in bodies if body["entry"] == "spend").update(change)
-    found = certify(rechained(bodies))
+    found = certify(chained(bodies))
     assert found.spent[0].unknown
     assert not found.spent[1].unknown
     retired = copy.deepcopy(BODIES)
     next(body for body in retired if body["entry"] == "retire")["outcome"] = "x"
-    assert not certify(rechained(retired)).spent[0].unknown  # nothing is spent by that
+    assert not certify(chained(retired)).spent[0].unknown  # nothing is spent by that
 
 
 def test_a_plan_of_unknown_losses_promises_nothing_that_is_known() -> None:
     bodies = copy.deepcopy(BODIES)
     plan = next(body for body in bodies if body["entry"] == "plan")
     plan["items"].append({**plan["items"][0], "loss": {"kind": "magic"}})
-    found = certify(rechained(bodies))
+    found = certify(chained(bodies))
     assert "'magic' is unknown" in found.guarantees[1].unknown
     assert found.guarantees[1].rho is None
     assert "unknown" in found.sums[0].unknown
@@ -410,7 +404,7 @@ def test_a_plan_of_unknown_losses_promises_nothing_that_is_known() -> None:
 
 @pytest.mark.parametrize("position", range(len(BODIES)))
 def test_one_deleted_entry_is_one_problem(position: int) -> None:
-    records = rechained(BODIES)
+    records = chained(BODIES)
     found = certify(records[:position] + records[position + 1 :])
     if position == len(records) - 1:
         assert found.problems == []  # only a head that was kept elsewhere tells
@@ -426,7 +420,7 @@ def test_one_deleted_entry_is_one_problem(position: int) -> None:
 
 
 def test_entries_of_nobody_are_one_problem() -> None:
-    found = certify(rechained(BODIES[1:5]))
+    found = certify(chained(BODIES[1:5]))
     (first, second) = found.problems
     assert "is not open" in first
     assert "no accountant was opened" in second
@@ -435,7 +429,7 @@ def test_entries_of_nobody_are_one_problem() -> None:
 
 def test_thousands_of_problems_are_counted() -> None:
     body = {"entry": "wish", "accountant": "x"}
-    found = certify(rechained([body] * 1500))
+    found = certify(chained([body] * 1500))
     assert len(found.problems) == 1001
     assert found.problems[-1] == "and 501 more, which are not listed"
 
@@ -451,9 +445,9 @@ def test_an_infinite_epsilon_is_a_statement_and_not_a_problem(tmp_path: Path) ->
 
 
 def test_a_hash_is_text_of_the_file_as_well() -> None:
-    records = rechained(BODIES)
+    records = chained(BODIES)
     last = records[-1]
-    forged = Record(last.seq, last.body, last.digests, ALL_AT_ONCE)
+    forged = dataclasses.replace(last, hash=ALL_AT_ONCE)
     found = certify([*records[:-1], forged])
     assert_honest_page(printed(found), found)
     document = certificate_markdown(found)

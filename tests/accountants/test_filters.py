@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, Filter, Odometer, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
@@ -30,7 +31,7 @@ from privlearn.errors import (
     TokenError,
     UsersError,
 )
-from privlearn.ledger import GENESIS, Ledger, Record
+from privlearn.ledger import Ledger
 from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss, gaussian_loss
 from privlearn.mechanisms import GaussianSum, PrefixSum
 from privlearn.more_losses import ApproxLoss, MayFail, PureEpsilon
@@ -487,13 +488,6 @@ def test_open_allowances_are_returned_at_the_end_and_after_a_restart(tmp_path: P
     assert audit(path).closed
 
 
-def rechained(bodies: list[dict[str, Any]]) -> list[Record]:
-    records: list[Record] = []
-    for body in bodies:
-        records.append(Record.make(records[-1].hash if records else GENESIS, len(records), body))
-    return records
-
-
 @pytest.mark.parametrize(
     ("lie", "message"),
     [
@@ -513,7 +507,7 @@ def test_a_component_that_took_more_than_its_part_is_found(lie: Any, message: st
         part.issue(ZCDP("0.5"), users=USERS, label="x").retire()
     bodies = [dict(record.body) for record in book.ledger.records]
     lie({body["entry"]: body for body in bodies})
-    problems = certify(rechained(bodies)).problems
+    problems = certify(chained(bodies)).problems
     assert any(message in problem for problem in problems), problems
 
 
@@ -522,7 +516,7 @@ def test_a_close_with_an_open_allowance_is_a_problem() -> None:
     book.delegate(ZCDP("0.9"), users=USERS, label="part")
     book.close()
     bodies = [r.body for r in book.ledger.records if r.body["entry"] != "return"]
-    assert any("return them first" in text for text in certify(rechained(bodies)).problems)
+    assert any("return them first" in text for text in certify(chained(bodies)).problems)
 
 
 @given(data=st.data())

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn import report
+from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
@@ -20,7 +21,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, BudgetError, HorizonError, UsersError
-from privlearn.ledger import GENESIS, Ledger, Record
+from privlearn.ledger import Ledger
 from privlearn.losses import Gaussian, Laplace, loss_from_dict
 from privlearn.mechanisms import PrefixSum
 from privlearn.mechanisms.factorization import AnytimeBLT, BinaryTree, BufferedToeplitz
@@ -170,25 +171,18 @@ def test_a_profile_that_the_noise_does_not_earn_is_a_problem(tmp_path: Path) -> 
         stream.append(Rows.seal(np.ones((16, 2)), users=USERS))
     bodies = [dict(record.body) for record in book.ledger.records]
     (spend,) = [body for body in bodies if body["entry"] == "spend"]
-    assert certify(chain(bodies)).problems == []
+    assert certify(chained(bodies)).problems == []
     honest = spend["loss"]
     parts = [dict(part) for part in honest["parts"]]
     parts[-1] = {**parts[-1], "loss": {**parts[-1]["loss"], "mu_squared": "0.000001"}}
     spend["loss"] = {**honest, "parts": parts}
-    assert any("noise and domain" in problem for problem in certify(chain(bodies)).problems)
+    assert any("noise and domain" in problem for problem in certify(chained(bodies)).problems)
     spend["loss"] = honest
     spend["profile"] = [[n, gain / 2] for n, gain in spend["profile"]]
     spend["gain"] = max(gain for _, gain in spend["profile"])
-    assert certify(chain(bodies)).problems
+    assert certify(chained(bodies)).problems
     spend["profile"], spend["gain"] = [[16, 99.0]], 1.0
-    assert certify(chain(bodies)).problems
-
-
-def chain(bodies: list[dict[str, Any]]) -> list[Record]:
-    records: list[Record] = []
-    for body in bodies:
-        records.append(Record.make(records[-1].hash if records else GENESIS, len(records), body))
-    return records
+    assert certify(chained(bodies)).problems
 
 
 def test_a_stream_without_a_horizon_has_no_profile() -> None:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
+from privlearn._chain import chained
 from privlearn.accountants import (
     CentralAccountant,
     JointAccountant,
@@ -37,7 +38,7 @@ from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.cli import app
 from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, LedgerError
-from privlearn.ledger import GENESIS, Ledger, Record, read_records
+from privlearn.ledger import Ledger, read_records
 from privlearn.losses import Gaussian
 from privlearn.mechanisms import GaussianSum
 from privlearn.more_losses import PureEpsilon
@@ -92,14 +93,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for accountant in three(Ledger.create(path)):
         accountant.close()
     return path
-
-
-def rechained(bodies: list[dict[str, Any]]) -> list[Record]:
-    records: list[Record] = []
-    for body in bodies:
-        previous = records[-1].hash if records else GENESIS
-        records.append(Record.make(previous, len(records), body))
-    return records
 
 
 # One ledger ---------------------------------------------------------------------------------------
@@ -165,7 +158,7 @@ def test_exit_codes_of_mixed_ledgers(mixed: Path, tmp_path: Path) -> None:
 def test_a_problem_of_one_accountant_is_named_and_leaves_the_others_stated(mixed: Path) -> None:
     bodies = [copy.deepcopy(record.body) for record in read_records(mixed)]
     bodies[0]["cap"]["rho"] = "0.001"
-    found = certify(rechained(bodies))
+    found = certify(chained(bodies))
     assert all("budget exceeded" in problem for problem in found.problems)
     assert len(found.problems) == 2
     assert found.spent == audit(mixed).spent
@@ -181,7 +174,7 @@ def test_entries_moved_to_another_accountant_are_problems(mixed: Path) -> None:
             for other in set(ids) - {body["accountant"]}:
                 changed = copy.deepcopy(bodies)
                 changed[position]["accountant"] = other
-                assert certify(rechained(changed)).problems
+                assert certify(chained(changed)).problems
 
 
 def test_cutting_the_tail_lowers_no_guarantee_that_is_left(mixed: Path) -> None:
@@ -241,7 +234,7 @@ def test_simulations_and_real_noise_need_ledgers_of_their_own() -> None:
     bodies = [record.body for record in book.records]
     second = central(Ledger.memory(), noise=NoiseSource.simulation(0))
     bodies += [record.body for record in second.ledger.records]
-    found = certify(rechained(bodies))
+    found = certify(chained(bodies))
     assert any("need ledgers of their own" in problem for problem in found.problems)
     assert len(found.guarantees) == 2
 
@@ -534,7 +527,7 @@ def test_add_remove_over_parts_of_one_population_is_refused() -> None:
     assert together.rho == 2
     bodies = [copy.deepcopy(record.body) for record in book.records]
     bodies[1]["users"] = [5, 10]
-    assert any("shifts indices" in problem for problem in certify(rechained(bodies)).problems)
+    assert any("shifts indices" in problem for problem in certify(chained(bodies)).problems)
 
 
 @pytest.mark.parametrize("population", [None, "p"])

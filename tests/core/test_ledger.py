@@ -10,6 +10,8 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +87,12 @@ def resumed(path: Path) -> CentralAccountant[ZCDP]:
     return CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
 
 
-def by_hand(entries: tuple[Entry, ...]) -> list[str]:
+def by_hand(records: list[Record]) -> list[str]:
     """The hashes, from the definition alone."""
-    previous, hashes = "0" * 64, []
-
-    def sha(value: object) -> str:
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    for seq, entry in enumerate(entries):
-        digests = {name: sha(value) for name, value in entry.model_dump(mode="json").items()}
-        previous = sha({"previous": previous, "seq": seq, "digests": digests})
-        hashes.append(previous)
+    previous, hashes = bytes(32), []
+    for record in records:
+        previous = hashlib.sha256(previous + record.data).digest()
+        hashes.append(previous.hex())
     return hashes
 
 
@@ -106,19 +102,138 @@ def test_memory_and_file_ledgers_have_the_hashes_of_the_definition(tmp_path: Pat
     for entry in ENTRIES:
         memory.append(entry)
         file.append(entry)
-        assert memory.head == file.head
     file.export(tmp_path / "export.jsonl")
     file.close()
-    expected = by_hand(ENTRIES)
-    for records in (
-        memory.records,
-        file.records,
-        read_records(tmp_path / "ledger.db"),
-        read_records(tmp_path / "export.jsonl"),
-    ):
-        assert [record.hash for record in records] == expected
-        assert chain_problems(records, expected[-1]) == []
+    written = file.records
+    assert (
+        read_records(tmp_path / "ledger.db") == read_records(tmp_path / "export.jsonl") == written
+    )
+    for ledger in (memory, file):
+        assert [record.hash for record in ledger.records] == by_hand(ledger.records)
+        assert ledger.head == ledger.records[-1].hash
+        assert chain_problems(ledger.records, ledger.head) == []
+        for record, entry in zip(ledger.records, ENTRIES, strict=True):
+            assert record.body == entry.body()
+            assert json.loads(record.data) == {**(record.envelope or {}), "body": record.body}
+            assert record.data == canonical(json.loads(record.data))
     assert Ledger.open(tmp_path / "ledger.db").entries == ENTRIES
+    with open(tmp_path / "export.jsonl", "rb") as export:
+        lines = [json.loads(line) for line in export]
+    assert lines[0] == {"privlearn_ledger": 2}
+    assert [line["hash"] for line in lines[1:]] == [record.hash for record in written]
+
+
+def test_the_envelope_tells_writer_epoch_and_minute_but_no_end_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    now = int(time.time() // 60)
+    with Ledger.create(path) as ledger:
+        ledger.append(OPEN)
+        ledger.append(ISSUE)
+    with Ledger.open(path) as again:
+        again.append(ENTRIES[2])
+        again.append(ENTRIES[3])
+    envelopes = [record.envelope or {} for record in read_records(path)]
+    assert [envelope["epoch"] for envelope in envelopes] == [1, 1, 2, 2]
+    first, same, second, last = (envelope["writer"] for envelope in envelopes)
+    assert first == same != second == last
+    assert len({envelope["nonce"] for envelope in envelopes}) == 4
+    assert ["at" in envelope for envelope in envelopes] == [True, True, False, True]
+    told = datetime.strptime(envelopes[0]["at"], "%Y-%m-%dT%H:%MZ").replace(tzinfo=UTC)
+    assert 0 <= told.timestamp() // 60 - now <= 1
+    assert ["root" in envelope for envelope in envelopes] == [False, False, False, True]
+
+
+def test_a_spend_is_on_disk_after_two_syncs_and_an_issue_and_an_end_ride_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, synced = os.fsync, []
+
+    def fsync(file: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{file}").rpartition("ledger.db")[2])
+        real(file)
+
+    accountant = file_accountant(tmp_path / "ledger.db")
+    monkeypatch.setattr(os, "fsync", fsync)
+    copies = []
+    for _ in range(3):
+        MECHANISM.release(rows(), accountant.issue(ZCDP("0.01"), users=USERS, label="sum"))
+        copies.append((tmp_path / "ledger.db").read_bytes())  # without what only the log holds
+    assert synced == ["-wal", ""] * 3
+    accountant.ledger.head  # noqa: B018
+    accountant.ledger.head  # noqa: B018
+    assert synced == ["-wal", ""] * 4
+    for count, content in enumerate(copies, 1):
+        copy = tmp_path / f"copy{count}.db"
+        copy.write_bytes(content)
+        assert spends_in(copy) == count
+
+
+def test_a_cut_of_the_power_at_any_moment_leaves_every_spend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was not synced may be on disk or not, block by block; what was cut off may come back."""
+    path = tmp_path / "ledger.db"
+    rng = np.random.default_rng(0)
+    real, promised = os.fsync, 0
+    states: list[tuple[int, bytes, bytes]] = []
+    synced = {"": b"", "-wal": b""}
+
+    def now(end: str) -> bytes:
+        file = Path(f"{path}{end}")
+        return file.read_bytes() if file.exists() else b""
+
+    def left(end: str) -> bytes:
+        old, new = synced[end], now(end)
+        if end == "-wal":  # it was cut since it was synced: new blocks
+            old, kept = (new, b"") if rng.random() < 0.7 else (old, old)
+            if kept:
+                return kept
+            old = bytes(len(new))
+        blocks = range(0, max(len(old), len(new)), 4096)
+        return b"".join((new if rng.random() < 0.5 else old)[i : i + 4096] for i in blocks)
+
+    def fsync(file: int) -> None:
+        end = os.readlink(f"/proc/self/fd/{file}").rpartition("ledger.db")[2]
+        if end == "-wal":
+            states.extend((promised, left(""), left("-wal")) for _ in range(3))
+        else:
+            states.extend((promised, left(""), now("-wal")) for _ in range(3))
+        real(file)
+        synced[end] = now(end)
+
+    accountant = file_accountant(path)
+    synced[""] = now("")
+    monkeypatch.setattr(os, "fsync", fsync)
+    for count in range(12):
+        promised = count
+        token = accountant.issue(ZCDP("0.01"), users=USERS, label=f"sum {'x' * 700}")
+        MECHANISM.release(rows(), token)
+    assert len(states) == 72
+    monkeypatch.setattr(os, "fsync", real)
+    for number, (spends, main, log) in enumerate(states):
+        copy = tmp_path / f"copy{number}.db"
+        copy.write_bytes(main)
+        Path(f"{copy}-wal").write_bytes(log)
+        assert spends_in(copy) >= spends
+        assert chain_problems(read_records(copy)) == []
+
+
+@pytest.mark.parametrize("reading", [True, False])
+def test_a_log_that_somebody_reads_is_left_to_sqlite(reading: bool, tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    accountant = file_accountant(path)
+    reader = sqlite3.connect(path, isolation_level=None)
+    if reading:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entries").fetchone()
+    MECHANISM.release(rows(), accountant.issue(ZCDP("0.01"), users=USERS, label="sum"))
+    disk = accountant.ledger._disk
+    assert disk is not None
+    assert disk._cut is not reading
+    reader.close()
+    MECHANISM.release(rows(), accountant.issue(ZCDP("0.01"), users=USERS, label="sum"))
+    assert disk._cut
+    assert spends_in(path) == 2
 
 
 def test_an_appended_entry_can_be_read_by_others_at_once(tmp_path: Path) -> None:
@@ -396,22 +511,23 @@ def test_a_newer_schema_is_its_own_error(closed: Path, tmp_path: Path) -> None:
 def test_a_tampered_ledger_is_not_resumed(closed: Path) -> None:
     with sqlite3.connect(closed) as connection:
         connection.execute(
-            "UPDATE entries SET body = replace(body, '\"sum\"', '\"gram\"') WHERE seq = 1"
+            "UPDATE entries SET entry = replace(entry, '\"sum\"', '\"gram\"') WHERE seq = 1"
         )
     connection.close()
     with pytest.raises(
-        LedgerUnreadableError, match="cannot be resumed: entry 1: field 'label' was changed"
+        LedgerUnreadableError, match="cannot be resumed: entry 1: its hash does not fit"
     ):
         Ledger.open(closed)
 
 
 def test_a_rewritten_ledger_with_entries_of_a_wrong_form_is_not_resumed(closed: Path) -> None:
     first = read_records(closed)[0]
-    record = Record.make(first.hash, 1, {**ISSUE.body(), "users": [-3, "x"]})
+    wrong = {**ISSUE.body(), "users": [-3, "x"]}
+    record = Record.make(first.hash, 1, wrong, writer=(first.envelope or {})["writer"])
     with sqlite3.connect(closed) as connection:
         connection.execute("DELETE FROM entries WHERE seq > 0")
-        values = (1, canonical(record.body), canonical(record.digests), record.hash, "issue", "a/1")
-        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", values)
+        values = (1, record.data.decode(), record.hash)
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?)", values)
     connection.close()
     assert chain_problems(read_records(closed)) == []
     with pytest.raises(LedgerUnreadableError, match=r"(?s)cannot be resumed: .*users"):
@@ -575,6 +691,6 @@ def test_another_ledger_of_the_same_length_is_not_written_to(tmp_path: Path) -> 
     with sqlite3.connect(tmp_path / "a.db") as file:
         (row,) = sqlite3.connect(tmp_path / "b.db").execute("SELECT * FROM entries").fetchall()
         file.execute("DELETE FROM entries")
-        file.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", row)
+        file.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
     with pytest.raises(LedgerBusyError, match="written to by another process"):
         accountant.issue(ZCDP(1), users=USERS, label="all")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import kstest
 
+from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.adjacency import Adjacency
@@ -35,7 +36,7 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
-from privlearn.ledger import GENESIS, Ledger, Record, read_records
+from privlearn.ledger import Ledger, read_records
 from privlearn.losses import gaussian_loss, loss_from_dict
 from privlearn.mechanisms import (
     Huber,
@@ -486,15 +487,6 @@ def test_the_solver_is_asked_for_the_distance_that_is_priced(
 # --- the ledger -----------------------------------------------------------------------------------
 
 
-def rechained(bodies: list[dict[str, Any]]) -> list[Record]:
-    """What somebody leaves who rewrites a whole ledger and its chain."""
-    records: list[Record] = []
-    for body in bodies:
-        previous = records[-1].hash if records else GENESIS
-        records.append(Record.make(previous, len(records), body))
-    return records
-
-
 @pytest.fixture
 def export(tmp_path: Path) -> Path:
     """Two fits, one with a published tilt, exported as JSON lines."""
@@ -624,12 +616,12 @@ def test_a_forged_spend_is_found_although_its_chain_was_rewritten(name: str, exp
     change, message = FORGERIES[name]
     records = read_records(export)
     bodies = [copy.deepcopy(record.body) for record in records]
-    assert certify(rechained(bodies)).problems == []
+    assert certify(chained(bodies)).problems == []
     change(next(body for body in bodies if body["entry"] == "spend"))
-    problems = certify(rechained(bodies)).problems
+    problems = certify(chained(bodies)).problems
     assert any(message in problem for problem in problems), problems
     head = audit(export).head
-    assert any("cut or rewritten" in p for p in certify(rechained(bodies), head=head).problems)
+    assert any("cut or rewritten" in p for p in certify(chained(bodies), head=head).problems)
 
 
 def test_losses_and_budgets_survive_the_ledger(export: Path) -> None:

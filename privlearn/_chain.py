@@ -1,0 +1,289 @@
+"""What a ledger hashes, and how: canonical bytes, the chain of entries and its Merkle root.
+
+Format 2 has one SHA-256 for each entry, over the hash before and the stored bytes.  Format 1, which
+is read for ever and never written, has a digest for each field; see docs/ledger.md for both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, final
+
+import rfc8785
+
+SCHEMA = 2
+GENESIS = "0" * 64
+MOST_BYTES = 8 * 2**20
+"""Of one entry as it is stored; also of one line of an export, less its frame."""
+KNOWN_FEATURES: frozenset[str] = frozenset()
+"""Extensions of the format that this version understands."""
+
+_WRITER = re.compile(r"[0-9a-f]{16}")
+_NONCE = re.compile(r"[0-9a-f]{32}")
+_MINUTE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z")
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON (RFC 8785), as an entry is stored.
+
+    Raises:
+        ValueError: it is no JSON: not finite, an integer of 2^53 or more, no text.
+    """
+    return rfc8785.dumps(value)
+
+
+def canonical_1(value: Any) -> bytes:
+    """What format 1 hashes: sorted keys, no spaces, numbers as Python writes them."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def chain_hash(previous: str, data: bytes) -> str:
+    """SHA-256 over the previous hash (32 bytes) and the stored bytes of an entry."""
+    return _sha256(bytes.fromhex(previous) + data)
+
+
+def chain_hash_1(previous: str, seq: int, digests: dict[str, str]) -> str:
+    """Format 1: over the previous hash, the position and the digests of all fields."""
+    return _sha256(canonical_1({"previous": previous, "seq": seq, "digests": digests}))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One stored entry: its body, its envelope, the stored bytes, and the hash that chains it.
+
+    A record of format 1 has digests of its fields and no envelope.
+    """
+
+    seq: int
+    body: dict[str, Any]
+    hash: str
+    data: bytes = b""
+    envelope: dict[str, Any] | None = None
+    digests: dict[str, str] | None = None
+
+    @property
+    def format(self) -> int:
+        """Of the ledger that it stands in."""
+        return SCHEMA if self.digests is None else 1
+
+    @classmethod
+    def make(
+        cls,
+        previous: str,
+        seq: int,
+        body: dict[str, Any],
+        *,
+        writer: str = "0" * 16,
+        epoch: int = 1,
+        minute: int | None = None,
+        root: str | None = None,
+    ) -> Record:
+        """Seals ``body`` as entry number ``seq`` after the entry with hash ``previous``.
+
+        Args:
+            writer: who writes, 16 hexadecimal digits, new for every opening of the ledger.
+            epoch: which opening of the ledger this is, from 1.
+            minute: minutes since 1970, default now; an end of a token tells no time.
+            root: of all entries before, which a ``close`` states.
+
+        Raises:
+            ValueError: ``body`` is no JSON, or larger than an entry may be.
+        """
+        envelope: dict[str, Any] = {
+            "epoch": epoch,
+            "nonce": secrets.token_hex(16),
+            "writer": writer,
+        }
+        if body.get("entry") != "retire":
+            found = int(time.time() // 60) if minute is None else minute
+            envelope["at"] = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(found * 60))
+        if root is not None:
+            envelope["root"] = root
+        data = canonical({**envelope, "body": body})
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"an entry of {len(data)} bytes: at most {MOST_BYTES} can be stored")
+        return cls(seq, body, chain_hash(previous, data), data, envelope)
+
+    def line(self) -> bytes:
+        """One line of an export, without its end: JSON that holds the stored bytes as they are."""
+        if self.digests is not None:
+            return canonical_1(
+                {"seq": self.seq, "body": self.body, "digests": self.digests, "hash": self.hash}
+            )
+        return b'{"entry":' + self.data + b',"hash":"' + self.hash.encode() + b'"}'
+
+
+@final
+class MerkleTree:
+    """The root of RFC 6962 over a growing list, in memory of the logarithm of its length."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._peaks: list[bytes] = []
+
+    def add(self, leaf: bytes) -> None:
+        """Adds a leaf: the hash of an entry, 32 bytes."""
+        node, left = hashlib.sha256(b"\0" + leaf).digest(), self.size
+        while left & 1:
+            node = hashlib.sha256(b"\1" + self._peaks.pop() + node).digest()
+            left >>= 1
+        self._peaks.append(node)
+        self.size += 1
+
+    @property
+    def root(self) -> str:
+        """Of all leaves so far; SHA-256 of nothing for none."""
+        if not self._peaks:
+            return _sha256(b"")
+        node = self._peaks[-1]
+        for peak in reversed(self._peaks[:-1]):
+            node = hashlib.sha256(b"\1" + peak + node).digest()
+        return node.hex()
+
+
+@final
+class Chain:
+    """Follows a chain entry by entry, and says what is wrong with each.
+
+    It goes on from what an entry says of itself, so one fault is one problem.
+    """
+
+    def __init__(self) -> None:
+        self.head = GENESIS
+        self.size = 0
+        self.tree = MerkleTree()
+        self.epoch, self.writer = 0, ""
+        self._declared: dict[str, frozenset[str]] = {}
+        self._whole = True
+
+    @property
+    def root(self) -> str:
+        """The Merkle root of the hashes of all entries so far."""
+        return self.tree.root
+
+    def add(self, record: Record) -> list[str]:
+        """What is wrong with the next record; empty if it continues the chain."""
+        where = f"entry {record.seq}"
+        problems = []
+        cut = record.seq != self.size
+        if cut:
+            self._whole = False
+            problems.append(f"{where}: stands at position {self.size}; entries were cut or moved")
+        if record.digests is None:
+            if chain_hash(self.head, record.data) != record.hash and not cut:
+                problems.append(
+                    f"{where}: its hash does not fit; it was changed, or entries before it were "
+                    "changed, cut or moved"
+                )
+                self._whole = False
+            problems += [f"{where}: {problem}" for problem in self._envelope(record)]
+        else:
+            problems += [f"{where}: {problem}" for problem in _format_1(record)]
+            if chain_hash_1(self.head, record.seq, record.digests) != record.hash and not cut:
+                problems.append(
+                    f"{where}: its hash does not fit; it or the entry before was changed"
+                )
+        # in format 1 a hash may have any form, which is then a problem
+        self.head = record.hash if _HASH.fullmatch(record.hash) else GENESIS
+        self.tree.add(bytes.fromhex(self.head))
+        self.size = record.seq + 1
+        self._whole = self._whole and not problems
+        return problems
+
+    def end(self, head: str | None = None) -> list[str]:
+        """What is wrong with the end, if the last hash was kept elsewhere."""
+        if head is None or self.head == head:
+            return []
+        return [f"head is {self.head}, not {head}: the ledger was cut or rewritten"]
+
+    def _envelope(self, record: Record) -> list[str]:
+        envelope, body = record.envelope or {}, record.body
+        problems = []
+        epoch, writer = envelope.get("epoch"), envelope.get("writer")
+        if (
+            not isinstance(epoch, int)
+            or isinstance(epoch, bool)
+            or epoch < 1
+            or not isinstance(writer, str)
+            or not _WRITER.fullmatch(writer)
+        ):
+            problems.append("its writer or epoch is of a wrong form")
+        elif epoch < self.epoch or (epoch == self.epoch) is not (writer == self.writer):
+            problems.append(
+                f"writer {writer} in epoch {epoch} after writer {self.writer} in epoch "
+                f"{self.epoch}: every opening of a ledger is a new writer in a later epoch"
+            )
+        else:
+            self.epoch, self.writer = epoch, writer
+        if not _matches(_NONCE, envelope.get("nonce")):
+            problems.append("its nonce is not one of 32 hexadecimal digits")
+        kind = body.get("entry")
+        if ("at" in envelope) is (kind == "retire") or not (
+            kind == "retire" or _matches(_MINUTE, envelope["at"])
+        ):
+            problems.append(
+                "it must not tell its time" if kind == "retire" else "it must tell its minute"
+            )
+        if ("root" in envelope) is not (kind == "close"):
+            problems.append("a close states the Merkle root of what stands before it, others none")
+        elif kind == "close" and self._whole and envelope["root"] != self.root:
+            problems.append("its Merkle root is not that of the entries before it")
+        if kind == "open":
+            features = body.get("features")
+            names = features if isinstance(features, dict) else {}
+            self._declared.setdefault(str(body.get("accountant")), frozenset(names))
+        if "ext" in envelope:
+            ext = envelope["ext"]
+            declared = self._declared.get(str(body.get("accountant")), frozenset())
+            if not isinstance(ext, dict) or not declared.issuperset(ext):
+                problems.append("it holds data of extensions that its accountant did not declare")
+        return problems
+
+
+def _matches(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _format_1(record: Record) -> list[str]:
+    assert record.digests is not None
+    found = {name: _sha256(canonical_1(value)) for name, value in record.body.items()}
+    problems = [
+        f"field {name!r} was changed"
+        for name in sorted(found.keys() | record.digests.keys())
+        if found.get(name) != record.digests.get(name)
+    ]
+    if record.body.get("entry") == "functions" or "features" in record.body:
+        problems.append("format 1 has no functions and no features; they came with format 2")
+    return problems
+
+
+def chain_problems(records: Iterable[Record], head: str | None = None) -> list[str]:
+    """What is wrong with the chain, in words; empty if it is whole and ends at ``head``."""
+    chain = Chain()
+    problems = [problem for record in records for problem in chain.add(record)]
+    return problems + chain.end(head)
+
+
+def chained(bodies: Iterable[dict[str, Any]]) -> list[Record]:
+    """The chain that one writer leaves who writes these bodies, right or wrong."""
+    records: list[Record] = []
+    tree, head = MerkleTree(), GENESIS
+    for seq, body in enumerate(bodies):
+        root = tree.root if body.get("entry") == "close" else None
+        records.append(Record.make(head, seq, body, root=root))
+        head = records[-1].hash
+        tree.add(bytes.fromhex(head))
+    return records
