@@ -168,7 +168,8 @@ class Ledger:
                 f"{ENTRIES};{RELEASED};PRAGMA wal_checkpoint(TRUNCATE);"
             )
         try:
-            _check_header(where)
+            assert ledger._disk is not None
+            ledger._disk.check_header()
         except LedgerError:
             ledger.close()
             raise
@@ -206,10 +207,12 @@ class Ledger:
         try:
             entries = [parse_entry(record.body) for record in records]
             ledger = cls(_connect(where), where)
-        except (ValueError, sqlite3.Error) as error:
+        except (OSError, ValueError, sqlite3.Error) as error:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {error}") from None
         ledger._records, ledger._tree, ledger._head = records, chain.tree, chain.head
         ledger._epoch = chain.epoch + 1
+        assert ledger._disk is not None
+        ledger._disk.pending = True  # what a process left that died, its last issue, say
         for entry in entries:
             ledger._keep(entry)
         return ledger
@@ -282,6 +285,7 @@ class Ledger:
             last = connection.execute(
                 "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
             ).fetchone()
+            disk.check_log()
             if last != ((record.seq - 1, self._head) if self._records else None):
                 raise LedgerBusyError(
                     f"{self.path} was written to by another process; resume it to go on"
@@ -450,18 +454,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _check_header(where: Path) -> None:
-    """Raises LedgerError unless what SQLite wrote stands in the file itself."""
-    with open(where, "rb") as file:
-        header = file.read(100)
-    # the fields of the header: https://www.sqlite.org/fileformat.html#the_database_header
-    if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
-        raise LedgerError(
-            f"{where} is not the file that SQLite writes to: it holds {len(header)} bytes of a "
-            "ledger; nothing can be recorded in it"
-        )
-
-
 _TIMEOUT = 10  # seconds that another process may hold the file
 
 
@@ -501,8 +493,12 @@ class _Disk:
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         self._logged = mode == "wal"
         self._cut = False
-        self._files: list[int] = []
         # closing a file of its own would let go of SQLite's locks: kept until SQLite is done
+        self._files = [os.open(path, os.O_RDWR)]
+        if self._logged:
+            connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
+            with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
+                self._files.append(os.open(f"{path}-wal", os.O_RDWR))
         self._end = weakref.finalize(self, _close, connection, self._files, os.getpid())
         self._end.atexit = False
 
@@ -516,24 +512,44 @@ class _Disk:
         if self._cut:
             self._connection.execute("PRAGMA synchronous = FULL")
 
+    def check_header(self) -> None:
+        """Raises LedgerError unless what SQLite wrote stands in the file itself."""
+        header = os.pread(self._files[0], 100, 0)
+        # the fields of the header: https://www.sqlite.org/fileformat.html#the_database_header
+        if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
+            raise LedgerError(
+                f"{self._path} is not the file that SQLite writes to: it holds {len(header)} bytes "
+                "of a ledger; nothing can be recorded in it"
+            )
+
+    def check_log(self) -> None:
+        """Raises LedgerBusyError if another process ended the log and may have begun a new one.
+
+        Whatever closes the file in this process lets go of SQLite's lock on it (POSIX has it so).
+        Then another process takes itself for the only one, and removes the log when it closes.
+        """
+        if self._logged:
+            found = [(file.st_dev, file.st_ino) for file in map(os.fstat, self._files[1:])]
+            if [_identity(Path(f"{self._path}-wal"))] != found:
+                raise LedgerBusyError(
+                    f"{self._path} was closed by another process; resume it to go on"
+                )
+
     def settle(self) -> None:
         """Returns when everything that was committed is on disk, and in the main file."""
         if self._logged:
-            if not self._files:
-                self._files += [
-                    os.open(name, os.O_RDWR) for name in (f"{self._path}-wal", self._path)
-                ]
-            log, main = self._files
+            main, log = self._files
             os.fsync(log)
             try:
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
                 os.fsync(main)
+                # what a reader, who is gone now, kept from being copied is synced by SQLite
+                self._connection.execute("PRAGMA synchronous = FULL")
                 self._connection.execute("PRAGMA busy_timeout = 0")
                 cut = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 self._connection.execute(f"PRAGMA busy_timeout = {_TIMEOUT * 1000}")
             except sqlite3.Error as error:  # what was committed stands in the log
                 raise OSError(str(error)) from error
-            self._connection.execute("PRAGMA synchronous = FULL")
             self._cut = cut == (0, 0, 0)
         self.pending = False
 

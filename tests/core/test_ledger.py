@@ -236,6 +236,79 @@ def test_a_log_that_somebody_reads_is_left_to_sqlite(reading: bool, tmp_path: Pa
     assert spends_in(path) == 2
 
 
+def test_what_a_reader_held_back_is_synced_before_the_log_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader goes while the main file is synced: SQLite copies the rest, and cuts the log."""
+    accountant = file_accountant(tmp_path / "ledger.db")
+    reader = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM entries").fetchone()
+    real, said = os.fsync, list[str]()
+
+    def fsync(file: int) -> None:
+        real(file)
+        if os.readlink(f"/proc/self/fd/{file}").endswith("ledger.db"):
+            reader.close()
+
+    connection = accountant.ledger._connection
+    assert connection is not None
+    connection.set_trace_callback(said.append)
+    monkeypatch.setattr(os, "fsync", fsync)
+    MECHANISM.release(rows(), accountant.issue(ZCDP("0.01"), users=USERS, label="sum"))
+    cuts = [i for i, text in enumerate(said) if "TRUNCATE" in text]
+    assert cuts
+    for cut in cuts:
+        modes = [text for text in said[:cut] if text.startswith("PRAGMA synchronous")]
+        assert modes[-1] == "PRAGMA synchronous = FULL"
+
+
+def test_the_head_of_a_resumed_ledger_is_on_disk_before_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.db"
+    first = file_accountant(path)
+    first.issue(ZCDP("0.01"), users=USERS, label="sum")  # not synced; and its process is gone
+    real, synced = os.fsync, []
+
+    def fsync(file: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{file}").rpartition("ledger.db")[2])
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    head = Ledger.open(path).head
+    assert synced == ["-wal", ""]
+    assert head == read_records(path)[-1].hash
+
+
+@pytest.mark.parametrize("audited", [False, True])
+def test_a_process_that_ends_the_log_behind_a_writer_stops_it(
+    audited: bool, tmp_path: Path
+) -> None:
+    """Closing any descriptor of a file lets go of its locks: the second takes itself for alone."""
+    path = tmp_path / "ledger.db"
+    first = file_accountant(path)
+    token = first.issue(ZCDP("0.1"), users=USERS, label="sum")
+    if audited:
+        assert audit(path).problems == []
+    script = """
+        import sys
+        from privlearn.accountants import CentralAccountant
+        from privlearn.ledger import Ledger
+        from privlearn.noise import NoiseSource
+        Ledger.open(sys.argv[1]).close()
+        book = Ledger.open(sys.argv[1])
+        CentralAccountant.resume(book, noise=NoiseSource.simulation(1))
+        book.close()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(path)]
+    subprocess.run(command, check=True)
+    written = [record.hash for record in read_records(path)]
+    with pytest.raises(LedgerBusyError, match="by another process; resume it"):
+        MECHANISM.release(rows(), token)
+    assert [record.hash for record in read_records(path)] == written
+
+
 def test_an_appended_entry_can_be_read_by_others_at_once(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     ledger = Ledger.create(path)
