@@ -17,7 +17,9 @@ FEATURE = r"^[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}$"
 
 
 class _Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, ser_json_inf_nan="constants"
+    )
     accountant: str
 
     def body(self) -> dict[str, Any]:

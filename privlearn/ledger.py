@@ -19,7 +19,6 @@ own entries.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import sqlite3
@@ -49,6 +48,7 @@ from privlearn._ledger_reader import (
     ENTRIES,
     RELEASED,
     iterate_records,
+    parse,
     read_records,
 )
 from privlearn.entries import (
@@ -85,8 +85,11 @@ __all__ = [
 ]
 
 
-def _storable(value: object) -> bool:
-    """Whether a value is plainly JSON; where not, `canonical` says."""
+_PLAIN_DEPTH = 16
+
+
+def _storable(value: object, depth: int = 0) -> bool:
+    """Whether a value is plainly JSON that a reader takes; where not, `parse` says."""
     kind = value.__class__
     if value is None or kind is str or kind is bool:
         return True
@@ -98,15 +101,16 @@ def _storable(value: object) -> bool:
         for name in value:
             if name.__class__ is not str:
                 return False
-        return _all_storable(value.values())
+        return depth < _PLAIN_DEPTH and _all_storable(value.values(), depth + 1)
     if kind is list or kind is tuple:
-        return _all_storable(value)  # type: ignore[arg-type]
-    return isinstance(value, float) and math.isfinite(value)
+        return depth < _PLAIN_DEPTH and _all_storable(value, depth + 1)  # type: ignore[arg-type]
+    # canonical JSON writes 1e16 as an integer, and readers take none of 2^53 or more
+    return isinstance(value, float) and -(2.0**53) < value < 2.0**53
 
 
-def _all_storable(values: Iterable[object]) -> bool:
+def _all_storable(values: Iterable[object], depth: int = 0) -> bool:
     for value in values:  # noqa: SIM110 (an append in memory takes a seventh less)
-        if value.__class__ is not str and not _storable(value):
+        if value.__class__ is not str and not _storable(value, depth):
             return False
     return True
 
@@ -256,7 +260,7 @@ class Ledger:
                 self._write(entry)
             else:
                 if not _all_storable(entry.__dict__.values()):
-                    canonical(entry.body())  # raises for what a file could not hold
+                    parse(canonical(entry.body()))  # raises for what a file could not hold
                 self._times.append(time.time())
             self._doubtful = entry  # where a signal's exception ends it
             self._keep(entry)
@@ -276,6 +280,7 @@ class Ledger:
 
     def _write(self, entry: Entry) -> None:
         record = self._make(entry, time.time())
+        parse(record.data)  # raises for what a reader would refuse, and the whole file with it
         disk = self._disk
         assert disk is not None
         with self._sql() as connection:

@@ -661,6 +661,23 @@ def test_an_entry_that_is_no_json_is_refused_by_both_kinds_of_ledger(tmp_path: P
         assert len(ledger.entries) == len(ledger.records) == 1
 
 
+@pytest.mark.parametrize("value", [2.0**53, 1e16, 123456789012345680000.0, float("nan"), 2**53])
+@pytest.mark.parametrize("deep", [1, 70])
+def test_what_a_reader_would_refuse_is_not_written(value: float, deep: int, tmp_path: Path) -> None:
+    """Canonical JSON writes 1e16 as an integer: one such entry made the whole ledger unreadable."""
+    inner: Any = value if deep == 1 else 1
+    for _ in range(deep):
+        inner = [inner]
+    bad = ISSUE.model_copy(update={"budget": {"kind": "zcdp", "rho": "0.1", "more": inner}})
+    for ledger in (Ledger.create(tmp_path / "ledger.db"), Ledger.memory()):
+        ledger.append(OPEN)
+        with pytest.raises(ValueError, match=r"2\^53|safe integer|nan|64 levels"):
+            ledger.append(bad)
+        ledger.append(ISSUE)
+        assert len(ledger.entries) == len(ledger.records) == 2
+    assert len(read_records(tmp_path / "ledger.db")) == 2
+
+
 # Where a ledger lies ------------------------------------------------------------------------------
 
 
