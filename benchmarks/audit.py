@@ -1,11 +1,10 @@
-"""Time and memory of an audit, by the number of entries; ledgers are made up as they are read.
+"""Time and memory of an audit of a ledger file, by the number of entries.
 
     OMP_NUM_THREADS=1 python benchmarks/audit.py [--entries 100000 1000000]
 
 Three kinds of ledgers: spends on all users, spends on one user each, in turn, and the same in an
-order that jumps about.  Every case runs in a process of its own.  ``account`` is the audit without
-the check of the chain, ``chain`` is that check; reading a file and its JSON are not in it, as
-records come from memory, one at a time.
+order that jumps about.  Every audit runs in a process of its own, and is all that
+``privlearn audit`` does: reading, the chain, the account and the certificate.
 """
 
 from __future__ import annotations
@@ -13,23 +12,27 @@ from __future__ import annotations
 import argparse
 import copy
 import multiprocessing
+import os
 import resource
+import sqlite3
+import tempfile
 import time
-from collections.abc import Iterator
-from typing import Any
-from unittest.mock import patch
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, TypeVar
 
 import numpy as np
 from reporting import Table, write
 
-from privlearn.accountants import CentralAccountant
-from privlearn.accountants.audit import Certificate, certify
-from privlearn.accountants.chain import Chain
+from privlearn._chain import MerkleTree
+from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.ledger import GENESIS, Ledger, Record
 from privlearn.mechanisms import GaussianSum
 from privlearn.rows import Rows
+
+T = TypeVar("T")
 
 KINDS = ("all users", "one user each", "one user each, shuffled")
 STEP = 389
@@ -59,74 +62,59 @@ def bodies(kind: str, tokens: int) -> Iterator[dict[str, Any]]:
 
 def records(kind: str, tokens: int) -> Iterator[Record]:
     """The chained entries, made one at a time."""
-    head = GENESIS
+    head, tree = GENESIS, MerkleTree()
     for seq, body in enumerate(bodies(kind, tokens)):
-        record = Record.make(head, seq, body)
+        record = Record.make(head, seq, body, root=tree.root if body["entry"] == "close" else None)
         head = record.hash
+        tree.add(bytes.fromhex(head))
         yield record
 
 
-def unchained(kind: str, tokens: int) -> Iterator[Record]:
-    """The same without digests and hashes."""
-    for seq, body in enumerate(bodies(kind, tokens)):
-        yield Record(seq, body, {}, "")
+def written(case: tuple[str, int, str]) -> None:
+    """Writes a ledger file."""
+    kind, tokens, path = case
+    Ledger.create(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        rows = ((r.seq, r.data.decode(), r.hash) for r in records(kind, tokens))
+        connection.executemany("INSERT INTO entries VALUES (?, ?, ?)", rows)
 
 
-def measured(kind: str, entries: int) -> tuple[float, float, float, int]:
-    """CPU seconds of making, accounting and chaining, and peak memory in bytes."""
-    tokens = entries // 3
+def audited(case: tuple[str, int, str]) -> tuple[float, int]:
+    """CPU seconds of the audit of a file, and peak memory in bytes."""
+    _, tokens, path = case
     start = time.process_time()
-    for _ in unchained(kind, tokens):
-        pass
-    made = time.process_time() - start
-    start = time.process_time()
-    with patch.object(Chain, "add", _follow):
-        found = certify(unchained(kind, tokens))
-    accounted = time.process_time() - start - made
-    _check(found, tokens)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    part = min(tokens, 10_000)
-    chained = list(records(kind, part))
-    chain = Chain()
-    start = time.process_time()
-    assert not [problem for record in chained for problem in chain.add(record)]
-    per_entry = (time.process_time() - start) / len(chained)
-    return made, accounted, per_entry * entries, peak
-
-
-def _follow(chain: Chain, record: Record) -> list[str]:
-    chain.size = record.seq + 1
-    return []
-
-
-def _check(found: Certificate, tokens: int) -> None:
+    found = audit(path)
+    spent = time.process_time() - start
     assert not found.problems, found.problems[:3]
     assert found.spends == tokens
     assert found.mechanisms[0].share == 1
+    return spent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _run(case: tuple[str, int]) -> tuple[float, float, float, int]:
-    return measured(*case)
+def _alone(run: Callable[[tuple[str, int, str]], T], case: tuple[str, int, str]) -> T:
+    """In a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        return pool.apply(run, (case,))
 
 
 def main() -> None:
-    """Measures and writes the tables."""
+    """Measures and writes the table."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--entries", type=int, nargs="+", default=[100_000, 1_000_000])
     rows, numbers = [], []
     for entries in arguments.parse_args().entries:
         for kind in KINDS:
-            with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-                made, accounted, chain, peak = pool.apply(_run, ((kind, entries),))
+            with tempfile.TemporaryDirectory() as folder:
+                case = kind, entries // 3, f"{folder}/ledger.db"
+                _alone(written, case)
+                size = os.path.getsize(case[2])
+                spent, peak = _alone(audited, case)
             rows.append(
-                [kind, f"{entries:,}", f"{accounted:.1f}", f"{chain:.1f}", f"{peak / 1e6:.0f}"]
+                [kind, f"{entries:,}", f"{size / 1e6:.0f}", f"{spent:.1f}", f"{peak / 1e6:.0f}"]
             )
-            numbers.append(
-                {"kind": kind, "entries": entries, "account_s": accounted, "chain_s": chain,
-                 "made_s": made, "peak_bytes": peak}
-            )  # fmt: skip
+            numbers.append({"kind": kind, "entries": entries, "cpu_s": spent, "peak_bytes": peak})
             print(rows[-1], flush=True)
-    header = ["spends on", "entries", "account, CPU s", "chain, CPU s", "peak, MB"]
+    header = ["spends on", "entries", "file, MB", "CPU s", "peak, MB"]
     write("audit", [Table("Audit of long ledgers", header, rows)], {"cases": numbers})
 
 

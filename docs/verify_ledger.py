@@ -32,7 +32,7 @@ RELEASED = """CREATE TABLE released (
 # fmt: off
 FIELDS = {  # of each entry; those behind the bar may be missing
     "open": "software trust adjacency users cap promise noise simulated side_information durable"
-            " | failure odometer population attested features",
+            " | failure odometer population attested functions_named features",
     "plan": "items |", "functions": "token names |", "retire": "token outcome | digest",
     "issue": "token label users budget | planned failure allowance", "close": "|",
     "delegate": "allowance label users budget | failure", "return": "allowance |",
@@ -43,7 +43,7 @@ FIELDS = {  # of each entry; those behind the bar may be missing
 TYPES = {  # where one name has one type
     str: "accountant software trust adjacency token label mechanism arithmetic outcome failure by",
     dict: "cap budget domain loss parameters features",
-    bool: "simulated durable attested derived interactive",
+    bool: "simulated durable attested functions_named derived interactive",
     list: "users items names side_information unseen profile",
 }
 # fmt: on

@@ -458,20 +458,22 @@ def test_a_run_that_is_stopped_says_what_was_spent(tmp_path: Path) -> None:
     out = tmp_path / "run"
     ledger = out / "public" / "ledger.db"
     arguments = ["run", "mnl", "--task", "market", "--horizon", "300000", "--out", str(out)]
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments],
+    # Whoever was started in the background ignores SIGINT, and so do all that it starts.
+    heard = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {COMMAND}"
+    with subprocess.Popen(
+        [sys.executable, "-c", heard, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    try:
-        until = time.monotonic() + 60
-        while entries(ledger) < 8 and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=30)[1]
-    finally:
-        process.kill()
+    ) as process:
+        try:
+            until = time.monotonic() + 60
+            while entries(ledger) < 8 and process.poll() is None and time.monotonic() < until:
+                time.sleep(0.02)
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=30)[1]
+        finally:
+            process.kill()
     assert process.returncode == INTERRUPTED
     assert "Traceback" not in said
     found = audit(ledger)
