@@ -1,9 +1,8 @@
 """Verifies a privlearn ledger without privlearn: ``python verify_ledger.py ledger.db``.
 
-Only Python's standard library, and the format as docs/ledger.md has it (format 2).  It checks the
-chain of hashes, the Merkle roots, the envelopes, the life of every token, that the cap holds at
-every arrival index, and that Gaussian noise earns the loss which is stated for it.  What it does
-not recompute, such as the price of a loss that is not Gaussian, it lists as unchecked.
+Only Python's standard library, for format 2 of docs/ledger.md.  It checks the chain, the Merkle
+roots, the envelopes, the life of every token, the cap at every arrival index, and that Gaussian
+noise earns the stated loss.  What it does not recompute, such as other prices, it lists.
 
 Prints JSON.  Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension.
 """
@@ -188,7 +187,7 @@ class Account:
             token["charge"] = [users, exact(body["budget"]["rho"])]
             need(token["charge"][1] > 0, "a budget of nothing")
             self.charges.append(token["charge"])
-            for edge in {users[0] for users, _ in self.charges}:  # where a sum can be largest
+            for edge in {n for (n, _), _ in self.charges if users[0] <= n < users[1]}:  # sums grew
                 total = sum(rho for users, rho in self.charges if users[0] <= edge < users[1])
                 need(total <= self.cap_rho, f"the cap is exceeded at index {edge}")
         self.tokens[body["token"]] = token
@@ -212,9 +211,10 @@ class Account:
             self.unchecked.add("losses that are a mechanism's word")
         elif domain.get("kind") == "ball" and domain.get("norm") == "l2":
             two = 2 if body["adjacency"] == "replace-one" else 1
-            reach = two * Fraction(domain["radius"]) * Fraction(body["gain"])
-            earned = (reach / Fraction(noise["std"])) ** 2
-            need(mass >= earned, "noise and domain give a larger loss than is stated")
+            numbers = domain["radius"], body["gain"], noise["std"]
+            need(all(type(n) in (int, float) and n > 0 for n in numbers), "numbers above zero")
+            radius, gain, std = map(Fraction, numbers)
+            need(mass >= (two * radius * gain / std) ** 2, "the noise earns a larger loss")
         else:
             self.unchecked.add(f"the sensitivity of domains of kind {domain.get('kind')}")
 

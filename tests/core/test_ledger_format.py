@@ -553,6 +553,28 @@ def test_a_verifier_that_does_not_look_would_be_told(
     assert found
 
 
+@pytest.mark.parametrize("text", ["1e99999999", "1e-99999999"])
+@pytest.mark.parametrize("field", ["radius", "gain", "std"])
+def test_no_number_of_a_spend_makes_the_verifier_wait(
+    field: str, text: str, tmp_path: Path
+) -> None:
+    bodies = [json.loads(data)["body"] for data, _ in golden()]
+    spend = bodies[2]
+    place = {"radius": spend["domain"], "gain": spend, "std": spend["noise"]}[field]
+    place[field] = text
+    write_export(tmp_path / "bad.jsonl", chained(bodies))
+    verify = [sys.executable, str(ROOT / "docs" / "verify_ledger.py"), str(tmp_path / "bad.jsonl")]
+    assert subprocess.run(verify, capture_output=True, timeout=20).returncode == 1
+
+
+def test_the_verifier_keeps_pace_with_tokens_of_disjoint_users(tmp_path: Path) -> None:
+    opened, issue = (json.loads(data)["body"] for data, _ in golden()[:2])
+    tokens = [issue | {"token": f"t{n}", "users": [n, n + 1]} for n in range(800)]
+    write_export(tmp_path / "many.jsonl", chained([opened | {"users": [0, 800]}, *tokens]))
+    verify = [sys.executable, str(ROOT / "docs" / "verify_ledger.py"), str(tmp_path / "many.jsonl")]
+    assert subprocess.run(verify, capture_output=True, timeout=10).returncode == 0
+
+
 def test_the_verifier_is_short_and_imports_nothing_of_ours(small: Path) -> None:
     source = (ROOT / "docs" / "verify_ledger.py").read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 300
