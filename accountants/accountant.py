@@ -33,17 +33,7 @@ from privlearn.accountants.pricing import largest_delta, largest_epsilon
 from privlearn.accountants.several import check_beside
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import (
-    ZCDP,
-    ApproxDP,
-    B,
-    Currency,
-    Exact,
-    GaussianDP,
-    Renyi,
-    exact,
-    exact_text,
-)
+from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
 from privlearn.entries import (
     CloseEntry,
     DelegateEntry,
@@ -59,6 +49,7 @@ from privlearn.entries import (
     to_users,
 )
 from privlearn.errors import BudgetError, LedgerError, TokenCopyError
+from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource

@@ -10,7 +10,7 @@ from privlearn.accountants.filters import CONCURRENT, FAILURES, THEOREMS
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import float_up
+from privlearn.exact import float_up
 
 Kind = Literal["paid", "checked", "declared", "trusted", "not protected"]
 

@@ -38,7 +38,6 @@ from privlearn.accountants.several import (
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import float_down, float_up
 from privlearn.entries import (
     Entry,
     OpenEntry,
@@ -47,6 +46,7 @@ from privlearn.entries import (
     parse_entry,
 )
 from privlearn.errors import BudgetError
+from privlearn.exact import float_down, float_up
 from privlearn.ledger import SCHEMA, Chain, Record, iterate_records
 from privlearn.losses import Loss
 

@@ -24,32 +24,28 @@ from privlearn._validate import count as valid_count
 from privlearn.accountants.conversion import gaussian_delta, gaussian_mu_squared
 from privlearn.accountants.pricing import Answer, Order, evaluate
 from privlearn.accountants.tight import THOROUGH
-from privlearn.budgets import (
-    ZCDP,
-    ApproxDP,
-    Budget,
-    Currency,
-    Exact,
-    exact,
-    float_down,
-    float_up,
-    round_up,
-)
+from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency
 from privlearn.errors import BudgetError
-from privlearn.losses import BoundedRange, Composed, Gaussian, Laplace, Loss, compose
-from privlearn.more_losses import (
+from privlearn.exact import Exact, exact, float_down, float_up, round_up
+from privlearn.losses import (
     ApproxLoss,
+    BoundedRange,
     ByArrival,
+    Composed,
     DiscreteGaussian,
     DiscreteLaplace,
+    Gaussian,
     GeneralizedGaussian,
+    Laplace,
+    Loss,
     MayFail,
+    MinimizerLoss,
     PureEpsilon,
     RandomizedResponse,
     SubsampledGaussian,
     ZCDPLoss,
+    compose,
 )
-from privlearn.objective_loss import MinimizerLoss
 
 Parts: TypeAlias = Sequence[tuple[Loss, int]]
 Family: TypeAlias = Callable[[Fraction], Parts]

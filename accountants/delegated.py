@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, Never, Self, final
 from privlearn._validate import user_range
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import B, Exact, exact
+from privlearn.budgets import B
 from privlearn.errors import BudgetError, TokenCopyError
+from privlearn.exact import Exact, exact
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan

@@ -24,21 +24,10 @@ from privlearn.accountants.conversion import Bounded
 from privlearn.accountants.guarantee import Composite, as_loss, delta_of, epsilon_of
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import (
-    ZCDP,
-    B,
-    Currency,
-    Exact,
-    GaussianDP,
-    PureDP,
-    Renyi,
-    exact,
-    exact_text,
-    float_up,
-)
+from privlearn.budgets import ZCDP, B, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import AdjacencyError, BudgetError, InsufficientBudgetError
-from privlearn.losses import Loss
-from privlearn.more_losses import MayFail
+from privlearn.exact import Exact, exact, exact_text, float_up
+from privlearn.losses import Loss, MayFail
 
 THEOREMS: dict[type[Currency], str] = {
     PureDP: "sums of ε (Rogers, Roth, Ullman & Vadhan 2016)",

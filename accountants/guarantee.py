@@ -29,21 +29,10 @@ from privlearn.accountants.conversion import (
 )
 from privlearn.accountants.state import AccountState, composed
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import (
-    ZCDP,
-    ApproxDP,
-    Currency,
-    GaussianDP,
-    PureDP,
-    Renyi,
-    exact,
-    exact_text,
-    float_down,
-    float_up,
-)
+from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import BudgetError
-from privlearn.losses import Gaussian, Loss, RenyiCurve
-from privlearn.more_losses import MayFail, PureEpsilon, ZCDPLoss
+from privlearn.exact import exact, exact_text, float_down, float_up
+from privlearn.losses import Gaussian, Loss, MayFail, PureEpsilon, RenyiCurve, ZCDPLoss
 
 Composite = Loss | Currency | None
 """Something with an (ε, δ) curve: a composed loss, a cap, or nothing."""

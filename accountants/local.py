@@ -18,8 +18,9 @@ from privlearn._validate import count as valid_count
 from privlearn._validate import text, user_range
 from privlearn.accountants.accountant import _Accountant
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ApproxDP, B, Exact
+from privlearn.budgets import ApproxDP, B
 from privlearn.entries import AttestEntry, to_users
+from privlearn.exact import Exact
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource

@@ -40,7 +40,8 @@ from privlearn.accountants.guarantee import (
     pure_of,
 )
 from privlearn.accountants.steps import Order
-from privlearn.budgets import GaussianDP, PureDP, exact, float_down, float_up
+from privlearn.budgets import GaussianDP, PureDP
+from privlearn.exact import exact, float_down, float_up
 from privlearn.losses import Composed, Loss, compose
 
 __all__ = [

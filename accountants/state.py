@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast, final
 from privlearn._validate import user_range
 from privlearn.accountants.ceiling import ByUser
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict, exact, exact_text
+from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict
 from privlearn.domains import domain_from_dict
 from privlearn.entries import (
     AttestEntry,
@@ -40,19 +40,21 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
+from privlearn.exact import exact, exact_text
 from privlearn.losses import (
     BoundedRange,
+    ByArrival,
     Gaussian,
     Laplace,
     Loss,
+    MayFail,
+    MinimizerLoss,
     compose,
     gaussian_loss,
     leaves_of,
     loss_from_dict,
 )
-from privlearn.more_losses import ByArrival, MayFail
 from privlearn.noise import GaussianNoise, noise_from_dict
-from privlearn.objective_loss import MinimizerLoss
 
 T = TypeVar("T")
 Tally = dict[Loss, int]

@@ -26,10 +26,13 @@ from privlearn.accountants.steps import (
     SubsampledGaussianStep,
     check_step,
 )
-from privlearn.budgets import float_down, float_up
-from privlearn.losses import BoundedRange, Composed, Laplace, Loss
-from privlearn.more_losses import (
+from privlearn.exact import float_down, float_up
+from privlearn.losses import (
+    BoundedRange,
+    Composed,
     DiscreteLaplace,
+    Laplace,
+    Loss,
     PureEpsilon,
     RandomizedResponse,
     SubsampledGaussian,

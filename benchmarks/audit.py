@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 import numpy as np
 from reporting import Table, write
 
-from privlearn._chain import MerkleTree
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.ledger import GENESIS, Ledger, Record
+from privlearn.ledger.chain import MerkleTree
 from privlearn.mechanisms import GaussianSum
 from privlearn.rows import Rows
 

@@ -23,14 +23,14 @@ from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP
-from privlearn.datasets import car_features, load_car_choices, split
+from privlearn.datasets.cars import car_features, load_car_choices, split
 from privlearn.domains import Array
-from privlearn.experiments import held_out_gain, logged_answers
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.mechanisms import MultinomialLogit, ObjectivePerturbation
 from privlearn.mnl import clip_items, fit_mle, log_likelihoods
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.simulation.choice import held_out_gain, logged_answers
 
 NOISE = 7001
 OBJECTIVE_NOISE = 7101

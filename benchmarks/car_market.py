@@ -11,10 +11,10 @@ from __future__ import annotations
 from reporting import Table, in_parallel, parser, summary, write
 
 from privlearn.accountants import JointAccountant
+from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
 from privlearn.budgets import ZCDP
-from privlearn.experiments import CAR_MARKET_SIDE_INFORMATION, car_market
+from privlearn.datasets.cars import CAR_MARKET_SIDE_INFORMATION, car_market
 from privlearn.learners import OnePassNewtonMNL
-from privlearn.learners.references import NonPrivateMNL, RandomAssortments
 from privlearn.noise import NoiseSource
 
 SEED = 9001

@@ -21,13 +21,13 @@ from reporting import Table, in_parallel, parser, write
 from scipy.stats import binom
 
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
-from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.gate import shipped_mechanisms
-from privlearn.checking.shipped_learners import WAYS, replay_pairs
-from privlearn.checking.subjects import Claimable
-from privlearn.checking.white_box import white_box
-from privlearn.checking.zoo.places import PLACES
+from privlearn.checking.exact.check import white_box
+from privlearn.checking.faults.few_inputs import PLACES
+from privlearn.checking.replay.shipped_learners import WAYS, replay_pairs
+from privlearn.checking.sampling.check import black_box
+from privlearn.checking.suite import shipped_mechanisms
+from privlearn.checking.targets import Claimable
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Laplace

@@ -28,8 +28,15 @@ from privlearn.accountants import tight
 from privlearn.accountants.calibration import least_noise
 from privlearn.accountants.pricing import Answer, Order, evaluate
 from privlearn.budgets import ApproxDP
-from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss
-from privlearn.more_losses import RandomizedResponse, SubsampledGaussian, ZCDPLoss
+from privlearn.losses import (
+    BoundedRange,
+    Gaussian,
+    Laplace,
+    Loss,
+    RandomizedResponse,
+    SubsampledGaussian,
+    ZCDPLoss,
+)
 
 DELTA = 1e-6
 Parts = list[tuple[Loss, int]]

@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from reporting import Table, in_parallel, parser, write
 
-from privlearn import convex_experiments as convex
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP
-from privlearn.convex_experiments import LinearStream, linear_stream
 from privlearn.learners.constraint_sets import LpBall
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.noise import NoiseSource
+from privlearn.papers.han2022 import rivals as convex
+from privlearn.simulation import regression
+from privlearn.simulation.regression import LinearStream, linear_stream
 
 FIRST_SEED = 7300
 INF = math.inf
@@ -50,7 +51,7 @@ class Setting(NamedTuple):
     dim: int
     theta: tuple[float, ...] | None = None
     scales: tuple[float, ...] | None = None
-    noise: float = convex.LABEL_NOISE
+    noise: float = regression.LABEL_NOISE
 
     def stream(self, seed: int) -> LinearStream:
         """One stream."""
@@ -73,7 +74,7 @@ class Setting(NamedTuple):
             parts.append(f"columns {order}")
         if self.theta:
             parts.append("unequal θ")
-        if self.noise != convex.LABEL_NOISE:
+        if self.noise != regression.LABEL_NOISE:
             parts.append(f"noise {self.noise:g}")
         return ", ".join(parts)
 
@@ -112,12 +113,12 @@ def more_rows() -> list[Row]:
     settings += [Setting(p, t, 50) for p in (1.5, INF) for t in (1000, 10_000)]
     settings += [Setting(1.5, 5000, 10, None, s) for s in (STEEP, STEEP[::-1], MIXED)]
     settings += [Setting(INF, 5000, 10, None, s) for s in (STEEP, STEEP[::-1])]
-    settings += [Setting(p, 1000, 10, convex.UNEQUAL) for p in (1.5, INF)]
-    settings += [Setting(1.5, 10_000, 10, convex.UNEQUAL), Setting(1.5, 1000, 10, noise=0.2)]
+    settings += [Setting(p, 1000, 10, regression.UNEQUAL) for p in (1.5, INF)]
+    settings += [Setting(1.5, 10_000, 10, regression.UNEQUAL), Setting(1.5, 1000, 10, noise=0.2)]
     names = (convex.PLAIN, convex.RESTARTS, convex.BUFFERED, convex.SFW)
     rows = [Row(name, setting) for setting in settings for name in names]
     sparse = [Setting(1.0, *cell) for cell in [*SIX, (10_000, 50)]]
-    sparse += [Setting(1.0, t, 10, convex.UNEQUAL) for t in (1000, 10_000)]
+    sparse += [Setting(1.0, t, 10, regression.UNEQUAL) for t in (1000, 10_000)]
     names = (convex.POFW, convex.CHOICES, convex.SFW, convex.SGD)
     return rows + [
         Row(name, setting)

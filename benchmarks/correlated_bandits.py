@@ -18,13 +18,13 @@ from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import JointAccountant
 from privlearn.accountants.conversion import gaussian_mu_squared
+from privlearn.baselines.linear_bandits import PrivateLeastSquares
 from privlearn.budgets import GaussianDP
 from privlearn.domains import Array
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.hdb_epochs import GaussianEpochs
-from privlearn.learners.linear_bandits import PrivateLeastSquares
-from privlearn.linear_bandit_market import ArmMarket
 from privlearn.noise import NoiseSource
+from privlearn.simulation.linear_bandit import ArmMarket
 
 FIRST_SEED = 7300
 HORIZON, DIM, ARMS, ENTRIES, NOISE = 10_000, 50, 2, 5, 0.05

@@ -19,15 +19,16 @@ from scipy.optimize import minimize_scalar
 
 from privlearn.accountants import JointAccountant
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, Currency, Exact, Renyi, exact
+from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
+from privlearn.budgets import ZCDP, ApproxDP, Currency, Renyi
 from privlearn.domains import PSDTrace
-from privlearn.experiments import Market, Player, gaussian_market
+from privlearn.exact import Exact, exact
 from privlearn.learners import DPMNL, OnePassNewtonMNL, dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
-from privlearn.learners.references import NonPrivateMNL, RandomAssortments
 from privlearn.mechanisms import BinaryTree, ObjectivePerturbation, PrefixSum
 from privlearn.mechanisms.published import Tilt
 from privlearn.noise import NoiseSource
+from privlearn.simulation.choice import Market, Player, gaussian_market
 
 SEED = 12001
 NOISE = 12_001_000

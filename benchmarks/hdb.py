@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from reporting import Table, in_parallel, parser, write
 
-from privlearn import _han_convex as study
 from privlearn.accountants import JointAccountant
 from privlearn.accountants.conversion import gaussian_mu_squared, zcdp_rho
+from privlearn.baselines.linear_bandits import RandomArms
 from privlearn.budgets import ZCDP, Currency, GaussianDP
 from privlearn.learners.hdb import DPHDB
-from privlearn.learners.linear_bandits import RandomArms
-from privlearn.linear_bandit_market import sparse_market
 from privlearn.noise import NoiseSource
+from privlearn.papers.han2022 import study
+from privlearn.simulation.linear_bandit import sparse_market
 
 FIRST_SEED = 7300
 HORIZON, DIM, ARMS = 10_000, 50, 2

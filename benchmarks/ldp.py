@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from reporting import RESULTS, Table, in_parallel, parser, write
 
-from privlearn import _han2021 as study
-from privlearn import local_market as local
 from privlearn.accountants import LocalAccountant
-from privlearn.learners.local_client import LocalClient
-from privlearn.learners.local_ols import LDPOLS
-from privlearn.learners.local_protocol import LocalBandit, Method, Model
-from privlearn.learners.local_sgd import LDPSGD
-from privlearn.learners.local_tally import Tally
+from privlearn.learners.ldp_ols import LDPOLS
+from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.ledger import Ledger
-from privlearn.local_market import LocalMarket
+from privlearn.local.batch_sums import Tally
+from privlearn.local.client import LocalClient
+from privlearn.local.protocol import LocalBandit, Method, Model
 from privlearn.noise import NoiseSource
+from privlearn.papers.han2021 import study
+from privlearn.simulation import local_bandit as local
+from privlearn.simulation.local_bandit import LocalMarket
 
 FIRST_SEED = 200
 """Tuning; 7400 to 7419 are for the evaluation."""

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import InsufficientBudgetError, LedgerError, LedgerFeatureError
 from privlearn.ledger import Ledger, Record, read_records, write_export
+from privlearn.ledger.chain import chained
 from privlearn.mechanisms import GaussianSum
 from privlearn.noise import NoiseSource
 

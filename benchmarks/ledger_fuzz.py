@@ -21,15 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import ZCDP, ApproxDP
 from privlearn.domains import Ball
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records, write_export
-from privlearn.losses import BoundedRange, Gaussian, Laplace
+from privlearn.ledger.chain import chained
+from privlearn.losses import BoundedRange, Gaussian, Laplace, MayFail, PureEpsilon
 from privlearn.mechanisms import GaussianSum
-from privlearn.more_losses import MayFail, PureEpsilon
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 

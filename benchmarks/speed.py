@@ -24,7 +24,6 @@ from reporting import Table, in_parallel, parser, write
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball
-from privlearn.experiments import Market, gaussian_market
 from privlearn.learners import DPMNL, OnePassNewtonMNL, assortment
 from privlearn.learners.serving import Arrival, Respond
 from privlearn.ledger import Ledger
@@ -34,6 +33,7 @@ from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.simulation.choice import Market, gaussian_market
 
 SEED = 7001
 HORIZON, N_ITEMS, DIM, MAX_ITEMS = 10_000, 100, 5, 10
@@ -422,7 +422,7 @@ def composition_alone() -> None:
     from privlearn.accountants.calibration import least_noise
     from privlearn.accountants.pricing import evaluate
     from privlearn.budgets import ApproxDP
-    from privlearn.more_losses import SubsampledGaussian
+    from privlearn.losses import SubsampledGaussian
 
     def peer() -> Any:
         return PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)

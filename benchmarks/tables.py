@@ -20,12 +20,12 @@ from reporting import Table, in_parallel, parser, write
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.conversion import gaussian_mu_squared
 from privlearn.budgets import GaussianDP
+from privlearn.datasets.user_tables import CONSTANT
 from privlearn.domains import Array
 from privlearn.learners.constraint_sets import LpBall
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.noise import NoiseSource
-from privlearn.tables import CONSTANT
 
 FIRST_SEED = 7300
 TUNED = ("dense", "binary", "heavy", "one-hot", "correlated", "mixed")

@@ -15,8 +15,9 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 from privlearn.accountants import LocalAccountant
+from privlearn.baselines.local import LDPUCB
 from privlearn.budgets import ApproxDP, GaussianDP
-from privlearn.learners import LDPUCB, LocalBandit, LocalClient, LocalServer, Tally
+from privlearn.learners import LocalBandit, LocalClient, LocalServer, Tally
 from privlearn.noise import NoiseSource
 
 

@@ -7,18 +7,17 @@ from privlearn.learners.assortment import best_assortments
 from privlearn.learners.constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
 from privlearn.learners.dpmnl import DPMNL
 from privlearn.learners.hdb import DPHDB
-from privlearn.learners.local_baselines import LDPGLOC, LDPUCB
-from privlearn.learners.local_client import LocalClient
-from privlearn.learners.local_messages import Message
-from privlearn.learners.local_ols import LDPOLS
-from privlearn.learners.local_protocol import LocalBandit, Method, Model
-from privlearn.learners.local_server import LocalServer
-from privlearn.learners.local_sgd import LDPSGD
-from privlearn.learners.local_tally import Tally
+from privlearn.learners.ldp_ols import LDPOLS
+from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.learners.one_pass_newton import OnePassNewtonMNL
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.scalar_losses import CustomLoss, LogisticLoss, ScalarLoss, SquaredLoss
 from privlearn.learners.tofw import DPTOFW
+from privlearn.local.batch_sums import Tally
+from privlearn.local.client import LocalClient
+from privlearn.local.messages import Message
+from privlearn.local.protocol import LocalBandit, Method, Model
+from privlearn.local.server import LocalServer
 from privlearn.mnl import NO_ITEM
 
 __all__ = [
@@ -26,10 +25,8 @@ __all__ = [
     "DPMNL",
     "DPPOFW",
     "DPTOFW",
-    "LDPGLOC",
     "LDPOLS",
     "LDPSGD",
-    "LDPUCB",
     "NO_ITEM",
     "ConstraintSet",
     "CustomLoss",

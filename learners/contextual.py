@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privlearn._records import copied
-from privlearn._row_functions import Calls
-from privlearn._tabular import row_from
 from privlearn._validate import count, positive
 from privlearn.domains import Array
 from privlearn.learners.inputs import block_of, row_of
 from privlearn.learners.scalar_losses import ScalarLoss, code_of, named_loss
 from privlearn.learners.served import Mask, Served
+from privlearn.rows.functions import Calls
+from privlearn.rows.tabular import row_from
 
 Arms = NDArray[np.int64]
 

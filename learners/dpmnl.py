@@ -27,8 +27,9 @@ import numpy as np
 from privlearn._records import frozen
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, Currency, exact
+from privlearn.budgets import ZCDP, ApproxDP, Currency
 from privlearn.domains import Array
+from privlearn.exact import exact
 from privlearn.learners import dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
 from privlearn.learners.newton import Belief

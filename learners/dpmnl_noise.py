@@ -17,8 +17,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from privlearn.adjacency import Adjacency, Calibration
-from privlearn.budgets import ZCDP, ApproxDP, Currency, Exact, exact, float_up
+from privlearn.budgets import ZCDP, ApproxDP, Currency
 from privlearn.domains import Array, PSDTrace
+from privlearn.exact import Exact, exact, float_up
 from privlearn.mechanisms import BinaryTree, MultinomialLogit, ObjectivePerturbation, PrefixSum
 from privlearn.mechanisms import published as paper
 from privlearn.mnl import Answer

@@ -38,8 +38,6 @@ from typing import Any, Literal, Self, cast, final
 
 import numpy as np
 
-from privlearn._row_functions import Calls
-from privlearn._tabular import block_from
 from privlearn._validate import count, finite, positive
 from privlearn.domains import Array
 from privlearn.errors import DataError
@@ -64,6 +62,8 @@ from privlearn.learners.scalar_losses import ScalarLoss, code_of
 from privlearn.mechanisms.gaussian import GaussianSum
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.functions import Calls
+from privlearn.rows.tabular import block_from
 
 _STATE_VERSION = 2
 

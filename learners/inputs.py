@@ -1,9 +1,9 @@
 """Users' data as arrays: what one user sent wrong becomes NaN, alone, and raises nothing.
 
 Shapes of numeric arrays are public and raise; contents are not, and lists are contents.  Data
-frames and tensors are taken, and what is no table is refused (`privlearn._tabular`).  What comes
-out are arrays of our own, row after row in memory: the usual environment writes the next user's
-data into the array that held the last one's.
+frames and tensors are taken, and what is no table is refused (`privlearn.rows.tabular`).  What
+comes out are arrays of our own, row after row in memory: the usual environment writes the next
+user's data into the array that held the last one's.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._tabular import block_from, unmasked
 from privlearn.domains import Array
 from privlearn.mnl import Items
+from privlearn.rows.tabular import block_from, unmasked
 
 
 def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:

@@ -23,9 +23,10 @@ from numpy.typing import ArrayLike
 
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Trust
-from privlearn.budgets import Currency, exact
+from privlearn.budgets import Currency
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import DataError, ProvenanceError
+from privlearn.exact import exact
 from privlearn.learners.inputs import places_of
 from privlearn.learners.newton import Evidence, batch_ends, default_first_batch
 from privlearn.learners.served import ServedMNL, Visit

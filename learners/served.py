@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privlearn._records import copied
-from privlearn._row_functions import Calls
-from privlearn._tabular import row_from
 from privlearn._validate import count, positive
 from privlearn.adjacency import Trust
 from privlearn.billboard import Billboard, Shown
@@ -35,6 +33,8 @@ from privlearn.learners.serving import (
 from privlearn.mnl import NO_ITEM, Answer, Items
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows
+from privlearn.rows.functions import Calls
+from privlearn.rows.tabular import row_from
 
 Own = TypeVar("Own")
 """Blocks of users' own data."""

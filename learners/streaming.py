@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from privlearn._row_functions import Calls
-from privlearn._tabular import block_from, row_from
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.billboard import Billboard
@@ -29,6 +27,8 @@ from privlearn.learners.inputs import absent, block_of, row_of
 from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, code_of, named_loss
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.functions import Calls
+from privlearn.rows.tabular import block_from, row_from
 
 Example = tuple[Array, Array]
 """A block of rows: features, shape (n, d), and labels, shape (n,)."""

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import Currency, Exact, exact
+from privlearn.budgets import Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import AdjacencyError
+from privlearn.exact import Exact, exact
 from privlearn.losses import gaussian_std
 from privlearn.mechanisms.report_streams import Draw, EachReport, largest_number
 from privlearn.noise import GaussianNoise, LaplaceNoise

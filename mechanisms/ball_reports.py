@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from privlearn._validate import count
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import Exact
 from privlearn.domains import Array, Ball
+from privlearn.exact import Exact
 from privlearn.mechanisms.report_streams import Draw, EachReport
 from privlearn.noise import CapNoise
 from privlearn.tokens import Spend

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import Exact
 from privlearn.domains import Array, Categories
+from privlearn.exact import Exact
 from privlearn.mechanisms.report_streams import Draw, EachReport
 from privlearn.noise import CategoryNoise
 from privlearn.tokens import Spend

@@ -40,12 +40,12 @@ from numpy.typing import NDArray
 
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency, float_up, round_up
+from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Ball, Norm, exponent_of
 from privlearn.errors import AdjacencyError, BudgetError
-from privlearn.losses import BoundedRange, Loss
+from privlearn.exact import float_up, round_up
+from privlearn.losses import BoundedRange, Loss, PureEpsilon
 from privlearn.mechanisms.vertices import Vertices
-from privlearn.more_losses import PureEpsilon
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token

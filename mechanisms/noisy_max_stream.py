@@ -13,13 +13,13 @@ import numpy as np
 from privlearn._exclusive import Exclusive
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency, round_up
+from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Ball
 from privlearn.errors import AdjacencyError, HorizonError, UsersError
-from privlearn.losses import BoundedRange, Loss
+from privlearn.exact import round_up
+from privlearn.losses import BoundedRange, Loss, ZCDPLoss
 from privlearn.mechanisms.noisy_max import Picks, ReportNoisyMax, check_adjacency
 from privlearn.mechanisms.vertices import Vertices
-from privlearn.more_losses import ZCDPLoss
 from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token

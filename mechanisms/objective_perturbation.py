@@ -9,20 +9,20 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar, final
 
-from privlearn._row_functions import user_code
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Calibration
-from privlearn.budgets import ZCDP, B, Currency, Renyi, exact
+from privlearn.budgets import ZCDP, B, Currency, Renyi
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, BudgetError, CurrencyError, HorizonError
-from privlearn.losses import Loss, gaussian_loss, gaussian_std
+from privlearn.exact import exact
+from privlearn.losses import Loss, MinimizerLoss, gaussian_loss, gaussian_std, zcdp_rate
 from privlearn.mechanisms.objectives import Objective, check_objective, spot_check
 from privlearn.mechanisms.published import Tilt
 from privlearn.mechanisms.regions import Region, WholeSpace
 from privlearn.mechanisms.solver import STEEPEST, Problem, attainable, minimise
 from privlearn.noise import GaussianNoise
-from privlearn.objective_loss import MinimizerLoss, zcdp_rate
 from privlearn.rows import Rows
+from privlearn.rows.functions import user_code
 from privlearn.tokens import Released, Spend, Token
 
 X = TypeVar("X")

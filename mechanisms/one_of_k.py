@@ -35,10 +35,11 @@ from typing import Any, Generic, TypeVar, cast, final
 from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency, Exact, exact, round_up
+from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, OneOf
 from privlearn.errors import AdjacencyError
-from privlearn.losses import Loss
+from privlearn.exact import Exact, exact, round_up
+from privlearn.losses import Loss, PureEpsilon
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.gaussian import GaussianSum
 from privlearn.mechanisms.generalized_gaussian import GeneralizedGaussianSum
@@ -49,7 +50,6 @@ from privlearn.mechanisms.noisy_max import (
     release_picks,
 )
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
-from privlearn.more_losses import PureEpsilon
 from privlearn.noise import GeneralizedGaussianNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token

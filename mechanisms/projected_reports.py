@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from privlearn._validate import count
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import Exact
 from privlearn.domains import Array, Ball
+from privlearn.exact import Exact
 from privlearn.mechanisms.ball_reports import BallReport, in_unit, on_surface, rounded
 from privlearn.mechanisms.report_streams import LEVELS, Draw, EachReport
 from privlearn.noise import CapNoise

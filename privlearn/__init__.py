@@ -10,21 +10,26 @@ from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency, GaussianDP, Pure
 from privlearn.domains import Ball, Box, Domain, PSDTrace
 from privlearn.errors import PrivlearnError
 from privlearn.ledger import Ledger
-from privlearn.losses import BoundedRange, Composed, Gaussian, Laplace, Loss, RenyiCurve
-from privlearn.more_losses import (
+from privlearn.losses import (
     ApproxLoss,
+    BoundedRange,
     ByArrival,
+    Composed,
     DiscreteGaussian,
     DiscreteLaplace,
+    Gaussian,
     GeneralizedGaussian,
+    Laplace,
+    Loss,
     MayFail,
+    MinimizerLoss,
     PureEpsilon,
     RandomizedResponse,
+    RenyiCurve,
     SubsampledGaussian,
     ZCDPLoss,
 )
 from privlearn.noise import GaussianNoise, LaplaceNoise, Noise, NoiseSource
-from privlearn.objective_loss import MinimizerLoss
 from privlearn.protocols import Accountant, Mechanism, Plan
 from privlearn.rows import Rows, Source
 from privlearn.tokens import Receipt, Released, Spend, Token

@@ -15,11 +15,11 @@ import numpy as np
 
 from privlearn._exclusive import Exclusive
 from privlearn._records import copied, record_at
-from privlearn._row_functions import RowFunction
 from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
 from privlearn.rows import Rows, Sealed
+from privlearn.rows.functions import RowFunction
 from privlearn.tokens import Issuer, Released
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import float_up
+from privlearn.exact import float_up
 
 Array = NDArray[np.float64]
 Norm = Literal["l1", "l2", "linf"] | float

@@ -15,11 +15,17 @@ from numpy.typing import NDArray
 from privlearn._exclusive import Exclusive
 from privlearn._validate import count, finite, positive, probability
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import Exact, exact, float_down, round_up
 from privlearn.domains import Array, Norm
 from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError
-from privlearn.losses import Laplace, Loss, gaussian_loss
-from privlearn.more_losses import GeneralizedGaussian, PureEpsilon, RandomizedResponse
+from privlearn.exact import Exact, exact, float_down, round_up
+from privlearn.losses import (
+    GeneralizedGaussian,
+    Laplace,
+    Loss,
+    PureEpsilon,
+    RandomizedResponse,
+    gaussian_loss,
+)
 
 
 class Noise(Protocol):

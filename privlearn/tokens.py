@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from privlearn._exclusive import Exclusive
 from privlearn._records import record_at
-from privlearn._row_functions import RowFunction
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration, Trust
-from privlearn.budgets import B, Currency, exact_text
+from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, domain_from_dict
 from privlearn.errors import (
     LossExceedsTokenError,
@@ -37,10 +36,11 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
-from privlearn.losses import Loss
-from privlearn.more_losses import ByArrival
+from privlearn.exact import exact_text
+from privlearn.losses import ByArrival, Loss
 from privlearn.noise import Noise, NoiseSource, noise_from_dict
 from privlearn.rows import Rows
+from privlearn.rows.functions import RowFunction
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from privlearn.learners.local_protocol import Arrays, LocalBandit
+    from privlearn.local.protocol import Arrays, LocalBandit
 
 # Every core has a worker of its own already: further threads of linear algebra would only wait for
 # each other.  The plugin of this package has imported numpy by now; what tests start has not.
@@ -56,7 +56,7 @@ def bandit() -> Callable[..., LocalBandit]:
     import numpy as np
 
     from privlearn.domains import Array, PSDTrace
-    from privlearn.learners.local_protocol import LocalBandit, Method
+    from privlearn.local.protocol import LocalBandit, Method
     from privlearn.mechanisms import BallReport, GaussianReport, ProjectedReport
     from privlearn.protocols import Report
 

@@ -5,42 +5,7 @@ from samples of anything (`black_box`, `assert_private`), record / freeze / repl
 (`assert_noninterference`), and types.  `check_mechanism` runs all that applies to a mechanism.
 """
 
-from privlearn.checking.asserts import assert_budget, assert_private
-from privlearn.checking.black_box import black_box
-from privlearn.checking.domain_laws import check_domain
-from privlearn.checking.drives import Assorting, Drive, User
-from privlearn.checking.evidence import Evidence
-from privlearn.checking.laws import check_mechanism, mechanism_checks
-from privlearn.checking.populations import Person, generated_pairs
-from privlearn.checking.replay import (
-    Replay,
-    assert_noninterference,
-    assert_pipeline_noninterference,
-)
-from privlearn.checking.row_maps import check_row_local
-from privlearn.checking.subjects import Subject, subject_of
-from privlearn.checking.white_box import Exact, check_loss, white_box
+import lazy_loader
 
-__all__ = [
-    "Assorting",
-    "Drive",
-    "Evidence",
-    "Exact",
-    "Person",
-    "Replay",
-    "Subject",
-    "User",
-    "assert_budget",
-    "assert_noninterference",
-    "assert_pipeline_noninterference",
-    "assert_private",
-    "black_box",
-    "check_domain",
-    "check_loss",
-    "check_mechanism",
-    "check_row_local",
-    "generated_pairs",
-    "mechanism_checks",
-    "subject_of",
-    "white_box",
-]
+# The pytest plugin of this room is loaded in every project that has privlearn installed.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

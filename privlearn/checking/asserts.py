@@ -20,7 +20,6 @@ from typing import Any, Protocol, TypeVar, overload
 import numpy as np
 from numpy.random import Generator as RandomGenerator
 
-from privlearn._check_session import current, note
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.ceiling import ByUser
@@ -37,13 +36,14 @@ from privlearn.budgets import (
     PureDP,
     Renyi,
 )
-from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
+from privlearn.checking.exact.check import Exact, white_box
+from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.openings import Openings, openings
 from privlearn.checking.power import noted, weakness
-from privlearn.checking.subjects import Claimable, Subject, subject_of
-from privlearn.checking.supervision import TimeLimit
-from privlearn.checking.white_box import Exact, white_box
+from privlearn.checking.sampling.check import black_box
+from privlearn.checking.session import current, note
+from privlearn.checking.targets import Claimable, Subject, subject_of
 from privlearn.entries import OpenEntry, parse_entry
 from privlearn.errors import (
     CheckError,
@@ -52,8 +52,7 @@ from privlearn.errors import (
     PrivacyViolation,
 )
 from privlearn.ledger import Ledger, Record, read_records
-from privlearn.losses import Loss, compose, loss_from_dict
-from privlearn.more_losses import MayFail
+from privlearn.losses import Loss, MayFail, compose, loss_from_dict
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 

@@ -21,7 +21,6 @@ import numpy as np
 
 from privlearn._records import blanked, join, leaves, length, record_at
 from privlearn.adjacency import Adjacency
-from privlearn.checking.laboratory import Laboratory
 from privlearn.checking.neighbours import extreme_records
 from privlearn.checking.stream_runs import (
     accepted_users,
@@ -29,6 +28,7 @@ from privlearn.checking.stream_runs import (
     fixed_users,
     released_by,
 )
+from privlearn.checking.stub_accountant import Laboratory
 from privlearn.domains import Array, Ball, Box, Domain
 from privlearn.errors import CheckError
 from privlearn.rows import Rows

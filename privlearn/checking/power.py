@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.faint import FACTOR
-from privlearn.checking.subjects import Subject
+from privlearn.checking.sampling.check import black_box
+from privlearn.checking.targets import Subject
 from privlearn.errors import CheckError
 
 _RUNS = 2

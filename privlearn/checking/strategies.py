@@ -23,7 +23,7 @@ except ImportError as missing:  # pragma: no cover - the tests have it
 
 from privlearn._records import join, leaves, record_at, stack
 from privlearn._validate import count, positive
-from privlearn.checking.populations import Person, null_person, replaced, shopper, stranger
+from privlearn.checking.replay.populations import Person, null_person, replaced, shopper, stranger
 from privlearn.domains import Array, Norm
 
 Block = Any

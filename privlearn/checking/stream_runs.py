@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from privlearn.adjacency import Adjacency
-from privlearn.checking.laboratory import Laboratory
+from privlearn.checking.stub_accountant import Laboratory
 from privlearn.errors import CheckError
 from privlearn.rows import Rows
 from privlearn.tokens import Token

@@ -30,10 +30,9 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import GENESIS, Ledger, Record, read_records
-from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss
+from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss, MinimizerLoss
 from privlearn.mechanisms import GaussianSum
 from privlearn.noise import NoiseSource
-from privlearn.objective_loss import MinimizerLoss
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
 

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, Certificate, JointAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.spend_totals import SpendTotals
@@ -36,6 +35,7 @@ from privlearn.ledger import (
     read_records,
     write_export,
 )
+from privlearn.ledger.chain import chained
 from privlearn.losses import Gaussian, Laplace
 from privlearn.mechanisms import GaussianSum, PrefixSum
 from privlearn.noise import NoiseSource

@@ -19,32 +19,31 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from typer.testing import CliRunner
 
-from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.accountants.audit import Certificate, certify
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP, Renyi
-from privlearn.cli import app
+from privlearn.cli.main import app
 from privlearn.domains import Ball
 from privlearn.entries import Entry
+from privlearn.events.opacus import MECHANISM
 from privlearn.ledger import Ledger, Record, write_export
-from privlearn.losses import Gaussian
+from privlearn.ledger.chain import chained
+from privlearn.losses import Gaussian, PureEpsilon, SubsampledGaussian
 from privlearn.mechanisms import GaussianSum
-from privlearn.more_losses import PureEpsilon, SubsampledGaussian
 from privlearn.noise import GaussianNoise
-from privlearn.opacus_bridge import MECHANISM
-from privlearn.pictures import plot_spending
 from privlearn.protocols import Plan
-from privlearn.report import (
+from privlearn.reporting.certificates import (
     certificate_markdown,
     print_certificate,
     running_line,
     verdict,
     weaknesses,
 )
+from privlearn.reporting.figures import plot_spending
+from privlearn.reporting.visible import in_json, in_plot, markdown, visible
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
-from privlearn.visible import in_json, in_plot, markdown, visible
 
 USERS = range(8)
 SUM = GaussianSum(Ball(1.0, 2), 20.0)  # rho = 0.005

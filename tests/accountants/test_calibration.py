@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privlearn import losses, more_losses, objective_loss
 from privlearn.accountants.calibration import (
     DIGITS,
     gaussian_multiplier,
@@ -23,22 +22,31 @@ from privlearn.accountants.conversion import Bounded, gaussian_delta, gaussian_m
 from privlearn.accountants.guarantee import epsilon_of
 from privlearn.accountants.pricing import evaluate
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi, float_down, float_up
+from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.errors import BudgetError, CurrencyError
-from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss, RenyiCurve, compose
-from privlearn.more_losses import (
+from privlearn.exact import float_down, float_up
+from privlearn.losses import (
     ApproxLoss,
+    BoundedRange,
     ByArrival,
     DiscreteGaussian,
     DiscreteLaplace,
+    Gaussian,
     GeneralizedGaussian,
+    Laplace,
+    Loss,
     MayFail,
+    MinimizerLoss,
     PureEpsilon,
     RandomizedResponse,
+    RenyiCurve,
     SubsampledGaussian,
     ZCDPLoss,
+    compose,
 )
-from privlearn.objective_loss import MinimizerLoss
+from privlearn.losses import base as losses
+from privlearn.losses import kinds as more_losses
+from privlearn.losses import minimizer as objective_loss
 
 MINIMIZER = MinimizerLoss(difference=4, trace=1, rank=5, directions=5, ridge=15, noise_std=12)
 KINDS: list[Loss] = [

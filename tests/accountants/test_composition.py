@@ -37,16 +37,22 @@ from privlearn.accountants.steps import (
 )
 from privlearn.accountants.tight import in_order, step_of
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, float_up
-from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss, RenyiCurve, compose
-from privlearn.more_losses import (
+from privlearn.budgets import ZCDP
+from privlearn.exact import float_up
+from privlearn.losses import (
     ApproxLoss,
+    BoundedRange,
     DiscreteGaussian,
     DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    Loss,
     PureEpsilon,
     RandomizedResponse,
+    RenyiCurve,
     SubsampledGaussian,
     ZCDPLoss,
+    compose,
 )
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.accountants.guarantee import delta_of, epsilon_of
-from privlearn.losses import Gaussian, Laplace, Loss
-from privlearn.more_losses import ApproxLoss, PureEpsilon
+from privlearn.losses import ApproxLoss, Gaussian, Laplace, Loss, PureEpsilon
 
 
 def fails(loss: Loss) -> Fraction:

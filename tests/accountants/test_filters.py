@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, Filter, Odometer, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
@@ -32,12 +31,21 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
-from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss, gaussian_loss
+from privlearn.ledger.chain import chained
+from privlearn.losses import (
+    ApproxLoss,
+    BoundedRange,
+    Gaussian,
+    Laplace,
+    Loss,
+    MayFail,
+    PureEpsilon,
+    gaussian_loss,
+)
 from privlearn.mechanisms import GaussianSum, PrefixSum
-from privlearn.more_losses import ApproxLoss, MayFail, PureEpsilon
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
-from privlearn.report import weaknesses
+from privlearn.reporting.certificates import weaknesses
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
 

@@ -16,8 +16,17 @@ from privlearn.accountants.conversion import gaussian_delta, zcdp_epsilon
 from privlearn.accountants.guarantee import _renyi_group, delta_of, epsilon_of, group_epsilon
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss, RenyiCurve
-from privlearn.more_losses import ApproxLoss, MayFail, PureEpsilon, SubsampledGaussian
+from privlearn.losses import (
+    ApproxLoss,
+    BoundedRange,
+    Gaussian,
+    Laplace,
+    Loss,
+    MayFail,
+    PureEpsilon,
+    RenyiCurve,
+    SubsampledGaussian,
+)
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 

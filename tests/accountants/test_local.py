@@ -22,12 +22,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.cli import app
+from privlearn.cli.main import app
 from privlearn.domains import Ball
 from privlearn.entries import AttestEntry, parse_entry
 from privlearn.errors import (
@@ -41,11 +40,16 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger, Record, canonical, read_records
-from privlearn.losses import Gaussian, Laplace, Loss
-from privlearn.more_losses import PureEpsilon, RandomizedResponse
+from privlearn.ledger.chain import chained
+from privlearn.losses import Gaussian, Laplace, Loss, PureEpsilon, RandomizedResponse
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.protocols import Plan
-from privlearn.report import certificate_markdown, guarantee_line, print_certificate, verdict
+from privlearn.reporting.certificates import (
+    certificate_markdown,
+    guarantee_line,
+    print_certificate,
+    verdict,
+)
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
 
@@ -542,7 +546,7 @@ KILLED = """
     from privlearn.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.losses import Laplace
-    from privlearn.more_losses import PureEpsilon
+    from privlearn.losses.kinds import PureEpsilon
     from privlearn.noise import LaplaceNoise
     from privlearn.rows import Rows
     from privlearn.tokens import Receipt, Spend

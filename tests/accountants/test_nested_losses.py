@@ -19,8 +19,7 @@ from privlearn import (
 )
 from privlearn.accountants import CentralAccountant
 from privlearn.errors import BudgetError
-from privlearn.losses import leaves_of
-from privlearn.more_losses import ByArrival, MayFail
+from privlearn.losses import ByArrival, MayFail, leaves_of
 
 USERS = range(10)
 

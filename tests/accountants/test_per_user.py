@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn import report
-from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
@@ -22,12 +20,13 @@ from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, BudgetError, HorizonError, UsersError
 from privlearn.ledger import Ledger
-from privlearn.losses import Gaussian, Laplace, loss_from_dict
+from privlearn.ledger.chain import chained
+from privlearn.losses import ApproxLoss, ByArrival, Gaussian, Laplace, loss_from_dict
 from privlearn.mechanisms import PrefixSum
 from privlearn.mechanisms.factorization import AnytimeBLT, BinaryTree, BufferedToeplitz
-from privlearn.more_losses import ApproxLoss, ByArrival
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
+from privlearn.reporting import certificates as report
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
 

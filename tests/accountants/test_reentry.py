@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn import _exclusive, billboard, ledger, tokens
+from privlearn import _exclusive, billboard, tokens
 from privlearn._exclusive import Exclusive
 from privlearn.accountants import (
     CentralAccountant,
@@ -46,8 +46,9 @@ from privlearn.errors import (
     ReentryError,
     UsersError,
 )
-from privlearn.ledger import Ledger
-from privlearn.losses import Gaussian, Loss
+from privlearn.ledger import Ledger, read_records
+from privlearn.ledger import store as ledger
+from privlearn.losses import Gaussian, Loss, MayFail
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
@@ -55,7 +56,6 @@ from privlearn.mechanisms import (
     NoisyMaxStream,
     PrefixSum,
 )
-from privlearn.more_losses import MayFail
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
@@ -279,7 +279,7 @@ def test_two_accountants_of_one_ledger_do_not_write_into_each_others_entries(
     assert {type(error) for error in second.refused} == {ReentryError}
     assert len(second.refused) == step - 1
     assert [len(case.accountant._state.accounts) for case in (first, second)] == [step, 0]
-    written = book.records if kind == "memory" else ledger.read_records(tmp_path / "ledger.db")
+    written = book.records if kind == "memory" else read_records(tmp_path / "ledger.db")
     assert certify(written).problems == []
     book.close()
 
@@ -333,7 +333,7 @@ def test_after_an_exception_a_file_holds_what_its_ledger_says_or_takes_no_more(
                 book.append(opened)
             book.close()
             book = Ledger.open(path)
-        assert ledger.read_records(path) == book.records
+        assert read_records(path) == book.records
     assert step > 40
     assert doubted > 1
     book.close()

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from privlearn._chain import chained
 from privlearn.accountants import (
     CentralAccountant,
     JointAccountant,
@@ -35,16 +34,16 @@ from privlearn.accountants.guarantee import epsilon_of
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.cli import app
+from privlearn.cli.main import app
 from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, LedgerError
 from privlearn.ledger import Ledger, read_records
-from privlearn.losses import Gaussian
+from privlearn.ledger.chain import chained
+from privlearn.losses import Gaussian, PureEpsilon
 from privlearn.mechanisms import GaussianSum
-from privlearn.more_losses import PureEpsilon
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
-from privlearn.report import certificate_markdown, print_certificate, verdict
+from privlearn.reporting.certificates import certificate_markdown, print_certificate, verdict
 from privlearn.rows import Rows
 
 USERS = range(10)
@@ -354,7 +353,7 @@ KILLED = """
     from privlearn.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.mechanisms import GaussianSum
-    from privlearn.more_losses import PureEpsilon
+    from privlearn.losses.kinds import PureEpsilon
     from privlearn.rows import Rows
     from privlearn.tokens import Receipt
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from privlearn import _check_session as check_session
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking import asserts
+from privlearn.checking import session as check_session
 from privlearn.checking.asserts import CONFIDENCE, assert_budget, assert_private
-from privlearn.checking.black_box import black_box
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.subjects import Subject
-from privlearn.checking.white_box import Exact
+from privlearn.checking.exact.check import Exact
+from privlearn.checking.sampling.check import black_box
+from privlearn.checking.targets import Subject
 from privlearn.domains import Array, Ball
 from privlearn.errors import (
     CheckError,
@@ -30,9 +30,8 @@ from privlearn.errors import (
     PrivacyViolation,
 )
 from privlearn.ledger import Ledger
-from privlearn.losses import Gaussian, Laplace, Loss
+from privlearn.losses import ApproxLoss, Gaussian, Laplace, Loss
 from privlearn.mechanisms import GaussianSum, PrefixSum
-from privlearn.more_losses import ApproxLoss
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows

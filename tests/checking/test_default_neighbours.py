@@ -21,13 +21,14 @@ from privlearn.checking.candidates import (
     stream_rows,
     turning_points,
 )
-from privlearn.checking.outputs import Laid, layout, tabulate
-from privlearn.checking.white_box import white_box
-from privlearn.checking.white_box_choices import _FAMILIES, _Choice
-from privlearn.checking.witness import repeats
-from privlearn.checking.zoo.places import PLACES, Computes, RunningSums
+from privlearn.checking.exact.check import white_box
+from privlearn.checking.exact.choices import _FAMILIES, _Choice
+from privlearn.checking.faults.few_inputs import PLACES, Computes, RunningSums
+from privlearn.checking.sampling.distinguishers import repeats
+from privlearn.checking.sampling.encoding import Laid, layout, tabulate
 from privlearn.domains import Ball, Box
 from privlearn.errors import CheckError
+from privlearn.losses import PureEpsilon
 from privlearn.mechanisms import (
     BallReport,
     BinaryTree,
@@ -41,7 +42,6 @@ from privlearn.mechanisms import (
     ReportNoisyMax,
     SimplexVertices,
 )
-from privlearn.more_losses import PureEpsilon
 from privlearn.noise import GumbelNoise, LaplaceNoise
 
 Rng = np.random.Generator

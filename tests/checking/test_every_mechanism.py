@@ -11,10 +11,11 @@ import pytest
 from privlearn import ZCDP, Ball
 from privlearn import mechanisms as public
 from privlearn.adjacency import Adjacency
-from privlearn.checking import assert_private, check_mechanism, subjects
+from privlearn.checking import assert_private, check_mechanism
+from privlearn.checking import targets as subjects
 from privlearn.checking.candidates import LONGEST, candidate_pairs, run_once
-from privlearn.checking.gate import shipped_mechanisms
-from privlearn.checking.laboratory import Laboratory
+from privlearn.checking.stub_accountant import Laboratory
+from privlearn.checking.suite import shipped_mechanisms
 from privlearn.mechanisms import BatchedPrefixSum, CrossPolytope, NoisyMaxStream, PrefixSum
 from privlearn.rows import Rows
 

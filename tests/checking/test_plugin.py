@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from privlearn.budgets import ZCDP
-from privlearn.checking.laws import check_mechanism
+from privlearn.checking.laws.check import check_mechanism
 from privlearn.domains import Ball
 from privlearn.mechanisms import GaussianSum
 
@@ -67,10 +67,10 @@ def run_apart(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
 
 def test_the_entry_point_is_declared_and_installed() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert settings["entry-points"]["pytest11"] == {"privlearn": "privlearn.pytest_plugin"}
+    assert settings["entry-points"]["pytest11"] == {"privlearn": "privlearn.checking.pytest_plugin"}
     assert {"pytest>=8", "hypothesis>=6.100"} == set(settings["optional-dependencies"]["checking"])
     (found,) = [e for e in entry_points(group="pytest11") if e.name == "privlearn"]
-    assert found.value == "privlearn.pytest_plugin"
+    assert found.value == "privlearn.checking.pytest_plugin"
 
 
 def test_failures_and_passes_of_a_project_elsewhere(pytester: pytest.Pytester) -> None:
@@ -370,7 +370,8 @@ def test_parametrized_checks_of_a_mechanism(pytester: pytest.Pytester) -> None:
 
 def test_importing_the_plugin_is_light() -> None:
     script = (
-        "import sys, privlearn; before = set(sys.modules); import privlearn.pytest_plugin; "
+        "import sys, privlearn; before = set(sys.modules); "
+        "import privlearn.checking.pytest_plugin; "
         "print(*sorted(m for m in set(sys.modules) - before if not m.startswith(('_pytest', "
         "'pytest', 'pluggy', 'iniconfig', 'packaging'))))"
     )
@@ -379,5 +380,5 @@ def test_importing_the_plugin_is_light() -> None:
     )
     loaded = done.stdout.split()
     heavy: Any = ("numpy", "scipy", "privlearn.checking", "privlearn.accountants", "hypothesis")
-    assert "privlearn.pytest_plugin" in loaded
+    assert "privlearn.checking.pytest_plugin" in loaded
     assert not [name for name in loaded if name.startswith(heavy)]

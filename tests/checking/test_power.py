@@ -14,13 +14,15 @@ from numpy.random import Generator
 from typer.testing import CliRunner
 
 from privlearn import Adjacency, Ball, GaussianNoise, LaplaceNoise, PureDP, Rows, Spend, Token
-from privlearn.checking import assert_private, gate, shipped_learners, subject_of
-from privlearn.checking.black_box import black_box
+from privlearn.checking import assert_private, subject_of
+from privlearn.checking import suite as gate
 from privlearn.checking.candidates import run_once
 from privlearn.checking.faint import FaintGenerator
-from privlearn.checking.laboratory import Laboratory
 from privlearn.checking.power import Power, power_of_halving, with_power
-from privlearn.cli import app
+from privlearn.checking.replay import shipped_learners
+from privlearn.checking.sampling.check import black_box
+from privlearn.checking.stub_accountant import Laboratory
+from privlearn.cli.main import app
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.mechanisms import BallReport, CategoryReport

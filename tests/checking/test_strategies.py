@@ -16,7 +16,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.checking import assert_noninterference, check_row_local
 from privlearn.checking.asserts import assert_private
-from privlearn.checking.populations import Person
+from privlearn.checking.replay.populations import Person
 from privlearn.checking.strategies import (
     add_remove,
     blocks,
@@ -27,7 +27,7 @@ from privlearn.checking.strategies import (
     streams,
     zero_out,
 )
-from privlearn.checking.subjects import subject_of
+from privlearn.checking.targets import subject_of
 from privlearn.domains import Array, Ball, Norm
 from privlearn.errors import InterferenceError
 from privlearn.learners import OnePassNewtonMNL
@@ -257,7 +257,7 @@ def test_records_keep_their_form() -> None:
 def test_nothing_else_needs_hypothesis() -> None:
     script = (
         "import sys; sys.modules['hypothesis'] = None\n"
-        "import privlearn.checking.laws, privlearn.pytest_plugin\n"
+        "import privlearn.checking.laws, privlearn.checking.pytest_plugin\n"
         "try:\n    import privlearn.checking.strategies\n"
         "except ImportError as error:\n    print(error)\n"
     )

@@ -16,9 +16,8 @@ from privlearn.budgets import (
     PureDP,
     Renyi,
     budget_from_dict,
-    float_up,
-    round_up,
 )
+from privlearn.exact import float_up, round_up
 
 AMOUNTS = st.fractions(min_value=0, max_value=100, max_denominator=10**6)
 ORDERS = (Fraction(3, 2), Fraction(2), Fraction(64))

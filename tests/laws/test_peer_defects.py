@@ -20,7 +20,6 @@ from privlearn.accountants.guarantee import epsilon_of
 from privlearn.accountants.pricing import evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
-from privlearn.conversions import as_replace_one
 from privlearn.domains import Ball
 from privlearn.errors import (
     AdjacencyError,
@@ -30,31 +29,30 @@ from privlearn.errors import (
     TokenCopyError,
     TokenSpentError,
 )
-from privlearn.events import event_list
+from privlearn.events.event_list import event_list
 from privlearn.losses import (
+    ApproxLoss,
     BoundedRange,
+    ByArrival,
+    DiscreteGaussian,
+    DiscreteLaplace,
     Gaussian,
+    GeneralizedGaussian,
     Laplace,
     Loss,
+    MayFail,
+    MinimizerLoss,
+    PureEpsilon,
+    RandomizedResponse,
     RenyiCurve,
+    SubsampledGaussian,
+    ZCDPLoss,
+    as_replace_one,
     compose,
     gaussian_loss,
 )
 from privlearn.mechanisms import GaussianSum
-from privlearn.more_losses import (
-    ApproxLoss,
-    ByArrival,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    GeneralizedGaussian,
-    MayFail,
-    PureEpsilon,
-    RandomizedResponse,
-    SubsampledGaussian,
-    ZCDPLoss,
-)
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.objective_loss import MinimizerLoss
 from privlearn.rows import Rows
 
 USERS = range(4)

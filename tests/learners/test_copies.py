@@ -23,6 +23,17 @@ import pytest
 
 import privlearn.learners
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
+from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
+from privlearn.baselines.convex import (
+    ConstantAnswer,
+    LocalMD,
+    NoisySFW,
+    NoisySGD,
+    OnlineFrankWolfe,
+    PublishedTOFW,
+)
+from privlearn.baselines.linear_bandits import DPUCB, LassoBandit, PrivateLeastSquares, RandomArms
+from privlearn.baselines.local_nonprivate import GreedyLeastSquares, GreedySGD, LinUCB, RandomPlay
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.entries import RetireEntry
 from privlearn.learners import (
@@ -37,23 +48,7 @@ from privlearn.learners import (
     OnePassNewtonMNL,
     inputs,
 )
-from privlearn.learners.convex_baselines import (
-    ConstantAnswer,
-    LocalMD,
-    NoisySFW,
-    NoisySGD,
-    OnlineFrankWolfe,
-    PublishedTOFW,
-)
-from privlearn.learners.linear_bandits import (
-    DPUCB,
-    LassoBandit,
-    PrivateLeastSquares,
-    RandomArms,
-)
-from privlearn.learners.local_protocol import Model
-from privlearn.learners.local_references import GreedyLeastSquares, GreedySGD, LinUCB, RandomPlay
-from privlearn.learners.references import NonPrivateMNL, RandomAssortments
+from privlearn.local.protocol import Model
 from privlearn.noise import NoiseSource
 
 USERS, ITEMS, DIM, ARMS, SHOWN = 24, 5, 3, 2, 2

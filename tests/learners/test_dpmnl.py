@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Adjacency
+from privlearn.baselines.choice import RandomAssortments
 from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking import User, assert_noninterference
 from privlearn.domains import Array
@@ -31,15 +32,14 @@ from privlearn.errors import (
     ProvenanceError,
     UsersError,
 )
-from privlearn.experiments import Market, gaussian_market
 from privlearn.learners import DPMNL, NO_ITEM
-from privlearn.learners.references import RandomAssortments
 from privlearn.learners.serving import Arrival
 from privlearn.losses import Loss, compose, loss_from_dict
 from privlearn.mechanisms import ObjectivePerturbation, PrefixSumStream
 from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Accountant
+from privlearn.simulation.choice import Market, gaussian_market
 
 N_ITEMS, DIM, SHOWN, HORIZON = 6, 2, 3, 60
 PREFERENCES = np.array([1.5, -1.0])

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.accountants.audit import audit
 from privlearn.adjacency import Adjacency
+from privlearn.baselines.linear_bandits import RandomArms
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP
 from privlearn.checking import assert_noninterference
-from privlearn.checking.drives import Drive
-from privlearn.checking.populations import replaced
-from privlearn.checking.supervision import aside
+from privlearn.checking.isolation import aside
+from privlearn.checking.replay.populations import replaced
+from privlearn.checking.replay.protocols import Drive
 from privlearn.domains import Array
 from privlearn.entries import FunctionsEntry, PlanEntry, SpendEntry
 from privlearn.errors import (
@@ -45,11 +46,10 @@ from privlearn.learners.hdb_epochs import (
     into_l1_ball,
     soft,
 )
-from privlearn.learners.linear_bandits import RandomArms
 from privlearn.learners.scalar_losses import SquaredLoss
 from privlearn.ledger import Ledger
-from privlearn.linear_bandit_market import ArmMarket, classification_market, sparse_market
 from privlearn.noise import NoiseSource
+from privlearn.simulation.linear_bandit import ArmMarket, classification_market, sparse_market
 
 DIM, ARMS, HORIZON, FIRST = 3, 3, 40, 8
 METHODS: list[Any] = ["gaussian", "noisy_max"]

@@ -12,8 +12,9 @@ import pytest
 import scipy.sparse
 
 from privlearn import PureDP
-from privlearn._tabular import block_from, records_from, row_from
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
+from privlearn.baselines.convex import OnlineFrankWolfe
+from privlearn.baselines.linear_bandits import DPUCB
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball
 from privlearn.learners import (
@@ -27,13 +28,12 @@ from privlearn.learners import (
     OnePassNewtonMNL,
 )
 from privlearn.learners.constraint_sets import LpBall
-from privlearn.learners.convex_baselines import OnlineFrankWolfe
-from privlearn.learners.linear_bandits import DPUCB
 from privlearn.learners.pofw import DPPOFW
 from privlearn.mechanisms import GaussianSum
 from privlearn.mnl import NO_ITEM
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.tabular import block_from, records_from, row_from
 
 N, DIM, ITEMS = 40, 3, 3
 X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(N, DIM))

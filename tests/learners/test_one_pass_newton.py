@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.accountants.audit import audit
 from privlearn.adjacency import Adjacency
+from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.domains import Array, Ball, Box, PSDTrace
 from privlearn.entries import FunctionsEntry, IssueEntry, PlanEntry, SpendEntry
@@ -29,15 +30,14 @@ from privlearn.errors import (
     ProvenanceError,
     UsersError,
 )
-from privlearn.experiments import gaussian_market
 from privlearn.learners import NO_ITEM, OnePassNewtonMNL
-from privlearn.learners.references import NonPrivateMNL, RandomAssortments
 from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import GaussianSum
 from privlearn.mnl import Answer, Items, clip_items, gradients, hessian_factors
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
+from privlearn.simulation.choice import gaussian_market
 
 N_ITEMS, DIM, SHOWN, HORIZON = 6, 2, 3, 60
 PREFERENCES = np.array([1.5, -1.0])

@@ -21,7 +21,7 @@ from privlearn.checking import assert_private, check_domain, check_mechanism, wh
 from privlearn.domains import Ball, Box, Norm, PSDTrace, domain_from_dict, exponent_of
 from privlearn.entries import SpendEntry
 from privlearn.errors import CurrencyError, PrivacyViolation
-from privlearn.losses import Gaussian
+from privlearn.losses import Gaussian, GeneralizedGaussian
 from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
@@ -32,7 +32,6 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.generalized_gaussian import regular_exponent, regularity
-from privlearn.more_losses import GeneralizedGaussian
 from privlearn.noise import GeneralizedGaussianNoise, NoiseSource, noise_from_dict
 from privlearn.rows import Rows
 

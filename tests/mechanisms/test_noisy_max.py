@@ -28,7 +28,7 @@ from privlearn.errors import (
     CurrencyError,
     PrivacyViolation,
 )
-from privlearn.losses import BoundedRange, Loss
+from privlearn.losses import BoundedRange, Loss, PureEpsilon
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
@@ -37,7 +37,6 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.noisy_max import Family, _largest, choice_loss
 from privlearn.mechanisms.vertices import Vertices
-from privlearn.more_losses import PureEpsilon
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise, Noise, NoiseSource
 from privlearn.noise import noise_from_dict as rebuilt
 from privlearn.rows import Rows

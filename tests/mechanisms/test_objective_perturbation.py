@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import kstest
 
-from privlearn._chain import chained
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.adjacency import Adjacency
@@ -37,7 +36,8 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger, read_records
-from privlearn.losses import gaussian_loss, loss_from_dict
+from privlearn.ledger.chain import chained
+from privlearn.losses import MinimizerLoss, gaussian_loss, loss_from_dict
 from privlearn.mechanisms import (
     Huber,
     Logistic,
@@ -54,7 +54,6 @@ from privlearn.mechanisms.regions import EuclideanBall, Region, WholeSpace, box,
 from privlearn.mechanisms.solver import Problem, attainable, minimise
 from privlearn.mnl import NO_ITEM, Answer
 from privlearn.noise import NoiseSource
-from privlearn.objective_loss import MinimizerLoss
 from privlearn.protocols import Mechanism
 from privlearn.rows import Rows
 

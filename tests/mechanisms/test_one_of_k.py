@@ -33,7 +33,7 @@ from privlearn.domains import (
 )
 from privlearn.entries import SpendEntry
 from privlearn.errors import AdjacencyError, PrivacyViolation, UsersError
-from privlearn.losses import Gaussian
+from privlearn.losses import Gaussian, PureEpsilon
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
@@ -50,7 +50,6 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.noisy_max import Family, choice_loss
 from privlearn.mechanisms.vertices import Vertices
-from privlearn.more_losses import PureEpsilon
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 

@@ -29,7 +29,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
-from privlearn.losses import Laplace
+from privlearn.losses import Laplace, PureEpsilon, RandomizedResponse
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
@@ -41,7 +41,6 @@ from privlearn.mechanisms import (
     report_from_dict,
     report_streams,
 )
-from privlearn.more_losses import PureEpsilon, RandomizedResponse
 from privlearn.noise import CapNoise, CategoryNoise, GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.protocols import Report
 from privlearn.rows import Rows

@@ -19,7 +19,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array
 from privlearn.errors import BudgetError, SolverError
-from privlearn.losses import gaussian_loss
+from privlearn.losses import MinimizerLoss, gaussian_loss
 from privlearn.mechanisms import (
     Huber,
     Logistic,
@@ -43,7 +43,6 @@ from privlearn.mechanisms.regions import (
 from privlearn.mechanisms.solver import Problem, attainable, longest, minimise
 from privlearn.mnl import NO_ITEM, Answer
 from privlearn.noise import GaussianNoise, LaplaceNoise, Noise, NoiseSource
-from privlearn.objective_loss import MinimizerLoss
 from privlearn.tokens import Spend
 
 cp: Any = cvxpy

@@ -106,7 +106,7 @@ def test_the_wheel_ships_types_data_and_licences() -> None:
     settings = project()
     data = settings["tool"]["setuptools"]["package-data"]
     assert "py.typed" in data["privlearn"]
-    assert data["privlearn.data"]
+    assert data["privlearn.datasets.files"]
     assert (ROOT / "privlearn" / "py.typed").is_file()
     for pattern in settings["project"]["license-files"]:
         if pattern != "LICENSE":
@@ -114,7 +114,7 @@ def test_the_wheel_ships_types_data_and_licences() -> None:
 
 
 def test_the_entry_point_is_named() -> None:
-    assert project()["project"]["scripts"] == {"privlearn": "privlearn.cli:main"}
+    assert project()["project"]["scripts"] == {"privlearn": "privlearn.cli.main:main"}
 
 
 def test_the_picture_of_the_error_tree_is_the_tree() -> None:

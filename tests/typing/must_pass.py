@@ -11,12 +11,12 @@ from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, ApproxDP, B, GaussianDP, PureDP
 from privlearn.checking.asserts import assert_budget, assert_private
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.laws import check_mechanism
+from privlearn.checking.laws.check import check_mechanism
+from privlearn.checking.pytest_plugin import AccountantFactory
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.losses import Gaussian
 from privlearn.mechanisms import GaussianSum, PrefixSum
 from privlearn.protocols import Accountant, Mechanism
-from privlearn.pytest_plugin import AccountantFactory
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Token
 

@@ -3,7 +3,7 @@
 
 from privlearn.accountants import JointAccountant
 from privlearn.budgets import ZCDP
-from privlearn.pytest_plugin import AccountantFactory
+from privlearn.checking.pytest_plugin import AccountantFactory
 
 
 def test_it(privacy_accountant: AccountantFactory) -> None:

@@ -1,0 +1,1 @@
+"""Rivals and references of the learners: published baselines and players without privacy."""

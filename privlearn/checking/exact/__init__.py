@@ -1,0 +1,1 @@
+"""Exact divergences of mechanisms, from their laws instead of samples."""

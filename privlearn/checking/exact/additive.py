@@ -1,0 +1,321 @@
+"""Laws of what mechanisms let out that add normal or Laplace noise, once or along a stream.
+
+Short streams, and mechanisms of any make, are probed number by number (`white_box_probe`).  Long
+streams whose noise is that of a factorisation are solved (`white_box_streams`).  Either way the
+changed record is put at arrivals all over the horizon; where only a window of the stream was looked
+at, that is said, because later outputs can only tell more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from privlearn._records import join, length, record_at
+from privlearn.checking.exact.distributions import (
+    Law,
+    Normal,
+    Pair,
+    Product,
+    laplace,
+    normal,
+    whitened,
+)
+from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
+from privlearn.checking.exact.streams import MOST_ARRIVALS, Stream, tried_places
+from privlearn.checking.neighbours import extreme_records, worst_pairs
+from privlearn.checking.stream_runs import (
+    accepted_users,
+    declared_users,
+    fixed_users,
+    is_stream,
+    released_by,
+)
+from privlearn.checking.stub_accountant import Laboratory
+from privlearn.domains import Array
+from privlearn.errors import CheckError
+from privlearn.losses import Loss
+from privlearn.noise import GaussianNoise
+from privlearn.rows import Rows
+
+_REPORTS = 24
+"""Users of local reports, where none are asked for."""
+_ENDLESS = 1024
+"""Users of a stream without a horizon, where none are asked for."""
+_MEASURED = 256
+"""A stream that does not say how many rows it takes is asked for so many."""
+_PROBED = 96
+"""Numbers of a stream that are probed one by one although its noise could be solved for."""
+_MOST_PROBED = 512
+"""Numbers of a stream that are probed one by one; it takes the third power of that."""
+
+
+class Laws(NamedTuple):
+    """What was promised to whom, and the laws that neighbours give."""
+
+    parts: list[tuple[Any, list[Pair]]]
+    looked: str
+    """At which arrivals; empty for a single release."""
+    whole: bool
+    """Whether all outputs were looked at."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """How much of a mechanism is looked at.
+
+    Args:
+        mechanism: the mechanism.
+        loss: its price.
+        claim: what is compared instead, for everybody.
+        neighbours: pairs of blocks; None for extreme records.
+        users: how many are looked at.
+        horizon: how many there are; None without a horizon.
+    """
+
+    mechanism: Any
+    loss: Loss
+    claim: Any
+    neighbours: Sequence[tuple[Any, Any]] | None
+    users: int
+    horizon: int | None
+
+    @property
+    def stream(self) -> bool:
+        return is_stream(self.mechanism)
+
+    @property
+    def whole(self) -> bool:
+        return not self.stream or self.users == self.horizon
+
+    def looked(self, places: int) -> str:
+        """In words."""
+        if not self.stream:
+            return ""
+        tried = "" if places == self.users else f", the record at {places} of them"
+        if self.whole:
+            return f"all {self.users} arrivals{tried}"
+        if self.horizon is None:
+            return f"the first {self.users} arrivals of a stream without a known horizon{tried}"
+        return f"the first {self.users} of {self.horizon} arrivals{tried}"
+
+    def promised(self) -> list[tuple[range, Any]]:
+        """What is promised to which users."""
+        if self.claim is not None or not self.stream:
+            everybody = self.loss if self.claim is None else self.claim
+            return [(range(self.users), everybody)]
+        return list(self.loss.over(range(self.users)))
+
+
+def additive_laws(
+    mechanism: Any,
+    claim: Any,
+    neighbours: Sequence[tuple[Any, Any]] | None,
+    users: int | None,
+) -> Laws:
+    """The laws of a mechanism that adds noise.
+
+    Args:
+        mechanism: has ``loss()`` and ``release(rows, token)`` or ``open(token)``.
+        claim: instead of its own loss.
+        neighbours: pairs of blocks; by default extreme records of its ``domain``.
+        users: how many of the default data sets; by default all that a stream declares.
+
+    Raises:
+        CheckError: it does more than add normal or Laplace noise, or its neighbours are unknown.
+    """
+    loss: Loss = mechanism.loss()
+    wanted = users if neighbours is None else length(neighbours[0][0])
+    if not is_stream(mechanism):
+        most = wanted or (_REPORTS if hasattr(mechanism, "open") else 3)
+        return _probed(_Look(mechanism, loss, claim, neighbours, most, None))
+    horizon = _horizon(mechanism, loss)
+    most = wanted or horizon or _ENDLESS
+    if fixed_users(mechanism) is None:
+        most = min(most, MOST_ARRIVALS)
+    size = _size(mechanism, loss)
+    why = ""
+    if hasattr(mechanism, "factorization") and most * size > _PROBED:
+        try:
+            return _solved(_Look(mechanism, loss, claim, neighbours, most, horizon))
+        except CheckError as error:  # it goes about its noise in a way of its own
+            why = f"; {error}"
+    if fixed_users(mechanism) is None:
+        most = max(min(most, _MOST_PROBED // size), 1)
+    if neighbours is not None and most < length(neighbours[0][0]):
+        rows = length(neighbours[0][0])
+        raise CheckError(f"{rows} rows of {size} numbers: too many to probe one by one{why}")
+    found = _probed(_Look(mechanism, loss, claim, neighbours, most, horizon))
+    return found._replace(looked=found.looked + why)
+
+
+def _horizon(mechanism: Any, loss: Loss) -> int | None:
+    """What a stream declares, or else the most rows it takes, if these are few."""
+    if (declared := declared_users(mechanism)) is not None:
+        return declared
+    if hasattr(mechanism, "factorization"):
+        return None
+    taken = accepted_users(mechanism, loss.adjacency, _MEASURED + 1)
+    return taken if 0 < taken <= _MEASURED else None
+
+
+def _spend(mechanism: Any, loss: Loss) -> Any:
+    bench = Laboratory(0, loss.adjacency)
+    users = range(fixed_users(mechanism) or 1)
+    released_by(mechanism, Rows.null(users), bench.issue(users))
+    return bench.last_spend
+
+
+def _size(mechanism: Any, loss: Loss) -> int:
+    """Numbers in one contribution."""
+    spend = _spend(mechanism, loss)
+    return 1 if spend is None else int(spend.domain.size)
+
+
+# Data sets ------------------------------------------------------------------------------------
+
+
+def _others(look: _Look) -> Any:
+    """Extreme records."""
+    if not hasattr(look.mechanism, "domain"):
+        raise CheckError(f"{type(look.mechanism).__name__} has no domain: give neighbours yourself")
+    records = extreme_records(look.mechanism.domain)
+    return record_at(records, np.arange(look.users) % 2)
+
+
+def _with_record(others: Any, place: int, record: Any) -> Any:
+    before, behind = record_at(others, slice(0, place)), record_at(others, slice(place + 1, None))
+    return join([part for part in (before, record, behind) if length(part)])
+
+
+def _at(others: Any, place: int, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Neighbouring data sets that differ at one arrival, among others."""
+    return _with_record(others, place, pair[0]), _with_record(others, place, pair[1])
+
+
+def _difference(look: _Look, pair: tuple[Any, Any]) -> int:
+    """The first arrival at which two data sets differ as the domain sees them."""
+    if not (look.stream and hasattr(look.mechanism, "domain")):
+        return 0
+    first, second = (look.mechanism.domain.clip(block) for block in pair)
+    differ = np.flatnonzero((first != second).any(axis=1))
+    return int(differ[0]) if len(differ) else 0
+
+
+# Number by number -----------------------------------------------------------------------------
+
+
+def _probed(look: _Look) -> Laws:
+    mechanism, loss = look.mechanism, look.loss
+    everywhere = hasattr(mechanism, "open")
+    sets: list[tuple[tuple[Any, Any], int]]
+    if look.neighbours is not None:
+        sets = [(pair, _difference(look, pair)) for pair in look.neighbours]
+    else:
+        others, pairs = _others(look), worst_pairs(mechanism.domain, adjacency=loss.adjacency)
+        if everywhere:
+            sets = [(_at(others, j, pairs[0]), j) for j in range(look.users)]
+        else:
+            sets = [(_at(others, 0, pair), 0) for pair in pairs]
+    noise = affine(mechanism, loss, sets[0][0][0])
+    check_sampler(noise.family)
+    tried = [*sets[:2], sets[-1]]  # the law of the noise on some, the shift on all
+    for seed, block in enumerate(block for pair, _ in tried for block in pair):
+        check_noise(mechanism, loss, block, noise, seed)
+    shifts = [centre(mechanism, loss, a) - centre(mechanism, loss, b) for (a, b), _ in sets]
+    places = [place for _, place in sets]
+    paid = look.promised()
+    if everywhere and look.claim is None:  # local reports are charged to each user, too
+        paid = list(loss.over(range(look.users)))
+    parts = [
+        (promise, _laws(noise, shifts, places, part))
+        for part, promise in paid
+        if any(place in part for place in places)
+    ]
+    return Laws(parts, look.looked(len(set(places))), look.whole)
+
+
+def _laws(noise: Affine, shifts: Sequence[Array], places: Sequence[int], part: range) -> list[Pair]:
+    """The pair with the largest shift among the users of ``part``; for Laplace noise all pairs."""
+    chosen = [k for k, place in enumerate(places) if place in part]
+    zero = np.zeros(len(noise.matrix))
+    if noise.family == "normal":
+        stacked = np.array([shifts[k] for k in chosen]).T
+        solved = np.linalg.lstsq(noise.matrix, stacked, rcond=1e-12)[0]
+        left = np.linalg.norm(stacked - noise.matrix @ solved, axis=0)
+        masses = (solved**2).sum(axis=0)
+        masses[left > 1e-8 * np.linalg.norm(stacked, axis=0)] = np.inf
+        k = chosen[int(masses.argmax())]
+        p, q = whitened(Normal(shifts[k], noise.matrix), Normal(zero, noise.matrix))
+        return [Pair(p, q, f"pair {k}, arrival {places[k]}")]
+    if np.linalg.matrix_rank(noise.matrix) < noise.matrix.shape[1]:
+        raise CheckError("several Laplace numbers are added up: their law is not computed")
+    made: dict[tuple[float, ...], Pair] = {}
+    for k in chosen:
+        inside = np.linalg.lstsq(noise.matrix, shifts[k], rcond=1e-12)[0]
+        if np.linalg.norm(shifts[k] - noise.matrix @ inside) > 1e-8 * np.linalg.norm(shifts[k]):
+            p, q = whitened(Normal(shifts[k], noise.matrix), Normal(zero, noise.matrix))
+            return [Pair(p, q, f"pair {k}")]
+        moved = sorted(float(x) for x in np.abs(inside) if x > 1e-12)
+        parts = [Pair(laplace(x, 1.0), laplace(0.0, 1.0), f"pair {k}") for x in moved]
+        if len(parts) > 1:
+            one, two = (Product(tuple((law, 1) for law in laws)) for laws in _columns(parts))
+            parts = [Pair(one, two, f"pair {k}")]
+        made.update({tuple(np.round(moved, 9)): part for part in parts})
+    return list(made.values())
+
+
+def _columns(pairs: Sequence[Pair]) -> tuple[list[Law], list[Law]]:
+    return [pair.p for pair in pairs], [pair.q for pair in pairs]
+
+
+# Solved for -----------------------------------------------------------------------------------
+
+
+def _solved(look: _Look) -> Laws:
+    """The laws of a stream whose noise is correlated by a factorisation."""
+    spend = _spend(look.mechanism, look.loss)
+    if spend is None or not isinstance(spend.noise, GaussianNoise):
+        raise CheckError("its noise is not normal: check it by sampling (black_box)")
+    check_sampler("normal")
+    sizes = getattr(look.mechanism, "sizes", ())
+    stream = Stream(look.mechanism, look.loss, spend.noise.std, look.users, sizes)
+    if look.neighbours is not None:
+        places = [_difference(look, pair) for pair in look.neighbours]
+        pairs = list(look.neighbours)
+        noises = [stream.noise_between(pair) for pair in pairs]
+        masses = np.array([float((noise**2).sum()) for noise in noises])
+        for pair, noise in zip(pairs, noises, strict=True):
+            stream.check_between(pair, noise)
+        blocks = [pairs[0][0], pairs[-1][1]]
+    else:
+        others = _others(look)
+        pair = worst_pairs(look.mechanism.domain, adjacency=look.loss.adjacency)[0]
+        starts = [part.start for part, _ in look.promised()]
+        places = tried_places(look.users, starts)
+        domain = look.mechanism.domain
+        move = (domain.clip(pair[0]) - domain.clip(pair[1]))[0]
+        masses = stream.masses(places, move)
+        tried = {0, look.users // 2, look.users - 1, places[int(masses.argmax())]}
+        for place in sorted(tried):
+            neighbours = _at(others, place, pair)
+            stream.check_between(neighbours, stream.noise_between(neighbours))
+        blocks = [others, _with_record(others, look.users // 2, pair[1])]
+    for seed, block in enumerate(blocks):
+        stream.check_noise(block, seed)
+    parts = [
+        (promise, [_largest(masses, places, part)])
+        for part, promise in look.promised()
+        if any(place in part for place in places)
+    ]
+    return Laws(parts, look.looked(len(set(places))), look.whole)
+
+
+def _largest(masses: Array, places: Sequence[int], part: range) -> Pair:
+    inside = [k for k, place in enumerate(places) if place in part]
+    k = max(inside, key=lambda k: float(masses[k]))
+    mass = float(masses[k])
+    return Pair(normal(mass**0.5, 1.0), normal(0.0, 1.0), f"arrival {places[k]}")

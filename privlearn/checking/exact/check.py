@@ -1,0 +1,365 @@
+"""Claims against the exact divergence of the mechanism's own laws on its worst neighbours.
+
+Nothing is sampled: laws are computed (`white_box_laws`), from a measurement of what the mechanism
+does with noise (`white_box_probe`), from a change of variables (`white_box_minimisers`), or from
+the loss itself (`white_box_losses`).  A claim that stands is right for *these* neighbours and up to
+the stated numerical error; it is not shown that no others are worse.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, final
+
+from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.checking.exact.additive import additive_laws
+from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
+from privlearn.checking.exact.choices import choice_pairs
+from privlearn.checking.exact.distributions import (
+    Discrete,
+    Law,
+    Normal,
+    Pair,
+    Product,
+    Value,
+    hockey_stick,
+    largest_ratio,
+    normal,
+    renyi,
+)
+from privlearn.checking.exact.loss_pairs import law_pairs
+from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
+from privlearn.checking.exact.probe import check_sampler
+from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
+from privlearn.checking.exact.reports import report_pairs
+from privlearn.errors import CheckError, PrivacyViolation
+from privlearn.exact import exact_text, float_up
+from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of
+from privlearn.mechanisms import ObjectivePerturbation
+
+Claim: TypeAlias = Loss | Currency | ApproxDP
+
+ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+_EPSILONS = (0.0, 0.25, 1.0, 4.0)
+"""Where a Gaussian claim is compared as a curve of (ε, δ)."""
+_TIGHT = 1e-6
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number of a claim, and the same number computed; the larger one of both directions."""
+
+    measure: str
+    """"D(order)", "rho", "mu²", "epsilon" or "delta(epsilon)"."""
+    claimed: float
+    exact: float
+    error: float
+    """Numerical error of ``exact``, estimated."""
+    pair: str
+
+    @property
+    def violated(self) -> bool:
+        """Whether the exact number is above the claim by more than its error."""
+        return self.exact - self.error > self.claimed
+
+    @property
+    def ratio(self) -> float:
+        """claimed/exact; below 1 where the claim is too small, 1 for 0/0 and inf/inf."""
+        if self.claimed == self.exact:
+            return 1.0
+        if self.exact <= 0 or math.isinf(self.claimed):
+            return math.inf
+        return self.claimed / self.exact
+
+    @property
+    def tight(self) -> bool:
+        """Whether both agree to a relative 1e-6."""
+        return self.claimed <= self.exact * (1 + _TIGHT) + self.error
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """A claim beside the exact numbers, one row for each.
+
+    Of a stream that is too long, or without a horizon, only a window is looked at.  What is found
+    in it counts; that nothing is found says little, and is not called exact.
+    """
+
+    subject: str
+    claim: str
+    rows: tuple[Row, ...]
+    seconds: float
+    looked: str = ""
+    """Which arrivals of a stream."""
+    whole: bool = True
+    """Whether that is all of it; else the numbers are lower bounds of the exact ones."""
+
+    @property
+    def violated(self) -> bool:
+        """Whether some number of the claim is below the exact one."""
+        return any(row.violated for row in self.rows)
+
+    @property
+    def curve(self) -> tuple[Row, ...]:
+        """The rows of the Rényi curve."""
+        return tuple(row for row in self.rows if row.measure.startswith("D("))
+
+    @property
+    def tight(self) -> bool:
+        """Whether the claim is equal to the exact number throughout (on the curve, if any)."""
+        return self.whole and all(row.tight for row in self.curve or self.rows)
+
+    @property
+    def worst(self) -> Row:
+        """The row with the least slack."""
+        return min(self.rows, key=lambda row: row.ratio)
+
+    @property
+    def error(self) -> float:
+        """The largest numerical error."""
+        return max(row.error for row in self.rows)
+
+    def demand(self) -> Exact:
+        """Returns itself.
+
+        Raises:
+            PrivacyViolation: the claim is violated.
+        """
+        if self.violated:
+            raise PrivacyViolation(str(self), self)
+        return self
+
+    def __str__(self) -> str:
+        verdict = "VIOLATED" if self.violated else "tight" if self.tight else "not violated"
+        if not (self.whole or self.violated):
+            verdict = "NOT LOOKED AT AS A WHOLE, not violated within a window"
+        word, worst = "exact" if self.whole else "at least", self.worst
+        head = (
+            f"{self.subject}: {verdict}. Claimed {self.claim}; least slack at {worst.measure}: "
+            f"claimed {worst.claimed:.8g}, {word} {worst.exact:.8g} ± {worst.error:.1g} "
+            f"({worst.pair}{', ' if self.looked else ''}{self.looked}, {self.seconds:.2f} s)"
+        )
+        lines = [
+            f"  {row.measure:>12}  claimed {row.claimed:<14.8g} {word} {row.exact:<14.8g} "
+            f"± {row.error:.1g}{'  VIOLATED' if row.violated else ''}"
+            for row in self.rows
+        ]
+        return "\n".join([head, *lines])
+
+
+def compare(
+    claim: Claim, pairs: Sequence[Pair], *, subject: str = "laws", orders: Sequence[float] = ORDERS
+) -> Exact:
+    """Compares every number of a claim with the largest one over pairs and directions.
+
+    Raises:
+        CheckError: no pairs, or a claim that says nothing about laws like these.
+    """
+    started = time.perf_counter()
+    if not pairs:
+        raise CheckError("pairs = []: there is nothing to compare a claim with")
+    both = [(pair.p, pair.q, pair.label) for pair in pairs]
+    both += [(pair.q, pair.p, pair.label + ", reversed") for pair in pairs]
+    rows = _rows(claim, _Largest(both), [float(order) for order in orders])
+    if not rows:
+        raise CheckError(f"{_named(claim)} makes no promise that can be compared with laws")
+    return Exact(subject, _named(claim), tuple(rows), time.perf_counter() - started)
+
+
+class _Largest:
+    """The largest of a number over pairs and directions; each computed once."""
+
+    def __init__(self, both: Sequence[tuple[Law, Law, str]]) -> None:
+        self._both = both
+        self._kept: dict[float, tuple[Value, str]] = {}
+
+    def _over(self, number: Any) -> tuple[Value, str]:
+        return max(((number(p, q), name) for p, q, name in self._both), key=lambda v: v[0].value)
+
+    def divergence(self, order: float) -> tuple[Value, str]:
+        if order not in self._kept:
+            self._kept[order] = self._over(lambda p, q: renyi(p, q, order))
+        return self._kept[order]
+
+    def rate(self, orders: Sequence[float]) -> tuple[Value, str]:
+        """The largest D_α/α."""
+        rates = [(self.divergence(order), order) for order in orders]
+        return max(
+            ((Value(v.value / a, v.error / a), name) for (v, name), a in rates),
+            key=lambda found: found[0].value,
+        )
+
+    def delta(self, epsilon: float) -> tuple[Value, str]:
+        return self._over(lambda p, q: hockey_stick(p, q, epsilon))
+
+    def ratio(self) -> tuple[Value, str]:
+        return self._over(largest_ratio)
+
+    @property
+    def on_the_line(self) -> bool:
+        """Whether δ(ε) is computed for such laws."""
+        return all(not isinstance(p, Product) and _dimension(p) == 1 for p, _, _ in self._both)
+
+
+def _dimension(law: Law) -> int:
+    return 1 if isinstance(law, Discrete | Normal | Product) else len(law.centre)
+
+
+def _row(measure: str, claimed: float, found: tuple[Value, str], times: float = 1.0) -> Row:
+    (value, error), pair = found
+    return Row(measure, claimed, value * times, error * times, pair)
+
+
+def _rows(claim: Claim, exact: _Largest, orders: Sequence[float]) -> list[Row]:
+    match claim:
+        case ApproxDP():
+            epsilon, delta = float(claim.epsilon), float_up(claim.delta)
+            return [_row(f"delta({epsilon:g})", delta, exact.delta(epsilon))]
+        case PureDP():
+            return [_row("epsilon", float_up(claim.epsilon), exact.ratio())]
+        case ZCDP():
+            return [_row("rho", float_up(claim.rho), exact.rate(orders))]
+        case GaussianDP():
+            return _gaussian_rows(float_up(claim.mu_squared), exact, orders)
+        case Renyi():
+            points = [(float(a), float_up(e)) for a, e in claim.curve.items()]
+            return [_row(f"D({a:g})", e, exact.divergence(a)) for a, e in points]
+        case Loss():
+            return _loss_rows(claim, exact, orders)
+    raise CheckError(f"claim = {claim!r}: must be a Loss, a Currency or ApproxDP")
+
+
+def _gaussian_rows(mass: float, exact: _Largest, orders: Sequence[float]) -> list[Row]:
+    rows = [_row("mu²", mass, exact.rate(orders), 2.0)]
+    if exact.on_the_line:
+        shifted = normal(math.sqrt(mass), 1.0), normal(0.0, 1.0)
+        for epsilon in _EPSILONS:
+            promised = hockey_stick(*shifted, epsilon)
+            found, name = exact.delta(epsilon)
+            row = Row(f"delta({epsilon:g})", promised.value, *found, name)
+            rows.append(replace(row, error=found.error + promised.error))
+    return rows
+
+
+def _loss_rows(loss: Loss, exact: _Largest, orders: Sequence[float]) -> list[Row]:
+    if loss.failure():
+        if isinstance(loss, ApproxLoss):
+            return _rows(ApproxDP(loss.epsilon, loss.delta), exact, orders)
+        raise CheckError(
+            f"a {loss.kind} loss may fail with probability {exact_text(loss.failure())}, and what "
+            "it promises apart from that is not about the laws as a whole: claim an (ε, δ)"
+        )
+    curve = [(order, loss.renyi(order)) for order in orders]
+    rows = [_row(f"D({a:g})", e, exact.divergence(a)) for a, e in curve if math.isfinite(e)]
+    rho, mass, epsilon = loss.zcdp(), loss.gaussian(), loss.pure()
+    if rho is not None:
+        rows.append(_row("rho", float_up(rho), exact.rate(orders)))
+    if mass is not None:
+        rows += _gaussian_rows(float_up(mass), exact, orders)
+    if epsilon is not None:
+        rows.append(_row("epsilon", float_up(epsilon), exact.ratio()))
+    return rows
+
+
+def _named(claim: Claim) -> str:
+    if isinstance(claim, Loss):
+        text = ", ".join(f"{k}={v}" for k, v in claim.numbers().items())
+        return f"{claim.kind}({text if len(text) < 200 else text[:200] + '…'})"
+    return repr(claim)
+
+
+# Mechanisms ------------------------------------------------------------------------------------
+
+
+def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> Exact:
+    """Compares a loss with the laws that its kind is about.
+
+    Raises:
+        CheckError: see `law_pairs`.
+    """
+    return compare(loss, law_pairs(loss, orders), subject=loss.kind, orders=orders)
+
+
+def white_box(
+    mechanism: Any,
+    claim: Claim | None = None,
+    neighbours: Sequence[tuple[Any, Any]] | None = None,
+    *,
+    users: int | None = None,
+    orders: Sequence[float] = ORDERS,
+) -> Exact:
+    """Compares what a mechanism claims with what it does to its worst neighbours, exactly.
+
+    For a mechanism that adds normal or Laplace noise, be it one of ours or not, to a single release
+    or to a stream: clipping, arithmetic and the noise matrix are measured on the running code.  For
+    objective perturbation in one or two dimensions: the exact law of the minimiser against the
+    `MinimizerLoss` of its claim.
+
+    Args:
+        mechanism: has ``loss()`` and ``release(rows, token)`` or ``open(token)``.
+        claim: by default its own ``loss()``.
+        neighbours: pairs of data sets, as blocks of records; by default extreme records of a
+            shipped ``domain``, in a stream at every arrival.
+        users: the number of records of the default data sets; by default all that a stream is
+            for, up to 65,536 arrivals, or to so many as can be probed where its noise does not
+            come from a ``factorization``.  `Exact.whole` says whether that was all.
+        orders: Rényi orders > 1.
+
+    Raises:
+        CheckError: the mechanism is of another make; it must be checked by sampling.
+    """
+    started = time.perf_counter()
+    name = type(mechanism).__name__
+    if isinstance(mechanism, ObjectivePerturbation):
+        found = _minimiser(mechanism, claim, neighbours, orders)
+    elif (pairs := choice_pairs(mechanism, neighbours)) is not None:
+        found = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
+        found = _measured(found, CHOICE_ERROR)
+    elif (pairs := report_pairs(mechanism, neighbours)) is not None:
+        found = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
+        found = _measured(found, REPORT_ERROR)
+    else:
+        found = _additive(mechanism, claim, neighbours, users, orders)
+    return replace(found, subject=name, seconds=time.perf_counter() - started)
+
+
+def _measured(found: Exact, error: float) -> Exact:
+    """With the error of log probabilities that were measured: of D(α) it is 2α/(α−1) times it."""
+    rows = []
+    for row in found.rows:
+        order = float(row.measure[2:-1]) if row.measure.startswith("D(") else ORDERS[0]
+        more = error * (2 * order / (order - 1) if row.measure != "epsilon" else 2)
+        rows.append(replace(row, error=row.error + more))
+    return replace(found, rows=tuple(rows))
+
+
+def _minimiser(
+    mechanism: ObjectivePerturbation[Any],
+    claim: Claim | None,
+    neighbours: Sequence[tuple[Any, Any]] | None,
+    orders: Sequence[float],
+) -> Exact:
+    if claim is None:
+        exactly = [x for x, _ in leaves_of(mechanism.loss()) if isinstance(x, MinimizerLoss)]
+        claim = exactly[0]
+    check_sampler("normal")
+    check_release(mechanism)
+    return compare(claim, minimiser_pairs(mechanism, neighbours), orders=orders)
+
+
+def _additive(
+    mechanism: Any,
+    claim: Claim | None,
+    neighbours: Sequence[tuple[Any, Any]] | None,
+    users: int | None,
+    orders: Sequence[float],
+) -> Exact:
+    laws = additive_laws(mechanism, claim, neighbours, users)
+    parts = [compare(promise, pairs, orders=orders) for promise, pairs in laws.parts]
+    worst = min(parts, key=lambda found: (not found.violated, found.worst.ratio))
+    return replace(worst, looked=laws.looked, whole=laws.whole)

@@ -1,0 +1,384 @@
+r"""Exact laws of choices: the candidates with the largest noisy scores.
+
+The scores are measured on the running code, in units of the noise: how much noise on one candidate
+makes it win.  With them the law of the picks follows:
+
+- Gumbel noise: P(i) = e^{s_i}/Σe^{s_j}, and so on among those left (Plackett & Luce).
+- Any other: P(i) = ∫ f(x − s_i)·∏_{j≠i} F(x − s_j) dx; and P(i, then j) from one draw of noise is
+  ∫ f(x − s_j)·(1 − F(x − s_i))·∏_{k≠i,j} F(x − s_k) dx.
+- A fresh draw for each pick: the law of one, among those left.
+
+That picks follow from scores and noise in this way is tried on random noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from privlearn._records import join, length, record_at
+from privlearn.checking.candidates import record_pairs, spend_of, telling_records
+from privlearn.checking.exact.distributions import Discrete, Pair, renyi
+from privlearn.checking.exact.probe import released_on
+from privlearn.domains import Array, Ball
+from privlearn.errors import CheckError
+from privlearn.losses import Loss
+from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
+from privlearn.tokens import Spend
+
+_PAIRS = 6
+"""Pairs of records."""
+_MOST_CANDIDATES = 64
+_MOST_OUTCOMES = 5_000
+_STEPS = 36
+"""Halvings that find a score."""
+_ROUGHLY = 9
+"""Halvings before it is known which pairs are worst."""
+_WORST = 1
+"""Pairs that are measured to the last digit alone, and as many beside others."""
+_UNLIKELY = 12.0
+"""Others push a score down by half of so many units of the noise."""
+_TRIALS = 16
+"""Runs with random noise for each data set."""
+_FLOOR = 4.0
+"""Gumbel noise of all others while one candidate's score is measured lies so far below 0, where
+uniform numbers have digits to spare."""
+_REACH = 18.0
+"""Scores further apart are not measured: what is that unlikely has no digits."""
+_CROWD = 200
+"""Others at most who push against a record."""
+ERROR = 4 * _REACH * 2.0**-_STEPS
+"""Of a log probability, from that of the scores."""
+_NODES = np.polynomial.legendre.leggauss(16)
+
+
+class _Uniforms:
+    """A noise source with uniform numbers that are given in advance, call by call."""
+
+    name, simulated = "scripted", True
+
+    def __init__(self, calls: Sequence[Array]) -> None:
+        self._calls = list(calls)
+        self.shapes: list[tuple[int, ...]] = []
+
+    def uniform(self, shape: tuple[int, ...]) -> Array:
+        self.shapes.append(shape)
+        if len(self.shapes) > len(self._calls):
+            return np.full(shape, 0.5)
+        return np.array(self._calls[len(self.shapes) - 1]).reshape(shape)
+
+    def normal(self, shape: tuple[int, ...]) -> Array:
+        raise CheckError("normal numbers decide: no choice by Gumbel, Laplace or exponential noise")
+
+
+@dataclass(frozen=True)
+class _Family:
+    """A law of noise of scale 1: density and distribution function, and uniforms that make it."""
+
+    density: Callable[[Array], Array]
+    below: Callable[[Array], Array]
+    uniforms: Callable[[Array], list[Array]]
+    floor: float
+
+
+def _gumbel(z: Array) -> list[Array]:
+    return [np.exp(-np.exp(-z))]
+
+
+def _exponential(z: Array) -> list[Array]:
+    return [np.minimum(np.exp(-z), 1 - 2.0**-53)]
+
+
+def _laplace(z: Array) -> list[Array]:
+    return [np.where(z >= 0, 0.75, 0.25), np.minimum(np.exp(-np.abs(z)), 1 - 2.0**-53)]
+
+
+_FAMILIES: dict[type, _Family] = {
+    GumbelNoise: _Family(
+        lambda x: np.exp(-x - np.exp(-x)), lambda x: np.exp(-np.exp(-x)), _gumbel, -_FLOOR
+    ),
+    ExponentialNoise: _Family(
+        lambda x: np.where(x >= 0, np.exp(-np.maximum(x, 0)), 0.0),
+        lambda x: -np.expm1(-np.maximum(x, 0)),
+        _exponential,
+        0.0,
+    ),
+    LaplaceNoise: _Family(
+        lambda x: np.exp(-np.abs(x)) / 2,
+        lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)) / 2, 1 - np.exp(-np.maximum(x, 0)) / 2),
+        _laplace,
+        -_FLOOR,
+    ),
+}
+
+
+def choice_pairs(mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None) -> list[Pair] | None:
+    """Laws of the picks on pairs of data sets; None if it is no mechanism that picks.
+
+    Raises:
+        CheckError: it picks otherwise than by the largest noisy scores, or among too many; or its
+            records are not known and no neighbours are given.
+    """
+    if not hasattr(mechanism, "release"):
+        return None
+    loss: Loss = mechanism.loss()
+    spend = spend_of(mechanism, loss.adjacency)
+    family = _FAMILIES.get(type(spend.noise))
+    if family is None:
+        return None
+    made = _made(mechanism, loss, spend, family, neighbours)
+    if made is None:
+        return None
+    if neighbours is not None:
+        pairs = [made.pair(a, b, f"pair {k}") for k, (a, b) in enumerate(neighbours)]
+        return _measurable(pairs)
+    records = telling_records(spend.domain)
+    if isinstance(spend.domain, Ball) and hasattr(mechanism, "vertices"):
+        records = _towards_vertices(spend.domain, mechanism.vertices, records)
+    tried = record_pairs(spend.domain, records, loss.adjacency)[:_PAIRS]
+    # under add-remove somebody else must be there
+    alone = [
+        (one, two) if length(two) else (join([one, one]), record_at(one, slice(0, 1)))
+        for one, two in tried
+    ]
+    return made.worst(alone)
+
+
+def _made(
+    mechanism: Any,
+    loss: Loss,
+    spend: Spend,
+    family: _Family,
+    neighbours: Sequence[tuple[Any, Any]] | None,
+) -> _Choice | None:
+    """How it draws and what it returns, on any data."""
+    block = telling_records(spend.domain) if neighbours is None else neighbours[0][0]
+    source = _Uniforms([])
+    picks = released_on(mechanism, loss, record_at(block, slice(0, 1)), source)
+    if picks.dtype.kind not in "iu":
+        return None
+    if picks.ndim > 1 or not source.shapes or len({*source.shapes}) > 1:
+        raise CheckError("picks, but not from one number of noise for each candidate")
+    n, top = math.prod(source.shapes[0]), picks.size
+    each = len(family.uniforms(np.zeros(1)))
+    draws = len(source.shapes) // each
+    if draws * each != len(source.shapes) or draws not in (1, top):
+        raise CheckError("picks from neither one draw of noise nor one for each pick")
+    one_draw = draws == 1
+    if n > _MOST_CANDIDATES or math.perm(n, top) > _MOST_OUTCOMES:
+        raise CheckError(f"{top} of {n} candidates: too many outcomes for their exact law")
+    if one_draw and top > 2 and family is not _FAMILIES[GumbelNoise]:
+        raise CheckError("more than two picks from one draw: their law is not computed")
+    return _Choice(mechanism, loss, family, n, top, one_draw)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Picks of ``top`` among ``n`` by noise of one family."""
+
+    mechanism: Any
+    loss: Loss
+    family: _Family
+    n: int
+    top: int
+    one_draw: bool
+
+    def picks(self, block: Any, noise: Array) -> Array:
+        """On scripted noise, shape (draws, n)."""
+        calls = [uniforms for row in noise for uniforms in self.family.uniforms(row)]
+        return released_on(self.mechanism, self.loss, block, _Uniforms(calls)).reshape(-1)
+
+    def worst(self, alone: Sequence[tuple[Any, Any]]) -> list[Pair]:
+        """Of pairs of data sets those that look worst on a rough measurement, and with a crowd."""
+        rough = [[self.scores(block, _ROUGHLY) for block in both] for both in alone]
+        reach = [_spread(a, b) for a, b in rough]
+        near = [(np.maximum(a, -_REACH), np.maximum(b, -_REACH)) for a, b in rough]
+        apart = [renyi(self.law(a), self.law(b), 2.0).value for a, b in near]
+        found: list[Pair | None] = []
+        for k in np.argsort(-np.array(apart), kind="stable")[:_WORST]:
+            one, two = alone[k]
+            found.append(self.pair(one, two, f"pair {k}"))
+        for k in np.argsort(-np.round(reach, 2), kind="stable")[:_WORST]:
+            if reach[k] > 0:
+                one, two = alone[k]
+                found += self.crowded(one, two, reach[k], f"pair {k}")
+        return _measurable(found)
+
+    def crowded(self, one: Any, two: Any, reach: float, label: str) -> list[Pair | None]:
+        """Among others who make what either record favours unlikely, so that it counts most."""
+        n = min(math.ceil(_UNLIKELY / reach), _CROWD)
+        made = []
+        for side in (one, two):
+            crowd = record_at(side, np.zeros(n, dtype=int))
+            blocks = join([one, crowd]), join([two, crowd])
+            made.append(self.pair(*blocks, f"{label} beside {n} others"))
+        return made
+
+    def scores(self, block: Any, steps: int = _STEPS) -> Array:
+        """In units of the noise, the largest 0; −inf where it is too low to be measured.
+
+        Raises:
+            CheckError: the picks do not follow from scores and noise.
+        """
+        floor = self.family.floor
+        low = np.full((1 if self.one_draw else self.top, self.n), floor)
+        best = int(self.picks(block, low)[0])
+        found = np.zeros(self.n)
+        for i in range(self.n):
+            if i != best:
+                found[i] = -self._needed(block, low, i, steps)
+        if self.n > 1 and np.isfinite(found).sum() == 1:
+            raise CheckError("the picks are not those of the largest noisy scores")
+        if steps == _STEPS:
+            self._try(block, found)
+        return found
+
+    def _needed(self, block: Any, low: Array, i: int, steps: int) -> float:
+        """How much more noise than all others candidate i needs to win."""
+        left, right = 0.0, _REACH
+        noise = low.copy()
+        noise[:, i] = low[0, i] + right
+        if self.picks(block, noise)[0] != i:
+            return math.inf
+        for _ in range(steps):
+            middle = (left + right) / 2
+            noise[:, i] = low[0, i] + middle
+            left, right = (left, middle) if self.picks(block, noise)[0] == i else (middle, right)
+        return (left + right) / 2
+
+    def _try(self, block: Any, scores: Array) -> None:
+        rng = np.random.default_rng(0)
+        near = np.maximum(scores, -_REACH)
+        for _ in range(_TRIALS):
+            noise = self._random(rng)
+            expected = _largest(near, noise, self.top, self.one_draw)
+            if expected is not None and not np.array_equal(self.picks(block, noise), expected):
+                raise CheckError("the picks are not those of the largest noisy scores")
+
+    def _random(self, rng: np.random.Generator) -> Array:
+        """Noise that makes every candidate win now and then, in the range of the family."""
+        shape = (1 if self.one_draw else self.top, self.n)
+        return np.asarray(self.family.floor + rng.uniform(0, 12.0, shape))
+
+    def pair(self, first: Any, second: Any, label: str) -> Pair | None:
+        """The laws on two data sets; None where a candidate is too unlikely for its digits."""
+        scores = self.scores(first), self.scores(second)
+        if not np.isfinite(scores).all():
+            return None
+        return Pair(self.law(scores[0]), self.law(scores[1]), label)
+
+    def law(self, scores: Array) -> Discrete:
+        """Of the picks, in order."""
+        gumbel = self.family is _FAMILIES[GumbelNoise]
+        if self.one_draw and self.top == 2 and not gumbel:
+            masses = np.log(_first_two(self.family, scores))
+        else:
+            one = _softmax if gumbel else partial(_winner, self.family)
+            masses = np.array(_one_by_one(one, scores, self.top))
+        return Discrete(masses - np.logaddexp.reduce(masses))
+
+
+def _measurable(pairs: Sequence[Pair | None]) -> list[Pair]:
+    """The pairs whose laws could be measured.
+
+    Raises:
+        CheckError: there is none.
+    """
+    found = [pair for pair in pairs if pair is not None]
+    if not found:
+        raise CheckError(
+            "scores move by so much more than the noise that some candidates are too unlikely for "
+            "their law to be measured"
+        )
+    return found
+
+
+def _spread(first: Array, second: Array) -> float:
+    """How far differences of scores move between two data sets; ∞ if beyond what is measured."""
+    seen = np.isfinite(first) & np.isfinite(second)
+    return float(np.ptp(first[seen] - second[seen])) if seen.any() else math.inf
+
+
+def _largest(scores: Array, noise: Array, top: int, one_draw: bool) -> Array | None:
+    """The picks by definition; None where two are too near to tell."""
+    picks: list[int] = []
+    left = scores.copy()
+    for k in range(top):
+        noisy = left + noise[0 if one_draw else k]
+        order = np.argsort(-noisy)
+        if noisy[order[0]] - noisy[order[1]] < 1e-6:
+            return None
+        picks.append(int(order[0]))
+        left[order[0]] = -np.inf
+    return np.array(picks)
+
+
+def _softmax(scores: Array) -> Array:
+    return np.asarray(scores - np.logaddexp.reduce(scores))
+
+
+def _one_by_one(one: Callable[[Array], Array], scores: Array, top: int) -> list[float]:
+    """Log probabilities of all ordered picks, each by the law of one among those left."""
+    if top == 1:
+        return list(one(scores))
+    found = []
+    for first, log_mass in enumerate(one(scores)):
+        rest = _one_by_one(one, np.delete(scores, first), top - 1)
+        found += [float(log_mass) + log_rest for log_rest in rest]
+    return found
+
+
+def _grid(scores: Array) -> tuple[Array, Array]:
+    """Nodes and weights of panels between all kinks, from far below to far above."""
+    far = np.concatenate([[-45.0], np.linspace(-20, 20, 41), [45.0]])
+    seen = scores[np.isfinite(scores)]
+    edges = np.unique(np.concatenate([seen, *(far + s for s in (seen.min(), seen.max()))]))
+    half = np.diff(edges)[:, None] / 2
+    nodes = edges[:-1, None] + half * (1 + _NODES[0])
+    return nodes.reshape(-1), (half * _NODES[1]).reshape(-1)
+
+
+def _winner(family: _Family, scores: Array) -> Array:
+    """Log probabilities to win."""
+    nodes, weights = _grid(scores)
+    away = nodes - scores[:, None]
+    below = family.below(away)
+    masses = [
+        weights @ (family.density(away[i]) * np.delete(below, i, axis=0).prod(axis=0))
+        for i in range(len(scores))
+    ]
+    with np.errstate(divide="ignore"):
+        return np.log(masses)
+
+
+def _first_two(family: _Family, scores: Array) -> Array:
+    """Probabilities of the ordered best two from one draw, in the order of `permutations`."""
+    nodes, weights = _grid(scores)
+    away = nodes - scores[:, None]
+    below, density = family.below(away), family.density(away)
+    above = 1 - below
+    return np.array(
+        [
+            weights @ (density[j] * above[i] * np.delete(below, [i, j], axis=0).prod(axis=0))
+            for i, j in permutations(range(len(scores)), 2)
+        ]
+    )
+
+
+def _towards_vertices(domain: Ball, vertices: Any, records: Array) -> Array:
+    """Records along the differences of points that are far apart, before the others."""
+    if vertices.count > _MOST_CANDIDATES:
+        return records
+    points = vertices.points(np.arange(vertices.count))
+    apart = (points[:, None] - points[None]).reshape(-1, vertices.dim)
+    order = np.argsort(-np.linalg.norm(apart, axis=1), kind="stable")[: 2 * _PAIRS]
+    far = apart[order] * (1e3 * domain.radius / np.abs(apart).max())
+    if domain.norm == "linf":
+        far = np.sign(apart[order]) * domain.radius * 1e3
+    return np.concatenate([far, records])

@@ -1,0 +1,1 @@
+"""Laws that every mechanism, domain and row function must keep."""

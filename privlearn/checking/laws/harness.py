@@ -1,0 +1,165 @@
+"""One mechanism on the bench of its laws: runs that can be compared, as noise can be held fixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from privlearn._records import length, record_at
+from privlearn.accountants import CentralAccountant, LocalAccountant
+from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.checking.stream_runs import is_stream, released_by
+from privlearn.checking.targets import Claimable
+from privlearn.domains import Array, Domain
+from privlearn.errors import (
+    CheckError,
+    CurrencyError,
+)
+from privlearn.losses import Loss
+from privlearn.noise import NoiseSource
+from privlearn.rows import Rows
+from privlearn.tokens import Spend, Token
+
+CAPS: tuple[Currency, ...] = (
+    PureDP(10**9),
+    ZCDP(10**9),
+    GaussianDP(10**9),
+    Renyi({"1.5": 10**9, 2: 10**9, 8: 10**9, 32: 10**9}),
+)
+"""One of each currency, with room for everything."""
+Book = CentralAccountant[Any] | LocalAccountant[Any]
+"""Of a case: local where every user's report is the user's own."""
+USERS = 6
+ROUNDING = 1e-9
+
+
+class RunTape:
+    """Sees what a mechanism does with its receipt, in order."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.spends: list[Spend] = []
+        self.rows: list[Array] = []
+
+    def spent(self, token: Token[Any], spend: Spend) -> None:
+        self.said.append("spend")
+        self.spends.append(spend)
+
+    def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
+        self.said.append("open")
+        self.rows.append(np.array(rows))
+
+    def released(self, token: Token[Any], value: Array) -> Array:
+        self.said.append("release")
+        return value
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One run."""
+
+    released: Any
+    value: Array
+    tape: RunTape
+    book: Book
+    token: Token[Any]
+
+    @property
+    def opened(self) -> Array:
+        """Contributions, one row per user."""
+        return np.concatenate(self.tape.rows) if self.tape.rows else np.zeros((0, 0))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mechanism under check with the records it is tried on."""
+
+    mechanism: Any
+    name: str
+    loss: Loss
+    domain: Domain[Any]
+    spend: Spend
+    block: Any
+    claim: Claimable | None
+    neighbours: Any
+    samples: int
+    confidence: float | None
+    seconds: float | None
+    seed: int
+    examples: Any
+    records: Any
+    """Those of the examples that were given; None if none were."""
+    cap: Currency = field(init=False)
+
+    def __post_init__(self) -> None:
+        caps = [cap for cap in CAPS if price_in(cap, self.loss) is not None]
+        if not caps:
+            raise CheckError(f"{self.name}: its loss has no price in any currency")
+        object.__setattr__(self, "cap", caps[0])
+
+    @property
+    def stream(self) -> bool:
+        return is_stream(self.mechanism)
+
+    @property
+    def users(self) -> range:
+        return range(length(self.block))
+
+    def account(
+        self, users: range, cap: Currency | None = None, seed: int | None = None
+    ) -> tuple[Book, RunTape]:
+        tape = RunTape()
+        kind = LocalAccountant if self.spend.arithmetic == "each" else CentralAccountant
+        book: Book = kind(
+            self.cap if cap is None else cap,
+            users=users,
+            noise=NoiseSource.simulation(self.seed if seed is None else seed),
+            adjacency=self.loss.adjacency,
+            tape=tape,
+            failure=Fraction(999, 1000) if self.loss.failure() else 0,
+        )
+        return book, tape
+
+    def run(self, rows: Rows[Any], *, cap: Currency | None = None, seed: int | None = None) -> Seen:
+        """One run with a token for its loss."""
+        book, tape = self.account(rows.users, cap, seed)
+        token = book.issue(self.loss, users=rows.users, label="law")
+        released, value = released_by(self.mechanism, rows, token)
+        return Seen(released, np.asarray(value), tape, book, token)
+
+    def on(self, block: Any, *, seed: int | None = None) -> Seen:
+        return self.run(Rows.seal(block, users=range(length(block))), seed=seed)
+
+    def one_by_one(self, rows: Rows[Any], *, seed: int | None = None) -> Array:
+        """What a stream of the mechanism puts out for one user after the other, joined."""
+        book, _ = self.account(rows.users, seed=seed)
+        token = book.issue(self.loss, users=rows.users, label="law")
+        with self.mechanism.open(token) as stream:
+            each = [stream.append(rows.slice(range(i, i + 1))) for i in rows.users]
+        return np.concatenate([np.asarray(getattr(one, "value", one)) for one in each])
+
+    def replaced(self, at: int, record: Any) -> Rows[Any]:
+        """The rows with one exchanged for a block of one, whatever its form, or for None (null)."""
+        parts = []
+        before, behind = (
+            record_at(self.block, slice(0, at)),
+            record_at(self.block, slice(at + 1, None)),
+        )
+        if at:
+            parts.append(Rows.seal(before, users=range(at)))
+        place = range(at, at + 1)
+        parts.append(Rows.null(place) if record is None else Rows.seal(record, users=place))
+        if at + 1 < len(self.users):
+            parts.append(Rows.seal(behind, users=range(at + 1, len(self.users))))
+        return Rows.concat(parts)
+
+
+def price_in(cap: Currency, loss: Loss) -> Currency | None:
+    """What a loss costs apart from its failures; None where it has no such price."""
+    try:
+        return cap.price(loss.unless_failed())
+    except CurrencyError:
+        return None

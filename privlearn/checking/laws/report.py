@@ -1,0 +1,139 @@
+"""Named checks, one after the other: what passed, what failed, and what could not be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from privlearn.checking.evidence import Evidence
+from privlearn.checking.exact.check import Exact
+from privlearn.errors import CheckError, PrivacyViolation
+
+C = TypeVar("C")
+Verdict = Literal["passed", "failed", "not applicable", "not done"]
+
+
+class Broken(Exception):
+    """A law does not hold; for checks only."""
+
+
+class NotApplicable(Exception):
+    """A law says nothing about this subject; for checks only."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What one check found.
+
+    Attributes:
+        name: of the check.
+        verdict: "not applicable" if the law says nothing about the subject; "not done" if it does
+            and could not be tried, which is no pass.
+        detail: why, or what was measured.
+        found: of a sampling check, or of the exact comparison.
+    """
+
+    name: str
+    verdict: Verdict
+    detail: str
+    found: Evidence | Exact | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verdict:<15}{self.name}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class LawReport:
+    """The results of all checks of one subject, in order."""
+
+    subject: str
+    results: tuple[CheckResult, ...]
+
+    def __iter__(self) -> Iterator[CheckResult]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, name: str) -> CheckResult:
+        return next(result for result in self.results if result.name == name)
+
+    @property
+    def failed(self) -> list[CheckResult]:
+        """The laws that do not hold."""
+        return [result for result in self.results if result.verdict == "failed"]
+
+    @property
+    def undone(self) -> list[CheckResult]:
+        """The checks that could not be done."""
+        return [result for result in self.results if result.verdict == "not done"]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed and nothing that applies was left out."""
+        return not self.failed and not self.undone
+
+    def __str__(self) -> str:
+        return "\n  ".join([f"{self.subject}:", *map(str, self.results)])
+
+    def summary(self) -> str:
+        """One line."""
+        count = {v: sum(r.verdict == v for r in self.results) for v in ("passed", "failed")}
+        line = f"{self.subject}: {count['passed']} of {len(self.results)} checks passed"
+        line += f", {count['failed']} FAILED" if count["failed"] else ""
+        line += f", {len(self.undone)} not done" if self.undone else ""
+        return line + "".join(
+            f"; {r.found.unit} >= {r.found.bound:.4g} of {r.found.claimed:.4g} "
+            f"at confidence {r.found.confidence:g}"
+            for r in self.results
+            if isinstance(r.found, Evidence)
+        )
+
+    def raise_if_bad(self) -> None:
+        """Raises for the first law that does not hold, naming all.
+
+        Raises:
+            PrivacyViolation: a check failed.  CheckError: a check could not be done.
+        """
+        if self.failed:
+            lines = "\n  ".join(f"{result.name}: {result.detail}" for result in self.failed)
+            found = next((r.found for r in self.failed if r.found is not None), None)
+            raise PrivacyViolation(
+                f"{self.subject} fails {len(self.failed)} of {len(self)} checks\n  {lines}",
+                self if found is None else found,
+            )
+        if self.undone:
+            lines = "\n  ".join(f"{result.name}: {result.detail}" for result in self.undone)
+            raise CheckError(f"{self.subject}: checks that could not be done\n  {lines}")
+
+
+Finding = str | Evidence | Exact
+"""What a check returns that holds: what was measured."""
+
+
+def perform(check: Callable[[C], Finding], case: C) -> CheckResult:
+    """Runs one check; whatever happens is a result."""
+    name = getattr(check, "__name__", type(check).__name__)
+    try:
+        found = check(case)
+    except Broken as broken:
+        return CheckResult(name, "failed", str(broken))
+    except NotApplicable as reason:
+        return CheckResult(name, "not applicable", str(reason))
+    except PrivacyViolation as violation:
+        seen = violation.evidence if isinstance(violation.evidence, Evidence | Exact) else None
+        return CheckResult(name, "failed", str(violation), seen)
+    except CheckError as error:
+        return CheckResult(name, "not done", str(error))
+    except Exception as error:  # the subject's own code failed where it must not
+        return CheckResult(name, "failed", f"raises {type(error).__name__}: {error}")
+    if isinstance(found, str):
+        return CheckResult(name, "passed", found)
+    verdict: Verdict = "failed" if found.violated else "passed"
+    return CheckResult(name, verdict, str(found), found)
+
+
+def perform_all(subject: str, checks: Sequence[Callable[[C], Finding]], case: C) -> LawReport:
+    """Runs all checks, whatever the first ones find."""
+    return LawReport(subject, tuple(perform(check, case) for check in checks))

@@ -1,0 +1,330 @@
+"""Source mutants of this package's mechanisms and learners, each with a check that sees it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privlearn.budgets import ZCDP
+from privlearn.checking.faults.cases import Examined, Made, White
+from privlearn.checking.mutants.mutation import Edit, Mutant
+from privlearn.checking.mutants.subjects import (
+    FITTED,
+    against_budget,
+    against_own_loss,
+    buffered,
+    drawn,
+    fit,
+    gaussian_sum,
+    matrix_sum,
+    overspends,
+    policy_map,
+    record,
+    served,
+    spends_late,
+    stream,
+    tree,
+)
+from privlearn.domains import Ball, Box
+from privlearn.mechanisms import BinaryTree, GaussianSum, PrefixSum
+from privlearn.noise import GaussianNoise, LaplaceNoise
+
+MUTANTS = (
+    # Clipping
+    Mutant(
+        "no clip of a ball",
+        "Records are not scaled into the ball.",
+        (
+            Edit(
+                "privlearn.domains:Ball.clip",
+                "return _to_radius(values, norms, self.radius)",
+                "return values",
+            ),
+        ),
+        against_own_loss(gaussian_sum, record(9.0), record(-9.0)),
+    ),
+    Mutant(
+        "no clip of a box",
+        "Entries are not clamped.",
+        (
+            Edit(
+                "privlearn.domains:Box.clip",
+                "return np.clip(values, self.low, self.high)",
+                "return values",
+            ),
+        ),
+        against_own_loss(lambda: GaussianSum(Box(0, 1, 1), 1.0), record(9.0), record(0.0)),
+    ),
+    Mutant(
+        "no clip of NaN",
+        "Rows that are no numbers are not set to 0.",
+        (
+            Edit(
+                "privlearn.domains:_usable",
+                "return np.where(usable.reshape(-1, *(1,) * (values.ndim - 1)), values, 0.0)",
+                "return values",
+            ),
+        ),
+        against_own_loss(gaussian_sum, record(np.nan), record(0.0)),
+    ),
+    Mutant(
+        "clip of a matrix by the wrong power",
+        "Factors are scaled to the trace instead of its root.",
+        (Edit("privlearn.domains:PSDTrace.clip", "math.sqrt(self.trace)", "self.trace"),),
+        against_own_loss(matrix_sum, 9 * np.eye(2)[None, :1], 9 * np.eye(2)[None, 1:]),
+    ),
+    # Sensitivity
+    Mutant(
+        "the radius of a ball for its diameter",
+        "Replace-one sensitivity is that of add-remove.",
+        (
+            Edit(
+                "privlearn.domains:Ball.sensitivity",
+                "(2 if adjacency is Adjacency.REPLACE_ONE else 1)",
+                "1",
+            ),
+        ),
+        White(gaussian_sum),
+    ),
+    Mutant(
+        "the published sensitivity of a Gram matrix",
+        "√(2·trace) in place of √2·trace.",
+        (
+            Edit(
+                "privlearn.domains:PSDTrace.sensitivity",
+                "self.trace * (math.sqrt(2) if",
+                "math.sqrt(self.trace) * (math.sqrt(2) if",
+            ),
+        ),
+        against_own_loss(matrix_sum, 9 * np.eye(2)[None, :1], 9 * np.eye(2)[None, 1:]),
+    ),
+    Mutant(
+        "noise calibrated for add-remove",
+        "A Gaussian sum under replace-one is calibrated for half its sensitivity.",
+        (
+            Edit(
+                "privlearn.mechanisms.gaussian:GaussianSum.calibrated",
+                'domain.sensitivity(adjacency, "l2")',
+                'domain.sensitivity(Adjacency.ADD_REMOVE, "l2")',
+            ),
+        ),
+        against_budget(
+            lambda: GaussianSum.calibrated(Ball(1.0, 1), ZCDP(1)), record(1.0), record(-1.0)
+        ),
+    ),
+    # Noise
+    Mutant(
+        "σ × 0.95",
+        "Gaussian noise is a twentieth too small.",
+        (
+            Edit(
+                "privlearn.noise:GaussianNoise.draw",
+                "source.normal(shape) * self.std",
+                "source.normal(shape) * (0.95 * self.std)",
+            ),
+        ),
+        drawn(GaussianNoise(1.0), size=1, samples=75_000),
+    ),
+    Mutant(
+        "σ × 0.95, seen exactly",
+        "The same, measured instead of sampled.",
+        (
+            Edit(
+                "privlearn.noise:GaussianNoise.draw",
+                "source.normal(shape) * self.std",
+                "source.normal(shape) * (0.95 * self.std)",
+            ),
+        ),
+        White(gaussian_sum),
+    ),
+    Mutant(
+        "one-sided Laplace noise",
+        "All signs are negative.",
+        (Edit("privlearn.noise:LaplaceNoise.draw", "signs < 0.5", "signs < 1.0"),),
+        drawn(LaplaceNoise(1.0), size=1, samples=2_000),
+    ),
+    Mutant(
+        "the key reused",
+        "Every draw takes its random words from the start of the same stream.",
+        (
+            Edit(
+                "privlearn.noise:NoiseSource.uniform",
+                "words = self._words.words(math.prod(shape))",
+                "words = _Seeded(0).words(math.prod(shape))",
+            ),
+        ),
+        against_own_loss(gaussian_sum, record(1.0), record(-1.0)),
+    ),
+    Mutant(
+        "half the normal numbers twice",
+        "The second half of the numbers repeats the first.",
+        (
+            Edit(
+                "privlearn.noise:NoiseSource.normal",
+                "flat[pairs:] = radius * np.sin(angle)",
+                "flat[pairs:] = radius * np.cos(angle)",
+            ),
+        ),
+        against_own_loss(lambda: gaussian_sum(2), record(1.0, 0.0), record(0.0, 1.0)),
+    ),
+    # Tokens
+    Mutant(
+        "release without noise",
+        "The receipt adds up and forgets the noise.",
+        (
+            Edit(
+                "privlearn.tokens:Receipt.release_sum",
+                "noisy = total + self._spend.noise",
+                "noisy = total + 0 * self._spend.noise",
+            ),
+        ),
+        against_own_loss(gaussian_sum, record(1.0), record(-1.0)),
+    ),
+    Mutant(
+        "spend after release",
+        "The spend is recorded when the token is retired, which a crash may prevent.",
+        (
+            Edit(
+                "privlearn.tokens:Token.spend",
+                "self._issuer.record_spend(self, spend, loss)",
+                "pass",
+            ),
+            Edit(
+                "privlearn.tokens:Receipt.close",
+                "self._done = True\n",
+                "self._done = True\n"
+                "    loss = self._spend.loss(self._token.adjacency)\n"
+                "    self._issuer.record_spend(self._token, self._spend, loss)\n",
+            ),
+        ),
+        Examined(spends_late),
+    ),
+    Mutant(
+        "a token that pays for anything",
+        "The price is compared with what the token holds neither by the token nor by the ledger.",
+        (
+            Edit("privlearn.tokens:Token.spend", "not self.budget.covers(price)", "False"),
+            Edit(
+                "privlearn.accountants.state:AccountState._check_spend",
+                "not account.budget.covers(price)",
+                "False",
+            ),
+        ),
+        Examined(overspends),
+    ),
+    # Streams
+    Mutant(
+        "one noise for a block of a stream",
+        "All sums of a block share the first one's noise.",
+        (
+            Edit(
+                "privlearn.mechanisms.prefix_sums:PrefixSumStream._append",
+                "self._noise.next(len(sums))",
+                "self._noise.next(len(sums))[:1]",
+            ),
+        ),
+        against_own_loss(buffered, stream(16, 3), -stream(16, 3)),
+    ),
+    Mutant(
+        "depth off by one",
+        "A tree forgets one of the nodes that each record is in.",
+        (
+            Edit(
+                "privlearn.mechanisms.factorization:BinaryTree.column_norm_at",
+                "nodes = 0",
+                "nodes = -1",
+            ),
+        ),
+        against_own_loss(tree, record(1.0).repeat(2, axis=0) * [[1], [0]], -stream(2), 4_000),
+    ),
+    Mutant(
+        "log T forgotten",
+        "A stream is calibrated as a single sum.",
+        (
+            Edit(
+                "privlearn.mechanisms.prefix_sums:PrefixSum.calibrated",
+                'domain.sensitivity(adjacency, "l2") * factorization.column_norm()',
+                'domain.sensitivity(adjacency, "l2")',
+            ),
+        ),
+        against_budget(
+            lambda: PrefixSum.calibrated(Ball(1.0, 1), ZCDP(1), factorization=BinaryTree(64)),
+            stream(64),
+            -stream(64),
+        ),
+    ),
+    Mutant(
+        "buffers without a memory",
+        "The noise of a buffered Toeplitz stream is not correlated within a block.",
+        (
+            Edit(
+                "privlearn.mechanisms.factorization:_Toeplitz.block_matrix",
+                "np.where(lag >= 0,",
+                "np.where(lag == 0,",
+            ),
+        ),
+        against_own_loss(buffered, stream(16), -stream(16)),
+    ),
+    # Objective perturbation
+    Mutant(
+        "a tilt too small",
+        "The objective is tilted by an eighth of the noise.",
+        (
+            Edit(
+                "privlearn.mechanisms.objective_perturbation:ObjectivePerturbation.release",
+                "self.ridge, tilt)",
+                "self.ridge, tilt / 8)",
+            ),
+        ),
+        against_own_loss(fit, *FITTED, samples=600),
+    ),
+    Mutant(
+        "a shift too cheap",
+        "The Gaussian part of the price of objective perturbation is an eighth of what it is.",
+        (
+            Edit(
+                "privlearn.losses.minimizer:MinimizerLoss._shift",
+                "return c * c / 2",
+                "return c * c / 16",
+            ),
+        ),
+        White(fit),
+    ),
+    # Learners
+    Mutant(
+        "a bad record skipped",
+        "A learner leaves out users whose data it cannot use.",
+        (
+            Edit(
+                "privlearn.learners.served:Served._observe",
+                "self._take(rows)",
+                "self._void[0] or self._take(rows)",
+            ),
+        ),
+        served("nan"),
+    ),
+    Mutant(
+        "messages in the public state",
+        "What is told to single users is saved for everybody.",
+        (
+            Edit(
+                "privlearn.learners.one_pass_newton:OnePassNewtonMNL.public_state",
+                '"clock": self.clock_,',
+                '"clock": self.clock_, "messages": self.private_messages_,',
+            ),
+        ),
+        served("nan"),
+    ),
+    Mutant(
+        "a bonus centred over the batch",
+        "What a user is shown depends on who is served together with them.",
+        (
+            Edit(
+                "privlearn.learners.serving:optimistic_items",
+                "bonus.mean(axis=1, keepdims=True)",
+                "bonus.mean(axis=0, keepdims=True)",
+            ),
+        ),
+        Made(policy_map),
+    ),
+)
+"""Every fault that was planted in this package."""

@@ -1,0 +1,130 @@
+"""Faults planted in the source of running code: one exact replacement, undone afterwards."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from privlearn.checking.faults.cases import Exhibit, Verdict
+from privlearn.errors import CheckError
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One replacement in the source of one function or method.
+
+    Args:
+        target: ``"package.module:function"`` or ``"package.module:Class.method"``; methods that
+            call ``super()`` without arguments cannot be changed.
+        old: text that occurs exactly once.
+        new: what takes its place.
+    """
+
+    target: str
+    old: str
+    new: str
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The module or class has the changed function for as long as this is open.
+
+        Raises:
+            CheckError: the target or the text is gone, so that the mutant proves nothing, or
+            another edit has changed this function.
+        """
+        holder, name, original = self._found()
+        changed = self._changed(holder, name, original)
+        setattr(holder, name, changed)
+        try:
+            yield
+        finally:
+            setattr(holder, name, original)
+
+    def _found(self) -> tuple[Any, str, Any]:
+        module, _, path = self.target.partition(":")
+        *outer, name = path.split(".")
+        try:
+            holder: Any = importlib.import_module(module)
+            for part in outer:
+                holder = getattr(holder, part)
+            return holder, name, vars(holder)[name]
+        except (ImportError, AttributeError, KeyError):
+            raise CheckError(f"{self.target}: there is nothing of that name to change") from None
+
+    def _changed(self, holder: Any, name: str, original: Any) -> Any:
+        function = inspect.unwrap(_function_in(original))
+        try:
+            source = textwrap.dedent(inspect.getsource(function))
+        except (OSError, TypeError):  # changed already, or written in C
+            raise CheckError(f"{self.target}: its source cannot be read") from None
+        found = source.count(self.old)
+        if found != 1:
+            raise CheckError(f"{self.target}: {self.old!r} occurs {found} times, must be once")
+        changed = source.replace(self.old, self.new)
+        if isinstance(holder, type):  # in a class of the same name, which private names go by
+            changed = f"class {holder.__name__}:\n" + textwrap.indent(changed, "    ")
+        made: dict[str, Any] = {}
+        tree = ast.parse("from __future__ import annotations\n" + changed)
+        code = compile(tree, f"<{self.target}, changed>", "exec", dont_inherit=True)
+        exec(code, function.__globals__, made)
+        return vars(made[holder.__name__])[name] if isinstance(holder, type) else made[name]
+
+
+def _function_in(attribute: Any) -> Any:
+    if isinstance(attribute, property):
+        return attribute.fget
+    return getattr(attribute, "__func__", attribute)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """This package's own code with a fault planted in it: an exhibit like any other.
+
+    Attributes:
+        name: unique.
+        fault: in one sentence, what was planted.
+        edits: all of them are made together.
+        exhibit: put together and checked while the fault is there; without the fault it must stay
+            silent.
+    """
+
+    name: str
+    fault: str
+    edits: tuple[Edit, ...]
+    exhibit: Exhibit
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The fault is there for as long as this is open; not for use in several threads.
+
+        Raises:
+            CheckError: a text that is to be replaced is gone.
+        """
+        with ExitStack() as stack:
+            for edit in self.edits:
+                stack.enter_context(edit.applied())
+            _forget()
+            try:
+                yield
+            finally:
+                _forget()
+
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
+        with self.applied():
+            return self.exhibit.check(confidence=confidence, seed=seed)
+
+
+def _forget() -> None:
+    """Empties the caches of this package, which would carry results over."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "privlearn":
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear") and not isinstance(value, type):
+                    value.cache_clear()

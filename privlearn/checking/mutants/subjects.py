@@ -1,0 +1,190 @@
+"""What source mutants of this package are seen by: its own code, put together at the check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from privlearn.accountants import CentralAccountant
+from privlearn.budgets import ZCDP
+from privlearn.checking.faults.cases import Exhibit, Made, Replayed, RowMap, Sampled, sampled
+from privlearn.checking.faults.learners_leaking import Kind, crowd_and_neighbour
+from privlearn.checking.faults.learners_learning import DIM, N_ITEMS, SHOWN
+from privlearn.checking.targets import Subject
+from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.entries import SpendEntry
+from privlearn.errors import LossExceedsTokenError
+from privlearn.learners import OnePassNewtonMNL, serving
+from privlearn.learners.newton import Belief
+from privlearn.learners.serving import Arrival
+from privlearn.losses import Gaussian
+from privlearn.mechanisms import (
+    BinaryTree,
+    BufferedToeplitz,
+    GaussianSum,
+    Logistic,
+    ObjectivePerturbation,
+    PrefixSum,
+)
+from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
+from privlearn.protocols import Accountant
+from privlearn.rows import Rows
+from privlearn.tokens import Spend, Token
+
+# What is run --------------------------------------------------------------------------------------
+
+
+def against_own_loss(
+    make: Callable[[], Any], first: Any, second: Any, samples: int = 1_000
+) -> Exhibit:
+    """A mechanism on two blocks, against the loss that it states itself."""
+    return Made(lambda: sampled(make(), None, (first, second), samples=samples))
+
+
+def against_budget(make: Callable[[], Any], first: Any, second: Any) -> Exhibit:
+    """A mechanism on two blocks, against the budget that it was calibrated for."""
+    return Made(lambda: sampled(make(), ZCDP(1), (first, second), samples=2_000))
+
+
+def record(*values: float) -> Array:
+    """One record, as a block."""
+
+    return np.array([values])
+
+
+def stream(n: int, at: int = 0) -> Array:
+    """A stream of zeros but for one record."""
+    return np.where(np.arange(n) == at, 1.0, 0.0)[:, None]
+
+
+def gaussian_sum(size: int = 1) -> GaussianSum[Array]:
+    """μ = 1 for vectors of the unit ball."""
+
+    return GaussianSum(Ball(1.0, size), noise_std=2.0)
+
+
+def matrix_sum() -> GaussianSum[Array]:
+    """A sum of matrices of trace 10."""
+
+    return GaussianSum(PSDTrace(10.0, 2), noise_std=14.0)
+
+
+def tree() -> PrefixSum[Array]:
+    """A stream of two steps, the first of which is in two nodes."""
+
+    return PrefixSum(Ball(1.0, 1), BinaryTree(2), noise_std=2.0)
+
+
+def buffered() -> PrefixSum[Array]:
+    """A stream of sixteen steps with the noise of a buffered Toeplitz factorisation."""
+
+    return PrefixSum(Ball(1.0, 1), BufferedToeplitz.fitted(16), noise_std=3.0)
+
+
+def fit() -> ObjectivePerturbation[Any]:
+    """A logistic fit in one dimension."""
+
+    return ObjectivePerturbation(Logistic(1), 10.0, noise_std=4.5, blur_std=1e-6, max_rows=1)
+
+
+FITTED = (record(1.0), np.array([1.0])), (record(1.0), np.array([-1.0]))
+"""The same vector with either label."""
+
+
+def drawn(noise: GaussianNoise | LaplaceNoise, size: int, samples: int) -> Exhibit:
+    """Noise by itself, on vectors at the distance that it was made for."""
+
+    def make() -> Exhibit:
+        ends = np.zeros(size), np.full(size, 1 / size**0.5)
+
+        def start(data: Array, seed: int) -> Callable[[], Array]:
+            source = NoiseSource.simulation(seed)
+            return lambda: data + noise.draw(source, data.shape)
+
+        claim = noise.loss(1.0, gaussian_sum().adjacency)
+        return Sampled(Subject(type(noise).__name__, start, claim, [ends]), samples)
+
+    return Made(make)
+
+
+# What is looked at --------------------------------------------------------------------------------
+
+
+class _Watch:
+    """A tape that looks whether a spend stands in the ledger when rows open and values leave."""
+
+    def __init__(self) -> None:
+        self.accountant: CentralAccountant[Any] | None = None
+        self.fault: str | None = None
+
+    def spent(self, token: Token[Any], spend: Spend) -> None:
+        pass
+
+    def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
+        self._look(token, "rows are opened")
+
+    def released(self, token: Token[Any], value: Array) -> Array:
+        self._look(token, "a value leaves")
+        return value
+
+    def _look(self, token: Token[Any], what: str) -> None:
+        assert self.accountant is not None
+        entries = self.accountant.ledger.entries
+        if not any(isinstance(x, SpendEntry) and x.token == token.id for x in entries):
+            self.fault = self.fault or f"{what} before the spend of {token.label!r} is recorded"
+
+
+def spends_late() -> str | None:
+    """Whether a crash right after the release would leave a ledger without it."""
+    watch, mechanism = _Watch(), gaussian_sum()
+    noise = NoiseSource.simulation(0)
+    accountant = CentralAccountant(ZCDP(1), users=range(1), noise=noise, tape=watch)
+    watch.accountant = accountant
+    token = accountant.issue(mechanism.loss(), users=range(1), label="sum")
+    mechanism.release(Rows.seal(record(1.0), users=range(1)), token)
+    return watch.fault
+
+
+def overspends() -> str | None:
+    """Whether a token pays for more than it holds."""
+    noise = NoiseSource.simulation(0)
+    accountant = CentralAccountant(ZCDP(1), users=range(1), noise=noise)
+    token = accountant.issue(Gaussian("0.1"), users=range(1), label="sum")
+    try:
+        gaussian_sum().release(Rows.seal(record(1.0), users=range(1)), token)
+    except LossExceedsTokenError:
+        return None
+    return "a token that holds a mass of 0.1 paid for one of 1"
+
+
+# Learners -----------------------------------------------------------------------------------------
+
+
+def _newton(accountant: Accountant[Any]) -> OnePassNewtonMNL:
+    learner = OnePassNewtonMNL(n_items=N_ITEMS, dim=DIM, max_items=SHOWN, first_batch=6)
+    return learner.start(accountant)
+
+
+def served(kind: Kind) -> Exhibit:
+    """The shipped one-pass learner on a population and its neighbour."""
+
+    return Made(lambda: Replayed(_newton, *crowd_and_neighbour(kind)))
+
+
+def _arrivals(rng: np.random.Generator, n: int) -> Arrival:
+    blank = np.zeros((n, N_ITEMS))
+    return Arrival(rng.normal(size=(n, N_ITEMS, DIM)), blank + 1, blank, np.zeros((n, 0)))
+
+
+def policy_map() -> Exhibit:
+    """What users are shown, as a map of rows."""
+
+    rng = np.random.default_rng(0)
+    belief = Belief(rng.normal(size=DIM), 3 * np.eye(DIM))
+    policy = partial(
+        serving.optimistic_items, belief=belief, max_items=SHOWN, exploration=3.0, scale=1.0
+    )
+    return RowMap(policy, _arrivals(rng, 7), _arrivals(rng, 1))

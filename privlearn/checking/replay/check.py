@@ -1,0 +1,346 @@
+"""Record, freeze, replay: whether a learner or a pipeline earns what its certificate says.
+
+`assert_noninterference` is the billboard lemma as a test.  A learner is run on a data set while a
+tape records everything it does with its accountant; every released value is frozen; then it is run
+again on a neighbouring data set with the frozen values in place of its own.  What it may not change
+is then compared: tokens, mechanisms and all their parameters, the public clock, the clipped rows of
+everybody else, the outputs of everybody else, the public state, the billboard, and whatever is
+printed, warned of or logged.  The replaced user's own contribution may differ, by at most the
+sensitivity that was paid for; so may the value that a mechanism was about to release, as the noise
+is the same in both runs (for streams other than prefix sums, and for losses of their own other than
+that of objective perturbation, no bound is known).  Mechanisms with arithmetic of their own are run
+a third time, on the neighbour with the rows of the first run put back where they are opened: what
+they release must then be the same, so that nothing but opened rows and noise can be in it.
+`assert_pipeline_noninterference` does the same for whole data sets and a central accountant.
+
+Inside a mechanism the noise of one run is that of the other, draw by draw: a mechanism whose number
+of draws or steps depends on data must go on from what `Receipt.publish` returns, or is refused.
+
+What it cannot see: whether the noise is of the stated law, and that it is in the release at all if
+no bound on its move is known (a black-box test does); public methods; files, sockets and
+subprocesses, such as a public file that is written beside the billboard; the time taken; loggers
+that are switched off or do not propagate; faults that these data do not bring out, so give it many
+and odd ones (`privlearn.checking.replay.populations`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import isroutine
+from typing import Any, TypeVar
+
+import numpy as np
+
+from privlearn._records import leaves, length
+from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.adjacency import Trust
+from privlearn.budgets import ZCDP, Currency
+from privlearn.checking.isolation import Ears, TimeLimit
+from privlearn.checking.replay.canonical import Form, Printer, alike
+from privlearn.checking.replay.comparison import compare
+from privlearn.checking.replay.protocols import Drive, serve
+from privlearn.checking.replay.recording import Event, Recorder, Replayer, Run, Transplanter
+from privlearn.errors import CheckError, InterferenceError
+from privlearn.noise import NoiseSource
+from privlearn.protocols import Accountant
+from privlearn.rows import Rows
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a passed check has gone through; it says nothing beyond these runs.
+
+    Attributes:
+        users: how many there were.
+        replaced: which of them.
+        spends: tokens spent in one run.
+        releases: values released in one run.
+        moved: how many spends opened the replaced user's row and found it changed; if 0, nothing
+            that was paid for depended on that user, and only leaks beside it were looked for.
+        runs: 2, or 3 with the rows put back.
+    """
+
+    users: int
+    replaced: int
+    spends: int
+    releases: int
+    moved: int
+    runs: int
+
+
+def assert_noninterference(
+    learner_factory: Callable[[Any], Any],
+    data: Sequence[Any],
+    neighbour: Sequence[Any],
+    *,
+    budget: Currency | None = None,
+    seed: int = 0,
+    drive: Drive = serve,
+    accountant: Callable[..., Any] = JointAccountant,
+    may_spend_nothing: bool = False,
+    seconds: float = 60.0,
+) -> Replay:
+    """Runs a learner on two neighbouring data sets and raises if it breaks the billboard lemma.
+
+    The public state is what ``public_state()`` returns (JSON values and numpy arrays), or else all
+    attributes without a leading underscore.  A mechanism without a loss of its own must release the
+    noisy vector itself; what follows from it is computed outside.
+
+    Args:
+        learner_factory: starts a fresh learner with the accountant it is given.
+        data: the users in order of arrival; for the default drive, with ``features`` and
+            ``respond`` (see `drives.User`).
+        neighbour: the same objects, but for exactly one position.  For zero-out the user there is
+            one that counts as the null record, such as `populations.null_person`.
+        budget: the cap; default ``ZCDP(1)``.
+        seed: of the simulated noise.
+        drive: how the learner is run and what users receive; see
+            `privlearn.checking.replay.protocols`.
+        accountant: makes it from the cap, ``users``, ``noise`` and ``tape``; wrap it in
+            `functools.partial` for another adjacency.  Under a `CentralAccountant` all outputs are
+            public, that to the replaced user included.
+        may_spend_nothing: whether it is right that nothing is spent on these data.
+        seconds: for everything together.
+
+    Returns:
+        What was gone through.
+
+    Raises:
+        InterferenceError: something changed that must not, or by more than was paid for; the
+            message says what and where.
+        CheckError: nothing can be concluded, which is never a pass: the data sets are not
+            neighbours, the learner fails in both worlds, spends nothing, does not end in time, or
+            does not do the same on the same data.
+    """
+    n = len(data)
+    replaced = _one_replaced(data, neighbour)
+
+    def body(accountant: Any, users: Sequence[Any], tape: Recorder, note: _Note) -> None:
+        learner = learner_factory(accountant)
+        note.learner = learner
+        printer = Printer({"accountant": accountant}, objects=True)
+        for output in drive(learner, tape.arriving(users, n)):
+            tape.run.outputs.append(printer.form(output, "the output"))
+        if len(tape.run.outputs) != n:
+            raise CheckError(
+                f"drive: must yield once per user, and yielded {len(tape.run.outputs)} times for "
+                f"{n} users"
+            )
+
+    world = _World(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
+    return _check(world, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
+
+
+def assert_pipeline_noninterference(
+    run: Callable[[Any, Rows[Any]], Any],
+    data: Any,
+    neighbour: Any,
+    *,
+    budget: Currency | None = None,
+    seed: int = 0,
+    accountant: Callable[..., Any] = CentralAccountant,
+    may_spend_nothing: bool = False,
+    seconds: float = 60.0,
+) -> Replay:
+    """Runs a pipeline of mechanisms on two neighbouring data sets; all that it returns is public.
+
+    With the released values frozen, tokens, mechanisms, parameters, ledger and output must be the
+    same, and every opened contribution and released value may move by no more than was paid for.
+
+    Args:
+        run: takes an accountant and the sealed rows, and returns the public output.
+        data: a block of records (what `Rows.seal` takes), leading axis: users.
+        neighbour: another block that differs in exactly one row, or the index of the user whose
+            record becomes the null record.
+        budget: the cap; default ``ZCDP(1)``.
+        seed: of the simulated noise.
+        accountant: as for `assert_noninterference`.
+        may_spend_nothing: as there.
+        seconds: as there.
+
+    Raises:
+        InterferenceError, CheckError: as `assert_noninterference`.
+    """
+    n = length(data)
+    users = range(n)
+
+    def body(accountant: Any, rows: Rows[Any], tape: Recorder, note: _Note) -> None:
+        tape.clock = n
+        output = run(accountant, rows)
+        printer = Printer({"accountant": accountant}, objects=True)
+        tape.run.state["the output"] = printer.form(output, "the output")
+
+    first: Rows[Any] = Rows.seal(data, users=users)
+    if isinstance(neighbour, int | np.integer):
+        replaced = int(neighbour)
+        if replaced not in users:
+            raise CheckError(f"neighbour = {replaced}: must be one of {n} users")
+        parts = [first.slice(range(replaced)) if replaced else None]
+        parts += [Rows.null(users[replaced : replaced + 1])]
+        parts += [first.slice(users[replaced + 1 :]) if replaced + 1 < n else None]
+        second = Rows.concat([part for part in parts if part is not None])
+    else:
+        replaced = _one_row_replaced(data, neighbour)
+        second = Rows.seal(neighbour, users=users)
+    world = _World(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
+    return _check(world, first, second, replaced, may_spend_nothing, seconds, "the pipeline")
+
+
+# Neighbours ---------------------------------------------------------------------------------------
+
+
+def _one_replaced(data: Sequence[Any], neighbour: Sequence[Any]) -> int:
+    changed = [i for i, (a, b) in enumerate(zip(data, neighbour, strict=False)) if a is not b]
+    if len(data) != len(neighbour) or len(changed) != 1:
+        raise CheckError(
+            f"neighbour: must replace exactly one of {len(data)} users, and hold the same objects "
+            f"in all other places; has {len(neighbour)} users and differs at {changed[:5]}"
+        )
+    return changed[0]
+
+
+def _one_row_replaced(data: Any, neighbour: Any) -> int:
+    n = length(data)
+    if length(neighbour) != n:
+        raise CheckError(
+            f"neighbour: must replace exactly one of {n} rows; has {length(neighbour)} rows"
+        )
+    printer = Printer({}, objects=True)
+    rows = [
+        [printer.form(x[i], "") for x in leaves(block)]
+        for block in (data, neighbour)
+        for i in range(n)
+    ]
+    changed = [i for i in range(n) if not alike(rows[i], rows[n + i])]
+    if len(changed) != 1:
+        raise CheckError(
+            f"neighbour: must replace exactly one of {n} rows; differs at {changed[:5]}"
+        )
+    return changed[0]
+
+
+# Runs ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Note:
+    """What a run leaves for its end."""
+
+    learner: Any = None
+
+
+@dataclass(frozen=True)
+class _World:
+    """All that is alike in both worlds."""
+
+    body: Callable[[Any, Any, Recorder, _Note], None]
+    accountant: Callable[..., Any]
+    cap: Currency
+    users: int
+    seed: int
+
+    def run(self, data: Any, tape: Recorder) -> tuple[Run, bool]:
+        """One run, and whether all outputs are public."""
+        noise = NoiseSource.simulation(self.seed)
+        accountant = self.accountant(self.cap, users=range(self.users), noise=noise, tape=tape)
+        tape.follow(accountant.ledger, accountant.id)
+        run, note = tape.run, _Note()
+        ears = Ears(lambda: tape.clock)
+        with ears.listening():
+            try:
+                self.body(accountant, data, tape, note)
+            except (InterferenceError, CheckError):
+                raise
+            except (Exception, SystemExit) as error:  # an exception is an output like any other
+                run.error = tape.nameless(f"{type(error).__name__}: {error}")
+            if note.learner is not None:
+                run.state = _public_state(note.learner, accountant)
+        entries = accountant.ledger.entries
+        run.ledger = [tape.nameless(entry.model_dump_json()) for entry in entries]
+        run.heard = [(at, tape.nameless(text), where) for at, text, where in ears.heard]
+        return run, accountant.trust is Trust.CENTRAL
+
+
+def _public_state(learner: Any, accountant: Accountant[Any]) -> dict[str, Form]:
+    """Forms by name."""
+    known = {"accountant": accountant, "learner": learner}
+    state: dict[str, Form] = {}
+    if callable(getattr(learner, "public_state", None)):
+        public = _read(lambda: learner.public_state())
+        state["public_state()"] = Printer(known).form(public, "public_state()")
+        names: Iterable[str] = ["billboard_"] if hasattr(learner, "billboard_") else []
+    else:
+        names = [name for name in dir(learner) if not name.startswith("_")]
+    own = getattr(learner, "__dict__", {})
+    printer = Printer(known, objects=True)
+    for name in names:
+        value = _read(partial(getattr, learner, name))
+        if name in own or not isroutine(value):
+            state[name] = printer.form(value, name)
+    return state
+
+
+def _read(value: Callable[[], Any]) -> Any:
+    try:
+        return value()
+    except Exception as error:  # an output like any other
+        return f"raises {error!r}"
+
+
+def _check(
+    world: _World,
+    data: Any,
+    neighbour: Any,
+    replaced: int,
+    may_spend_nothing: bool,
+    seconds: float,
+    who: str,
+) -> Replay:
+    how = f"user {replaced} of {world.users} was replaced; reproduce it with seed={world.seed}"
+    with TimeLimit(seconds, who) as limit:
+        first, public = world.run(data, Recorder(limit))
+
+        def replayed(on: Any, tape: Recorder, at: int | None, note: str = "") -> list[Event]:
+            try:
+                return compare(first, world.run(on, tape)[0], at, public=public)
+            except InterferenceError as found:
+                raise InterferenceError(f"{note}{found}\n  {how}") from None
+
+        runs = 2
+        try:
+            moved = replayed(neighbour, Replayer(limit, first), replaced)
+            if any(event.spend.arithmetic != "sum" for event in moved):
+                runs = 3
+                note = "with the opened rows of the first run put back: "
+                replayed(neighbour, Transplanter(limit, first), replaced, note)
+        except InterferenceError as found:
+            _check_reproducible(replayed, data, Replayer(limit, first), found, who)
+            raise
+    spends, releases = (sum(e.what == w for e in first.events) for w in ("spend", "release"))
+    if first.error:
+        raise CheckError(
+            f"{who} fails in both worlds, so that little was checked: {first.error}\n  {how}"
+        )
+    if not spends and not may_spend_nothing:
+        raise CheckError(
+            f"{who} spent nothing on these {world.users} users, so that no release was checked: "
+            "take more users, or say may_spend_nothing=True"
+        )
+    return Replay(world.users, replaced, spends, releases, len(moved), runs)
+
+
+def _check_reproducible(
+    replayed: Callable[..., Any], data: Any, tape: Recorder, found: Exception, who: str
+) -> None:
+    """Nothing follows from two worlds that differ if one world differs from itself."""
+    try:
+        replayed(data, tape, None)
+    except InterferenceError as error:
+        raise CheckError(
+            f"{who} does not do the same twice on the same data, so that nothing can be concluded "
+            f"from neighbours; it and its users may depend on nothing but fixed seeds: {error}"
+        ) from found

@@ -1,0 +1,206 @@
+"""What two runs on neighbouring data must have in common, and by how much the rest may differ."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import zip_longest
+
+import numpy as np
+
+from privlearn.checking.replay.canonical import Printer, alike, difference, short
+from privlearn.checking.replay.recording import Event, Run
+from privlearn.domains import Array, PSDTrace, exponent_of
+from privlearn.errors import InterferenceError
+from privlearn.losses import MinimizerLoss, leaves_of
+from privlearn.tokens import Spend
+
+ROUNDING = 1e-12
+"""Relative slack for sums that were added up in another order."""
+
+
+def compare(first: Run, second: Run, replaced: int | None, *, public: bool = False) -> list[Event]:
+    """Compares a run with its replay on a neighbouring data set.
+
+    Args:
+        first: on the data.
+        second: on the neighbour, with the released values of the first.
+        replaced: which user differs; None if the data are the same.
+        public: whether the replaced user's own output must be the same as well.
+
+    Returns:
+        Where the replaced user's rows were opened and found to differ.
+
+    Raises:
+        InterferenceError: something differs that must not, or by more than was paid for.
+    """
+    if first.error != second.error:
+        before, after = (run.error or "none" for run in (first, second))
+        raise InterferenceError(
+            f"the run ends with error {before}, then {after}{_first_event(first, second)}"
+        )
+    moved = _compare_events(first, second, replaced)
+    _compare_texts("ledger entry", first.ledger, second.ledger)
+    for user, (mine, yours) in enumerate(zip_longest(first.outputs, second.outputs)):
+        if (user != replaced or public) and not alike(mine, yours):
+            what = difference(mine, yours, "")
+            because = "" if replaced is None else f", when user {replaced} was replaced"
+            raise InterferenceError(f"user {user} received {what.lstrip(': ')}{because}")
+    _compare_states(first, second)
+    for i, (said, now) in enumerate(zip_longest(first.heard, second.heard)):
+        if said != now:
+            raise InterferenceError(
+                f"printed, warned or logged {i}: {_heard(said)}, then {_heard(now)}"
+            )
+    return moved
+
+
+def _first_event(first: Run, second: Run) -> str:
+    """Where runs with different ends begin to differ, if in an event."""
+    for i, (a, b) in enumerate(zip_longest(first.events, second.events)):
+        if a is None or b is None or a.key() != b.key():
+            return f"; before that, {_events_differ(i, a, b)}"
+    return ""
+
+
+def _heard(said: tuple[int, str, str] | None) -> str:
+    return "nothing" if said is None else f"at clock {said[0]}: {said[1:]!r}"
+
+
+def _compare_texts(what: str, first: list[str], second: list[str]) -> None:
+    for i, (x, y) in enumerate(zip_longest(first, second)):
+        if x != y:
+            raise InterferenceError(_entries_differ(x, y, f"{what} {i}"))
+
+
+def _entries_differ(x: str | None, y: str | None, where: str) -> str:
+    a, b = (None if text is None else Printer({}).form(json.loads(text), "") for text in (x, y))
+    return difference(a, b, where)
+
+
+def _compare_states(first: Run, second: Run) -> None:
+    found = []
+    for name in sorted(first.state.keys() | second.state.keys()):
+        x, y = first.state.get(name, ["no such attribute"]), second.state.get(name, ["no such"])
+        if not alike(x, y):
+            found.append((name, difference(x, y, name)))
+    if found:
+        names = ", ".join(name for name, _ in found)
+        details = "".join(f"\n  {detail}" for _, detail in found[:3])
+        raise InterferenceError(
+            f"the public state depends on data beyond what was released: {names}{details}"
+        )
+
+
+# Events -------------------------------------------------------------------------------------------
+
+
+def _compare_events(first: Run, second: Run, replaced: int | None) -> list[Event]:
+    releases = Counter(event.token for event in first.events if event.what == "release")
+    moved: dict[str, Event] = {}  # tokens that opened the replaced user's row and found it changed
+    for i, (a, b) in enumerate(zip_longest(first.events, second.events)):
+        if a is None or b is None or a.key() != b.key():
+            raise InterferenceError(_events_differ(i, a, b))
+        if a.rows is None or b.rows is None or a.rows.tobytes() == b.rows.tobytes():
+            continue
+        where = f"event {i} ({a.what} of {a.label!r} at clock {a.at})"
+        if a.what == "open":
+            if _compare_opened(a, b, replaced, where):
+                moved.setdefault(a.token, a)
+        else:
+            _compare_released(a, b, a.token in moved, releases[a.token] == 1, where)
+    return list(moved.values())
+
+
+def _events_differ(i: int, a: Event | None, b: Event | None) -> str:
+    if a is None or b is None:
+        return f"event {i}: {_named(a)}, then {_named(b)}"
+    if a.what == b.what == "spend" and a.key()[1:4] == b.key()[1:4]:
+        return _entries_differ(a.said, b.said, f"event {i} (spend of {a.label!r} at clock {a.at})")
+    return f"event {i}: {_named(a)}, then {_named(b)}"
+
+
+def _named(event: Event | None) -> str:
+    if event is None:
+        return "nothing"
+    users = f"users {event.users.start}..{event.users.stop - 1}"
+    said = "" if event.what == "spend" else event.said
+    return f"{event.what} of {event.label!r} {said} (token {event.token}, {users}, at {event.at})"
+
+
+def _change(a: Event, b: Event) -> Array:
+    """By how much the values of two events differ; 0 where both are the same NaN or infinity."""
+    x, y = (np.asarray(event.rows, dtype=np.float64) for event in (a, b))
+    with np.errstate(all="ignore"):
+        return np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, y - x)
+
+
+def _compare_opened(a: Event, b: Event, replaced: int | None, where: str) -> bool:
+    """Whether the replaced user's row was opened and differs."""
+    change = _change(a, b)
+    moved = np.flatnonzero((change != 0).any(axis=1))
+    others = [a.users.start + int(i) for i in moved if a.users.start + int(i) != replaced]
+    if others:
+        x, y = (event.rows[others[0] - a.users.start].tolist() for event in (a, b))  # type: ignore[index]
+        raise InterferenceError(
+            f"{where}: rows of users {others[:5]} changed with user {replaced}; "
+            f"that of user {others[0]}: {short(['list', *x])}, then {short(['list', *y])}"
+        )
+    what = f"{where}: user {replaced} moves the sum"
+    _check_size(change[moved].ravel(), a.spend, a.reach, 0.0, what)
+    return moved.size > 0
+
+
+def _compare_released(a: Event, b: Event, moved: bool, single: bool, where: str) -> None:
+    """Compares what was about to leave, before the frozen value took its place.
+
+    Noise and all other rows are alike in both runs.
+    """
+    size = float(np.linalg.norm(np.nan_to_num(np.asarray(a.rows, dtype=np.float64)).ravel()))
+    rounding = ROUNDING * (a.reach + size)
+    change = _change(a, b)
+    worst = np.unravel_index(np.argmax(np.nan_to_num(np.abs(change), nan=np.inf)), change.shape)
+    x, y = (np.asarray(event.rows)[worst].item() for event in (a, b))
+    what = f"{where}: with the noise held fixed the value moves"
+    entry = f"; entry {list(map(int, worst))}: {x!r}, then {y!r}"
+    if not moved:
+        _check_size(change, a.spend, 0.0, rounding, what, entry)
+    elif a.spend.mechanism in ("prefix-sum", "batched-prefix-sum"):
+        # The contribution is in every later sum, once.
+        for row in change:
+            _check_size(row, a.spend, a.reach, rounding, what, entry)
+    elif single and a.spend.own_loss is None:
+        _check_size(change, a.spend, a.reach * a.spend.gain, rounding, what, entry)
+    elif (far := minimiser_moves(a.spend)) is not None:
+        _check_size(change, a.spend, far, rounding, what, entry)
+    # A loss of its own speaks of no vector; nor does the gain speak of the later values of other
+    # streams, which sum up the protected vector in ways that only the mechanism knows.  That they
+    # are functions of opened rows and noise is what the third run shows.
+
+
+def minimiser_moves(spend: Spend) -> float | None:
+    """How far one user can move the output of objective perturbation, the noise held fixed.
+
+    The objective is Δ-strongly convex and two neighbouring ones have gradients at most s apart, so
+    their minimisers over one convex set are at most s/Δ apart; each is computed up to the solver's
+    error, and blurring and projection do not widen the gap.  None for other mechanisms.
+    """
+    if spend.mechanism != "objective-perturbation" or spend.own_loss is None:
+        return None
+    for part, _ in leaves_of(spend.own_loss):
+        if isinstance(part, MinimizerLoss):
+            error = float(spend.parameters.get("solver_error", np.inf))
+            return part.difference / part.ridge + 2 * error
+    return None
+
+
+def _check_size(
+    change: Array, spend: Spend, paid: float, slack: float, what: str, entry: str = ""
+) -> None:
+    norm, flat = spend.noise.norm, change.ravel()
+    if norm == "l1" and isinstance(spend.domain, PSDTrace) and change.ndim == 2:
+        # svec has √2 times one of two equal entries; in l2 it has the norm of the matrix as it is.
+        flat = np.where(np.eye(len(change)) > 0, change, change / np.sqrt(2)).ravel()
+    size = float(np.linalg.norm(flat, exponent_of(norm)))
+    if not size <= paid * (1 + 1e-9) + slack:  # also if it is not a number
+        raise InterferenceError(f"{what} by {size:.6g} in {norm}, paid for {paid:.6g}{entry}")

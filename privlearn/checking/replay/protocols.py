@@ -1,0 +1,236 @@
+"""How learners are run on users, and what each user receives: the protocols that replay knows.
+
+A *drive* is a generator: it takes a learner and the users in order of arrival, and yields, once for
+every user, what this user receives (None if nothing).  `serve` is the usual one.  One for learners
+of another kind takes a few lines::
+
+    def online(learner, users):                    # users are pairs (x, y)
+        for x, y in users:
+            yield learner.predict(x)               # goes to this user
+            learner.partial_fit(x, y)
+
+The clock of the check is the number of users that were taken from ``users``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+
+from privlearn._validate import count
+from privlearn.checking.isolation import aside
+from privlearn.domains import Array
+from privlearn.errors import CheckError
+from privlearn.mnl import NO_ITEM, Items
+
+
+class User(Protocol):
+    """One user: own data and response function, which together are the record."""
+
+    @property
+    def features(self) -> Array:
+        """Item features, shape (N, d)."""
+
+    def respond(self, items: Items, /) -> int | None:
+        """The choice from any offer; None is "no purchase"."""
+
+
+class Assorting(Protocol):
+    """A learner that serves one user after the other."""
+
+    def select(self, features: Array, /) -> Items:
+        """Items for the next user."""
+
+    def observe(self, choice: int | None, /) -> None:
+        """That user's answer."""
+
+
+Drive = Callable[[Any, Iterable[Any]], Iterable[Any]]
+"""From a learner and its users, in order, to what each of them receives."""
+
+
+def serve(learner: Assorting, users: Iterable[User]) -> Iterator[Items]:
+    """`select` and `observe`, one user after the other.
+
+    Raises:
+        CheckError: a response function raises; it is the users' side and proves nothing.
+    """
+    for user in users:
+        items = learner.select(user.features)
+        yield items
+        try:
+            with aside():
+                choice = user.respond(items)
+        except Exception as error:
+            raise CheckError(f"{user!r}: its response function raises {error!r}") from error
+        learner.observe(choice)
+
+
+def played(size: int = 1_000_000, *, one_array: bool = False) -> Drive:
+    """`play`, in blocks of so many users; response functions may raise.
+
+    Each user receives the items that the response function is asked about first.
+
+    Args:
+        size: users in a block.
+        one_array: hand data over as one array, for learners that take no list of rows.
+    """
+    count(size=size)
+
+    def drive(learner: Any, users: Iterable[User]) -> Iterator[Items | None]:
+        rest = iter(users)
+        while block := list(islice(rest, size)):
+            features: Any = [user.features for user in block]
+            received: list[Items | None] = [None] * len(block)
+            numbers = np.arange(len(block), dtype=np.float64)[:, None]
+            learner.play(
+                _stacked(features) if one_array else features,
+                _asking(block, received),
+                None,
+                numbers,
+            )
+            yield from received
+
+    return drive
+
+
+def _asking(block: list[User], received: list[Items | None]) -> Callable[[Any, Items], list[Any]]:
+    """The users' side of `play`; ``private`` holds their places in the block."""
+
+    def respond(own: Any, shown: Items) -> list[Any]:
+        answers: list[Any] = []
+        for number, offer in zip(own.private[:, 0], shown, strict=True):
+            place = int(number)
+            items = np.array(offer[offer != NO_ITEM])
+            if received[place] is None:
+                received[place] = items
+            with aside():
+                choice = block[place].respond(items)
+            answers.append(NO_ITEM if choice is None else choice)
+        return answers
+
+    return respond
+
+
+def _stacked(features: list[Any]) -> Array:
+    try:
+        return np.stack([np.asarray(own, dtype=np.float64) for own in features])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CheckError(
+            f"one_array = True: users with arrays of one shape, please; {error}"
+        ) from None
+
+
+def logged(size: int = 1) -> Drive:
+    """`partial_fit` on users who were shown all items elsewhere; nobody receives anything.
+
+    For central accountants; the learner must have ``n_items``.
+    """
+    count(size=size)
+
+    def drive(learner: Any, users: Iterable[User]) -> Iterator[None]:
+        everything = np.arange(learner.n_items)
+        rest = iter(users)
+        while block := list(islice(rest, size)):
+            with aside():
+                choices = [user.respond(everything) for user in block]
+            answers = [NO_ITEM if choice is None else choice for choice in choices]
+            learner.partial_fit([user.features for user in block], answers)
+            yield from [None] * len(block)
+
+    return drive
+
+
+# Rows and contexts: a user's array is one vector, and the answer is a label or a reward -----------
+
+
+def examples(size: int = 1) -> Drive:
+    """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
+
+    x is the user's array as one vector, y the answer to an offer of all items, whatever it is; for
+    central accountants.  A block of one is sent as a single row, unless x is no vector and y a
+    list, which `partial_fit` would take for a block.
+    """
+    count(size=size)
+
+    def drive(learner: Any, users: Iterable[User]) -> Iterator[Array]:
+        rest = iter(users)
+        while block := list(islice(rest, size)):
+            with aside():
+                labels = [user.respond(_all_items(user.features)) for user in block]
+            rows = [_as_vector(user.features) for user in block]
+            vector = isinstance(rows[0], np.ndarray) and rows[0].ndim == 1
+            if size == 1 and (vector or not isinstance(labels[0], list | tuple)):
+                learner.partial_fit(rows[0], labels[0])
+            else:
+                learner.partial_fit(rows, labels)
+            for _ in block:
+                yield learner.coef_
+
+    return drive
+
+
+def pulled(size: int | None = None) -> Drive:
+    """A contextual bandit: `select` and `observe`, or `play` in blocks of so many users.
+
+    The context is the user's array as one vector.  An item is an arm: the reward is 1 if it is the
+    user's answer to an offer of all, 0 for another one, and the answer itself if that is no item.
+    """
+
+    def one_by_one(learner: Any, users: Iterable[User]) -> Iterator[int]:
+        for user in users:
+            arm = learner.select(_as_vector(user.features))
+            yield arm
+            with aside():
+                reward = _reward(user, arm)
+            learner.observe(reward)
+
+    def in_blocks(learner: Any, users: Iterable[User]) -> Iterator[int | None]:
+        rest = iter(users)
+        while block := list(islice(rest, size)):
+            received: list[int | None] = [None] * len(block)
+            learner.play(
+                [_as_vector(user.features) for user in block],
+                _rewarding(block, received),
+                np.arange(len(block), dtype=np.float64)[:, None],
+            )
+            yield from received
+
+    if size is None:
+        return one_by_one
+    count(size=size)
+    return in_blocks
+
+
+def _rewarding(block: list[User], received: list[int | None]) -> Callable[[Any, Any], list[Any]]:
+    """As `_asking`, for arms."""
+
+    def respond(own: Any, arms: Any) -> list[Any]:
+        rewards: list[Any] = []
+        for number, arm in zip(own.private[:, 0], arms, strict=True):
+            place = int(number)
+            if received[place] is None:
+                received[place] = int(arm)
+            with aside():
+                rewards.append(_reward(block[place], int(arm)))
+        return rewards
+
+    return respond
+
+
+def _reward(user: User, arm: int) -> Any:
+    answer: Any = user.respond(_all_items(user.features))
+    if type(answer) is int and 0 <= answer < 10**6:
+        return float(answer == arm)
+    return answer
+
+
+def _all_items(features: Any) -> Items:
+    return np.arange(len(features) if isinstance(features, np.ndarray) else 2)
+
+
+def _as_vector(features: Any) -> Any:
+    return features.ravel() if isinstance(features, np.ndarray) else features

@@ -1,0 +1,154 @@
+"""What one run looks like from outside, written down at the accountant's receipts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from privlearn.adjacency import Adjacency
+from privlearn.checking.isolation import TimeLimit
+from privlearn.checking.replay.canonical import Form
+from privlearn.domains import Array
+from privlearn.ledger import Ledger
+from privlearn.tokens import Spend, Token
+
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A spend, an opening of rows, or a release."""
+
+    what: str
+    at: int
+    """Number of users who had arrived; the public clock."""
+    token: str
+    """Its number; the whole id has the accountant's in it, which is random."""
+    label: str
+    users: range
+    spend: Spend
+    adjacency: Adjacency
+    said: str
+    """For a spend its ledger entry, in full; for a release shape and type."""
+    rows: Array | None = None
+    """The clipped rows, or the value before it was frozen."""
+
+    @property
+    def reach(self) -> float:
+        """Sensitivity of the spend."""
+        return self.spend.domain.sensitivity(self.adjacency, self.spend.noise.norm)
+
+    def key(self) -> tuple[Any, ...]:
+        """What must be alike on neighbouring data."""
+        return (self.what, self.at, self.token, self.label, self.users, self.said)
+
+
+@dataclass(slots=True)
+class Run:
+    """One run, seen from outside."""
+
+    events: list[Event] = field(default_factory=list)
+    outputs: list[Form] = field(default_factory=list)
+    ledger: list[str] = field(default_factory=list)
+    state: dict[str, Form] = field(default_factory=dict)
+    heard: list[tuple[int, str, str]] = field(default_factory=list)
+    error: str = ""
+
+
+class Recorder:
+    """A tape that writes down what happens.
+
+    Args:
+        limit: is told how many users have arrived.
+    """
+
+    def __init__(self, limit: TimeLimit) -> None:
+        self.run = Run()
+        self.clock = 0
+        self._limit = limit
+        self._spends: dict[str, Spend] = {}
+
+    def follow(self, ledger: Ledger, accountant: str) -> None:
+        """Says where the entries stand, and the random name that is taken out of them."""
+        self._ledger, self._accountant = ledger, accountant
+
+    def nameless(self, text: str) -> str:
+        """A text without the accountant's random name."""
+        return text.replace(self._accountant, "accountant")
+
+    def arriving(self, users: Iterable[U], total: int) -> Iterator[U]:
+        """The users, one by one, while the clock ticks."""
+        for user in users:
+            self.clock += 1
+            self._limit.where = f"; {self.clock} of {total} users had arrived"
+            self._limit.check()
+            yield user
+
+    def spent(self, token: Token[Any], spend: Spend) -> None:
+        """A spend was recorded; it is the last entry."""
+        self._spends[token.id] = spend
+        entry = self._ledger.entries[-1].model_dump_json()
+        self._note("spend", token, token.users, self.nameless(entry))
+
+    def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
+        """Clipped rows were opened."""
+        self._note("open", token, users, "", np.array(rows))
+
+    def released(self, token: Token[Any], value: Array) -> Array:
+        """A value is about to leave."""
+        array = np.array(value)
+        self._note("release", token, token.users, f"{array.dtype.str}{array.shape}", array)
+        return value
+
+    def _note(
+        self, what: str, token: Token[Any], users: range, said: str, rows: Array | None = None
+    ) -> None:
+        self.run.events.append(
+            Event(
+                what,
+                self.clock,
+                token.id.rpartition("/")[2],
+                token.label,
+                users,
+                self._spends[token.id],
+                token.adjacency,
+                said,
+                rows,
+            )
+        )
+
+
+class Replayer(Recorder):
+    """A tape that hands out the values released in an earlier run."""
+
+    def __init__(self, limit: TimeLimit, earlier: Run) -> None:
+        super().__init__(limit)
+        self._releases = iter([event for event in earlier.events if event.what == "release"])
+
+    def released(self, token: Token[Any], value: Array) -> Array:
+        """A value is about to leave; the frozen one leaves instead."""
+        super().released(token, value)
+        frozen = next(self._releases, None)
+        # One release too many, or of something else, is found when the runs are compared.
+        return value if frozen is None or frozen.rows is None else frozen.rows
+
+
+class Transplanter(Replayer):
+    """A replayer that also puts back the rows that were opened in the earlier run.
+
+    Noise and rows are then those of that run, so that everything released must be as well.
+    """
+
+    def __init__(self, limit: TimeLimit, earlier: Run) -> None:
+        super().__init__(limit, earlier)
+        self._openings = iter([event for event in earlier.events if event.what == "open"])
+
+    def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
+        """Clipped rows were opened; the earlier ones overwrite them, before anybody reads them."""
+        earlier = next(self._openings, None)
+        if earlier is not None and earlier.rows is not None and earlier.rows.shape == rows.shape:
+            rows[...] = earlier.rows
+        super().opened(token, spend, users, rows)

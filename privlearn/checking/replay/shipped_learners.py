@@ -1,0 +1,232 @@
+"""The learners that come with privlearn, in every way of running them; for gate and tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from privlearn._validate import count
+from privlearn.accountants import CentralAccountant
+from privlearn.baselines.choice import RandomAssortments
+from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD
+from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
+from privlearn.budgets import ZCDP, Renyi
+from privlearn.checking.replay.check import assert_noninterference
+from privlearn.checking.replay.populations import generated_pairs
+from privlearn.checking.replay.protocols import Drive, examples, logged, played, pulled, serve
+from privlearn.learners import DPMNL, OnePassNewtonMNL
+from privlearn.learners.constraint_sets import LpBall, Polytope, Simplex
+from privlearn.learners.hdb import DPHDB
+from privlearn.learners.pofw import DPPOFW
+from privlearn.learners.tofw import DPTOFW
+
+N_ITEMS, DIM, SHOWN, USERS = 6, 2, 3, 10
+FIRST = 4
+"""Users before the public state changes for the first time."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One learner and one way of running it.
+
+    Attributes:
+        learner: its name.
+        how: which way.
+        factory: starts it with an accountant.
+        drive: see `privlearn.checking.replay.protocols`.
+        options: further arguments of `assert_noninterference`.
+        arrays: whether users must send arrays of the right shape.
+        n_items: rows of the users' arrays, and the number of proper answers.
+        cost: how many times slower a replay is than others; the gate does so many fewer.
+    """
+
+    learner: str
+    how: str
+    factory: Callable[[Any], Any]
+    drive: Drive = serve
+    options: Mapping[str, Any] = field(default_factory=dict)
+    arrays: bool = False
+    n_items: int = N_ITEMS
+    cost: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.learner}, {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """What many passed replays have gone through.
+
+    Attributes:
+        pairs: of neighbours.
+        moved: pairs in which something that was paid for depended on the replaced user.
+        runs: of the learner, in all pairs together.
+        seconds: of all, the learner's own time included.
+    """
+
+    pairs: int
+    moved: int
+    runs: int
+    seconds: float
+
+
+def _newton(accountant: Any) -> OnePassNewtonMNL:
+    learner = OnePassNewtonMNL(n_items=N_ITEMS, dim=DIM, max_items=SHOWN, first_batch=FIRST)
+    return learner.start(accountant)
+
+
+def _dpmnl(trigger: Any) -> Callable[[Any], DPMNL]:
+    def factory(accountant: Any) -> DPMNL:
+        learner = DPMNL(
+            n_items=N_ITEMS,
+            dim=DIM,
+            max_items=SHOWN,
+            initial_rounds=FIRST,
+            max_updates=2,
+            trigger=trigger,
+            gram_share=0.5,
+            exploration=1.0,
+        )
+        return learner.start(accountant)
+
+    return factory
+
+
+def _at_random(accountant: Any) -> RandomAssortments:
+    return RandomAssortments(max_items=SHOWN)
+
+
+CLASSES = 2
+"""Rows of the arrays of users with a label or a reward; read as one vector of length INPUTS."""
+INPUTS = CLASSES * DIM
+
+
+def _tofw(**options: Any) -> Callable[[Any], DPTOFW]:
+    return lambda accountant: DPTOFW(INPUTS, **options).start(accountant)
+
+
+def _baseline(kind: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda accountant: kind(INPUTS, **options).start(accountant)
+
+
+def _pofw(inside: Any = None, **options: Any) -> Callable[[Any], DPPOFW]:
+    where = LpBall(INPUTS, 1, 2.0) if inside is None else inside
+    return lambda accountant: DPPOFW(where, **options).start(accountant)
+
+
+def _bandit(kind: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda accountant: kind(n_arms=CLASSES, dim=INPUTS, **options).start(accountant)
+
+
+_CORNERS = Polytope([[1.0, 0, 0, 0], [0, 2.0, 0, 0], [0, 0, -1.0, 1.0], [-1.0, -1.0, 0, 0]])
+
+
+_CENTRAL = {"accountant": CentralAccountant}
+_RICH = {"budget": ZCDP(100)}
+_RENYI = {"budget": Renyi({4: 3})}
+
+WAYS = (
+    Way("OnePassNewtonMNL", "one by one", _newton),
+    Way("OnePassNewtonMNL", "in blocks", _newton, played(3)),
+    Way("OnePassNewtonMNL", "all at once", _newton, played(), {"budget": ZCDP("0.01")}),
+    Way("OnePassNewtonMNL", "logged", _newton, logged(), _CENTRAL),
+    Way("OnePassNewtonMNL", "logged in blocks", _newton, logged(7), _CENTRAL),
+    Way("DPMNL", "at public times", _dpmnl("public"), serve, _RICH),
+    Way("DPMNL", "at public times, in blocks", _dpmnl("public"), played(4), _RENYI),
+    Way("DPMNL", "by determinant", _dpmnl("determinant"), serve, _RICH),
+    Way("DPMNL", "by determinant, in blocks", _dpmnl("determinant"), played(6), _RICH),
+    Way(
+        "RandomAssortments",
+        "in blocks",
+        _at_random,
+        played(4, one_array=True),
+        {"may_spend_nothing": True},
+        arrays=True,
+    ),
+    *(
+        Way(learner, how, factory, drive, _CENTRAL, n_items=CLASSES)
+        for learner, how, factory, drive in (
+            ("DPTOFW", "one by one", _tofw(), examples()),
+            ("DPTOFW", "in blocks", _tofw(p=1.5), examples(3)),
+            ("DPTOFW", "logistic", _tofw(loss="logistic", p=float("inf")), examples(4)),
+            ("DPTOFW", "plain", _tofw(method="plain"), examples()),
+            ("DPTOFW", "plain, in blocks", _tofw(method="plain", p=1.5), examples(7)),
+            ("DPTOFW", "anytime", _tofw(method="plain", anytime=True), examples(2)),
+            ("DPPOFW", "thresholds", _pofw(method="thresholds"), examples()),
+            ("DPPOFW", "choices", _pofw(method="choices"), examples(3)),
+            ("DPPOFW", "vertices", _pofw(Simplex(INPUTS), loss="logistic"), examples(4)),
+            ("DPPOFW", "polytope", _pofw(_CORNERS), examples()),
+            ("NoisySFW", "in blocks", _baseline(NoisySFW), examples(3)),
+            ("NoisySGD", "one by one", _baseline(NoisySGD, passes=4), examples()),
+            ("LocalMD", "in blocks", _baseline(LocalMD, phases=2, steps=3), examples(4)),
+        )
+    ),
+    Way(
+        "DPTOFW",
+        "buffered",
+        _tofw(method="buffered"),
+        examples(3),
+        _CENTRAL,
+        n_items=CLASSES,
+        cost=8,
+    ),
+    Way(
+        "DPTOFW",
+        "whitened",
+        _tofw(method="whitened", constant=0.5),
+        examples(3),
+        _CENTRAL,
+        n_items=CLASSES,
+        cost=8,
+    ),
+    *(
+        Way(learner, how, factory, drive, n_items=CLASSES)
+        for learner, how, factory, drive in (
+            ("DPHDB", "one by one", _bandit(DPHDB, first_epoch=FIRST), pulled()),
+            ("DPHDB", "in blocks", _bandit(DPHDB, first_epoch=FIRST), pulled(3)),
+            (
+                "DPHDB",
+                "by noisy choices",
+                _bandit(DPHDB, method="noisy_max", first_epoch=FIRST, preselection=0.5),
+                pulled(),
+            ),
+            ("DPHDB", "logistic", _bandit(DPHDB, loss="logistic", first_epoch=FIRST), pulled(5)),
+            ("PrivateLeastSquares", "one by one", _bandit(PrivateLeastSquares), pulled()),
+            ("PrivateLeastSquares", "in blocks", _bandit(PrivateLeastSquares), pulled(4)),
+            ("DPUCB", "one by one", _bandit(DPUCB), pulled()),
+            ("DPUCB", "in blocks", _bandit(DPUCB), pulled(4)),
+        )
+    ),
+)
+
+
+def replay_pairs(way: Way, n: int, *, seed: int = 0) -> Replays:
+    """Checks a learner on ``n`` generated pairs of neighbours.
+
+    Raises:
+        InterferenceError, CheckError: as `assert_noninterference`, for the first pair that fails;
+            it is `populations.generated_pair` of ``seed`` and the number in the message.
+    """
+    start, moved, runs = time.perf_counter(), 0, 0
+    people = generated_pairs(
+        count(n=n),
+        seed,
+        n_items=way.n_items,
+        dim=DIM,
+        users=USERS,
+        positions=(FIRST - 1, FIRST),
+        arrays=way.arrays,
+    )
+    for number, (data, neighbour) in enumerate(people):
+        try:
+            found = assert_noninterference(
+                way.factory, data, neighbour, drive=way.drive, seed=number, **way.options
+            )
+        except Exception as error:
+            error.add_note(f"{way}: pair {number} of seed {seed}")
+            raise
+        moved += found.moved > 0
+        runs += found.runs
+    return Replays(n, moved, runs, time.perf_counter() - start)

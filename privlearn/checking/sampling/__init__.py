@@ -1,0 +1,1 @@
+"""Lower bounds on privacy loss from samples of anything."""

@@ -1,0 +1,257 @@
+"""Claims as regions of what an event may do: P(E) on one data set, Q(E) on a neighbouring one.
+
+Every guarantee bounds P(E) by a concave function of Q(E), in both orientations.  Its inverse, the
+least parameter under which an event with probabilities (p, q) is possible, turns frequencies into a
+lower bound on the loss (`Claim.strength`); its supporting lines P(E) <= e^ε·Q(E) + δ(ε) are fair
+bets against it (`Claim.delta`).  Rényi claims bound moments as well, which sees more than any one
+event: for every positive g and α > 1
+
+    E_P[g] − (1 − 1/α)·E_Q[g^{α/(α−1)}]  <=  e^{(α−1)·D_α(P‖Q)}/α          (Young's inequality)
+
+and E_P[f] − E_Q[e^f] + 1 <= KL(P‖Q) (Donsker & Varadhan 1983, linearised).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtr, ndtri
+
+from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
+from privlearn.errors import CheckError
+from privlearn.exact import float_up
+from privlearn.losses import Loss
+
+Array = NDArray[np.float64]
+
+ORDERS = np.concatenate([1 + np.geomspace(0.01, 1, 8), np.geomspace(2.5, 256, 12)])
+"""Where Rényi curves are asked; fewer orders only make a check more lenient."""
+
+
+class Claim(ABC):
+    """A promise with one number that can be turned up until an observation becomes possible."""
+
+    unit: str
+    value: float
+    text: str
+
+    @abstractmethod
+    def strength(self, p: Array, q: Array) -> Array:
+        """Least number under which P(E) = p, Q(E) = q is possible; 0 where p <= q."""
+
+    by_moments: bool = False
+    """Whether events see less of it than moments do."""
+
+    @abstractmethod
+    def delta(self, epsilon: Array, value: float) -> Array:
+        """Least known δ(ε), for any real ε, such that P(E) <= e^ε·Q(E) + δ(ε) at that number."""
+
+    def divergence(self, order: float, value: float) -> float:
+        """Upper bound on D_order at that number; infinite if the claim says nothing there."""
+        return np.inf
+
+    def number(self, order: float, divergence: float) -> float:
+        """The least number that allows a divergence of that order: the inverse of `divergence`."""
+        return 0.0
+
+    @property
+    def orders(self) -> tuple[float, ...]:
+        """Orders at which moments are worth testing; 1 stands for the KL divergence."""
+        return ()
+
+
+@dataclass(frozen=True)
+class ApproxClaim(Claim):
+    """(ε, δ)-DP; δ = 0 is pure DP."""
+
+    value: float
+    slack: float
+    text: str
+    unit: str = "epsilon"
+
+    def strength(self, p: Array, q: Array) -> Array:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            up = np.log(np.maximum(p - self.slack, 0) / q)
+            down = np.log(np.maximum(1 - q - self.slack, 0) / (1 - p))
+        best = np.maximum(np.maximum(up, down), 0.0)
+        return np.asarray(np.nan_to_num(best, nan=0.0, posinf=np.inf))
+
+    def delta(self, epsilon: Array, value: float) -> Array:
+        # The region is a polygon, so a line touches it at a corner.
+        slope, d = np.exp(epsilon), self.slack
+        q = (1 - d) * expit(-value)
+        corners = [np.full_like(slope, d), (1 - q) - slope * q, 1 - slope * (1 - d), 1 - slope]
+        return np.asarray(np.maximum(np.maximum.reduce(corners), 0.0))
+
+
+@dataclass(frozen=True)
+class GaussianClaim(Claim):
+    """μ-Gaussian DP (Dong, Roth & Su 2022)."""
+
+    value: float
+    text: str
+    unit: str = "mu"
+
+    def strength(self, p: Array, q: Array) -> Array:
+        with np.errstate(invalid="ignore"):
+            gap = np.maximum(ndtri(p) - ndtri(q), 0.0)
+        return np.asarray(np.nan_to_num(gap, nan=0.0, posinf=np.inf))
+
+    def delta(self, epsilon: Array, value: float) -> Array:
+        if value <= 0:
+            return np.asarray(np.maximum(1 - np.exp(epsilon), 0.0))
+        at = epsilon / value
+        return np.asarray(ndtr(value / 2 - at) - np.exp(epsilon) * ndtr(-value / 2 - at))
+
+    @property
+    def orders(self) -> tuple[float, ...]:
+        return (1.0,)
+
+    def divergence(self, order: float, value: float) -> float:
+        return order * value**2 / 2
+
+    def number(self, order: float, divergence: float) -> float:
+        return float(np.sqrt(max(2 * divergence / order, 0.0)))
+
+
+@dataclass(frozen=True)
+class RenyiClaim(Claim):
+    """D_α <= value·curve(α) at every listed order; for zCDP the curve is α."""
+
+    value: float
+    text: str
+    unit: str
+    known: tuple[float, ...]
+    curve: tuple[float, ...]
+    worst: float = np.inf
+    """Bound on the privacy loss itself at value 1, where the claim has one."""
+
+    def strength(self, p: Array, q: Array) -> Array:
+        a = np.asarray(self.known)[:, None]
+        p, q = np.ravel(p)[None, :], np.ravel(q)[None, :]
+        best = np.zeros(p.shape[1])
+        for x, y in ((p, q), (q, p)):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                terms = [a * np.log(x) - (a - 1) * np.log(y)]
+                terms.append(a * np.log1p(-x) - (a - 1) * np.log1p(-y))
+                terms = [np.nan_to_num(t, nan=-np.inf, posinf=np.inf) for t in terms]
+                moment = np.logaddexp(terms[0], terms[1])
+                ratio = moment / (a - 1) / np.asarray(self.curve)[:, None]
+            best = np.maximum(best, np.nan_to_num(ratio, nan=0.0, posinf=np.inf).max(axis=0))
+        if np.isfinite(self.worst):
+            pure = ApproxClaim(self.worst, 0.0, "").strength(p[0], q[0]) / self.worst
+            best = np.maximum(best, pure)
+        return np.asarray(np.where(p[0] > q[0], best, 0.0))
+
+    @property
+    def by_moments(self) -> bool:  # type: ignore[override]
+        return not np.isfinite(self.worst)
+
+    def delta(self, epsilon: Array, value: float) -> Array:
+        if np.isfinite(self.worst):
+            return ApproxClaim(self.worst, 0.0, "").delta(epsilon, self.worst * value)
+        # (x − e^ε)₊ <= c·x^α with equality in one point (Canonne, Kamath & Steinke 2020, Prop. 12)
+        a, d = np.asarray(self.known)[:, None], value * np.asarray(self.curve)[:, None]
+        logs = (a - 1) * (d - np.ravel(epsilon) + np.log1p(-1 / a)) - np.log(a)
+        return np.asarray(np.exp(np.minimum(logs.min(axis=0), 0.0)))
+
+    @property
+    def orders(self) -> tuple[float, ...]:
+        low, high = min(self.known), max(self.known)
+        inner = [order for order in (1.5, 2.0, 3.0, 5.0, 8.0) if low <= order <= high]
+        return ((1.0,) if low < 1.2 else ()) + tuple(inner or [low])
+
+    def divergence(self, order: float, value: float) -> float:
+        # D is non-decreasing in the order, so the next listed one bounds it.
+        return value * self._above(order)
+
+    def number(self, order: float, divergence: float) -> float:
+        return max(divergence, 0.0) / self._above(order)
+
+    def _above(self, order: float) -> float:
+        return next((c for a, c in zip(self.known, self.curve, strict=True) if a >= order), np.inf)
+
+
+@dataclass(frozen=True)
+class FailingClaim(Claim):
+    """Another claim, apart from an event of probability ``failure`` that nothing is promised in.
+
+    P = (1−δ)P₀ + δA and Q = (1−δ)Q₀ + δB, where P₀, Q₀ satisfy the other claim.
+    """
+
+    inner: Claim
+    failure: float
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        return self.inner.unit
+
+    @property
+    def value(self) -> float:  # type: ignore[override]
+        return self.inner.value
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        return f"{self.inner.text} but for a failure of probability {self.failure:g}"
+
+    def strength(self, p: Array, q: Array) -> Array:
+        rest = 1 - self.failure
+        return self.inner.strength(
+            np.clip((p - self.failure) / rest, 0, 1), np.clip(q / rest, 0, 1)
+        )
+
+    def delta(self, epsilon: Array, value: float) -> Array:
+        return (1 - self.failure) * self.inner.delta(epsilon, value) + self.failure
+
+
+def claim_of(promise: Any) -> Claim:
+    """The claim that a loss, a currency or an (ε, δ) promise makes.
+
+    Raises:
+        CheckError: nothing that samples could refute.
+    """
+    if isinstance(promise, ApproxDP):
+        return ApproxClaim(float(promise.epsilon), float(promise.delta), str(promise))
+    if isinstance(promise, PureDP):
+        return ApproxClaim(float_up(promise.epsilon), 0.0, str(promise))
+    if isinstance(promise, GaussianDP):
+        return GaussianClaim(promise.mu, str(promise))
+    if isinstance(promise, ZCDP):
+        return RenyiClaim(float_up(promise.rho), str(promise), "rho", tuple(ORDERS), tuple(ORDERS))
+    if isinstance(promise, Renyi):
+        points = {float(a): float_up(e) for a, e in promise.curve.items()}
+        return _curve(points, str(promise))
+    if isinstance(promise, Loss):
+        return _of_loss(promise)
+    raise CheckError(f"claim = {promise!r}: must be a loss or a budget")
+
+
+def _of_loss(loss: Loss) -> Claim:
+    failure, apart = float_up(loss.failure()), loss.unless_failed()
+    if failure >= 1:
+        raise CheckError(f"claim {loss.kind}: it may fail with probability {failure:g}")
+    text = f"{loss.kind} loss"
+    mass, pure = apart.gaussian(), apart.pure()
+    claim: Claim
+    if mass is not None:
+        claim = GaussianClaim(float_up(mass) ** 0.5, text)
+    else:
+        points = {float(a): apart.renyi(float(a)) for a in ORDERS}
+        finite = {a: d for a, d in points.items() if np.isfinite(d)}
+        if not finite and pure is not None:
+            claim = ApproxClaim(float_up(pure), 0.0, text)
+        else:
+            claim = _curve(finite, text, np.inf if pure is None else float_up(pure))
+    return FailingClaim(claim, failure) if failure else claim
+
+
+def _curve(points: dict[float, float], text: str, worst: float = np.inf) -> RenyiClaim:
+    if not points or min(points.values()) <= 0:
+        raise CheckError(f"claim {text}: no order at which it promises anything that can be tested")
+    known = tuple(sorted(points))
+    curve = tuple(points[a] for a in known)
+    return RenyiClaim(1.0, text, "times the claimed curve", known, curve, worst)

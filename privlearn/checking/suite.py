@@ -1,0 +1,580 @@
+"""`privlearn check`: the whole kit over everything that is shipped, or over your own.
+
+Each subject is checked in every way that applies to it: exactly (white box), by sampling (black
+box), against the laws of mechanisms, by replay on neighbouring users.  A finding states what was
+claimed, what was computed exactly, and the lower bound that samples allow.  The zoo is the kit's
+own test: its animals must be caught, their corrected controls must not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from privlearn._validate import count
+from privlearn.budgets import ZCDP, GaussianDP
+from privlearn.checking.evidence import Evidence
+from privlearn.checking.exact.check import Exact
+from privlearn.checking.faint import FACTOR
+from privlearn.checking.faults import ANIMALS, MUTANTS, Animal, Exhibit, Mutant
+from privlearn.checking.laws.check import check_mechanism, subject_of_samples
+from privlearn.checking.power import with_power
+from privlearn.checking.replay.shipped_learners import WAYS, Way, replay_pairs
+from privlearn.checking.sampling.check import black_box
+from privlearn.checking.targets import Subject
+from privlearn.domains import Ball, Box, PSDTrace
+from privlearn.errors import CheckError, InterferenceError
+from privlearn.mechanisms import (
+    AnytimeBLT,
+    BallReport,
+    BinaryTree,
+    BufferedToeplitz,
+    CategoryReport,
+    ColumnNormalizedBLT,
+    CrossPolytope,
+    ExplicitVertices,
+    GaussianReport,
+    GaussianSum,
+    GeneralizedGaussianSum,
+    Huber,
+    LaplaceReport,
+    LipschitzEnvelope,
+    Logistic,
+    MultinomialLogit,
+    NoisyMaxStream,
+    Objective,
+    ObjectivePerturbation,
+    OneOfK,
+    OneOfKReport,
+    OneOfKStream,
+    Poisson,
+    PrefixSum,
+    ProjectedReport,
+    ReportNoisyMax,
+    SimplexVertices,
+)
+from privlearn.mechanisms.factorization import Factorization
+
+Result = Literal["holds", "VIOLATED", "not refuted", "caught", "MISSED", "ALARM", "not done"]
+BAD: frozenset[Result] = frozenset({"VIOLATED", "MISSED", "ALARM", "not done"})
+
+HORIZON = 24
+"""Rows of the streams that are checked."""
+
+LEAST_SAMPLES = 1_000
+"""Fewer would not do for all pairs of neighbours that are tried."""
+
+ENOUGH = 0.75
+"""Of the power of a check that is worth something."""
+
+ACCUSING = 0.95
+"""Confidence at which animals are to be caught."""
+
+PAIRS = 200
+"""Generated pairs of neighbours for every learner, divided among the ways of running it."""
+
+
+class Finding(BaseModel):
+    """One line of the report.
+
+    Attributes:
+        subject: what was checked.
+        check: how.
+        result: "holds" was computed exactly or tried in full; "not refuted" is all that samples
+            can say; "MISSED" and "ALARM" are the kit's own failures, on the zoo.
+        unit: of the three numbers.
+        claimed: the promise.
+        exact: the loss on the worst neighbours, computed.
+        bound: the loss is at least this, with ``confidence``.
+        confidence: of the bound.
+        samples: outputs drawn, or pairs replayed.
+        power: estimated probability that a fault of factor 2 would have been found, for checks that
+            may have too little: of sampling, and of a window of a stream.
+        planted: the fault that it was estimated from, in words.
+        seconds: taken.
+        detail: the rest, in words.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    subject: str
+    check: str
+    result: Result
+    unit: str = ""
+    claimed: float | None = None
+    exact: float | None = None
+    bound: float | None = None
+    confidence: float | None = None
+    samples: int | None = None
+    power: float | None = None
+    planted: str = ""
+    seconds: float
+    detail: str = ""
+
+    @property
+    def bad(self) -> bool:
+        """Whether somebody has to look."""
+        return self.result in BAD
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether it says something that a fault of factor 2 was not found."""
+        return self.check == "exact" or (self.power is not None and self.power >= ENOUGH)
+
+
+class Report(BaseModel):
+    """What the kit found, subject by subject."""
+
+    model_config = ConfigDict(frozen=True)
+
+    findings: tuple[Finding, ...]
+    seed: int
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was refuted, missed, or left undone."""
+        return not any(finding.bad for finding in self.findings)
+
+    @property
+    def powerless(self) -> tuple[str, ...]:
+        """Subjects of which no check would have found a fault of factor 2."""
+        tried = dict.fromkeys(f.subject for f in self.findings if f.power is not None)
+        sure = {f.subject for f in self.findings if f.conclusive or f.bad}
+        return tuple(name for name in tried if name not in sure)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How thoroughly to check.
+
+    Args:
+        confidence: of each sampling bound; one in 1/(1−confidence) correct subjects is accused.
+        samples: outputs per sampling check.
+        seed: of samples and of simulated noise.
+
+    Raises:
+        CheckError: a number is out of range.
+    """
+
+    confidence: float = 0.999
+    samples: int = 5_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.confidence < 1:
+            raise CheckError(f"confidence = {self.confidence!r}: must lie between 0.5 and 1")
+        if self.samples < LEAST_SAMPLES:
+            raise CheckError(f"samples = {self.samples!r}: must be at least {LEAST_SAMPLES}")
+
+
+Checks = Callable[[Settings], Iterator[Finding]]
+
+
+# What is shipped ----------------------------------------------------------------------------------
+
+
+def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
+    """A small instance of every mechanism, by name."""
+    rho, fine = ZCDP("0.5"), ZCDP("0.2")
+    ball, matrix = Ball(1.0, 3), PSDTrace(4.0, 3)
+    streams: dict[str, Factorization] = {
+        "blt": BufferedToeplitz.fitted(HORIZON),
+        "tree": BinaryTree(HORIZON),
+        "column-normalised": ColumnNormalizedBLT.fitted(HORIZON),
+        "anytime": AnytimeBLT(),
+    }
+    objectives: dict[str, Objective[Any]] = {
+        "logistic-1d": Logistic(1),
+        "logistic": Logistic(2),
+        "poisson": Poisson(2, max_rate=3.0),
+        "huber": Huber(2),
+        "multinomial": MultinomialLogit(max_items=2, dim=2),
+        "envelope": LipschitzEnvelope(Logistic(2), 0.5),
+    }
+    made: dict[str, Callable[[], Any]] = {
+        "gaussian-sum/ball": partial(GaussianSum.calibrated, ball, rho),
+        "gaussian-sum/box": partial(GaussianSum.calibrated, Box(-1.0, 2.0, 2), rho),
+        "gaussian-sum/gram": partial(GaussianSum.calibrated, matrix, rho),
+    }
+    for name, factorization in streams.items():
+        made[f"prefix-sum/{name}"] = partial(
+            PrefixSum.calibrated, ball, rho, factorization=factorization
+        )
+    for name, objective in objectives.items():
+        made[f"objective-perturbation/{name}"] = partial(
+            ObjectivePerturbation.calibrated, objective, fine, max_rows=20
+        )
+    return made | _choices(rho) | _arms(rho) | _reports()
+
+
+def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
+    """Noisy choices, and noise in other norms than ℓ2."""
+    corners = ExplicitVertices(np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, -1.0]]))
+    choice = ReportNoisyMax.calibrated
+    return {
+        "report-noisy-max/gumbel": partial(choice, CrossPolytope(2), 1.0, rho),
+        "report-noisy-max/gumbel-two-picks": partial(choice, CrossPolytope(2), 1.0, rho, top=2),
+        "report-noisy-max/polytope": partial(choice, corners, 1.0, rho, norm="l2"),
+        "report-noisy-max/laplace": partial(choice, CrossPolytope(2), 1.0, rho, noise="laplace"),
+        "report-noisy-max/exponential": partial(
+            choice, SimplexVertices(3), 1.0, rho, noise="exponential"
+        ),
+        "generalized-gaussian-sum/l3": partial(
+            GeneralizedGaussianSum.calibrated, Ball(1.0, 2, 3.0), rho, exponent=3.0
+        ),
+        "generalized-gaussian-sum/linf": partial(
+            GeneralizedGaussianSum.calibrated, Ball(1.0, 2, "linf"), rho, exponent=4.0
+        ),
+        "prefix-sum/l3": partial(
+            PrefixSum.calibrated,
+            Ball(1.0, 2, 3.0),
+            rho,
+            factorization=BinaryTree(HORIZON),
+            exponent=3.0,
+        ),
+        "noisy-max-stream/gumbel": partial(
+            NoisyMaxStream.calibrated, CrossPolytope(2), 1.0, rho, horizon=HORIZON
+        ),
+    }
+
+
+def _arms(rho: ZCDP) -> dict[str, Callable[[], Any]]:
+    """One of K, by each of the lemma's prices."""
+    ball = Ball(1.0, 2)
+    choice = ReportNoisyMax.calibrated(CrossPolytope(2), 1.0, rho)
+    return {
+        "one-of-k/gaussian-sum": partial(OneOfK.calibrated, ball, rho, arms=3),
+        "one-of-k/report-noisy-max": partial(OneOfK, choice, 2),
+        "one-of-k/prefix-sum": partial(OneOfKStream.calibrated, ball, rho, arms=2, horizon=HORIZON),
+    }
+
+
+def _reports() -> dict[str, Callable[[], Any]]:
+    """Local reports, one of every user."""
+    mu, ball = GaussianDP.from_mu_squared("0.5"), Ball(1.0, 3)
+    return {
+        "ball-report/duchi": partial(BallReport.duchi, 3, 1.0, 1),
+        "ball-report/privunit": partial(BallReport.privunit, 4, 1.0, 2),
+        "ball-report/privunit-g": partial(BallReport.privunit_g, 3, 1.0, 1),
+        "ball-report/one-number": partial(BallReport.best, 1, 1.0, 1),
+        "projected-report/privunit": partial(ProjectedReport.privunit, 5, 1.0, 2, size=2),
+        "gaussian-report/ball": partial(GaussianReport.calibrated, ball, mu),
+        "gaussian-report/gram": partial(GaussianReport.calibrated, PSDTrace(1.5, 3), mu),
+        "laplace-report/box": partial(LaplaceReport.calibrated, Box(-1.0, 1.0, 2), 1),
+        "category-report/three": partial(CategoryReport.calibrated, 3, 1),
+        "one-of-k-report/ball": _ball_of_k,
+        "one-of-k-report/gaussian": _gaussian_of_k,
+    }
+
+
+def _ball_of_k() -> OneOfKReport[Any]:
+    return OneOfKReport(BallReport.best(2, 1.0, 1), 3)
+
+
+def _gaussian_of_k() -> OneOfKReport[Any]:
+    budget = GaussianDP.from_mu_squared("0.5")
+    return OneOfKReport(GaussianReport.calibrated(Ball(1.0, 2), budget), 2)
+
+
+def catalogue() -> dict[str, Checks]:
+    """Everything that can be asked for by name; ``zoo`` and ``mutants`` test the kit itself."""
+    found: dict[str, Checks] = {}
+    for name, make in shipped_mechanisms().items():
+        found[name] = partial(_made, name, make)
+    for way in WAYS:
+        found[f"learner/{way}"] = partial(replay_findings, way)
+    for animal in ANIMALS:
+        found[f"zoo/{animal.name}"] = partial(animal_findings, animal)
+    for mutant in MUTANTS:
+        found[f"mutants/{mutant.name}"] = partial(mutant_findings, mutant)
+    return found
+
+
+def chosen(names: Sequence[str]) -> dict[str, Checks]:
+    """The checks of a name, of all names below it (``prefix-sum``), or of ``all``.
+
+    Raises:
+        CheckError: nothing is called that.
+    """
+    known = catalogue()
+    found: dict[str, Checks] = {}
+    for name in names:
+        if ".py:" in name:
+            found[name] = partial(own_findings, name)
+            continue
+        if name.endswith(".py"):
+            raise CheckError(f"{name}: say what in it is to be checked, {name}:NAME")
+        matching = {
+            key: checks
+            for key, checks in known.items()
+            if name in ("all", key) or key.startswith(f"{name}/")
+        }
+        if not matching:
+            groups = sorted({key.partition("/")[0] for key in known})
+            close = get_close_matches(name, [*groups, *known], 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise CheckError(
+                f"nothing is called {name!r}{hint}; known: all, {', '.join(groups)}, a name below "
+                "one of these (`privlearn check --list`), or path/to/module.py:Factory"
+            )
+        found |= matching
+    return found
+
+
+def run(
+    checks: Mapping[str, Checks],
+    settings: Settings,
+    progress: Callable[[str], None] = lambda name: None,
+    *,
+    jobs: int = 1,
+) -> Report:
+    """Runs the checks; the findings do not depend on ``jobs``, but for the seconds.
+
+    Args:
+        checks: by name, see `chosen`.
+        settings: for all of them.
+        progress: is told each name when it is done.
+        jobs: processes.
+    """
+    began = time.perf_counter()
+    findings: list[Finding] = []
+    for name, found in zip(checks, _in_order(checks, settings, jobs), strict=True):
+        progress(name)
+        findings += found
+    return Report(findings=tuple(findings), seed=settings.seed, seconds=time.perf_counter() - began)
+
+
+def _in_order(
+    checks: Mapping[str, Checks], settings: Settings, jobs: int
+) -> Iterator[list[Finding]]:
+    if count(jobs=jobs) == 1:
+        yield from (list(check(settings)) for check in checks.values())
+        return
+    from joblib import Parallel, delayed
+
+    tasks = (delayed(_named_findings)(name, settings) for name in checks)
+    yield from Parallel(n_jobs=jobs, return_as="generator")(tasks)
+
+
+def _named_findings(name: str, settings: Settings) -> list[Finding]:
+    """For another process, which makes the check anew."""
+    return list(chosen([name])[name](settings))
+
+
+# Findings -----------------------------------------------------------------------------------------
+
+
+def _made(name: str, make: Callable[[], Any], settings: Settings) -> Iterator[Finding]:
+    return mechanism_findings(name, make(), settings)
+
+
+def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterator[Finding]:
+    """All laws of a mechanism, its exact divergence and its samples among them."""
+    began = time.perf_counter()
+    options: dict[str, Any] = {
+        "samples": settings.samples,
+        "confidence": settings.confidence,
+        "seed": settings.seed,
+        "name": name,
+    }
+    report = check_mechanism(mechanism, **options, raise_error=False)
+    spent, computed = 0.0, False
+    for result in report:
+        if isinstance(result.found, Exact):
+            spent += result.found.seconds
+            yield (line := _of_exact(name, result.found))
+            computed = computed or line.conclusive
+        elif isinstance(result.found, Evidence):
+            line = _of_evidence(name, result.found)
+            if not (computed or line.bad):
+                subject = subject_of_samples(mechanism, **options)
+                line = _powered(name, subject, result.found, settings)
+            spent += line.seconds
+            yield line
+    passed = sum(result.verdict == "passed" for result in report)
+    broken = [*report.failed, *report.undone]
+    yield Finding(
+        subject=name,
+        check="laws",
+        result="VIOLATED" if report.failed else "not done" if broken else "holds",
+        seconds=max(time.perf_counter() - began - spent, 0.0),
+        detail="; ".join(f"{r.name}: {r.detail}" for r in broken) or f"{passed} laws",
+    )
+
+
+def _of_exact(name: str, exact: Exact) -> Finding:
+    worst = exact.worst
+    result: Result = "holds" if exact.whole else "not refuted"
+    how = ("tight" if exact.tight else "not tight") if exact.whole else "NOT THE WHOLE STREAM"
+    where = f", {exact.looked}" if exact.looked else ""
+    return Finding(
+        subject=name,
+        check="exact" if exact.whole else "window",
+        result="VIOLATED" if exact.violated else result,
+        unit=worst.measure,
+        claimed=_finite(worst.claimed),
+        exact=_finite(worst.exact) if exact.whole else None,
+        bound=None if exact.whole else _finite(worst.exact),
+        power=None if exact.whole else float(worst.ratio < FACTOR),
+        planted="" if exact.whole else f"half the claim, which has a slack of {worst.ratio:.3g}",
+        seconds=exact.seconds,
+        detail=f"{how}; numerical error {exact.error:.0e}; least slack for {worst.pair}{where}",
+    )
+
+
+def _of_evidence(name: str, evidence: Evidence) -> Finding:
+    return Finding(
+        subject=name,
+        check="samples",
+        result="VIOLATED" if evidence.violated else "not refuted",
+        unit=evidence.unit,
+        claimed=_finite(evidence.claimed),
+        bound=_finite(evidence.bound),
+        confidence=evidence.confidence,
+        samples=evidence.samples,
+        seconds=evidence.seconds,
+        detail="; ".join([evidence.event, *evidence.notes]),
+    )
+
+
+def _powered(name: str, subject: Subject[Any], evidence: Evidence, settings: Settings) -> Finding:
+    """A finding of samples, more of them where the first had no power, and their power."""
+    began = time.perf_counter()
+    found, power = with_power(
+        subject, evidence, samples=settings.samples, confidence=settings.confidence
+    )
+    seconds = evidence.seconds + time.perf_counter() - began
+    line = _of_evidence(name, found).model_copy(update={"seconds": seconds})
+    if power is None:
+        return line
+    return line.model_copy(update={"power": power.share, "planted": str(power)})
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no infinity; a report leaves such a number out and says so in words."""
+    return number if math.isfinite(number) else None
+
+
+def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
+    """Replays of a learner on generated neighbours."""
+    ways = sum(other.learner == way.learner for other in WAYS) or 1
+    began, pairs = time.perf_counter(), math.ceil(PAIRS / (ways * way.cost))
+    free = way.options.get("may_spend_nothing", False)  # it claims a loss of 0, which has no half
+    result: Result
+    power: float | None = None
+    try:
+        found = replay_pairs(way, pairs, seed=settings.seed)
+        result, detail = "holds", f"{found.moved} pairs moved something that was paid for"
+        power = None if found.moved or free else 0.0
+    except InterferenceError as error:
+        result, detail = "VIOLATED", "; ".join([str(error), *getattr(error, "__notes__", [])])
+    yield Finding(
+        subject=f"learner/{way}",
+        check="replay",
+        result=result,
+        samples=pairs,
+        power=power,
+        planted="" if power is None else "no pair moved anything that was paid for",
+        seconds=time.perf_counter() - began,
+        detail=detail,
+    )
+
+
+def animal_findings(animal: Animal, settings: Settings) -> Iterator[Finding]:
+    """The broken one must be caught, its control must not."""
+    for exhibit, name, expected in (
+        (animal.exhibit, animal.name, True),
+        (animal.control, f"{animal.name}, corrected", False),
+    ):
+        yield _exhibited(f"zoo/{name}", exhibit, settings, expected)
+
+
+def mutant_findings(mutant: Mutant, settings: Settings) -> Iterator[Finding]:
+    """The fault in our own source must be caught, the source as it is must not."""
+    yield _exhibited(f"mutants/{mutant.name}", mutant, settings, True)
+    yield _exhibited(f"mutants/{mutant.name}, unchanged", mutant.exhibit, settings, False)
+
+
+def _exhibited(name: str, exhibit: Exhibit, settings: Settings, expected: bool) -> Finding:
+    began = time.perf_counter()
+    # A fault that is there may be accused more readily than one that is not.
+    level = min(settings.confidence, ACCUSING) if expected else settings.confidence
+    verdict = exhibit.check(confidence=level, seed=settings.seed)
+    result: Result = "caught" if verdict.caught else "MISSED"
+    if not expected:
+        result = "ALARM" if verdict.caught else "not refuted"
+    seconds = time.perf_counter() - began
+    if verdict.evidence is None:
+        return Finding(
+            subject=name, check="zoo", result=result, seconds=seconds, detail=verdict.how
+        )
+    line = _of_evidence(name, verdict.evidence)
+    return line.model_copy(update={"check": "zoo", "result": result, "seconds": seconds})
+
+
+# Your own -----------------------------------------------------------------------------------------
+
+
+def own_findings(where: str, settings: Settings) -> Iterator[Finding]:
+    """Checks what ``path/to/module.py:Factory`` makes: a mechanism, a `Subject`, or a `Way`.
+
+    Raises:
+        CheckError: the file or the name is missing, or makes something else.
+    """
+    made = _load(where)
+    if isinstance(made, Subject):
+        evidence = black_box(
+            made, samples=settings.samples, confidence=settings.confidence, seed=settings.seed
+        )
+        yield _powered(made.name, made, evidence, settings)
+    elif isinstance(made, Way):
+        yield from replay_findings(made, settings)
+    elif hasattr(made, "loss") and (hasattr(made, "release") or hasattr(made, "open")):
+        yield from mechanism_findings(where.rpartition(":")[2], made, settings)
+    else:
+        raise CheckError(
+            f"{where} is {made!r}: must be, or make when called without arguments, a mechanism "
+            "(loss() and release(rows, token) or open(token)), a Subject, or a Way"
+        )
+
+
+def _load(where: str) -> Any:
+    path, _, attribute = where.rpartition(":")
+    if not Path(path).is_file():
+        raise CheckError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None, "a name that ends in .py has a loader"
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CheckError(f"{path}: {type(error).__name__}: {error}") from error
+    if not hasattr(module, attribute):
+        raise CheckError(f"{path} has no {attribute!r}")
+    made = getattr(module, attribute)
+    if isinstance(made, type) or not (
+        isinstance(made, Subject | Way) or hasattr(made, "release") or hasattr(made, "open")
+    ):
+        try:
+            return made()
+        except Exception as error:
+            raise CheckError(
+                f"{where} was called without arguments to make what is to be checked, and fails: "
+                f"{type(error).__name__}: {error}.  Wrap a plain function of data in "
+                "privlearn.checking.subject_of(function, claim, neighbours), a learner in a Way"
+            ) from error
+    return made

@@ -1,0 +1,327 @@
+"""What a sampling check runs: something that turns data into random outputs, again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from privlearn._records import leaves, length, record_at
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ApproxDP, Currency
+from privlearn.checking.candidates import candidate_pairs, run_once
+from privlearn.checking.faint import FACTOR, FaintGenerator
+from privlearn.checking.stub_accountant import Laboratory
+from privlearn.errors import CheckError
+from privlearn.losses import Loss
+from privlearn.rows import Rows
+
+D = TypeVar("D")
+Claimable = Loss | Currency | ApproxDP
+
+
+@dataclass(frozen=True)
+class Subject(Generic[D]):
+    """Something to be checked by sampling.
+
+    Args:
+        name: for reports.
+        start: ``start(data, seed)`` returns ``draw``; each ``draw()`` is one fresh output.
+        claim: what it promises about neighbouring data.
+        neighbours: pairs of data sets.
+        fainter: as ``start``, with half the noise: a planted fault, by which a check learns what it
+            can see (`privlearn.checking.power`); None if that cannot be had.
+        candidates: whether these are guesses of the kit's own, the likeliest first, of which the
+            last may be left out where samples are few.
+    """
+
+    name: str
+    start: Callable[[D, int], Callable[[], Any]]
+    claim: Claimable
+    neighbours: Sequence[tuple[D, D]]
+    fainter: Callable[[D, int], Callable[[], Any]] | None = None
+    candidates: bool = False
+
+
+def subject_of(
+    mechanism: Any,
+    claim: Claimable | None = None,
+    neighbours: Any = None,
+    *,
+    name: str | None = None,
+    adjacency: Adjacency | None = None,
+) -> Subject[Any]:
+    """Makes a subject of a plain function or of a mechanism with ``release`` or ``open``.
+
+    Args:
+        mechanism: ``f(data, rng)`` with a NumPy generator, or ``f(data)`` with randomness of its
+            own; or a mechanism of this package's protocol, whose data are blocks of records
+            (what `Rows.seal` takes, leading axis: users); or a `Subject`.
+        claim: default: the mechanism's own ``loss()``.
+        neighbours: a tuple of two data sets, or a list of such tuples; default, for a mechanism
+            with a shipped domain: `candidate_pairs`.
+        name: for reports.
+        adjacency: if given, every pair is checked to be neighbours: sequences of records that
+            differ in one place (replace-one, zero-out) or by one record (add-remove).
+
+    Raises:
+        CheckError: nothing to run, no claim, no neighbours, or pairs that are no neighbours.
+    """
+    if isinstance(mechanism, Subject):
+        return _restated(mechanism, claim, neighbours, name, adjacency)
+    called = name or _name_of(mechanism)
+    if hasattr(mechanism, "release") or hasattr(mechanism, "open"):
+        return _of_mechanism(mechanism, claim, neighbours, called, adjacency)
+    if not callable(mechanism):
+        raise CheckError(
+            f"mechanism = {mechanism!r}: must be f(data, rng), or have loss() and release(rows, "
+            "token), or be a Subject"
+        )
+    if claim is None:
+        raise CheckError(f"{called}: a plain function needs a claim, such as PureDP(1)")
+    if neighbours is None:
+        raise CheckError(f"{called}: a plain function needs neighbours, a pair of data sets")
+    pairs = _pairs(neighbours)
+    _check_pairs(pairs, adjacency)
+    start, fainter = _starter(mechanism, _generator), _starter(mechanism, _faint_generator)
+    own = _positional(mechanism) == 1 and not _takes_named_generator(mechanism)
+    return Subject(called, start, _checked(claim), pairs, None if own else fainter)
+
+
+def _restated(
+    subject: Subject[Any], claim: Any, neighbours: Any, name: str | None, adjacency: Any
+) -> Subject[Any]:
+    pairs = _pairs(subject.neighbours if neighbours is None else neighbours)
+    _check_pairs(pairs, adjacency)
+    promise = subject.claim if claim is None else claim
+    guessed = subject.candidates and neighbours is None
+    return replace(
+        subject,
+        name=name or subject.name,
+        claim=_checked(promise),
+        neighbours=pairs,
+        candidates=guessed,
+    )
+
+
+def _name_of(mechanism: Any) -> str:
+    return str(getattr(mechanism, "__name__", type(mechanism).__name__))
+
+
+def _checked(claim: Any) -> Claimable:
+    if not isinstance(claim, Loss | Currency | ApproxDP):
+        raise CheckError(
+            f"claim = {claim!r}: must be a loss or a budget, such as PureDP(1), ZCDP('0.5'), "
+            "GaussianDP(1), ApproxDP(1, 1e-6) or mechanism.loss()"
+        )
+    return claim
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise CheckError(f"{_name_of(function)}: its signature cannot be read") from None
+
+
+def _positional(function: Callable[..., Any]) -> int:
+    """The number of arguments that have to be given by place."""
+    return sum(
+        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+        for p in _parameters(function)
+    )
+
+
+def _takes_named_generator(function: Callable[..., Any]) -> bool:
+    return any(p.name == "rng" for p in _parameters(function))
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def _faint_generator(seed: int) -> np.random.Generator:
+    return FaintGenerator(np.random.PCG64(seed))
+
+
+def _starter(
+    function: Callable[..., Any], generator: Callable[[int], np.random.Generator]
+) -> Callable[[Any, int], Callable[[], Any]]:
+    places = _positional(function)
+    if places == 2:
+        return lambda data, seed: _with_generator(function, data, generator(seed))
+    if places == 1 and _takes_named_generator(function):
+        return lambda data, seed: _with_named_generator(function, data, generator(seed))
+    if places == 1:
+        return lambda data, seed: lambda: function(data)
+    raise CheckError(
+        f"{_name_of(function)} takes {places} positional arguments: must be f(data, rng) or f(data)"
+    )
+
+
+def _with_generator(
+    function: Callable[..., Any], data: Any, rng: np.random.Generator
+) -> Callable[[], Any]:
+    return lambda: function(data, rng)
+
+
+def _with_named_generator(
+    function: Callable[..., Any], data: Any, rng: np.random.Generator
+) -> Callable[[], Any]:
+    return lambda: function(data, rng=rng)
+
+
+def _pairs(neighbours: Any) -> list[tuple[Any, Any]]:
+    """A tuple of two is one pair; any other iterable is many pairs."""
+    if _is_pair(neighbours):
+        return [neighbours]
+    if not isinstance(neighbours, Iterable) or isinstance(neighbours, tuple | str):
+        raise CheckError(
+            f"neighbours = {neighbours!r}: must be a tuple of two data sets, or a list of such"
+        )
+    pairs = list(neighbours)
+    if not pairs:
+        raise CheckError("neighbours: no pair of data sets, or an exhausted iterator of them")
+    for i, pair in enumerate(pairs):
+        if not _is_pair(pair):
+            raise CheckError(f"neighbours[{i}]: must be a tuple of two data sets")
+    return pairs
+
+
+def _is_pair(item: Any) -> bool:
+    return type(item) is tuple and len(item) == 2
+
+
+def _check_pairs(pairs: Sequence[tuple[Any, Any]], adjacency: Adjacency | None) -> None:
+    for i, (first, second) in enumerate(pairs):
+        if _used_up(first) or _used_up(second):
+            raise CheckError(
+                f"neighbours[{i}]: an iterator is exhausted by the first run; give a list"
+            )
+        if first is second or alike(first, second):
+            raise CheckError(f"neighbours[{i}]: the two data sets are the same")
+        if adjacency is not None:
+            if not (isinstance(first, Iterable) and isinstance(second, Iterable)):
+                raise CheckError(f"neighbours[{i}]: must be sequences of records, not {first!r}")
+            _check_adjacent(i, list(first), list(second), adjacency)
+
+
+def _check_adjacent(i: int, first: list[Any], second: list[Any], adjacency: Adjacency) -> None:
+    if adjacency is Adjacency.ADD_REMOVE:
+        longer, shorter = sorted((first, second), key=len, reverse=True)
+        gaps = [longer[:k] + longer[k + 1 :] for k in range(len(longer))]
+        if len(longer) != len(shorter) + 1 or not any(alike(gap, shorter) for gap in gaps):
+            raise CheckError(
+                f"neighbours[{i}]: {len(first)} and {len(second)} records; under add-remove one "
+                "must be the other with one record taken out"
+            )
+        return
+    changed = [k for k, (x, y) in enumerate(zip(first, second, strict=False)) if not alike(x, y)]
+    if len(first) != len(second) or len(changed) != 1:
+        raise CheckError(
+            f"neighbours[{i}]: {len(first)} and {len(second)} records that differ at "
+            f"{changed[:5]}; under {adjacency.value} exactly one record may differ"
+        )
+
+
+def alike(first: Any, second: Any) -> bool:
+    """Whether two data sets, records or parts of them are equal, NaN to NaN."""
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, np.ndarray):
+        if first.shape != second.shape or first.dtype != second.dtype:
+            return False
+        if first.dtype.hasobject:
+            return all(map(alike, first.ravel().tolist(), second.ravel().tolist()))
+        return bool(np.array_equal(first, second, equal_nan=first.dtype.kind in "fc"))
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(alike, first, second))
+    if isinstance(first, dict):
+        return list(first) == list(second) and all(alike(first[k], second[k]) for k in first)
+    if isinstance(first, float) and first != first:
+        return bool(second != second)
+    if not _has_own_equality(first) and hasattr(first, "__dict__"):
+        return first is second or alike(vars(first), vars(second))
+    try:
+        return bool(first == second)
+    except Exception:
+        return False
+
+
+def _has_own_equality(item: object) -> bool:
+    return bool(type(item).__eq__ != object.__eq__)
+
+
+def _used_up(data: Any, depth: int = 8) -> bool:
+    """Whether there is an iterator in it, which the first run would exhaust."""
+    if isinstance(data, Iterator):
+        return True
+    if depth == 0:
+        return False
+    parts: Iterable[Any] = ()
+    if isinstance(data, list | tuple):
+        parts = data[:1000]
+    elif isinstance(data, dict):
+        parts = data.values()
+    elif hasattr(data, "__dict__") and not isinstance(data, type):
+        parts = vars(data).values()
+    return any(_used_up(part, depth - 1) for part in parts)
+
+
+def _of_mechanism(
+    mechanism: Any, claim: Any, neighbours: Any, name: str, adjacency: Adjacency | None
+) -> Subject[Any]:
+    own = mechanism.loss() if hasattr(mechanism, "loss") else None
+    promise = _checked(own if claim is None else claim)
+    relation = adjacency or (own.adjacency if isinstance(own, Loss) else Adjacency.REPLACE_ONE)
+
+    def on(bench: Laboratory, block: Any) -> Callable[[], Any]:
+        rows: Rows[Any] = Rows.seal(block, users=range(length(block)))
+        return lambda: run_once(mechanism, rows, bench)
+
+    def start(block: Any, seed: int) -> Callable[[], Any]:
+        return on(Laboratory(seed, relation), block)
+
+    def fainter(block: Any, seed: int) -> Callable[[], Any]:
+        return on(Laboratory(seed, relation, faintness=FACTOR), block)
+
+    if neighbours is None:
+        pairs = candidate_pairs(mechanism, adjacency=relation)
+        return Subject(name, start, promise, pairs, fainter, candidates=True)
+    pairs = _pairs(neighbours)
+    _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
+    for i, (first, second) in enumerate(pairs):
+        _check_adjacent(i, _records(first), _records(second), relation)
+        _check_form(i, mechanism, (first, second), relation)
+    return Subject(name, start, promise, pairs, fainter)
+
+
+def _check_form(i: int, mechanism: Any, blocks: tuple[Any, Any], adjacency: Adjacency) -> None:
+    """Rows of another form than the domain's would be null, and alike, in both worlds."""
+    bench = Laboratory(0, adjacency)
+    for block in blocks:
+        rows: Rows[Any] = Rows.seal(block, users=range(length(block)))
+        with contextlib.suppress(Exception):  # an output like any other, when it is run in earnest
+            run_once(mechanism, rows, bench)
+        spend = bench.last_spend
+        if spend is None:
+            return
+        try:
+            with np.errstate(all="ignore"):
+                spend.domain.clip(block)
+            return
+        except Exception as error:
+            reason = f"{error}"
+    raise CheckError(
+        f"neighbours[{i}]: no row fits the mechanism's domain, so all would be null: {reason}"
+    )
+
+
+def _records(block: Any) -> list[Any]:
+    return [
+        [np.asarray(leaf) for leaf in leaves(record_at(block, k))] for k in range(length(block))
+    ]

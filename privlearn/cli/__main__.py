@@ -1,0 +1,5 @@
+"""``python -m privlearn.cli``."""
+
+from privlearn.cli.main import main
+
+main()

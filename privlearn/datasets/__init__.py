@@ -1,0 +1,1 @@
+"""Data sets that ship with privlearn, and readers of published and of user files."""

@@ -1,0 +1,1 @@
+"""Declared lists of private runs, priced without running them."""

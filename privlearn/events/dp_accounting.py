@@ -1,0 +1,175 @@
+"""Event lists from dp-accounting's `DpEvent` objects, and back.
+
+**Whose sensitivity.**  A `DpEvent` states noise relative to the norm C of *one record's* summand,
+whatever the neighbour relation; an event list states it relative to what one *neighbour* changes.
+Under add-remove that is C and the numbers agree.  Under replace-one it is 2C: a multiplier of z
+there is z/2 here.  (dp-accounting 0.6.0 doubles C in its PLD accountant for Gaussians, forgets to
+do so in its RDP accountant, and its PLD accountant refuses Laplace noise under replace-one.)
+Randomized response replaces a record by its nature, and zCDP constants carry no sensitivity: both
+are taken as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Any, Literal
+
+from privlearn.errors import DataError
+from privlearn.events.event_list import (
+    DiscreteLaplaceEvent,
+    EventList,
+    GaussianEvent,
+    LaplaceEvent,
+    RandomizedResponseEvent,
+    SubsampledGaussianEvent,
+    ZCDPEvent,
+    event_list,
+)
+from privlearn.exact import exact, float_down, float_up, round_up
+
+Relation = Literal["replace-one", "add-remove"]
+
+
+def from_dp_event(
+    event: Any, *, adjacency: Relation, trust: Literal["central", "joint", "local"] = "central"
+) -> EventList:
+    """Reads a `DpEvent`: Gaussian, Laplace, discrete Laplace, randomized response, zCDP, Poisson
+    samples of a Gaussian, and compositions of these, in their order.
+
+    Args:
+        event: of the package dp-accounting.
+        adjacency: the neighbour relation, which a `DpEvent` leaves open.
+        trust: whom the users trust.
+
+    Raises:
+        DataError: an event without a counterpart, named by its place; or one that is priced for
+            the other relation only.
+    """
+    if type(event).__module__.partition(".")[0] != "dp_accounting":
+        raise DataError(f"event: {type(event).__name__} is not a DpEvent of dp-accounting")
+    listed = _flat(event, 1, "event", adjacency)
+    if not listed:
+        raise DataError("event: nothing private happens in it")
+    return event_list({"adjacency": adjacency, "trust": trust, "order": "listed", "events": listed})
+
+
+def _flat(event: Any, count: int, where: str, adjacency: Relation) -> list[dict[str, Any]]:
+    reach = 1 if adjacency == "add-remove" else 2
+
+    def one(mechanism: str, **numbers: object) -> list[dict[str, Any]]:
+        return [{"mechanism": mechanism, "count": count, **numbers}]
+
+    def number(name: str) -> Fraction:
+        try:
+            return exact(name, getattr(event, name))
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{where}: {error}") from None
+
+    def positive(name: str) -> Fraction:
+        value = number(name)
+        if value <= 0:
+            raise DataError(f"{where}: {name} = {getattr(event, name)!r}: must be > 0")
+        return value
+
+    match type(event).__name__:
+        case "NoOpDpEvent":
+            return []
+        case "ComposedDpEvent":
+            parts = [
+                _flat(part, count, f"{where}.events[{i}]", adjacency)
+                for i, part in enumerate(event.events)
+            ]
+            return [single for part in parts for single in part]
+        case "SelfComposedDpEvent":
+            times = event.count
+            if isinstance(times, bool) or not hasattr(times, "__index__") or times < 1:
+                raise DataError(f"{where}: count = {times!r}: must be an integer >= 1")
+            return _flat(event.event, count * int(times), f"{where}.event", adjacency)
+        case "GaussianDpEvent":
+            return one("gaussian", noise_multiplier=positive("noise_multiplier") / reach)
+        case "LaplaceDpEvent":
+            return one("laplace", scale=positive("noise_multiplier") / reach)
+        case "DiscreteLaplaceDpEvent":
+            steps = positive("sensitivity") * reach
+            if steps.denominator != 1:
+                raise DataError(f"{where}: sensitivity = {event.sensitivity!r}: must be an integer")
+            scale = 1 / (positive("noise_parameter") * steps)
+            return one("discrete-laplace", scale=scale, sensitivity=int(steps))
+        case "ZCDpEvent":
+            if event.xi != 0:
+                raise DataError(f"{where}: xi = {event.xi!r}: only zCDP with xi = 0 is known here")
+            return one("zcdp", rho=positive("rho"))
+        case "RandomizedResponseDpEvent":
+            if adjacency != "replace-one":
+                raise DataError(f"{where}: randomized response is for replace-one")
+            p, k = positive("noise_parameter"), event.num_buckets
+            if p > 1:
+                raise DataError(f"{where}: noise_parameter = {float(p)}: must be at most 1")
+            if p == 1 or k == 1:
+                return []
+            epsilon = _log_up(1 + k * (1 - p) / p)
+            return one("randomized-response", epsilon=epsilon, categories=k)
+        case "PoissonSampledDpEvent":
+            if type(event.event).__name__ != "GaussianDpEvent":
+                raise DataError(f"{where}.event: only a Gaussian on a Poisson sample is known here")
+            if adjacency != "add-remove":
+                raise DataError(f"{where}: a Poisson sample is priced for add-remove only")
+            (inner,) = _flat(event.event, count, f"{where}.event", adjacency)
+            return one(
+                "subsampled-gaussian",
+                noise_multiplier=inner["noise_multiplier"],
+                sampling_probability=number("sampling_probability"),
+            )
+        case name:
+            raise DataError(f"{where}: {name} has no counterpart here")
+
+
+def to_dp_event(events: EventList) -> Any:
+    """Writes an event list as a `DpEvent`, noise rounded down; the inverse of `from_dp_event`.
+
+    Price it under the same neighbour relation, with an accountant that heeds it.
+
+    Raises:
+        DataError: an event without a counterpart.  ImportError: dp-accounting is not installed.
+    """
+    from dp_accounting import dp_event
+
+    reach = 1 if events.adjacency == "add-remove" else 2
+    found: list[Any] = []
+    for position, event in enumerate(events.events):
+        one: Any
+        match event:
+            case GaussianEvent():
+                one = dp_event.GaussianDpEvent(float_down(event.noise_multiplier * reach))
+            case LaplaceEvent():
+                one = dp_event.LaplaceDpEvent(float_down(event.scale * reach))
+            case DiscreteLaplaceEvent() if event.sensitivity % reach == 0:
+                rate = float_up(1 / (event.scale * event.sensitivity))
+                one = dp_event.DiscreteLaplaceDpEvent(rate, event.sensitivity // reach)
+            case SubsampledGaussianEvent():
+                one = dp_event.PoissonSampledDpEvent(
+                    float_up(event.sampling_probability),
+                    dp_event.GaussianDpEvent(float_down(event.noise_multiplier * reach)),
+                )
+            case RandomizedResponseEvent() if events.adjacency == "replace-one":
+                k = event.categories
+                share = k / (math.exp(event.epsilon) + k - 1) * (1 - 1e-14)
+                one = dp_event.RandomizedResponseDpEvent(share, k)
+            case ZCDPEvent():
+                one = dp_event.ZCDpEvent(float_up(event.rho))
+            case _:
+                raise DataError(
+                    f"events[{position}]: {event.mechanism} has no counterpart in dp-accounting "
+                    f"under {events.adjacency}"
+                )
+        found.append(one if event.count == 1 else dp_event.SelfComposedDpEvent(one, event.count))
+    return found[0] if len(found) == 1 else dp_event.ComposedDpEvent(found)
+
+
+def _log_up(value: Fraction) -> Fraction:
+    precise = Context(prec=40, rounding=ROUND_CEILING)
+    ratio = precise.divide(Decimal(value.numerator), Decimal(value.denominator))
+    # ln is rounded to nearest whatever the context says: one unit of the last digit on top
+    return round_up(Fraction(precise.ln(ratio).next_plus(precise)), 20)

@@ -1,0 +1,465 @@
+"""Mechanism runs as a declared list, in JSON or TOML, and the losses they cost.
+
+::
+
+    {"adjacency": "replace-one", "trust": "central", "order": "listed",
+     "events": [{"mechanism": "gaussian", "noise_multiplier": 20, "count": 1000},
+                {"mechanism": "laplace", "scale": 30},
+                {"mechanism": "exponential", "epsilon": "0.05"}]}
+
+``noise_multiplier`` and ``scale`` are in units of the sensitivity under the *stated* adjacency:
+they say how much noise there is relative to what one neighbour changes, so the label alone does not
+change a price.  Numbers are exact: a JSON or TOML number counts as its decimal digits, and a string
+such as ``"1/3"`` as that fraction.  An error names the event by its position, ``events[3].count``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.errors import DataError
+from privlearn.exact import Exact, exact, float_down, float_up
+from privlearn.losses import (
+    ApproxLoss,
+    BoundedRange,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    Loss,
+    MinimizerLoss,
+    PureEpsilon,
+    RandomizedResponse,
+    RenyiCurve,
+    SubsampledGaussian,
+    ZCDPLoss,
+    compose,
+)
+
+
+def _plain(value: Any) -> Fraction:
+    """A number as a fraction; refuses what is no number, NaN, or beyond all reason in size."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
+        raise ValueError("must be a number, or a string such as '0.1' or '1/3'")
+    if isinstance(value, str):
+        value = _number_in_text(value)
+    if isinstance(value, Decimal) and (not value.is_finite() or abs(value.adjusted()) > 400):
+        raise ValueError(f"{value} must be a finite number between 1e-100 and 1e100")
+    try:
+        return exact("value", value)
+    except ValueError:
+        raise ValueError(f"{value} must be a finite number") from None
+
+
+def _number_in_text(text: str) -> Exact:
+    if len(text) <= 200:
+        try:
+            return Fraction(text) if "/" in text else Decimal(text)
+        except (ValueError, ZeroDivisionError, InvalidOperation):
+            pass
+    raise ValueError(f"{text[:40]!r} must be a number, or a string such as '0.1' or '1/3'")
+
+
+def _within(low: str, high: str) -> BeforeValidator:
+    """Refuses what is not a number > 0 in the closed interval that the losses take."""
+
+    def check(value: Any) -> Fraction:
+        number = _plain(value)
+        if number <= 0:
+            raise ValueError(f"{value} must be > 0")
+        if not Fraction(low) <= number <= Fraction(high):
+            raise ValueError(f"{value} must lie in [{low}, {high}]")
+        return number
+
+    return BeforeValidator(check)
+
+
+def _probability(value: Any) -> Fraction:
+    number = _plain(value)
+    if not Fraction(1, 10**300) <= number < 1:
+        raise ValueError(f"{value} must lie strictly between 0 and 1 (at least 1e-300)")
+    return number
+
+
+def _curve(value: Any) -> tuple[tuple[Fraction, Fraction], ...]:
+    pairs = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(pairs, list | tuple) or not pairs:
+        raise ValueError("must name at least one order: {'2': 0.1} or [[2, 0.1]]")
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+        raise ValueError("must be pairs of an order and a bound: [[2, 0.1], [8, 0.5]]")
+    points = tuple((_plain(order), _plain(bound)) for order, bound in pairs)
+    if any(order <= 1 for order, _ in points):
+        raise ValueError("orders must be > 1")
+    if any(not 0 < bound <= 10**75 or order > 10**75 for order, bound in points):
+        raise ValueError("bounds must be > 0, and nothing above 1e75")
+    if len({order for order, _ in points}) != len(points):
+        raise ValueError("names an order twice")
+    return points
+
+
+Size = Annotated[Fraction, _within("1e-75", "1e75")]
+Epsilon = Annotated[Fraction, _within("1e-100", "700")]
+Scale = Annotated[Fraction, _within("1/700", "1e100")]
+Probability = Annotated[Fraction, BeforeValidator(_probability)]
+Curve = Annotated[tuple[tuple[Fraction, Fraction], ...], BeforeValidator(_curve)]
+Whole = Annotated[int, Field(strict=True, ge=1, le=10**15)]
+
+
+class _Event(BaseModel, ABC):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
+    )
+    count: Whole = 1
+    """How many times the mechanism runs."""
+
+    @abstractmethod
+    def loss(self, adjacency: Adjacency) -> Loss:
+        """What one run costs."""
+
+
+class GaussianEvent(_Event):
+    """Gaussian noise; the multiplier is std over ℓ2 sensitivity."""
+
+    mechanism: Literal["gaussian"]
+    noise_multiplier: Size
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return Gaussian(1 / self.noise_multiplier**2, adjacency=adjacency)
+
+
+class DiscreteGaussianEvent(_Event):
+    """Discrete Gaussian noise on integers; the multiplier is σ over ℓ2 sensitivity."""
+
+    mechanism: Literal["discrete-gaussian"]
+    noise_multiplier: Size
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return DiscreteGaussian(1, self.noise_multiplier, adjacency=adjacency)
+
+
+class GeneralizedGaussianEvent(_Event):
+    """Noise ∝ exp(−‖z‖₊²/(2σ²)); the multiplier is σ over the sensitivity in the κ-regular norm."""
+
+    mechanism: Literal["generalized-gaussian"]
+    kappa: Annotated[Fraction, _within("1", "1e75")]
+    noise_multiplier: Size
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return GeneralizedGaussian(self.kappa, 1, self.noise_multiplier, adjacency=adjacency)
+
+
+class SubsampledGaussianEvent(_Event):
+    """Gaussian noise on the sum over a Poisson sample; add-remove only."""
+
+    mechanism: Literal["subsampled-gaussian"]
+    noise_multiplier: Annotated[Fraction, _within("1e-3", "1e6")]
+    sampling_probability: Annotated[Fraction, _within("1e-12", "1")]
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        if self.sampling_probability == 1:
+            return Gaussian(1 / self.noise_multiplier**2, adjacency=adjacency)
+        return SubsampledGaussian(
+            self.noise_multiplier, self.sampling_probability, adjacency=adjacency
+        )
+
+
+class LaplaceEvent(_Event):
+    """Laplace noise; the scale is in units of the ℓ1 sensitivity."""
+
+    mechanism: Literal["laplace"]
+    scale: Scale
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return Laplace(1 / self.scale, adjacency=adjacency)
+
+
+class DiscreteLaplaceEvent(_Event):
+    """Discrete Laplace noise on integers; the scale is in units of the ℓ1 sensitivity.
+
+    ``sensitivity`` is in steps of the grid; 1, the default, is the worst case.
+    """
+
+    mechanism: Literal["discrete-laplace"]
+    scale: Scale
+    sensitivity: Whole = 1
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return DiscreteLaplace(1 / self.scale, self.sensitivity, adjacency=adjacency)
+
+
+class ExponentialEvent(_Event):
+    """The exponential mechanism; ε is the range of its privacy loss."""
+
+    mechanism: Literal["exponential"]
+    epsilon: Epsilon
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return BoundedRange(self.epsilon, adjacency=adjacency)
+
+
+class RandomizedResponseEvent(_Event):
+    """k-ary randomized response."""
+
+    mechanism: Literal["randomized-response"]
+    epsilon: Epsilon
+    categories: Annotated[int, Field(strict=True, ge=2, le=10**15)] = 2
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return RandomizedResponse(self.epsilon, self.categories, adjacency=adjacency)
+
+
+class ObjectivePerturbationEvent(_Event):
+    """The exact minimiser of a randomly tilted objective; rank and directions default to dim."""
+
+    mechanism: Literal["objective-perturbation"]
+    noise_std: Size
+    regularization: Size
+    gradient_difference: Size
+    hessian_trace: Size
+    dim: Whole
+    rank: Whole | None = None
+    directions: Whole | None = None
+
+    @model_validator(mode="after")
+    def _within_dim(self) -> Self:
+        for name, value in (("rank", self.rank), ("directions", self.directions)):
+            if value is not None and value > self.dim:
+                raise ValueError(f"{name} = {value} must be at most dim = {self.dim}")
+        return self
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return MinimizerLoss(
+            difference=float_up(self.gradient_difference),
+            trace=float_up(self.hessian_trace),
+            rank=self.rank or self.dim,
+            directions=self.directions or self.dim,
+            ridge=float_down(self.regularization),
+            noise_std=float_down(self.noise_std),
+            adjacency=adjacency,
+        )
+
+
+class PureEvent(_Event):
+    """A black box that is ε-DP."""
+
+    mechanism: Literal["pure"]
+    epsilon: Epsilon
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return PureEpsilon(self.epsilon, adjacency=adjacency)
+
+
+class ZCDPEvent(_Event):
+    """A black box that is ρ-zCDP."""
+
+    mechanism: Literal["zcdp"]
+    rho: Size
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return ZCDPLoss(self.rho, adjacency=adjacency)
+
+
+class ApproxEvent(_Event):
+    """A black box that is (ε, δ)-DP."""
+
+    mechanism: Literal["approx"]
+    epsilon: Epsilon
+    delta: Probability
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return ApproxLoss(self.epsilon, self.delta, adjacency=adjacency)
+
+
+class RenyiEvent(_Event):
+    """A black box of which Rényi bounds at some orders are known."""
+
+    mechanism: Literal["renyi"]
+    curve: Curve
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return RenyiCurve(dict(self.curve), adjacency=adjacency)
+
+
+Event = Annotated[
+    GaussianEvent
+    | DiscreteGaussianEvent
+    | GeneralizedGaussianEvent
+    | SubsampledGaussianEvent
+    | LaplaceEvent
+    | DiscreteLaplaceEvent
+    | ExponentialEvent
+    | RandomizedResponseEvent
+    | ObjectivePerturbationEvent
+    | PureEvent
+    | ZCDPEvent
+    | ApproxEvent
+    | RenyiEvent,
+    Field(discriminator="mechanism"),
+]
+
+
+class EventList(BaseModel):
+    """Whom a guarantee is for, and every mechanism that runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    adjacency: Literal["replace-one", "add-remove"]
+    trust: Literal["central", "joint", "local"]
+    order: Literal["listed", "any"] = "any"
+    """Whether they run in the listed order, or the guarantee has to hold for any order."""
+    events: Annotated[tuple[Event, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.adjacency == "add-remove" and self.trust == "local":
+            raise ValueError(
+                "adjacency: under local trust every user sends a report, so there is no neighbour "
+                "without one: state replace-one"
+            )
+        if self.adjacency == "add-remove" and self.trust == "joint":
+            raise ValueError(
+                "adjacency: removing a user shifts what everybody behind is served, so a joint "
+                "guarantee is for replace-one"
+            )
+        self.losses()  # each kind's own ranges
+        return self
+
+    def losses(self) -> list[tuple[Loss, int]]:
+        """The price of one run and the number of runs of each event, as listed.
+
+        Raises:
+            ValueError: a number is outside of what its loss takes.
+        """
+        relation = Adjacency(self.adjacency)
+        parts = []
+        for position, event in enumerate(self.events):
+            try:
+                parts.append((event.loss(relation), event.count))
+            except ValueError as error:
+                raise ValueError(f"events[{position}]: {error}") from None
+        return parts
+
+    def loss(self) -> Loss:
+        """All of them composed."""
+        return compose(self.losses())
+
+    @property
+    def model(self) -> Trust:
+        """Whom the users trust."""
+        return Trust(self.trust)
+
+
+@cache
+def _adapter() -> TypeAdapter[EventList]:
+    return TypeAdapter(EventList)
+
+
+def event_list(data: Mapping[str, Any]) -> EventList:
+    """Checks an event list given as a mapping.
+
+    Raises:
+        DataError: with one line for each thing that is wrong, naming the event by its position.
+    """
+    try:
+        return _adapter().validate_python(dict(data))
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        # pydantic calls a list empty if none of its events is valid
+        within = any(each["loc"][:1] == ("events",) and len(each["loc"]) > 1 for each in found)
+        lines = [
+            _problem(list(each["loc"]), each)
+            for each in found
+            if not (within and each["type"] == "too_short" and each["loc"] == ("events",))
+        ]
+        raise DataError("\n".join(lines)) from None
+
+
+def event_list_from_text(text: str, *, form: Literal["json", "toml"] = "json") -> EventList:
+    """Reads an event list from JSON or TOML text.
+
+    Raises:
+        DataError: not that form, a key given twice, or an event list with mistakes.
+    """
+    try:
+        if form == "toml":
+            data: Any = tomllib.loads(text, parse_float=Decimal)
+        else:
+            data = json.loads(text, parse_float=Decimal, object_pairs_hook=_once)
+    except (ValueError, RecursionError, InvalidOperation) as error:
+        raise DataError(f"not an event list in {form.upper()}: {error}") from None
+    if not isinstance(data, dict):
+        raise DataError("an event list must be an object with adjacency, trust and events")
+    return event_list(data)
+
+
+def read_event_list(path: str | os.PathLike[str]) -> EventList:
+    """Reads an event list from a ``.json`` or ``.toml`` file.
+
+    Raises:
+        DataError: another ending, or see `event_list_from_text`.
+    """
+    file = Path(path)
+    if file.suffix not in (".json", ".toml"):
+        raise DataError(f"{path}: an event list must end in .json or .toml")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file.name}: not UTF-8 text: {error}") from None
+    return event_list_from_text(text, form="toml" if file.suffix == ".toml" else "json")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    twice = sorted({key for key in keys if keys.count(key) > 1})
+    if twice:
+        raise ValueError(f"key {twice[0]!r} is given twice")
+    return dict(pairs)
+
+
+_PLAIN = {
+    "missing": "is missing",
+    "int_type": "must be an integer",
+    "int_from_float": "must be an integer",
+    "union_tag_not_found": "mechanism is missing",
+    "too_short": "must not be empty",
+    "greater_than_equal": "must be >= {ge}",
+    "less_than_equal": "must be <= {le}",
+    "model_attributes_type": "must be an object with a mechanism",
+    "tuple_type": "must be a list",
+}
+
+
+def _problem(where: list[str | int], error: Mapping[str, Any]) -> str:
+    """One line: where, and what would be accepted."""
+    kind = error["type"]
+    text = _PLAIN.get(kind, "").format(**error.get("ctx", {}))
+    text = text or str(error["msg"]).removeprefix("Value error, ")
+    if len(where) > 2 and where[0] == "events":
+        del where[2]  # pydantic names the mechanism there
+    if kind == "extra_forbidden":
+        text = "is not a known key"
+    elif kind == "union_tag_invalid":
+        context = error["ctx"]
+        text = f"mechanism {context['tag']!r} is unknown; known: {context['expected_tags']}"
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
+    return f"{path.lstrip('.')}: {text}" if path else text

@@ -1,0 +1,187 @@
+"""What an event list costs, and the least noise with which it keeps a promise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from privlearn.accountants.calibration import least_noise, least_noise_by_shares
+from privlearn.accountants.pricing import Answer, Evaluated, evaluate
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ApproxDP
+from privlearn.errors import AdjacencyError, BudgetError, DataError
+from privlearn.events.event_list import EventList, event_list
+from privlearn.exact import Exact, exact_text, float_down
+from privlearn.losses import as_replace_one
+
+_NOISE = {"noise_multiplier": 1, "scale": 1, "noise_std": 1, "epsilon": -1, "rho": -2}
+"""The field that says how much noise there is, and the power of the factor it is multiplied by."""
+
+
+class Price(BaseModel):
+    """(ε, δ) of an event list, as the command line prints it in JSON."""
+
+    model_config = ConfigDict(frozen=True)
+    epsilon: float
+    delta: float
+    error_bound: float
+    method: str
+    adjacency: str
+    trust: str
+
+
+class CalibratedEvents(Price):
+    """The price of the events with just enough noise, and the events themselves."""
+
+    factors: list[str]
+    """By how much the noise of each event was multiplied, exact."""
+    events: dict[str, Any]
+    """The whole list, as `privlearn.events.event_list` reads it."""
+
+
+def evaluated(events: EventList, *, replace_one: bool = False) -> Evaluated:
+    """The composition of all events, in the listed order if the list says so.
+
+    Args:
+        events: what runs.
+        replace_one: converts losses for add-remove with `as_replace_one`, event by event.
+
+    Raises:
+        AdjacencyError: an event has no proved price under replace-one.
+    """
+    parts = events.losses()
+    if replace_one:
+        if events.adjacency == Adjacency.REPLACE_ONE.value:
+            raise AdjacencyError("the events are for replace-one already: nothing to convert")
+        for position, (loss, count) in enumerate(parts):
+            try:
+                parts[position] = as_replace_one(loss).loss, count
+            except ValueError as error:
+                raise AdjacencyError(f"events[{position}]: {error}") from None
+    return evaluate(parts, order=events.order)
+
+
+def epsilon_price(events: EventList, delta: float, *, replace_one: bool = False) -> Price:
+    """ε at ``delta``.
+
+    Raises:
+        BudgetError: no ε is finite there.  ValueError: delta outside (0, 1).
+    """
+    whole = evaluated(events, replace_one=replace_one)
+    answer = whole.epsilon(delta)
+    if math.isinf(answer.value):
+        raise BudgetError(
+            f"delta = {delta!r}: no epsilon is finite there, as the events fail with probability "
+            f"{float(whole.total.failure()):.3g} in all"
+        )
+    return _price(whole, events, answer, epsilon=answer.value, delta=delta)
+
+
+def delta_price(events: EventList, epsilon: float, *, replace_one: bool = False) -> Price:
+    """δ at ``epsilon`` nats.
+
+    Raises:
+        ValueError: epsilon is negative or not finite.
+    """
+    whole = evaluated(events, replace_one=replace_one)
+    answer = whole.delta(epsilon)
+    return _price(whole, events, answer, epsilon=epsilon, delta=answer.value)
+
+
+def calibrate_events(
+    events: EventList, promise: ApproxDP, *, shares: Sequence[Exact] | None = None
+) -> CalibratedEvents:
+    """The least noise with which all events together keep ``promise``.
+
+    Without ``shares`` the noise of all events is multiplied by one factor, so that it stays in the
+    stated proportions.  With them each event, all its runs, gets that share of the zCDP constant.
+
+    Raises:
+        BudgetError: no noise keeps the promise; an event has no noise that could be scaled.
+        CurrencyError: shares, and an event without a zCDP constant.
+    """
+    parts = events.losses()
+    for position, event in enumerate(events.events):
+        if event.mechanism == "renyi":
+            raise BudgetError(f"events[{position}]: a Rényi curve states no noise to be scaled")
+    if shares is None:
+        factor = least_noise(parts, promise, order=events.order, thorough=True).factor
+        factors = [factor] * len(parts)
+    else:
+        found = least_noise_by_shares(parts, shares, promise, order=events.order, thorough=True)
+        factors = [one.factor for one in found]
+    noisy = with_noise(events, factors)
+    answer = evaluated(noisy).epsilon(float_down(promise.delta))
+    if answer.value > float_down(promise.epsilon):
+        raise BudgetError(f"factors {factors} were found, but cost {answer.value!r}")
+    price = _price(
+        evaluated(noisy), noisy, answer, epsilon=answer.value, delta=float(promise.delta)
+    )
+    return CalibratedEvents(
+        **price.model_dump(),
+        factors=[exact_text(factor) for factor in factors],
+        events=to_dict(noisy),
+    )
+
+
+def with_noise(events: EventList, factors: Sequence[Fraction]) -> EventList:
+    """The same events, the noise of each multiplied by its factor, in exact arithmetic.
+
+    Raises:
+        DataError: a number leaves its range.
+    """
+    data = to_dict(events)
+    for position, (event, factor) in enumerate(zip(data["events"], factors, strict=True)):
+        fields = [name for name in _NOISE if name in event]
+        if len(fields) != 1:
+            raise DataError(f"events[{position}]: states no noise to be scaled")
+        event[fields[0]] = exact_text(Fraction(event[fields[0]]) * factor ** _NOISE[fields[0]])
+    return event_list(data)
+
+
+def to_dict(events: EventList) -> dict[str, Any]:
+    """JSON form, with exact numbers as text; `event_list` reads it back.
+
+    >>> from privlearn.events import event_list
+    >>> one = {"mechanism": "pure", "epsilon": "0.5"}
+    >>> to_dict(event_list({"adjacency": "replace-one", "trust": "central", "events": [one]}))
+    {'adjacency': 'replace-one', 'trust': 'central', 'order': 'any', 'events': \
+[{'mechanism': 'pure', 'epsilon': '0.5'}]}
+    """
+    return {
+        "adjacency": events.adjacency,
+        "trust": events.trust,
+        "order": events.order,
+        "events": [
+            {"mechanism": event.mechanism}
+            | {
+                name: _plain(value)
+                for name, value in event
+                if name != "mechanism" and value != type(event).model_fields[name].default
+            }
+            for event in events.events
+        ],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Fraction):
+        return exact_text(value)
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _price(
+    whole: Evaluated, events: EventList, answer: Answer, *, epsilon: float, delta: float
+) -> Price:
+    return Price(
+        epsilon=epsilon,
+        delta=delta,
+        error_bound=answer.error_bound,
+        method=answer.method,
+        adjacency=whole.total.adjacency.value,
+        trust=events.trust,
+    )

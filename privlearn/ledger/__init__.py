@@ -1,0 +1,31 @@
+"""The ledger: a hash chain of typed entries, in memory or in a file; see docs/ledger.md."""
+
+from privlearn.ledger.chain import (
+    GENESIS,
+    MOST_BYTES,
+    SCHEMA,
+    Chain,
+    MerkleTree,
+    Record,
+    canonical,
+    chain_hash,
+    chain_problems,
+)
+from privlearn.ledger.reader import iterate_records, read_records
+from privlearn.ledger.store import Ledger, write_export
+
+__all__ = [
+    "GENESIS",
+    "MOST_BYTES",
+    "SCHEMA",
+    "Chain",
+    "Ledger",
+    "MerkleTree",
+    "Record",
+    "canonical",
+    "chain_hash",
+    "chain_problems",
+    "iterate_records",
+    "read_records",
+    "write_export",
+]

@@ -1,0 +1,302 @@
+"""Reads ledger files and exports from people who are not trusted.
+
+Nothing in a file decides how long reading takes or how much memory it needs, beyond the size of the
+file: there are limits on rows, on bytes of an entry, of a line and in all, on nesting and on
+numbers, and the database has exactly the tables of its format.  What breaks one is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
+from privlearn.ledger.chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
+
+APPLICATION_ID = 0x70726C6E  # "prln"
+MOST_ENTRIES = 50_000_000
+MOST_FILE_BYTES = 64 * 2**30
+MOST_DEPTH = 64
+MOST_DIGITS = 400
+_MOST_STEPS = 100  # of the progress handler without a row
+_STEP = 10_000  # operations of SQLite's virtual machine between two of its calls
+_FRAME = len(b'{"entry":'), len(b',"hash":"') + 64 + len(b'"}\n')
+
+ENTRIES = """CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash TEXT NOT NULL
+) STRICT"""
+RELEASED = """CREATE TABLE released (
+    digest TEXT PRIMARY KEY, value BLOB NOT NULL
+) STRICT, WITHOUT ROWID"""
+_ENTRIES_1 = """CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digests TEXT NOT NULL, hash TEXT NOT NULL,
+    kind TEXT NOT NULL, token TEXT
+) STRICT"""
+_INDEX_1 = (
+    "CREATE UNIQUE INDEX one_of_each_per_token ON entries (kind, token) WHERE token IS NOT NULL"
+)
+_TABLES = ("table", "entries", "entries", ENTRIES), ("table", "released", "released", RELEASED)
+_SCHEMAS: dict[int, tuple[frozenset[tuple[str, str, str, str]], ...]] = {
+    1: (
+        frozenset(
+            {
+                ("table", "entries", "entries", _ENTRIES_1),
+                ("index", "one_of_each_per_token", "entries", _INDEX_1),
+            }
+        ),
+    ),
+    2: (frozenset(_TABLES), frozenset(_TABLES[:1])),
+}
+_COLUMNS = {1: "seq, body, digests, hash", 2: "seq, entry, hash"}
+
+
+def read_records(path: str | os.PathLike[str]) -> list[Record]:
+    """Reads all entries at once; see `iterate_records`."""
+    return list(iterate_records(path))
+
+
+def iterate_records(path: str | os.PathLike[str]) -> Iterator[Record]:
+    """Reads a ledger file or a JSON-lines export entry by entry, without changing it.
+
+    Raises:
+        LedgerUnreadableError: missing, torn, not a ledger, or beyond a limit.
+        LedgerSchemaError: newer version.  LedgerFeatureError: it needs an unknown extension.
+    """
+    where = Path(path)
+    try:
+        if not where.is_file():
+            raise LedgerUnreadableError(f"{where}: no such file")
+        size = where.stat().st_size
+        if size > MOST_FILE_BYTES:
+            raise ValueError(f"{size} bytes; at most {MOST_FILE_BYTES} are read")
+        with open(where, "rb") as file:
+            start = file.read(1)
+        reading = _read_lines(where) if start == b"{" else _read_database(where)
+        for count, record in enumerate(reading):
+            if count >= MOST_ENTRIES:
+                raise ValueError(f"more than {MOST_ENTRIES} entries")
+            _check_features(where, record.body)
+            yield record
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, sqlite3.Error) as error:
+        said = f"an entry of more than {MOST_BYTES} bytes" if _too_big(error) else error
+        if isinstance(error, sqlite3.OperationalError) and str(error) == "interrupted":
+            said = "the database takes more steps than a ledger of its size needs"
+        raise LedgerUnreadableError(f"{where} is not a readable ledger: {said}") from None
+
+
+def _too_big(error: Exception) -> bool:
+    return isinstance(error, sqlite3.Error) and "too big" in str(error)
+
+
+def _check_schema(where: Path, schema: object) -> int:
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise LedgerUnreadableError(f"{where} is not a ledger")
+    if schema > SCHEMA:
+        raise LedgerSchemaError(
+            f"{where} has schema {schema}; this version reads up to {SCHEMA}: upgrade privlearn"
+        )
+    return schema
+
+
+def _check_features(where: Path, body: dict[str, Any]) -> None:
+    features = body.get("features") if body.get("entry") == "open" else None
+    if not isinstance(features, dict):
+        return
+    unknown = [n for n, v in features.items() if v == "critical" and n not in KNOWN_FEATURES]
+    if unknown:
+        raise LedgerFeatureError(
+            f"{where} needs the extensions {', '.join(map(repr, unknown))}, which this version "
+            "does not know, to be understood: upgrade privlearn"
+        )
+
+
+def _read_lines(where: Path) -> Iterator[Record]:
+    with open(where, "rb") as file:
+        first = parse(file.readline(1024))
+        if not isinstance(first, dict):
+            raise LedgerUnreadableError(f"{where} is not a ledger")
+        schema = _check_schema(where, first.get("privlearn_ledger"))
+        most = MOST_BYTES + sum(_FRAME) if schema == 2 else 2 * MOST_BYTES
+        seq = 0
+        while line := file.readline(most + 1):
+            if len(line) > most:
+                raise ValueError(f"line {seq + 2} is longer than {most} bytes")
+            if schema == 1:
+                whole = parse(line, most_digits=MOST_DIGITS)
+                if not isinstance(whole, dict) or len(whole) != 4:
+                    raise ValueError(f"line {seq + 2} is no entry")
+                yield _record_1(whole["seq"], whole["body"], whole["digests"], whole["hash"])
+            else:
+                head, tail = line[: _FRAME[0]], line[-_FRAME[1] :]
+                if head != b'{"entry":' or tail[:9] != b',"hash":"' or tail[-3:] != b'"}\n':
+                    raise ValueError(f"line {seq + 2} is no entry, or is torn")
+                yield _record(seq, line[_FRAME[0] : -_FRAME[1]], tail[9:-3])
+            seq += 1
+
+
+def _read_database(where: Path) -> Iterator[Record]:
+    # Without a WAL beside it the file is complete, and may lie on a read-only medium.
+    beside = Path(f"{where}-wal")
+    mode, size = "immutable=1", where.stat().st_size
+    if beside.exists():
+        mode, size = "mode=ro", size + beside.stat().st_size
+    with closing(sqlite3.connect(f"{where.resolve().as_uri()}?{mode}", uri=True)) as connection:
+        steps = _confine(connection)
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application != APPLICATION_ID:
+            raise LedgerUnreadableError(f"{where} is not a ledger")
+        schema = _check_schema(where, connection.execute("PRAGMA user_version").fetchone()[0])
+        found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema LIMIT 9")
+        tables = found.fetchall()
+        if frozenset(tables) not in _SCHEMAS[schema] or len(tables) != len(set(tables)):
+            raise ValueError(
+                "its tables are not those of a ledger: nothing else may stand in it, no view, "
+                "trigger, index or further table"
+            )
+        if connection.execute("PRAGMA encoding").fetchone() != ("UTF-8",):
+            raise ValueError("its text is not UTF-8")
+        connection.text_factory = bytes
+        read = 0
+        for row in connection.execute(f"SELECT {_COLUMNS[schema]} FROM entries ORDER BY seq"):
+            steps[0] = 0
+            if [value.__class__ for value in row] != [int] + [bytes] * (len(row) - 1):
+                raise ValueError("a row is of a wrong form")
+            read += sum(map(len, row[1:]))
+            if read > size:
+                raise ValueError("its entries are larger than the file that they stand in")
+            if schema == 2:
+                yield _record(*row)
+            else:
+                seq, body, digests, hash = row
+                yield _record_1(
+                    seq,
+                    parse(body, most_digits=MOST_DIGITS),
+                    parse(digests, most_digits=MOST_DIGITS),
+                    hash.decode(),
+                )
+
+
+def _confine(connection: sqlite3.Connection) -> list[int]:
+    """Sets what SQLite may do with a file that is not trusted; the count of steps since a row."""
+    for limit, most in (
+        (sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024),
+        (sqlite3.SQLITE_LIMIT_SQL_LENGTH, 10_000),
+        (sqlite3.SQLITE_LIMIT_COLUMN, 16),
+        (sqlite3.SQLITE_LIMIT_EXPR_DEPTH, 16),
+        (sqlite3.SQLITE_LIMIT_COMPOUND_SELECT, 2),
+        (sqlite3.SQLITE_LIMIT_ATTACHED, 0),
+        (sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1),
+        (sqlite3.SQLITE_LIMIT_WORKER_THREADS, 0),
+    ):
+        connection.setlimit(limit, most)
+    steps = [0]
+
+    def stop() -> int:
+        steps[0] += 1
+        return int(steps[0] > _MOST_STEPS)
+
+    connection.set_progress_handler(stop, _STEP)
+    for setting in ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0"):
+        connection.execute(f"PRAGMA {setting}")
+    connection.execute("PRAGMA query_only = ON")
+    return steps
+
+
+def _record(seq: int, data: bytes, hash: bytes) -> Record:
+    envelope = parse(data)
+    if not isinstance(envelope, dict) or not _ENVELOPE.issuperset(envelope):
+        raise ValueError(f"entry {seq} has no envelope, or one with unknown parts")
+    body = envelope.pop("body", None)
+    if not isinstance(body, dict):
+        raise ValueError(f"entry {seq} has no body")
+    if not _HASH.fullmatch(hash):
+        raise ValueError(f"the hash of entry {seq} is not one of 64 hexadecimal digits")
+    return Record(seq, body, hash.decode(), data, envelope)
+
+
+_HASH = re.compile(rb"[0-9a-f]{64}")
+_ENVELOPE = frozenset({"at", "body", "epoch", "ext", "nonce", "root", "writer"})
+
+
+def _record_1(seq: int, body: dict[str, Any], digests: dict[str, str], hash: str) -> Record:
+    forms = ((seq, int), (body, dict), (digests, dict), (hash, str))
+    if not all(isinstance(value, form) for value, form in forms):
+        raise ValueError(f"entry {seq} has no body, digests or hash")
+    return Record(seq, body, hash, digests=digests)
+
+
+def parse(data: bytes, most_digits: int | None = None) -> Any:
+    """JSON as RFC 7493 has it: UTF-8, no name twice, finite numbers, integers below 2^53.
+
+    ``most_digits`` allows integers of so many digits instead, for format 1.
+
+    Raises:
+        ValueError: it is not that, or nested too deeply.
+    """
+    if data.count(b"{") + data.count(b"[") > MOST_DEPTH and _depth(data) > MOST_DEPTH:
+        raise ValueError(f"JSON that is nested more than {MOST_DEPTH} levels deep")
+    text = data.decode()
+    value = (_SAFE if most_digits is None else _LONG).decode(text)
+    if b"\\u" in data:
+        json.dumps(value, ensure_ascii=False).encode()  # raises for half a surrogate pair
+    return value
+
+
+def _depth(data: bytes) -> int:
+    brackets = _STRING.sub(b"", data).translate(_STEPS, _OTHERS)
+    return max(accumulate(1 if step == 43 else -1 for step in brackets), default=0)
+
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_STEPS = bytes.maketrans(b"{[}]", b"++--")
+_OTHERS = bytes(set(range(256)) - set(b"{[}]"))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice[:80]!r} stands twice in one JSON object")
+    return value
+
+
+def _safe_integer(text: str) -> int:
+    if len(text) > 17 or abs(value := int(text)) >= 2**53:
+        raise ValueError(f"the integer {text[:40]} is not below 2^53")
+    return value
+
+
+def _long_integer(text: str) -> int:
+    if len(text) > MOST_DIGITS + 1:
+        raise ValueError(f"an integer of more than {MOST_DIGITS} digits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    if len(text) > MOST_DIGITS or not math.isfinite(value := float(text)):
+        raise ValueError(f"the number {text[:40]} is too large or too long")
+    return value
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
+
+
+_SAFE, _LONG = (
+    json.JSONDecoder(
+        object_pairs_hook=_once,
+        parse_int=integer,
+        parse_float=_finite,
+        parse_constant=_no_constant,
+    )
+    for integer in (_safe_integer, _long_integer)
+)

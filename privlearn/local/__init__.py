@@ -1,0 +1,1 @@
+"""The protocol between the devices and the server of a local bandit."""

@@ -1,0 +1,462 @@
+"""The client of a local bandit: it sees its own users' rows, and lets out messages alone.
+
+Actions, contexts, rewards and diagnostics stay on the device.  A message is the release of a local
+mechanism, which is paid for by the user's own token, put on a grid; nothing else that a client
+returns may leave the device.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import deque
+from typing import Any, Generic, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._exclusive import Exclusive
+from privlearn._validate import user_range
+from privlearn.adjacency import Trust
+from privlearn.budgets import B
+from privlearn.domains import Array
+from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
+from privlearn.local.messages import Message, MessageForm
+from privlearn.local.protocol import LocalBandit, Model
+from privlearn.protocols import Accountant, ReportStream
+from privlearn.rows import Rows
+from privlearn.rows.functions import Calls, user_code
+from privlearn.rows.tabular import block_from
+
+Bools = NDArray[np.bool_]
+_ROUNDING = 1e-12
+"""By so much a context may exceed its bound, relative: unit vectors do, by rounding."""
+_WHOLE, _REAL = (int, np.integer), (float, int)
+
+
+@final
+class Diagnostics:
+    """What a client had to mend in its users' rows.  It tells of data: it stays on the device.
+
+    Attributes:
+        counts: rows by what was mended.
+        messages: the last hundred, with the users' indices.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.messages: deque[str] = deque(maxlen=100)
+
+    def note(self, what: str, users: range, where: Bools) -> None:
+        """Counts the rows ``where``."""
+        n = int(np.count_nonzero(where))
+        if n:
+            self.counts[what] = self.counts.get(what, 0) + n
+            first = users[int(np.argmax(where))]
+            more = "" if n == 1 else f" and {n - 1} more"
+            self.messages.append(f"user {first}{more}: {what}")
+
+
+@final
+class LocalClient(Generic[B]):
+    """Chooses for its users and randomises what they answer, once for each.
+
+    A device has one user.  A gateway, or a simulation, has several, in order of arrival: one token
+    then pays for all of them (for those of the warm-up another), each with noise drawn for this
+    user alone, and whoever runs it sees the rows of all.
+
+    Rows that cannot be used give the message of the null record, and no error: wrong shapes, NaN,
+    an action that does not exist.  Contexts and rewards beyond their bounds are cut to them for the
+    message.  `diagnostics` counts them.
+
+    Args:
+        config: the public configuration.
+        accountant: a `LocalAccountant` of the device.
+        users: whom this client serves; by default all of the accountant's.
+
+    Raises:
+        ValueError: users beyond the horizon or the accountant's.  TypeError: an accountant that is
+        not local, or takes attestations.  AdjacencyError: it counts another relation.
+    """
+
+    def __init__(
+        self, config: LocalBandit, accountant: Accountant[B], *, users: range | None = None
+    ) -> None:
+        if accountant.trust is not Trust.LOCAL or getattr(accountant, "attested", False):
+            raise TypeError(f"accountant = {accountant!r}: must be the LocalAccountant of a device")
+        if not hasattr(accountant, "spends"):
+            raise TypeError(f"accountant = {accountant!r}: cannot tell what was spent (`spends`)")
+        report = config.part_report
+        if report.adjacency is not accountant.adjacency:
+            raise AdjacencyError(
+                f"{config.method.kind} reports for {report.adjacency.value}, the accountant counts "
+                f"{accountant.adjacency.value}"
+            )
+        self.users = accountant.users if users is None else user_range(users=users)
+        if self.users.stop > config.method.horizon:
+            raise UsersError(f"users = {self.users!r}: the horizon is {config.method.horizon}")
+        self.config, self.diagnostics = config, Diagnostics()
+        self._accountant = accountant
+        self._key = config.fingerprint.hex()
+        self._forms: dict[bool, MessageForm] = {}
+        self._streams: dict[bool, ReportStream[Any]] = {}
+        self._next = self.users.start
+        self._warm = config.method.warm_up()
+        self._known = (0, 0, -1)
+        """First user and one past the last of the batch that was last looked up, and the batch."""
+        self._model: Model | None = None
+        self._lock = Exclusive("a client")
+
+    # Choosing -------------------------------------------------------------------------------------
+
+    def choose(self, contexts: Any, model: Model, *, user: int | None = None) -> int:
+        """The arm to pull for one user; it is the user's secret.
+
+        Args:
+            contexts: (n_arms, dim) if theta is shared, else (dim,).
+            model: what the server published for the user's batch.
+            user: the arrival index; may be left out on a device of one user.
+
+        Raises:
+            ValueError: another configuration's model or, unless messages are applied singly,
+            another batch's; no such user.
+        """
+        method, index = self.config.method, self._one(user)
+        if type(contexts) is np.ndarray and index.start >= self._warm:
+            # what needs no mending, without the ways of blocks
+            shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
+            plain = contexts.shape == shape and contexts.dtype == np.float64
+            if plain and math.isfinite(np.vdot(contexts, contexts)):
+                self._take(model, self._batch(index))
+                with np.errstate(all="ignore"):
+                    return int(method.scores(model.arrays, contexts[None])[0].argmax())
+        return int(self.choose_many([contexts], model, users=index)[0])
+
+    def choose_many(self, contexts: Any, model: Model, *, users: range) -> NDArray[np.int64]:
+        """The arms to pull for consecutive users of one batch, shape (n,); see `choose`."""
+        method, batch = self.config.method, self._batch(users)
+        contexts = block_from("contexts", contexts)
+        self._take(model, batch)
+        if users.start < self._warm:
+            return np.arange(users.start, users.stop) % method.n_arms
+        shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
+        values = _numbers(contexts, len(users), shape)
+        bad = ~_finite(values)
+        if bad.any():
+            self.diagnostics.note("contexts that cannot be used", users, bad)
+            values[bad] = 0.0
+        with np.errstate(all="ignore"):  # contexts may be of any length here
+            scores = method.scores(model.arrays, values)
+        return np.asarray(np.argmax(scores, axis=1))
+
+    # Answering ------------------------------------------------------------------------------------
+
+    def randomize(
+        self,
+        context: Any,
+        action: int,
+        reward: float,
+        *,
+        user: int | None = None,
+        model: Model | None = None,
+    ) -> Message:
+        """Spends the user's token and returns the one message of this user.
+
+        Args:
+            context: of the pulled arm, (dim,).
+            action: the pulled arm.
+            reward: what the user answered.
+            user: the arrival index; may be left out on a device of one user.
+            model: by default the one that was last chosen with.
+
+        Raises:
+            TokenSpentError: the user has answered, to this client or, by what stands in the
+            device's account, to another one of this configuration, before a restart or since.
+            InsufficientBudgetError: the account cannot pay.  ValueError: no such user or model.
+        """
+        index = self._one(user)
+        form, batch, reports = self._release(context, action, reward, index, model, single=True)
+        return Message(
+            batch=batch,
+            fingerprint=self._key[:16],
+            user=index.start,
+            values=form.to_grid(reports)[0].tolist(),
+        )
+
+    def randomize_many(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        *,
+        users: range,
+        model: Model | None = None,
+    ) -> bytes:
+        """The messages of consecutive users of one batch, back to back; see `randomize`.
+
+        Args:
+            contexts: of the pulled arms, (n, dim); arrays, data frames, or lists of rows.
+            actions: (n,).
+            rewards: (n,).
+
+        Raises:
+            TypeError: no table (a dict, a generator, a sparse matrix), or a frame of text.
+        """
+        contexts = block_from("contexts", contexts)
+        actions, rewards = block_from("actions", actions), block_from("rewards", rewards)
+        form, batch, reports = self._release(contexts, actions, rewards, users, model)
+        return form.encode(users, batch, reports)
+
+    def _release(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        users: range,
+        model: Model | None,
+        *,
+        single: bool = False,
+    ) -> tuple[MessageForm, int, Array]:
+        with self._lock:  # one message of each user, whatever threads do
+            return self._released(contexts, actions, rewards, users, model, single)
+
+    def _released(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        users: range,
+        model: Model | None,
+        single: bool,
+    ) -> tuple[MessageForm, int, Array]:
+        batch = self._batch(users)
+        if model is not None:
+            self._take(model, batch)
+        elif self._model is None or not self._fits(self._model, batch):
+            raise ValueError(f"model: none was chosen with for batch {batch}; hand it over")
+        if users.start < self._next:
+            raise TokenSpentError(f"user {users.start} has answered: one message for each user")
+        warming = users.start < self._warm
+        stream = self._stream(warming)
+        self._next = users.stop
+        rows = self._good_row(contexts, actions, rewards, users, batch, warming) if single else None
+        if rows is None:
+            if single:
+                contexts, actions, rewards = [contexts], [actions], [rewards]
+            rows = self._rows(contexts, actions, rewards, users, batch, warming)
+        released = stream.append(rows).value
+        if users.stop == self._phase(warming).stop:
+            self._streams.pop(warming).close()
+        return self._form(warming), batch, released
+
+    def _good_row(
+        self, context: Any, action: Any, reward: Any, users: range, batch: int, warming: bool
+    ) -> Rows[Any] | None:
+        """The record of one user if nothing has to be mended, or else None: `_rows` does it."""
+        method = self.config.method
+        arms = method.n_arms
+        if user_code(method):  # `_rows` names and checks it
+            return None
+        try:
+            # not a subclass, such as a masked array
+            if not (type(context) is np.ndarray and isinstance(action, _WHOLE)):
+                return None
+            if not isinstance(reward, _REAL) or context.dtype != np.float64:
+                return None
+            if not (context.shape == (method.dim,) and 0 <= action < arms):
+                return None
+            values = np.array(context[None])  # which is what is looked at, and then reported
+            if warming and action != users.start % arms:
+                return None
+            if not method.reward_low <= reward <= method.reward_high:
+                return None
+            # half of what `_rows` leaves alone, so that it does the same; NaN is not below
+            if not math.hypot(*values[0].tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
+                return None
+            places = np.array([action], dtype=np.int64)
+            answers = np.array([reward], dtype=np.float64)
+            assert self._model is not None
+            with np.errstate(all="ignore"):
+                record = method.record(self._model.arrays, batch, values, places, answers)
+            if not (type(record) is np.ndarray and record.dtype == np.float64):
+                return None
+            apart = method.parts > 1 and not warming
+            return Rows.seal((record, places) if apart else record, users=users)
+        except Exception:  # that it failed would tell of data
+            return None
+
+    def _rows(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        users: range,
+        batch: int,
+        warming: bool,
+    ) -> Rows[Any]:
+        """The users' records: clipped, and NaN, which every domain takes for the null record."""
+        method, n = self.config.method, len(users)
+        assert self._model is not None
+        arrays = self._model.arrays
+        values = _numbers(contexts, n, (method.dim,))
+        arms, answers = _numbers(actions, n, ()), _numbers(rewards, n, ())
+        norms = _norms(values)
+        good = np.isfinite(norms) & np.isfinite(answers)
+        good &= (arms >= 0) & (arms < method.n_arms) & (arms == np.floor(arms))
+        if warming:
+            good &= arms == np.arange(users.start, users.stop) % method.n_arms
+        if not good.all():
+            self.diagnostics.note("a row that cannot be used", users, ~good)
+            values[~good], arms[~good], answers[~good] = 0.0, 0.0, method.reward_low
+            norms[~good] = 0.0
+        long = norms > method.context_bound * (1 + _ROUNDING)
+        if long.any():
+            self.diagnostics.note("a context longer than its bound", users, long)
+            values[long] *= (method.context_bound / norms[long])[:, None]
+        cut = np.clip(answers, method.reward_low, method.reward_high)
+        if (cut != answers).any():
+            self.diagnostics.note("a reward beyond its bounds", users, cut != answers)
+
+        def recorded(block: tuple[Array, NDArray[np.int64], Array, Bools]) -> Any:
+            shown, places, answered, usable = block
+            found = np.asarray(method.record(arrays, batch, shown, places, answered))
+            record = found.astype(np.float64, casting="same_kind")  # complex ones raise
+            record[~usable] = np.nan
+            if warming or method.parts == 1:
+                return record
+            return record, np.where(usable, places, -1)
+
+        # a record that cannot be computed is null, and raises nothing: that would tell of data
+        block = (values, arms.astype(np.int64), cut, good)
+        return Rows._of_own(block, users).map_rows(Calls(recorded, (method,)))
+
+    # The streams of messages ----------------------------------------------------------------------
+
+    def _phase(self, warming: bool) -> range:
+        if warming:
+            return range(self.users.start, min(self.users.stop, self._warm))
+        return range(max(self.users.start, self._warm), self.users.stop)
+
+    def _form(self, warming: bool) -> MessageForm:
+        if warming not in self._forms:
+            self._forms[warming] = MessageForm(self.config, warming=warming)
+        return self._forms[warming]
+
+    def _stream(self, warming: bool) -> ReportStream[Any]:
+        if warming not in self._streams:
+            report = self._form(warming).report
+            users = self._phase(warming)
+            label = self.config.label
+            refused = TokenSpentError(
+                f"{label} of users {users.start}..{users.stop - 1}: this account has a spent "
+                "token for some of them, and each sends one message"
+            )
+            if self._accountant.spends(label, users):
+                raise refused
+            token = self._accountant.issue(report.loss(), users=users, label=label)
+            stream = report.open(token)
+            if self._accountant.spends(label, users) > 1:  # another client spent in the meantime
+                stream.close()
+                raise refused
+            self._streams[warming] = stream
+        return self._streams[warming]
+
+    def close(self) -> None:
+        """Ends the client: users who have not answered cannot any more."""
+        while self._streams:
+            self._streams.popitem()[1].close()
+        self._next = self.users.stop
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Public facts ---------------------------------------------------------------------------------
+
+    def _one(self, user: int | None) -> range:
+        if user is None:
+            if len(self.users) != 1:
+                raise ValueError(f"user: must be said, this client serves {self.users!r}")
+            return self.users
+        return range(user, user + 1)
+
+    def _batch(self, users: range) -> int:
+        start, stop, batch = self._known
+        if start <= users.start < users.stop <= stop and users.step == 1:
+            return batch
+        first, last = users.start, users.stop - 1
+        if user_range(users=users) and (first not in self.users or last not in self.users):
+            raise UsersError(f"users = {users!r}: this client serves {self.users!r}")
+        batch = self.config.batch_of(first)
+        if last not in self.config.users_of(batch):
+            raise UsersError(f"users = {users!r}: of more than one batch")
+        inside = self.config.users_of(batch)
+        start, stop = max(inside.start, self.users.start), min(inside.stop, self.users.stop)
+        self._known = start, stop, batch
+        return batch
+
+    def _fits(self, model: Model, batch: int) -> bool:
+        late = self.config.method.per_message and model.batch <= batch
+        return model.batch == batch or late
+
+    def _take(self, model: Model, batch: int) -> None:
+        if model is not self._model and model.fingerprint != self._key:
+            raise ValueError(f"model: of the configuration {model.fingerprint}, not of this one")
+        if not self._fits(model, batch):
+            raise ValueError(f"model: for batch {model.batch}, where batch {batch} is served")
+        self._model = model
+
+
+def _numbers(block: Any, n: int, shape: tuple[int, ...]) -> Array:
+    """A copy as floats of shape (n, *shape), NaN where a number is masked, complex or none.
+
+    Rows of any other shape or type are NaN altogether, and leave the others as they are.  Raises
+    nothing, whatever the block does when it is looked at.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            values = np.array(_bare(block), dtype=np.float64)
+        if values.shape == (n, *shape):
+            return values
+    except Exception:  # that it failed would tell of data
+        pass
+    found = np.full((n, *shape), np.nan)
+    if n > 1 or (type(block) is np.ndarray and block.dtype == object and block.shape == (1,)):
+        try:
+            rows = block if isinstance(block, list | tuple) else np.asanyarray(block, dtype=object)
+            single = [_numbers([row], 1, shape)[0] for row in rows]
+            if len(single) == n:
+                found[...] = single
+        except Exception:
+            pass
+    return found
+
+
+def _bare(block: Any) -> Any:
+    """A block without masks, NaN behind them."""
+    if isinstance(block, np.ma.MaskedArray):
+        return np.ma.array(block, dtype=np.float64).filled(np.nan)
+    if isinstance(block, list | tuple):
+        return [_bare(item) for item in block]
+    return block
+
+
+def _finite(values: Array) -> Bools:
+    """Which rows hold numbers alone."""
+    return np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
+
+
+def _norms(values: Array) -> Array:
+    """ℓ2 norms of rows, also of very long ones; NaN or inf where a number is none."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", values, values))
+        odd = ~np.isfinite(norms)  # a row's norm has the same digits whatever others are
+        if odd.any():
+            largest = np.abs(values[odd]).max(axis=1, keepdims=True)
+            scaled = values[odd] / np.where(largest > 0, largest, 1.0)
+            norms[odd] = largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    return np.asarray(norms)

@@ -1,0 +1,60 @@
+"""Privacy losses: what one release costs, with prices in every currency."""
+
+from privlearn.losses.adjacency import Conversion, as_replace_one, as_zero_out
+from privlearn.losses.base import (
+    BoundedRange,
+    Composed,
+    Gaussian,
+    Laplace,
+    Loss,
+    RenyiCurve,
+    compose,
+    gaussian_loss,
+    gaussian_std,
+    leaves_of,
+    loss_from_dict,
+    register,
+)
+from privlearn.losses.kinds import (
+    ApproxLoss,
+    ByArrival,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    GeneralizedGaussian,
+    MayFail,
+    PureEpsilon,
+    RandomizedResponse,
+    SubsampledGaussian,
+    ZCDPLoss,
+)
+from privlearn.losses.minimizer import MinimizerLoss, zcdp_rate
+
+__all__ = [
+    "ApproxLoss",
+    "BoundedRange",
+    "ByArrival",
+    "Composed",
+    "Conversion",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Gaussian",
+    "GeneralizedGaussian",
+    "Laplace",
+    "Loss",
+    "MayFail",
+    "MinimizerLoss",
+    "PureEpsilon",
+    "RandomizedResponse",
+    "RenyiCurve",
+    "SubsampledGaussian",
+    "ZCDPLoss",
+    "as_replace_one",
+    "as_zero_out",
+    "compose",
+    "gaussian_loss",
+    "gaussian_std",
+    "leaves_of",
+    "loss_from_dict",
+    "register",
+    "zcdp_rate",
+]

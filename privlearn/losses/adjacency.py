@@ -1,0 +1,184 @@
+"""From one neighbour relation to another: explicit, with the reason, refused without a proof.
+
+Losses of different adjacencies are never mixed silently.  A conversion is an object that keeps what
+went in, what came out and why it holds:
+
+>>> from privlearn.adjacency import Adjacency
+>>> from privlearn.losses import Gaussian
+>>> as_replace_one(Gaussian(1, adjacency=Adjacency.ADD_REMOVE)).loss.gaussian()
+Fraction(4, 1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import final
+
+from privlearn.adjacency import Adjacency
+from privlearn.errors import AdjacencyError
+from privlearn.exact import Exact, float_up, round_up
+from privlearn.losses.base import (
+    BoundedRange,
+    Composed,
+    Gaussian,
+    Laplace,
+    Loss,
+    RenyiCurve,
+    compose,
+    loss_from_dict,
+)
+from privlearn.losses.kinds import (
+    ApproxLoss,
+    ByArrival,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    GeneralizedGaussian,
+    PureEpsilon,
+    RandomizedResponse,
+    ZCDPLoss,
+)
+from privlearn.losses.minimizer import MinimizerLoss
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A loss for one neighbour relation, derived from one for another."""
+
+    before: Loss
+    loss: Loss
+    reason: str
+
+
+def as_replace_one(loss: Loss) -> Conversion:
+    """What a loss for add-remove or zero-out costs under replace-one.
+
+    To replace z by z′ is to remove z and to add z′ (to zero z out and to put z′ in its place): two
+    steps, so sensitivities double, by the triangle inequality in the norm of the mechanism.
+
+    - Gaussian, Laplace, discrete and generalized Gaussian, discrete Laplace noise: the same noise
+      at twice the sensitivity (a Gaussian mass is multiplied by 4; for any μ-GDP mechanism this is
+      Dong, Roth & Su 2022, Theorem 2.14).
+    - Worst cases and ranges of the privacy loss add up along P → Q → R, because
+      log dP/dR = log dP/dQ + log dQ/dR: ε doubles.
+    - ρ-zCDP: 4ρ (Bun & Steinke 2016, Proposition 1.9).
+    - Rényi bounds: D_α(P‖R) <= (α−½)/(α−1)·D_{2α}(P‖Q) + D_{2α−1}(Q‖R) (Mironov 2017,
+      Proposition 11, with p = q = 2), at half of each order above 2.
+    - (ε, δ): P(S) <= e^ε·Q(S) + δ <= e^{2ε}·R(S) + e^ε·δ + δ.
+    - Objective perturbation: gradients differ by twice as much, in a subspace of at most twice the
+      dimension; trace and rank are those of one record in either relation.
+    - Compositions and profiles by arrival index: part by part.
+
+    Raises:
+        AdjacencyError: the loss is for replace-one already, or no proof is known for its kind.
+    """
+    if loss.adjacency is Adjacency.REPLACE_ONE:
+        raise AdjacencyError("the loss is for replace-one already: nothing to convert")
+    reason = (
+        "a replacement is a removal and an addition"
+        if loss.adjacency is Adjacency.ADD_REMOVE
+        else "a replacement zeroes a record out and puts another in its place"
+    )
+    return Conversion(loss, _twice(loss), f"{reason}: twice the sensitivity, or a group of two")
+
+
+def as_zero_out(loss: Loss) -> Conversion:
+    """What a loss for replace-one costs under zero-out: the same.
+
+    The null record is one of the records by which any other may be replaced.
+
+    Raises:
+        AdjacencyError: the loss is not for replace-one.  From add-remove there is no way but
+            through `as_replace_one`: to remove a record is not to put a null record in its place.
+    """
+    if loss.adjacency is not Adjacency.REPLACE_ONE:
+        raise AdjacencyError(
+            f"a loss for {loss.adjacency.value} cannot be read as one for zero-out: convert it "
+            "with as_replace_one first"
+        )
+    relabelled = loss_from_dict(_with_adjacency(loss.to_dict(), Adjacency.ZERO_OUT))
+    return Conversion(loss, relabelled, "zeroing a record out replaces it by the null record")
+
+
+def _with_adjacency(data: dict[str, object], adjacency: Adjacency) -> dict[str, object]:
+    parts = data.get("parts")
+    if isinstance(parts, list):
+        data = data | {
+            "parts": [p | {"loss": _with_adjacency(p["loss"], adjacency)} for p in parts]
+        }
+    inner = data.get("loss")
+    if isinstance(inner, dict):
+        data = data | {"loss": _with_adjacency(inner, adjacency)}
+    return data | {"adjacency": adjacency.value}
+
+
+def _twice(loss: Loss) -> Loss:
+    """The loss of two steps."""
+    match loss:
+        case Gaussian():
+            return Gaussian(4 * loss.mu_squared)
+        case Laplace():
+            return Laplace(2 * loss.epsilon)
+        case BoundedRange():
+            return BoundedRange(2 * loss.epsilon)
+        case PureEpsilon() | RandomizedResponse():
+            return PureEpsilon(2 * loss.epsilon)
+        case DiscreteLaplace():
+            return DiscreteLaplace(2 * loss.epsilon, 2 * loss.sensitivity)
+        case DiscreteGaussian():
+            return DiscreteGaussian(2 * loss.sensitivity, loss.std)
+        case GeneralizedGaussian():
+            return GeneralizedGaussian(loss.kappa, 2 * loss.sensitivity, loss.std)
+        case ZCDPLoss():
+            return ZCDPLoss(4 * loss.rho)
+        case ApproxLoss():
+            return ApproxLoss(2 * loss.epsilon, _failures(loss))
+        case MinimizerLoss():
+            return MinimizerLoss(
+                difference=2 * loss.difference,
+                trace=loss.trace,
+                rank=loss.rank,
+                directions=2 * loss.directions,
+                ridge=loss.ridge,
+                noise_std=loss.noise_std,
+            )
+        case RenyiCurve():
+            return _halved_orders(loss)
+        case ByArrival():
+            return ByArrival([(users, _twice(part)) for users, part in loss.parts])
+        case Composed():
+            return compose([(_twice(part), count) for part, count in loss.parts])
+    raise AdjacencyError(
+        f"a {loss.kind} loss for {loss.adjacency.value} has no proved price under replace-one; "
+        + (
+            "state it as an ApproxLoss"
+            if loss.failure()
+            else "tabulate its curve as a RenyiCurve to use the weak triangle inequality"
+        )
+    )
+
+
+def _failures(loss: ApproxLoss) -> Fraction:
+    precise = Context(prec=40, rounding=ROUND_CEILING)
+    epsilon = precise.divide(Decimal(loss.epsilon.numerator), Decimal(loss.epsilon.denominator))
+    # exp is rounded to nearest whatever the context says: one unit of the last digit on top
+    growth = precise.add(precise.exp(epsilon), Decimal(1)).next_plus(precise)
+    delta = round_up(loss.delta * Fraction(growth))
+    if delta >= 1:
+        raise AdjacencyError(f"two steps of {loss.to_dict()} fail with probability 1")
+    return delta
+
+
+def _halved_orders(loss: RenyiCurve) -> RenyiCurve:
+    points: dict[Exact, Exact] = {}
+    for order, bound in loss.points:
+        if order > 2:
+            alpha = order / 2
+            # bounds do not fall with the order: a float above it will do
+            other = Fraction(loss.renyi(float_up(order - 1)))
+            points[alpha] = round_up((alpha - Fraction(1, 2)) / (alpha - 1) * bound + other)
+    if not points:
+        raise AdjacencyError("a Rényi curve needs an order above 2 to be converted")
+    return RenyiCurve(points)

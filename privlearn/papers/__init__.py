@@ -1,0 +1,1 @@
+"""Studies of the papers that the learners are built on."""

@@ -1,0 +1,379 @@
+"""What the paper found, checked on the runs: paired differences, their errors, and a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
+
+from privlearn.domains import Array
+from privlearn.papers.cho_sun.study import (
+    CORRECTED,
+    CORRECTED_SAME,
+    DIM,
+    DIMS,
+    EXPEDIA_RHOS,
+    LABELS,
+    MAX_ITEMS,
+    MLE_PERCENTS,
+    NON_PRIVATE,
+    ONE_PASS,
+    POINTS,
+    PRINTED,
+    PRINTED_FEW,
+    PROVED,
+    PROVED_SAME,
+    PUBLISHED,
+    PUBLISHED_FEW,
+    RANDOM,
+    RHOS,
+    SIZE_RHOS,
+    SIZES,
+    Cell,
+    Result,
+)
+
+CLEAR = 2.0
+"""Standard errors beyond which a paired difference counts; ours."""
+
+PAPER, OURS = "paper", "ours"
+
+SETTINGS = {"rho": "ρ = {}", "mle": "{}% to the MLE", "dim": "d = {}", "max_items": "K = {}"}
+"""What a cell may vary, in words."""
+
+
+class Summary(NamedTuple):
+    """Mean of replicates and its standard error (NaN for a single one)."""
+
+    mean: float
+    se: float
+
+    def __str__(self) -> str:
+        digits = 2 if abs(self.mean) < 20 else 1
+        error = "n/a" if math.isnan(self.se) else f"{self.se:.{digits}f}"
+        return f"{self.mean:.{digits}f} ± {error}"
+
+
+def summary(values: Array) -> Summary:
+    """Mean and standard error; of paired differences if differences are given."""
+    spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+    return Summary(float(values.mean()), spread / math.sqrt(len(values)))
+
+
+@final
+class Runs:
+    """All runs of a figure: the replicates of every cell, in order."""
+
+    def __init__(self, results: Mapping[Cell, Sequence[Result]]) -> None:
+        self.results = results
+
+    def regret(self, cell: Cell) -> Array:
+        """Total regret by replicate, shape (R,)."""
+        return np.array([result.regret for result in self.results[cell]])
+
+    def curve(self, cell: Cell) -> Array:
+        """Cumulative regret by replicate, shape (R, `POINTS` + 1), from 0."""
+        return np.array([[0.0, *result.curve] for result in self.results[cell]])
+
+    def cell(self, learner: str, **wanted: Any) -> Cell:
+        """The one cell of a learner with these settings."""
+        (found,) = self.cells(learner, **wanted)
+        return found
+
+    def cells(self, learner: str, **wanted: Any) -> list[Cell]:
+        """All cells of a learner with these settings."""
+        return [
+            cell
+            for cell in self.results
+            if cell.learner == learner
+            and all(getattr(cell, name) == value for name, value in wanted.items())
+        ]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One paired difference; the finding says that it is below zero."""
+
+    text: str
+    difference: Summary
+
+    @property
+    def outcome(self) -> Literal["for", "unclear", "against"]:
+        """Whether it is clearly below zero, clearly above, or neither."""
+        mean, se = self.difference
+        if mean < -CLEAR * se:
+            return "for"
+        return "against" if mean > CLEAR * se else "unclear"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A statement about one learner, and the comparisons it stands on."""
+
+    source: str
+    """`PAPER`, or `OURS` for a statement that the paper does not make."""
+    claim: str
+    learner: str
+    comparisons: tuple[Comparison, ...]
+
+    def count(self, outcome: str) -> int:
+        """Comparisons with an outcome."""
+        return sum(c.outcome == outcome for c in self.comparisons)
+
+    @property
+    def verdict(self) -> str:
+        """``yes`` if all comparisons are clearly for it; ``no`` if none is and some are against."""
+        n, good, bad = len(self.comparisons), self.count("for"), self.count("against")
+        if good == n:
+            return "yes"
+        if good and bad:
+            return f"mixed: {good} for, {bad} against"
+        if good:
+            return f"in part: {good} of {n}"
+        return f"no: {bad} against" if bad else "not seen"
+
+
+def findings(figure: str, runs: Runs) -> list[Finding]:
+    """All findings of a figure, with verdicts computed from the runs."""
+    made = {"fig4": _figure_4, "fig5": _figure_5, "fig6": _figure_6, "fig7": _figure_7}
+    return list(made.get(figure, _expedia)(runs))
+
+
+def _finding(
+    claim: str, learner: str, comparisons: Iterable[Comparison], source: str = PAPER
+) -> Finding:
+    return Finding(source, claim, learner, tuple(comparisons))
+
+
+def _less(runs: Runs, text: str, better: Cell, worse: Cell) -> Comparison:
+    return Comparison(text, summary(runs.regret(better) - runs.regret(worse)))
+
+
+def _falls_with_rho(
+    runs: Runs, learner: str, rhos: Sequence[str], settings: Iterable[Mapping[str, Any]] = ({},)
+) -> Finding:
+    def all_pairs() -> Iterator[Comparison]:
+        for setting in settings:
+            for low, high in pairwise(rhos):
+                better, worse = (runs.cell(learner, rho=rho, **setting) for rho in (high, low))
+                yield _less(runs, f"ρ = {low} → {high}{_said(setting)}", better, worse)
+
+    return _finding("regret falls with ρ", learner, all_pairs())
+
+
+def _said(setting: Mapping[str, Any]) -> str:
+    return "".join(f", {SETTINGS[name].format(value)}" for name, value in setting.items())
+
+
+def _cell(cell: Cell) -> str:
+    """A cell's settings, the usual d and K left out."""
+    usual = {"dim": DIM, "max_items": MAX_ITEMS}
+    told = {name: getattr(cell, name) for name in SETTINGS}
+    return _said({k: v for k, v in told.items() if v not in (None, usual.get(k))})[2:]
+
+
+def _learns(runs: Runs, learner: str, cells: Sequence[Cell]) -> Finding:
+    def against_random() -> Iterator[Comparison]:
+        for cell in cells:
+            (random,) = runs.cells(RANDOM, dim=cell.dim, max_items=cell.max_items)
+            yield _less(runs, _cell(cell), cell, random)
+
+    return _finding("regret is below that of random items", learner, against_random(), OURS)
+
+
+def _flattens(runs: Runs, learner: str, cells: Iterable[Cell], claim: str) -> Finding:
+    """Regret of the last quarter of users against that of the second quarter."""
+    quarter = POINTS // 4
+
+    def comparisons() -> Iterator[Comparison]:
+        for cell in cells:
+            curve = runs.curve(cell)
+            last = curve[:, -1] - curve[:, -1 - quarter]
+            second = curve[:, 2 * quarter] - curve[:, quarter]
+            yield Comparison(_cell(cell), summary(last - second))
+
+    return _finding(claim, learner, comparisons())
+
+
+_SUBLINEAR = "regret grows sublinearly (last against second quarter)"
+
+
+def _figure_4(runs: Runs) -> Iterator[Finding]:
+    shares: list[dict[str, Any]] = [{"mle": percent} for percent in MLE_PERCENTS]
+    for learner in (PUBLISHED, PROVED):
+        yield _falls_with_rho(runs, learner, RHOS, shares)
+    yield _falls_with_rho(runs, ONE_PASS, RHOS)
+    low, *_, high = MLE_PERCENTS
+    for learner in (PUBLISHED, PROVED):
+        ends, steps = (
+            [
+                _less(
+                    runs,
+                    f"{less}% → {more}% to the MLE, ρ = {rho}",
+                    runs.cell(learner, rho=rho, mle=more),
+                    runs.cell(learner, rho=rho, mle=less),
+                )
+                for rho in RHOS
+                for less, more in pairs
+            ]
+            for pairs in ([(low, high)], list(pairwise(MLE_PERCENTS)))
+        )
+        yield _finding(f"{high}% to the MLE is better than {low}%", learner, ends)
+        yield _finding("every step towards the MLE is better", learner, steps)
+    for learner in (PUBLISHED, PROVED, ONE_PASS):
+        yield _learns(runs, learner, runs.cells(learner))
+
+
+def _figure_5(runs: Runs) -> Iterator[Finding]:
+    low, *_, high = DIMS
+    for learner in (PUBLISHED, PROVED):
+        yield _flattens(
+            runs, learner, runs.cells(learner, mle=90), f"with 90% to the MLE {_SUBLINEAR}"
+        )
+    yield _flattens(runs, ONE_PASS, runs.cells(ONE_PASS), _SUBLINEAR)
+    for learner in (PUBLISHED, PROVED):
+        yield _finding(
+            "90% to the MLE is better than 10% at every d",
+            learner,
+            [
+                _less(runs, f"d = {d}", *(runs.cell(learner, mle=m, dim=d) for m in (90, 10)))
+                for d in DIMS
+            ],
+        )
+    for learner in (PUBLISHED, PROVED):
+        growth = {
+            mle: runs.regret(runs.cell(learner, mle=mle, dim=high))
+            - runs.regret(runs.cell(learner, mle=mle, dim=low))
+            for mle in (90, 10)
+        }
+        text = f"(d = {high} minus d = {low}) at 90% minus the same at 10%"
+        yield _finding(
+            "regret grows less with d at 90% than at 10%",
+            learner,
+            [Comparison(text, summary(growth[90] - growth[10]))],
+        )
+    for learner in (PUBLISHED, PROVED, ONE_PASS):
+        yield _learns(runs, learner, runs.cells(learner))
+
+
+def _figure_6(runs: Runs) -> Iterator[Finding]:
+    low, *_, high = SIZES
+    pairs = {
+        f"K = {high} has less regret than K = {low}": [(low, high)],
+        "every step to a larger K lowers regret": list(pairwise(SIZES)),
+    }
+    for claim, chosen in pairs.items():
+        for learner in (PUBLISHED, PROVED, ONE_PASS, NON_PRIVATE, RANDOM):
+            rhos: Sequence[str | None] = SIZE_RHOS
+            if learner in (NON_PRIVATE, RANDOM):
+                rhos = [None]
+            comparisons = [
+                _less(
+                    runs,
+                    f"K = {less} → {more}" + ("" if rho is None else f", ρ = {rho}"),
+                    runs.cell(learner, rho=rho, max_items=more),
+                    runs.cell(learner, rho=rho, max_items=less),
+                )
+                for rho in rhos
+                for less, more in chosen
+            ]
+            source = OURS if learner in (NON_PRIVATE, RANDOM) else PAPER
+            yield _finding(claim, learner, comparisons, source)
+    for learner in (PUBLISHED, PROVED, ONE_PASS):
+        yield _finding(
+            f"K = {high} leaves a smaller part of random items' regret than K = {low}",
+            learner,
+            [
+                Comparison(
+                    f"ρ = {rho}",
+                    summary(_part(runs, learner, rho, high) - _part(runs, learner, rho, low)),
+                )
+                for rho in SIZE_RHOS
+            ],
+            OURS,
+        )
+    strict, *_, loose = SIZE_RHOS
+    for learner in (PUBLISHED, PROVED, ONE_PASS):
+        change = {
+            rho: runs.regret(runs.cell(learner, rho=rho, max_items=high))
+            - runs.regret(runs.cell(learner, rho=rho, max_items=low))
+            for rho in (strict, loose)
+        }
+        text = f"(K = {high} minus K = {low}) at ρ = {strict} minus the same at ρ = {loose}"
+        yield _finding(
+            f"the gain from a larger K is largest at ρ = {strict}",
+            learner,
+            [Comparison(text, summary(change[strict] - change[loose]))],
+        )
+    sizes: list[dict[str, Any]] = [{"max_items": size} for size in SIZES]
+    for learner in (PUBLISHED, PROVED, ONE_PASS):
+        yield _falls_with_rho(runs, learner, SIZE_RHOS, sizes)
+    for learner in (PUBLISHED, PROVED, ONE_PASS):
+        yield _learns(runs, learner, runs.cells(learner))
+
+
+def _part(runs: Runs, learner: str, rho: str, size: int) -> Array:
+    """Regret as a part of that of random items, by replicate."""
+    own = runs.regret(runs.cell(learner, rho=rho, max_items=size))
+    part: Array = own / runs.regret(runs.cell(RANDOM, max_items=size))
+    return part
+
+
+_DUELS = (
+    (PUBLISHED, PRINTED, PAPER),
+    (PUBLISHED_FEW, PRINTED_FEW, PAPER),
+    (PROVED, PRINTED, OURS),
+    (PROVED, CORRECTED, OURS),
+    (PROVED_SAME, CORRECTED_SAME, OURS),
+    (ONE_PASS, CORRECTED_SAME, OURS),
+)
+"""Learner, rival and who says that the learner has less regret."""
+
+
+def _duels(runs: Runs, rhos: Sequence[str]) -> Iterator[Finding]:
+    for learner, rival, source in _DUELS:
+        comparisons = [
+            _less(runs, f"ρ = {rho}", runs.cell(learner, rho=rho), runs.cell(rival, rho=rho))
+            for rho in rhos
+        ]
+        yield _finding(f"less regret than {LABELS[rival]}", learner, comparisons, source)
+
+
+def _private_rivals() -> list[str]:
+    return [learner for learner in LABELS if learner not in (NON_PRIVATE, RANDOM)]
+
+
+def _figure_7(runs: Runs) -> Iterator[Finding]:
+    yield from _duels(runs, RHOS)
+    for learner in _private_rivals():
+        yield _falls_with_rho(runs, learner, RHOS)
+    for learner in _private_rivals():
+        yield _learns(runs, learner, runs.cells(learner))
+
+
+def _expedia(runs: Runs) -> Iterator[Finding]:
+    rhos = EXPEDIA_RHOS
+    yield from _duels(runs, rhos)
+    for learner, rival, source in _DUELS:
+        gaps = {
+            rho: runs.regret(runs.cell(learner, rho=rho)) - runs.regret(runs.cell(rival, rho=rho))
+            for rho in rhos
+        }
+        widening = [
+            Comparison(f"gap at ρ = {high} minus gap at {low}", summary(gaps[high] - gaps[low]))
+            for low, high in pairwise(rhos)
+        ]
+        yield _finding(f"the lead over {LABELS[rival]} widens with ρ", learner, widening, source)
+    for learner in _private_rivals():
+        cells = [runs.cell(learner, rho=rho) for rho in rhos[1:]]
+        yield _flattens(runs, learner, cells, f"for ρ >= {rhos[1]} {_SUBLINEAR}")
+    for learner in _private_rivals():
+        yield _falls_with_rho(runs, learner, rhos)
+    for learner in _private_rivals():
+        yield _learns(runs, learner, runs.cells(learner))

@@ -1,0 +1,1 @@
+"""The experiments of Han et al. (2022)."""

@@ -1,0 +1,1 @@
+"""Certificates, audits and curves, in text and pictures."""

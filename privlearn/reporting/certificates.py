@@ -1,0 +1,408 @@
+"""How certificates and runs are shown: tables for terminals, Markdown for files, plots for eyes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from privlearn.accountants.arrivals import ArrivalSpend
+from privlearn.accountants.assumptions import KINDS, Assumption
+from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Share
+from privlearn.domains import Array
+from privlearn.reporting.visible import markdown, visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+
+
+S = TypeVar("S", Attestation, Share)
+
+
+def verdict(certificate: Certificate) -> str:
+    """One line: does it hold?"""
+    if certificate.problems:
+        return f"NOT VERIFIED: {_count(len(certificate.problems), 'problem')}"
+    if certificate.simulation:
+        return "SIMULATION: the record is consistent, but its noise protects nobody"
+    state = "closed" if certificate.closed else "open, reported at its plan or cap"
+    if all(guarantee.attested for guarantee in certificate.guarantees):
+        return f"ATTESTED, NOT VERIFIED: the record of clients' claims is consistent ({state})"
+    if certificate.attested:
+        return f"VERIFIED from the ledger alone, except what clients attest ({state})"
+    return f"VERIFIED from the ledger alone ({state})"
+
+
+def weaknesses(certificate: Certificate) -> list[str]:
+    """What makes this claim weaker than one might think, of what is particular to this ledger."""
+    lines = [
+        f"{_of_accountant(certificate, one)}there is no finite ε at δ = {one.delta:g}; it needs "
+        "a larger δ"
+        for one in certificate.guarantees
+        if math.isinf(one.epsilon) and not one.unknown
+    ]
+    lines += _each_once(
+        certificate,
+        (
+            (one, f"what was spent is unknown: {one.unknown}")
+            for one in certificate.spent
+            if one.unknown
+        ),
+    )
+    if not certificate.closed:
+        odometer = ", and the odometer," if any(s.running for s in certificate.spent) else ""
+        lines.append(
+            "the ledger is open: more may have been spent, or cut off, after its last entry; the "
+            f"guarantee holds for that, too, but what was spent{odometer} counts only up to entry "
+            f"{certificate.entries - 1}"
+        )
+    if certificate.lost:
+        lines.append(
+            f"{_count(certificate.lost, 'spend')} without a recorded outcome (lost): paid for, but "
+            "what left is not known"
+        )
+    lines += _each_once(
+        certificate,
+        (
+            (guarantee, assumption.text)
+            for guarantee in certificate.guarantees
+            for assumption in guarantee.rests_on
+            if assumption.weakens
+        ),
+    )
+    if certificate.trusted_code:
+        lines.append(f"trusted code, {_count(len(certificate.trusted_code), 'line')}, see below")
+    return lines
+
+
+def _each_once(certificate: Certificate, told: Iterable[tuple[Guarantee, str]]) -> list[str]:
+    """Every text once, and whose it is if it is not everybody's."""
+    texts: dict[str, dict[int, Guarantee]] = {}
+    for guarantee, text in told:
+        texts.setdefault(text, {})[guarantee.accountants[0]] = guarantee
+    everybody = len(certificate.guarantees)
+    return [
+        text
+        if len(whose) == everybody
+        else f"accountant{'s' * (len(whose) > 1)} {' and '.join(map(str, whose))}: {text}"
+        for text, whose in texts.items()
+    ]
+
+
+def _of_accountant(certificate: Certificate, guarantee: Guarantee) -> str:
+    several = len(certificate.guarantees) > 1
+    return f"accountant {guarantee.accountants[0]}: " if several else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def guarantee_line(guarantee: Guarantee) -> str:
+    """One guarantee in the field's words."""
+    kind = {"central": "DP", "joint": "joint DP", "local": "local DP"}[guarantee.trust.value]
+    attested = ", attested, not verified" if guarantee.attested else ""
+    start = f"{kind}, {guarantee.adjacency.value}{attested}: "
+    if guarantee.unknown:
+        return f"{start}unknown ({visible(guarantee.unknown, 200)})"
+    epsilon = "∞" if math.isinf(guarantee.epsilon) else f"{guarantee.epsilon:.4f}"
+    parts = [f"(ε = {epsilon}, δ = {guarantee.delta:g})"]
+    if guarantee.rho is not None:
+        parts.append(f"ρ = {guarantee.rho:.6g} zCDP")
+    if guarantee.mu is not None:
+        parts.append(f"μ = {guarantee.mu:.4f} GDP")
+    parts.append(f"method {guarantee.method}")
+    if guarantee.failure:
+        parts.append(f"failures of {guarantee.failure:g} included")
+    if guarantee.user is not None:
+        parts.append(f"for user {guarantee.user}")
+    if guarantee.rounds > 1:
+        parts.append(f"for a person with {guarantee.rounds} rounds")
+    return start + ", ".join(parts)
+
+
+def running_line(guarantee: Guarantee) -> str:
+    """The odometer of an account in words; empty if it has none."""
+    bound = guarantee.running
+    if bound is None:
+        return ""
+    return (
+        f"privacy loss so far at most {bound.epsilon:.4f}, at all times at once, except with "
+        f"probability {bound.delta:g}; up to the last entry, and no bound on what comes later"
+    )
+
+
+def _whose(guarantee: Guarantee) -> str:
+    users = guarantee.users
+    indices = "" if users is None else f", users {users[0]}..{users[1] - 1}"
+    return f"accountant {guarantee.accountants[0]}{indices}"
+
+
+def _price(loss: Mapping[str, object]) -> str:
+    numbers = [f"{k} {v}" for k, v in loss.items() if k not in ("kind", "adjacency")]
+    return f"{loss.get('kind')} {', '.join(numbers)}"
+
+
+_CLAIM = ("attested mechanism", "by", "users", "messages", "most of one user", "loss of one")
+_SHARE = ("mechanism", "label", "spends", "share of the most charged user")
+
+
+def _claim(claim: Attestation) -> tuple[str, ...]:
+    users = f"{claim.users[0]}..{claim.users[1] - 1}"
+    numbers = (str(claim.count), str(claim.most_messages))
+    return (claim.mechanism, claim.by, users, *numbers, _price(claim.loss))
+
+
+def _share(share: Share) -> tuple[str, ...]:
+    part = "unknown" if share.share is None else f"{share.share:.1%}"
+    return (share.mechanism, share.label, str(share.spends), part)
+
+
+def _of(items: Sequence[S], guarantee: Guarantee) -> list[S]:
+    return [item for item in items if item.accountant in guarantee.accountants]
+
+
+def _grouped(assumptions: Sequence[Assumption]) -> list[tuple[str, list[str]]]:
+    """Headings and sentences, in the order of `KINDS`."""
+    groups = [(KINDS[kind], [a.text for a in assumptions if a.kind == kind]) for kind in KINDS]
+    return [(heading, texts) for heading, texts in groups if texts]
+
+
+def print_certificate(certificate: Certificate, console: Console, *, full: bool = False) -> None:
+    """Prints what an auditor wants to see first; ``full`` prints every assumption, too.
+
+    All text of the ledger is indented: nothing but the verdict can stand where the verdict stands.
+    """
+    page = _Page(console)
+    claimed = certificate.attested and not certificate.problems and not certificate.simulation
+    style = "bold green" if certificate.holds else "bold yellow" if claimed else "bold red"
+    page.line(verdict(certificate), style=style)
+    page.items(certificate.problems, style="red")
+    if certificate.consequences:
+        number = _count(len(certificate.consequences), "further problem")
+        page.items([f"{number} where the record is broken, which may follow from that (--json)"])
+    weak = weaknesses(certificate)
+    if weak:
+        page.line("\nwhat weakens this claim:", style="bold")
+        page.items(weak, style="yellow")
+    several = len(certificate.guarantees) > 1
+    for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
+        page.line(f"\n{_whose(guarantee)}" if several else "", style="bold")
+        page.named("guarantee", guarantee_line(guarantee))
+        page.named("spent, ex post", guarantee_line(spent), style="dim")
+        if spent.running is not None:
+            page.named("odometer", running_line(spent))
+        page.table(_SHARE, [_share(share) for share in _of(certificate.mechanisms, guarantee)])
+        claims = _of(certificate.attestations, guarantee)
+        page.table(_CLAIM, [_claim(claim) for claim in claims])
+        for unseen in dict.fromkeys("; ".join(c.unseen) for c in claims if c.unseen):
+            page.items([f"assumed not to be seen by the receiver: {unseen}"])
+    for guarantee, spent in zip(certificate.sums, certificate.sums_spent, strict=False):
+        page.line("")
+        page.hanging("sum, ", f"for {guarantee.who}", style="bold")
+        page.named("guarantee", guarantee_line(guarantee))
+        page.named("spent, ex post", guarantee_line(spent), style="dim")
+    if certificate.remarks:
+        page.line("")
+        page.items(certificate.remarks)
+    page.line("\ntrusted code:", style="bold")
+    page.items(certificate.trusted_code or ["none beyond the library's clipping and sums"])
+    if full:
+        for guarantee in certificate.guarantees:
+            page.line(f"\n{_of_accountant(certificate, guarantee)}it rests on", style="bold")
+            for heading, texts in _grouped(guarantee.rests_on):
+                page.line(f"{heading}.")
+                page.items(texts, most=1000)
+    page.line("")
+    lost = f", {certificate.lost} lost" if certificate.lost else ""
+    spends = _count(certificate.spends, "spend")
+    page.named("record", f"{certificate.entries} entries, {spends}{lost}")
+    page.named("noise", certificate.noise)
+    for name in certificate.features:
+        page.named("extension", f"{name}: optional, not known here, left aside")
+    page.named("format", str(certificate.format))
+    compared = "compared with the one given" if certificate.head_compared else "compared with none"
+    page.named("head", f"{certificate.head} ({compared})", style="dim")
+
+
+_MOST_ROWS = 30
+"""Rows of a list or table that are printed; the others are counted."""
+
+
+class _Page:
+    """A terminal page: whatever it prints is made visible, and is neither markup nor emoji."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def line(self, text: str, style: str = "") -> None:
+        """A line of ours without text of the ledger."""
+        from rich.text import Text
+
+        lead = len(text) - len(text.lstrip("\n"))
+        self._console.print(Text("\n" * lead + visible(text[lead:])), style=style)
+
+    def items(self, texts: Sequence[str], style: str = "", most: int = _MOST_ROWS) -> None:
+        """A list, indented."""
+        more = [f"and {len(texts) - most} more (--json)"] if len(texts) > most else []
+        for text in [*texts[:most], *more]:
+            self.hanging("  • ", text, style)
+
+    def named(self, name: str, text: str, style: str = "") -> None:
+        """A name, and behind it what it stands for."""
+        self.hanging(f"{name:16}", text, style)
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table, or nothing where there are no rows."""
+        from rich.table import Table
+        from rich.text import Text
+
+        if not rows:
+            return
+        table = Table(*heads, box=None, pad_edge=False)
+        for row in rows[:_MOST_ROWS]:
+            table.add_row(*(Text(visible(cell, 200)) for cell in row))
+        self._console.print(_indented(table))
+        if len(rows) > _MOST_ROWS:
+            self.items([f"and {len(rows) - _MOST_ROWS} more rows (--json)"])
+
+    def hanging(self, lead: str, text: str, style: str) -> None:
+        """Text behind a lead of ours, below which nothing of it begins."""
+        from rich.text import Text
+
+        width = max(self._console.width - len(lead), 20)
+        for line in Text(visible(text), style=style).wrap(self._console, width):
+            line.rstrip()
+            self._console.print(Text(lead) + line, soft_wrap=True)
+            lead = " " * len(lead)
+
+
+def _indented(table: Table) -> Padding:
+    from rich.padding import Padding
+
+    return Padding(table, (0, 0, 0, 2), expand=False)
+
+
+def certificate_markdown(certificate: Certificate) -> str:
+    """The certificate as a document for people, with every assumption."""
+    lines = ["# Privacy certificate", "", f"**{verdict(certificate)}**", ""]
+    lines += _listed("Problems:", certificate.problems)
+    lines += _listed(
+        "Further problems where the record is broken, which may follow from that:",
+        certificate.consequences,
+    )
+    lines += _listed("What weakens this claim:", weaknesses(certificate))
+    several = len(certificate.guarantees) > 1
+    for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
+        lines += [f"## {_whose(guarantee)}", ""] if several else []
+        lines += [f"**Guarantee.** {markdown(guarantee_line(guarantee))}", ""]
+        lines += [f"Spent, ex post, not a guarantee: {markdown(guarantee_line(spent))}", ""]
+        lines += [f"Odometer: {running_line(spent)}.", ""] if spent.running is not None else []
+        lines += ["It rests on:", ""]
+        for heading, texts in _grouped(guarantee.rests_on):
+            lines += _listed(f"{heading}.", texts)
+        claims = _of(certificate.attestations, guarantee)
+        if claims:
+            lines += [_row(_CLAIM), _row(["---"] * len(_CLAIM))]
+            lines += [*(_row(map(markdown, _claim(claim))) for claim in claims), ""]
+        lines += _shares_table(_of(certificate.mechanisms, guarantee)) if several else []
+    for guarantee, spent in zip(certificate.sums, certificate.sums_spent, strict=False):
+        lines += [f"## Sum, for {markdown(guarantee.who)}", ""]
+        lines += [f"**Guarantee.** {markdown(guarantee_line(guarantee))}", ""]
+        lines += [f"Spent, ex post, not a guarantee: {markdown(guarantee_line(spent))}", ""]
+    lines += _listed("Remarks:", certificate.remarks)
+    lines += _listed("Trusted code:", certificate.trusted_code)
+    lines += _shares_table(certificate.mechanisms) if not several else []
+    lines += [f"{certificate.entries} entries; head `{markdown(certificate.head)}`", ""]
+    return "\n".join(lines)
+
+
+def _listed(heading: str, texts: Sequence[str]) -> list[str]:
+    return [heading, "", *(f"- {markdown(text)}" for text in texts), ""] if texts else []
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _shares_table(shares: Sequence[Share]) -> list[str]:
+    if not shares:  # of attestations alone
+        return []
+    rows = [_SHARE, ("---",) * 4, *(tuple(map(markdown, _share(share))) for share in shares)]
+    return [*map(_row, rows), ""]
+
+
+def plot_regret(path: Path, regrets: Mapping[str, Array], title: str) -> None:
+    """Draws cumulative regret and its running average per user, one curve per learner.
+
+    Args:
+        path: where the PNG goes.
+        regrets: regret of each user, shape (T,), by the learner's name.
+        title: what was run.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    colors = ["#1b6ca8", "#4a4a4a", "#c0392b", "#7f8c8d"]
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    total, rate = figure.subplots(1, 2)
+    for (name, regret), color in zip(regrets.items(), colors, strict=False):
+        users = np.arange(1, len(regret) + 1)
+        total.plot(users, np.cumsum(regret), label=name, color=color, linewidth=2)
+        window = max(len(regret) // 40, 1)
+        smooth = np.convolve(regret, np.ones(window) / window, mode="valid")
+        rate.plot(users[window - 1 :], smooth, color=color, linewidth=2, label=name)
+    total.set(xlabel="users served", ylabel="cumulative regret (sales)", title=title)
+    total.legend(frameon=False)
+    rate.set(xlabel="users served", ylabel="regret per user", yscale="log", title="per user")
+    for axes in (total, rate):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    figure.savefig(path, dpi=130)
+
+
+def plot_arrivals(path: Path, spends: Sequence[ArrivalSpend], title: str = "") -> None:
+    """Draws ε promised to, and spent on, each user against the arrival index.
+
+    Args:
+        path: where the PNG goes.
+        spends: from `CentralAccountant.spend_by_arrival`.
+        title: what was run.
+
+    Raises:
+        ValueError: nothing to draw.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if not spends:
+        raise ValueError("spends = []: needs at least one range of users")
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    edges = [piece.users.start for piece in spends] + [spends[-1].users.stop]
+    for name, values, color in (
+        ("guarantee", [piece.promised for piece in spends], "#1b6ca8"),
+        ("spent, ex post", [piece.spent for piece in spends], "#c0392b"),
+    ):
+        axes.stairs(values, edges, label=name, color=color, linewidth=2, baseline=None)
+    axes.set(
+        xlabel="arrival index", ylabel=f"ε at δ = {spends[0].delta:g}", title=title, ylim=(0, None)
+    )
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    figure.savefig(path, dpi=130)
+
+
+def tastes_table(names: Sequence[str], theta: Array, precision: Array) -> list[tuple[str, str]]:
+    """The strongest learned tastes with their standard deviations, largest first."""
+    spread = np.sqrt(np.diag(np.linalg.inv(precision)))
+    order = np.argsort(-np.abs(theta))
+    return [(names[i], f"{theta[i]:+.2f} ± {spread[i]:.2f}") for i in order]

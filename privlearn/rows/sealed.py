@@ -1,0 +1,388 @@
+"""Sealed data: one row, one user, with a public arrival index.
+
+A record is an array or a NamedTuple of arrays; a *block* of records has the same type with one more
+leading axis.  `Rows.map` takes a function of one record; `Rows.map_rows` takes a function of a
+whole block for speed, which must act on each row by itself (`privlearn.checking.check_row_local`
+tests that in advance).  An exception on a record, in either, turns that record alone into the *null
+record*: it keeps its index, its data are passed to no further function, and it enters every sum as
+its domain's null value.  Results are plain arrays; one of dtype object counts as a failure.
+
+Functions that did not come with this package are trusted code: rows carry their names, which go to
+the ledger before the rows are opened, and every block is spot-checked (`privlearn.rows.functions`).
+Rows that failed such a check cannot be opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from itertools import groupby, pairwise
+from typing import Generic, Never, TypeVar, cast, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._records import (
+    blanked,
+    copied,
+    deeply_copied,
+    holds_objects,
+    join,
+    length,
+    record_at,
+    signature,
+    stack,
+)
+from privlearn._validate import user_range
+from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
+from privlearn.rows.functions import RowFunction, attempt
+from privlearn.rows.tabular import records_from
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Sealed:
+    """Mixin for values that only a mechanism with a receipt may look into."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> Never:
+        raise SealedError(
+            f"{type(self).__name__} is sealed: only a mechanism that spent a token can open it"
+        )
+
+    __float__ = __int__ = __index__ = __bool__ = __complex__ = _refuse
+    __iter__ = __getitem__ = __contains__ = __reversed__ = _refuse
+    __array__ = __array_ufunc__ = __array_function__ = __buffer__ = _refuse
+    __reduce__ = __reduce_ex__ = __getstate__ = __copy__ = __deepcopy__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
+    __hash__ = _refuse
+
+    def __format__(self, spec: str) -> str:
+        return self._refuse()
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class Source(Enum):
+    """How rows came in."""
+
+    LOGGED = "logged"
+    SERVED = "served"
+
+
+class _Chunk(Generic[T]):
+    """A block and which of its rows are real; null rows hold zeros, unused.
+
+    Null rows keep their place, so that later computations keep their size and with it the rounding
+    of other users' results.  A row whose result has another shape or type than its neighbours'
+    stands in a chunk of its own.
+    """
+
+    __slots__ = ("block", "valid")
+
+    def __init__(self, block: T | None, valid: NDArray[np.bool_]) -> None:
+        self.block, self.valid = block, valid
+
+    @classmethod
+    def of_nulls(cls, count: int) -> _Chunk[T]:
+        return cls(None, np.zeros(count, dtype=bool))
+
+
+_REAL = np.ones(1, dtype=bool)
+_REAL.setflags(write=False)
+"""What is real of a single row, which is sealed often."""
+
+
+@final
+class Rows(Sealed, Generic[T]):
+    """Sealed records of the users ``users``, in order of arrival; made by `Rows.seal`."""
+
+    __slots__ = ("__board", "__chunks", "__defect", "__functions", "__users")
+
+    def __init__(
+        self,
+        users: range,
+        chunks: Sequence[_Chunk[T]],
+        board: object | None,
+        functions: tuple[str, ...] = (),
+        defect: RowLocalityError | None = None,
+    ) -> None:
+        self.__users, self.__chunks, self.__board = users, tuple(chunks), board
+        self.__functions, self.__defect = functions, defect
+
+    @classmethod
+    def seal(cls, block: T, *, users: range) -> Rows[T]:
+        """Seals a block of records (leading axis: one row per index in ``users``).
+
+        The block is copied: what is written to its arrays afterwards changes nothing.  A record
+        with an object that cannot be copied is null.
+
+        Raises:
+            UsersError: the block's length differs from the number of users.  TypeError: it is no
+            table (a generator, a dict, a sparse matrix), or a frame of something else than numbers.
+        """
+        own = copied(records_from("block", block))
+        rows = cls._of_own(own, users)
+        if holds_objects(own):
+            rows.__chunks = tuple(_objects_apart(own, len(rows)))
+        return rows
+
+    @classmethod
+    def _of_own(cls, block: T, users: range) -> Rows[T]:
+        """As `seal`, for numbers that nobody else holds: for `privlearn.learners`, which copy."""
+        index = user_range(users=users)
+        count = length(block)
+        if count != len(index):
+            raise UsersError(f"users = {users!r} names {len(index)} rows, the block has {count}")
+        return cls(
+            index, [_Chunk(block, _REAL if count == 1 else np.ones(count, dtype=bool))], None
+        )
+
+    @classmethod
+    def null(cls, users: range) -> Rows[T]:
+        """Null records, for users whose data never arrived or cannot be used."""
+        return cls(user_range(users=users), [_Chunk.of_nulls(len(users))], None)
+
+    @property
+    def users(self) -> range:
+        """The public arrival indices."""
+        return self.__users
+
+    @property
+    def source(self) -> Source:
+        """Whether a billboard served these users, or the rows come from a log."""
+        return Source.LOGGED if self.__board is None else Source.SERVED
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the user's functions that these rows passed through, oldest first."""
+        return self.__functions
+
+    def __len__(self) -> int:
+        return len(self.__users)
+
+    def __repr__(self) -> str:
+        last = self.__users.stop - 1
+        return f"Rows(users={self.__users.start}..{last}, {self.source.value}, sealed)"
+
+    def map(self, function: Callable[[T], U]) -> Rows[U]:
+        """Applies ``function`` to each record by itself."""
+
+        def single(block: T) -> U:
+            return stack([function(record_at(block, 0))])
+
+        return self._mapped(RowFunction(single, "map", code=function), _map_singly, self.__board)
+
+    def map_rows(self, function: Callable[[T], U]) -> Rows[U]:
+        """Applies a row-local ``function`` to whole blocks.
+
+        If it raises on a block, or returns another number of rows, the rows on which it fails by
+        themselves become null and the block is done again without them.
+        """
+        return self._mapped(RowFunction(function, "map_rows"), _map_chunk, self.__board)
+
+    def _mapped(
+        self,
+        function: RowFunction[T, U],
+        mapping: Callable[[RowFunction[T, U], _Chunk[T]], list[_Chunk[U]]],
+        board: object | None,
+    ) -> Rows[U]:
+        chunks: list[_Chunk[U]] = []
+        defect = self.__defect
+        for chunk in self.__chunks:
+            try:
+                chunks += mapping(function, chunk)
+            except RowLocalityError as error:  # that it failed may depend on the rows: see `opened`
+                defect = defect or error
+                chunks.append(_Chunk.of_nulls(len(chunk.valid)))
+        functions = self.__functions
+        if function.names:
+            functions = tuple(dict.fromkeys((*functions, *function.names)))
+        return Rows(self.__users, chunks, board, functions, defect)
+
+    def slice(self, users: range) -> Rows[T]:
+        """The rows of a contiguous part of the users.
+
+        Raises:
+            UsersError: an index is not among these rows.
+        """
+        user_range(users=users)
+        if users.start < self.__users.start or users.stop > self.__users.stop:
+            raise UsersError(f"users {users!r} are not all within {self.__users!r}")
+        chunks: list[_Chunk[T]] = []
+        begin = self.__users.start
+        for chunk in self.__chunks:
+            low = max(users.start - begin, 0)
+            high = min(users.stop - begin, len(chunk.valid))
+            if low < high:
+                block = None if chunk.block is None else record_at(chunk.block, slice(low, high))
+                chunks.append(_Chunk(block, chunk.valid[low:high]))
+            begin += len(chunk.valid)
+        return Rows(users, chunks, self.__board, self.__functions, self.__defect)
+
+    @staticmethod
+    def concat(parts: Sequence[Rows[T]]) -> Rows[T]:
+        """Joins rows of consecutive users.
+
+        Raises:
+            UsersError: the ranges are not consecutive.  ProvenanceError: mixed sources.
+        """
+        if not parts:
+            raise ValueError("parts = []: needs at least one Rows")
+        for left, right in pairwise(parts):
+            if left.users.stop != right.users.start:
+                raise UsersError(f"users {left.users!r} and {right.users!r} are not consecutive")
+            if left.__board is not right.__board:
+                raise ProvenanceError("cannot join rows of different billboards or sources")
+        users = range(parts[0].users.start, parts[-1].users.stop)
+        chunks = [chunk for part in parts for chunk in part.__chunks]
+        functions = tuple(dict.fromkeys(name for part in parts for name in part.__functions))
+        defect = next((part.__defect for part in parts if part.__defect is not None), None)
+        return Rows(users, _merge(chunks), parts[0].__board, functions, defect)
+
+    @staticmethod
+    def _shown(rows: Rows[T], policy: RowFunction[T, U]) -> Rows[U]:
+        """Maps rows to themselves with what they are shown; for `privlearn.billboard` only."""
+        return rows._mapped(policy, _map_chunk, rows.__board)
+
+    @staticmethod
+    def _delivered(rows: Rows[T], answer: RowFunction[T, U], board: object) -> Rows[U]:
+        """Maps real rows only and marks the result as served; for `privlearn.billboard` only."""
+        return rows._mapped(answer, _map_real, board)
+
+    @staticmethod
+    def _unseal(rows: Rows[T]) -> tuple[_Chunk[T], ...]:
+        """The chunks themselves; for `privlearn.tokens` and `privlearn.billboard` only.
+
+        Raises:
+            RowLocalityError: a function that the rows passed through failed its spot check.
+        """
+        if rows.__defect is not None:
+            raise rows.__defect
+        return rows.__chunks
+
+    @staticmethod
+    def _served_by(rows: Rows[T], board: object) -> Rows[T]:
+        """The same rows, marked as served by ``board``; for `privlearn.billboard` only."""
+        return Rows(rows.__users, rows.__chunks, board, rows.__functions, rows.__defect)
+
+    @staticmethod
+    def _board_of(rows: Rows[T]) -> object | None:
+        return rows.__board
+
+
+def _objects_apart(block: T, count: int) -> list[_Chunk[T]]:
+    """The block with copies of its objects; a record whose objects cannot be copied is null."""
+    try:
+        return [_Chunk(deeply_copied(block), np.ones(count, dtype=bool))]
+    except MemoryError:
+        raise
+    except Exception:  # whose it is would tell of data
+        singles = [
+            attempt(deeply_copied, record_at(block, slice(i, i + 1)), 1, objects=True)
+            for i in range(count)
+        ]
+        return _merge([_Chunk(single, np.array([single is not None])) for single in singles])
+
+
+_RECHECKED = 16
+"""Records of a block on which what was called on each by itself is called once more."""
+
+
+def _map_singly(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
+    block, real = chunk.block, np.flatnonzero(chunk.valid)
+    if block is None or not real.size:
+        return [_Chunk.of_nulls(len(chunk.valid))]
+    singles = _singles(function, block, chunk.valid)
+    _recheck(function, block, singles)
+    return _merge(singles)
+
+
+def _recheck(function: RowFunction[T, U], block: T, singles: Sequence[_Chunk[U]]) -> None:
+    """Raises RowLocalityError where a function of one row remembers others."""
+    for i in np.random.default_rng().permutation(len(singles))[:_RECHECKED]:
+        if (result := singles[i].block) is not None:
+            function.check(record_at(block, slice(i, i + 1)), _REAL, result)
+
+
+def _singles(function: RowFunction[T, U], block: T, valid: NDArray[np.bool_]) -> list[_Chunk[U]]:
+    """Each row by itself; null where there is none, or where the function fails."""
+    results = [
+        function.attempt(record_at(block, slice(i, i + 1)), 1) if real else None
+        for i, real in enumerate(valid)
+    ]
+    return [_Chunk(result, np.array([result is not None])) for result in results]
+
+
+def _map_chunk(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
+    count, block = len(chunk.valid), chunk.block
+    if block is None:
+        return [_Chunk.of_nulls(count)]
+    result = function.attempt(block, count)
+    if result is not None:
+        function.check(block, chunk.valid, result)
+        return [_Chunk(result, chunk.valid)]
+    singles = _singles(function, block, chunk.valid)
+    good = np.array([bool(single.valid) for single in singles])
+    if not good.any():
+        return [_Chunk.of_nulls(count)]
+    others = blanked(block, ~good)
+    repaired = function.attempt(others, count)
+    if repaired is not None:
+        function.check(others, good, repaired)
+        return [_Chunk(repaired, good)]
+    # The rows' results do not fit together; each stands by itself, and none suffers for another.
+    _recheck(function, block, singles)
+    return _merge(singles)
+
+
+def _map_real(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
+    """As `_map_chunk`, for a function that may not even see the place of a null row."""
+    real = np.flatnonzero(chunk.valid)
+    if chunk.block is None or not real.size:
+        return [_Chunk.of_nulls(len(chunk.valid))]
+    if real.size == len(chunk.valid):
+        return _map_chunk(function, chunk)
+    present = _Chunk(record_at(chunk.block, real), np.ones(real.size, dtype=bool))
+    parts = iter(
+        _Chunk(record_at(part.block, slice(i, i + 1)), part.valid[i : i + 1])
+        if part.block is not None
+        else _Chunk[U].of_nulls(1)
+        for part in _map_chunk(function, present)
+        for i in range(len(part.valid))
+    )
+    return _merge([next(parts) if valid else _Chunk.of_nulls(1) for valid in chunk.valid])
+
+
+def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
+    """Joins neighbouring chunks whose arrays fit together, to keep later block calls large."""
+    merged: list[_Chunk[T]] = []
+    placed = _stand_ins(chunks)
+    for key, run in groupby(placed, key=lambda c: None if c.block is None else signature(c.block)):
+        group = list(run)
+        valid = np.concatenate([chunk.valid for chunk in group])
+        block = None if key is None else join([cast(T, chunk.block) for chunk in group])
+        merged.append(_Chunk(block, valid))
+    return merged
+
+
+def _stand_ins(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
+    """Fills chunks of nulls with zeros of the shape before (or after) them, so that runs join."""
+    near = next((chunk.block for chunk in chunks if chunk.block is not None), None)
+    filled: list[_Chunk[T]] = []
+    for chunk in chunks:
+        if chunk.block is not None:
+            near = chunk.block
+        elif near is not None:
+            places = record_at(near, np.zeros(len(chunk.valid), dtype=int))
+            chunk = _Chunk(blanked(places, ~chunk.valid), chunk.valid)
+        filled.append(chunk)
+    return filled
+
+
+Vector = NDArray[np.float64]
+"""A record of plain numbers."""

@@ -1,0 +1,1 @@
+"""Whole runs behind `privlearn run`."""

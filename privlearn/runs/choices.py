@@ -1,0 +1,398 @@
+"""Whole runs: from data and a budget to a folder with a public and a private half."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from privlearn.accountants import CentralAccountant, Certificate, JointAccountant
+from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
+from privlearn.budgets import ApproxDP, Currency, GaussianDP
+from privlearn.datasets.cars import (
+    CAR_MARKET_SIDE_INFORMATION,
+    FEATURE_NAMES,
+    SCALE,
+    car_features,
+    car_market,
+    load_car_choices,
+    split,
+)
+from privlearn.datasets.csv_lines import cells_of, header_of, numbers, physical_lines, some_lines
+from privlearn.domains import Array
+from privlearn.errors import DataError
+from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.ledger import Ledger
+from privlearn.mnl import Items, clip_items, fit_mle, log_likelihoods
+from privlearn.noise import NoiseSource
+from privlearn.reporting import certificates as report
+from privlearn.runs.null_records import NullRecords
+from privlearn.runs.settings import MOST_SIMULATED, Bound, Horizon, ItemCount, parse_budget
+from privlearn.simulation import choice as experiments
+
+SHELF = 10
+"""K, the cars shown to each simulated person."""
+
+_MARKET_TUNING = (
+    "the learner's defaults were tuned in part on car_market with seeds 0 to 5 "
+    "(docs/benchmarks.md, 'What was tuned on what')"
+)
+
+
+class RunConfig(BaseModel):
+    """Settings of one run; everything here is public."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    data: str = "cars"
+    """``cars`` (the shipped survey) or a CSV file in long form."""
+    task: Literal["market", "logged"] = "logged"
+    """Serve simulated people (cars only), or learn from logged choices."""
+    budget: str = "rho=1"
+    horizon: Horizon | None = None
+    """Number of users, a public count."""
+    items: ItemCount | None = None
+    """Items per user (CSV data)."""
+    scale: Bound = 1.0
+    """Public divisor of the features (CSV data)."""
+    outside: bool = False
+    """Whether a user may have chosen nothing (CSV data)."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the simulated people and of public coins, never of secure noise."""
+    simulate_noise: Annotated[int, Field(ge=0)] | None = None
+    """Seed of reproducible noise; the ledger is then a simulation and is never certified."""
+    side_information: tuple[str, ...] = ()
+    """What was computed from these data and is declared public."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.data != "cars":
+            if self.task == "market":
+                raise ValueError("task = 'market' simulates people for the shipped cars only")
+            if self.items is None or self.horizon is None:
+                raise ValueError(
+                    "items and horizon are public counts: state both for your own data"
+                )
+        elif self.horizon is not None and self.horizon > MOST_SIMULATED:
+            raise ValueError(
+                f"horizon = {self.horizon}: must be at most {MOST_SIMULATED:,} simulated people"
+            )
+        parse_budget(self.budget)
+        return self
+
+    def noise(self) -> NoiseSource:
+        """The noise source that the accountant will own."""
+        if self.simulate_noise is None:
+            return NoiseSource.secure()
+        return NoiseSource.simulation(self.simulate_noise)
+
+    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
+        """The budget, and the currency to count an (ε, δ) promise in (all losses are Gaussian)."""
+        budget = parse_budget(self.budget)
+        return budget, GaussianDP if isinstance(budget, ApproxDP) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where a run writes: what everybody may see, and what stays with the operator."""
+
+    public: Path
+    private: Path
+
+    @classmethod
+    def create(cls, out: Path) -> Folders:
+        """Makes both folders.
+
+        Raises:
+            DataError: the folder has contents, or cannot be written.
+        """
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            if any(out.iterdir()):
+                raise DataError(f"{out} is not empty: runs are never overwritten, choose another")
+            folders = cls(out / "public", out / "private")
+            folders.public.mkdir()
+            folders.private.mkdir(mode=0o700)
+        except OSError as error:
+            raise DataError(f"{out} cannot be written: {error.strerror}") from None
+        return folders
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run is proud of, in words and in proof."""
+
+    certificate: Certificate
+    lines: list[str]
+    tastes: list[tuple[str, str]]
+    folders: Folders
+
+
+Progress = Callable[[str, int], Callable[[int], None]]
+"""Starts a progress bar with a name and a length; the result advances it."""
+
+
+def run_market(config: RunConfig, out: Path, progress: Progress) -> Outcome:
+    """Serves simulated people real car profiles, privately, and compares with both references."""
+    horizon = config.horizon or 10_000
+    market = car_market(config.seed, horizon=horizon)
+    folders = Folders.create(out)
+    dim = len(market.theta)
+    budget, currency = config.cap()
+    path = folders.public / "ledger.db"
+    accountant: JointAccountant[Any] = JointAccountant(
+        budget,
+        users=range(horizon),
+        ledger=Ledger.create(path),
+        noise=config.noise(),
+        currency=currency,
+        side_information=(
+            *CAR_MARKET_SIDE_INFORMATION,
+            _MARKET_TUNING,
+            *config.side_information,
+        ),
+    )
+    learner = OnePassNewtonMNL(
+        n_items=100, dim=dim, max_items=SHELF, random_state=config.seed
+    ).start(accountant)
+    regrets = {f"private ({config.budget})": market.serve(learner, progress("private", horizon))}
+    shown, sold = dict(market.shown), dict(market.sold)
+    accountant.close()
+    certificate = _write_public(folders, accountant, learner)
+    nonprivate = NonPrivateMNL(horizon=horizon, dim=dim, max_items=SHELF, random_state=config.seed)
+    random = RandomAssortments(max_items=SHELF, random_state=config.seed)
+    regrets["non-private"] = market.serve(nonprivate, progress("non-private reference", horizon))
+    regrets["random"] = market.serve(random, progress("random reference", horizon))
+    _write_regret(folders.private, regrets)
+    _write_choices(folders.private / "choices.csv", shown, sold)
+    report.plot_regret(
+        folders.private / "regret.png", regrets, "10 of 100 real cars shown to each person"
+    )
+    nulls = NullRecords.of(horizon, learner.private_messages_)
+    nulls.write(folders.private)
+    first = {name: float(regret[: horizon // 10].mean()) for name, regret in regrets.items()}
+    last = {name: float(regret[-(horizon // 10 or 1) :].mean()) for name, regret in regrets.items()}
+    lines = nulls.lines() if nulls.count else []
+    lines += [
+        f"{name}: total regret {regret.sum():.0f}; per user {first[name]:.4f} in the first tenth, "
+        f"{last[name]:.4f} in the last"
+        for name, regret in regrets.items()
+    ]
+    tastes = report.tastes_table([*FEATURE_NAMES, "constant"], learner.theta_, learner.precision_)
+    return Outcome(certificate, lines, tastes, folders)
+
+
+def run_logged(config: RunConfig, out: Path, progress: Progress) -> Outcome:
+    """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
+    survey = _car_log() if config.data == "cars" else _csv_log(config)
+    folders = Folders.create(out)
+    budget, currency = config.cap()
+    path = folders.public / "ledger.db"
+    users = len(survey.features) + survey.absent
+    accountant: CentralAccountant[Any] = CentralAccountant(
+        budget,
+        users=range(users),
+        ledger=Ledger.create(path),
+        noise=config.noise(),
+        currency=currency,
+        side_information=(*survey.side_information, *config.side_information),
+    )
+    learner = OnePassNewtonMNL(
+        n_items=survey.features.shape[1],
+        dim=survey.features.shape[2],
+        outside_option=config.outside,
+        feature_scale=survey.scale,
+        random_state=config.seed,
+    ).start(accountant)
+    advance = progress("private", users)
+    learner.partial_fit(survey.features, survey.choices)
+    if survey.absent:
+        learner.skip(survey.absent)
+    advance(users)
+    accountant.close()
+    certificate = _write_public(folders, accountant, learner)
+    nulls = NullRecords.of(users, survey.messages, learner.private_messages_, absent=survey.absent)
+    nulls.write(folders.private)
+    tastes = report.tastes_table(survey.names, learner.theta_, learner.precision_)
+    lines = nulls.lines()
+    if survey.held_out is not None:
+        lines += _score(survey, learner.theta_, folders.private)
+    return Outcome(certificate, lines, tastes, folders)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """Logged choices; features unscaled and unclipped, NaN for records that cannot be used.
+
+    Messages say why; ``absent`` users more are in the horizon, but not in the file.
+    """
+
+    names: Sequence[str]
+    features: Array
+    choices: Items
+    scale: float
+    side_information: tuple[str, ...]
+    messages: list[tuple[int, str]]
+    held_out: tuple[Array, Items] | None = None
+    absent: int = 0
+
+
+def _car_log() -> _Log:
+    survey = load_car_choices()
+    features = car_features(survey, scale=1.0)
+    train, test = split(len(features))
+    return _Log(
+        FEATURE_NAMES,
+        features[train],
+        survey.choices[train],
+        SCALE,
+        (
+            "the feature scale 2 of the shipped survey was chosen with these data in view",
+            "the learner's defaults (batch rule, Hessian shrinkage, prior, budget share of the "
+            "Hessian sums) were tuned in part on this survey's choices and on simulations of "
+            "car_market, which is drawn from it (docs/benchmarks.md, 'What was tuned on what')",
+        ),
+        [],
+        (features[test], survey.choices[test]),
+    )
+
+
+def _score(log: _Log, theta: Array, private: Path) -> list[str]:
+    """Held-out log-likelihood against the non-private MLE and the uniform choice; private."""
+    assert log.held_out is not None
+    features, choices = log.held_out
+    mle = fit_mle(experiments.logged_answers(log.features, log.choices), outside=False)
+    truth = experiments.logged_answers(features, choices)
+    reference = float(log_likelihoods(truth, mle, outside=False).mean())
+    seen = experiments.logged_answers(clip_items(features, log.scale), choices)
+    score = float(log_likelihoods(seen, theta, outside=False).mean())
+    null = -float(np.log(features.shape[1]))
+    gain = (score - null) / (reference - null)
+    table = {"null": null, "private": score, "non-private MLE": reference, "gain": gain}
+    (private / "held_out.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
+    return [
+        f"held-out log-likelihood of {len(choices)} other people, per person: uniform {null:.4f}, "
+        f"private {score:.4f}, non-private {reference:.4f}",
+        f"the private fit keeps {gain:.1%} of the non-private gain",
+    ]
+
+
+def _csv_log(config: RunConfig) -> _Log:
+    """Reads a CSV in long form: ``user``, ``chosen`` (0 or 1) and one column per feature.
+
+    Exactly ``items`` lines per user, in order of arrival: after the header, line k (from 0, blank
+    ones included) belongs to user k // items, whatever it says, so that nobody's lines decide which
+    lines are another user's.  The ``user`` cell is only checked to be equal within the group.
+
+    A line ends at a newline, whether quoted or not, and quotes protect commas within it.  A user
+    whose lines cannot be used (too few, a wrong number of cells, text, NaN, a line over
+    `LONGEST_LINE`, not exactly one choice, two ids) becomes the null record, alone and with a
+    private message.  Lines beyond the horizon are not read.
+
+    Raises:
+        DataError: the file cannot be opened, its header names no usable columns, or it has no line.
+    """
+    assert config.items is not None
+    assert config.horizon is not None
+    try:
+        with open(config.data, "rb") as file:
+            physical = physical_lines(file)
+            header = _header(next(physical, b""), config.data)
+            lines = list(islice(physical, config.horizon * config.items))
+    except OSError as error:
+        raise DataError(f"{config.data} cannot be read: {error.strerror}") from None
+    users = -(-len(some_lines(lines, config.data)) // config.items)
+    names = [name for name in header if name not in ("user", "chosen")]
+    features = np.full((users, config.items, len(names)), np.nan)
+    choices = np.full(users, NO_ITEM)
+    messages: list[tuple[int, str]] = []
+    for user in range(users):
+        group = lines[user * config.items : (user + 1) * config.items]
+        try:
+            features[user], choices[user] = _one_user(group, header, config)
+        except Exception as error:  # whatever is wrong with these lines, it concerns this user only
+            messages.append((user, " ".join(str(error).split())[:200]))
+    absent = config.horizon - users
+    return _Log(names, features, choices, config.scale, (), messages, absent=absent)
+
+
+def _header(line: bytes, path: str) -> list[str]:
+    """Column names; a message names no cell, which would be a user's where the header is missing.
+
+    Raises:
+        DataError: columns are missing, or there twice.
+    """
+    header = header_of(line, path)
+    missing = [name for name in ("user", "chosen") if name not in header]
+    if missing or len(header) < 3:
+        raise DataError(
+            f"{path}: the header lacks {', '.join(missing) or 'features'}; its first line must "
+            "name 'user', 'chosen' and one numeric column per feature, separated by commas"
+        )
+    return header
+
+
+def _one_user(lines: Sequence[bytes], header: list[str], config: RunConfig) -> tuple[Array, int]:
+    """Features (items, d) and choice of one user.
+
+    Raises:
+        ValueError: the lines cannot be used; the message tells of no cell.
+    """
+    if len(lines) != config.items:
+        raise ValueError(f"{len(lines)} lines instead of {config.items}")
+    rows = [cells_of(line) for line in lines]
+    for row in rows:
+        if len(row) != len(header):
+            raise ValueError(f"a line of {len(row)} cells, where the header has {len(header)}")
+    if len({row[header.index("user")] for row in rows}) > 1:
+        raise ValueError(
+            f"different users in the {config.items} lines that --items gives to each user"
+        )
+    marks = [row[header.index("chosen")] for row in rows]
+    if any(mark not in ("0", "1") for mark in marks):
+        raise ValueError("chosen must be 0 or 1")
+    places = [i for i, name in enumerate(header) if name not in ("user", "chosen")]
+    names = [header[i] for i in places]
+    values = np.array([numbers(row, places, names) for row in rows])
+    chosen = marks.count("1")
+    if chosen == 1:
+        return values, marks.index("1")
+    if not chosen and config.outside:
+        return values, NO_ITEM
+    raise ValueError(f"{chosen} items chosen")
+
+
+def _write_public(folders: Folders, accountant: Any, learner: OnePassNewtonMNL) -> Certificate:
+    certificate: Certificate = accountant.certificate()
+    public = folders.public
+    accountant.ledger.export(public / "ledger.jsonl")
+    (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")
+    (public / "certificate.md").write_text(report.certificate_markdown(certificate), "utf-8")
+    posts = json.dumps(learner.billboard_.history(), indent=1)
+    (public / "billboard.json").write_text(posts, "utf-8")
+    learner.save(public / "learner.json")
+    return certificate
+
+
+def _write_regret(private: Path, regrets: dict[str, Array]) -> None:
+    totals = {name: np.cumsum(regret) for name, regret in regrets.items()}
+    with open(private / "regret.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["users", *totals])
+        horizon = len(next(iter(totals.values())))
+        for users in np.unique(np.linspace(1, horizon, min(horizon, 200)).astype(int)):
+            writer.writerow([users, *(f"{total[users - 1]:.4f}" for total in totals.values())])
+
+
+def _write_choices(path: Path, shown: dict[int, Items], sold: dict[int, int]) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["user", "shown", "choice"])
+        for user, items in shown.items():
+            writer.writerow([user, " ".join(map(str, items)), sold[user]])

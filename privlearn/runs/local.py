@@ -1,0 +1,332 @@
+"""Whole runs under local privacy: devices answer in noise, and a server learns prices.
+
+Each simulated customer is quoted one price on the device, says yes or no to the device, and the
+device sends one randomised message.  Both halves run here in one process, and share a public
+configuration alone: ``public/`` is what the server has, ``private/`` what devices and the operator
+of the simulation have.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from privlearn.accountants import Certificate, LocalAccountant
+from privlearn.baselines.local_nonprivate import LinUCB
+from privlearn.budgets import ApproxDP, GaussianDP, PureDP
+from privlearn.datasets.auto_loans import check_declared, cprm_market, load_cprm
+from privlearn.datasets.electricity import electricity_market
+from privlearn.domains import Array
+from privlearn.errors import DataError
+from privlearn.learners.ldp_ols import LDPOLS
+from privlearn.learners.ldp_sgd import LDPSGD
+from privlearn.ledger import Ledger
+from privlearn.local.client import LocalClient
+from privlearn.local.protocol import LocalBandit, Method
+from privlearn.local.server import LocalServer
+from privlearn.noise import NoiseSource
+from privlearn.reporting import certificates as report
+from privlearn.runs.choices import Folders, Progress
+from privlearn.runs.settings import Bound, Simulated, parse_local_budget
+from privlearn.simulation.local_bandit import Arms, meet, play
+from privlearn.simulation.pricing import PricingMarket, shuffled
+
+IN_TURN = 10
+"""With weights for every price, ldp-ols quotes the first tenth of all customers the prices in turn:
+answers are far noisier than its own default expects.  This and the two below were chosen on
+simulated electricity customers with seeds 200 to 209."""
+
+SHARE = 0.7
+"""ldp-ols: the largest mean reward of electricity, as a share of the highest price."""
+
+LOGIT = 2.0
+"""ldp-sgd: the largest logit of a mean reward, which can lie between 12% and 88%."""
+
+_HORIZONS = {"electricity": 50_000}
+_HORIZON = 20_000
+
+
+class LocalRunConfig(BaseModel):
+    """Settings of one run under local privacy; everything here is public."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    learner: Literal["ldp-sgd", "ldp-ols"]
+    data: str = "electricity"
+    """``electricity`` (the shipped survey), or your CPRM auto-loan file."""
+    declare_public: bool = False
+    """Your file's statistics are public."""
+    monthly_rate: Bound | None = None
+    """Rate that discounts the payments of your file's loans."""
+    budget: str
+    horizon: Simulated | None = None
+    """Number of simulated customers; default 50,000 for electricity, 20,000 for loans."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of the simulated customers, never of secure noise."""
+    simulate_noise: Annotated[int, Field(ge=0)] | None = None
+    """Seed of reproducible noise; the ledger is then a simulation and is never certified."""
+    side_information: tuple[str, ...] = ()
+    """What else was computed from these data and is declared public."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        budget = parse_local_budget(self.budget)
+        if self.learner == "ldp-ols" and isinstance(budget, PureDP):
+            raise ValueError(
+                f"budget = {self.budget!r}: ldp-ols adds Gaussian noise and needs a delta, as in "
+                "epsilon=1,delta=1e-3"
+            )
+        if self.learner == "ldp-sgd" and isinstance(budget, ApproxDP):
+            raise ValueError(
+                f"budget = {self.budget!r}: ldp-sgd keeps epsilon with delta = 0; leave delta out"
+            )
+        if self.data == "electricity" and (self.declare_public or self.monthly_rate is not None):
+            raise ValueError("declare_public, monthly_rate: for your file of auto loans")
+        return self
+
+    def noise(self, stream: int) -> NoiseSource:
+        """A noise source; simulated ones of different streams share no randomness."""
+        if self.simulate_noise is None:
+            return NoiseSource.secure()
+        return NoiseSource.simulation(2 * self.simulate_noise + stream)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOutcome:
+    """What a run leaves behind.
+
+    Attributes:
+        certificate: of the server's ledger.
+        released: lines about what is public.
+        lines: for the operator of the simulation only.
+        folders: where the files are.
+    """
+
+    certificate: Certificate
+    released: list[str]
+    lines: list[str]
+    folders: Folders
+
+
+def run_local(config: LocalRunConfig, out: Path, progress: Progress) -> LocalOutcome:
+    """Serves simulated customers; leaves a public and a private folder.
+
+    Raises:
+        DataError: the file cannot be used, or the folder not written.  PrivlearnError, ValueError:
+        the settings do not go together; nothing is written then.
+    """
+    market, plain, facts = _market(config)
+    bandit = LocalBandit(name=_name(config), method=_method(config, market))
+    folders = Folders.create(out)
+    horizon = market.users.horizon
+    accounts: dict[str, LocalAccountant[Any]] = {
+        place: LocalAccountant(
+            parse_local_budget(config.budget),
+            users=range(horizon),
+            ledger=Ledger.create(path),
+            noise=config.noise(stream),
+            currency=GaussianDP if config.learner == "ldp-ols" else None,
+            side_information=(*market.side_information, *config.side_information),
+            attested=place == "server",
+        )
+        for stream, (place, path) in enumerate(
+            {
+                "server": folders.public / "ledger.db",
+                "devices": folders.private / "devices.db",
+            }.items()
+        )
+    }
+    server = LocalServer(bandit, accounts["server"], by="privlearn, simulated devices")
+    with LocalClient(bandit, accounts["devices"]) as client:
+        arms = meet(client, server, market.users, progress("private", horizon))
+    for account in accounts.values():
+        account.close()
+    certificate = _write_public(folders, accounts["server"], server, market)
+    played = {f"private ({config.budget})": arms, "non-private": reference(plain)}
+    lines = facts + _write_private(folders.private, market, played)
+    _write_json(
+        folders.private / "devices.json",
+        {"mended": client.diagnostics.counts, "messages": list(client.diagnostics.messages)},
+    )
+    rejected = sum(server.rejected.values())
+    size = bandit.message_report(warming=False).size
+    released = [
+        f"{server.heard} customers sent one message each, at most {24 + 4 * size} bytes and "
+        f"{_promise(config)}; {rejected} rejected",
+        f"the last model quotes, in {market.unit}: "
+        + "; ".join(f"{price:g} at {name}" for name, price in quotes(server, market).items()),
+    ]
+    return LocalOutcome(certificate, released, lines, folders)
+
+
+def _promise(config: LocalRunConfig) -> str:
+    budget = parse_local_budget(config.budget)
+    delta = f"{float(budget.delta):g}" if isinstance(budget, ApproxDP) else "0"
+    return f"(ε = {float(budget.amounts[0]):g}, δ = {delta})-locally private"
+
+
+def _name(config: LocalRunConfig) -> str:
+    return "electricity" if config.data == "electricity" else "auto-loans"
+
+
+def _market(config: LocalRunConfig) -> tuple[PricingMarket, PricingMarket, list[str]]:
+    """The customers, the same without coins, and what the operator should know of the data."""
+    horizon = config.horizon or _HORIZONS.get(config.data, _HORIZON)
+    if config.data == "electricity":
+        plain = electricity_market(config.seed, horizon=horizon)
+        coins = electricity_market(config.seed, horizon=horizon, coins=True)
+        return coins if config.learner == "ldp-sgd" else plain, plain, []
+    if not Path(config.data).is_file():
+        raise DataError(
+            f"data = {config.data!r}: must be electricity, or a file of CPRM auto loans; there is "
+            "no such file"
+        )
+    check_declared(config.declare_public)
+    loans = load_cprm(
+        config.data, declare_public=config.declare_public, monthly_rate=config.monthly_rate
+    )
+    market = shuffled(cprm_market(loans, seed=config.seed, horizon=horizon), config.seed)
+    facts = [
+        f"{len(loans.price)} loans, {loans.applied.mean():.1%} taken; {loans.inside:.1%} of the "
+        "imputed prices lie in the range that is quoted (the rest is extrapolated)"
+    ]
+    return market, market, facts
+
+
+def _method(config: LocalRunConfig, market: PricingMarket) -> Method:
+    budget = parse_local_budget(config.budget)
+    public = market.users.public
+    if isinstance(budget, ApproxDP):
+        epsilon, delta = float(budget.epsilon), float(budget.delta)
+        if market.users.shared:
+            return LDPOLS(**public, epsilon=epsilon, delta=delta)
+        in_turn = market.users.horizon // IN_TURN
+        return LDPOLS(
+            **public, epsilon=epsilon, delta=delta, theta_bound=SHARE, warm_up_users=in_turn
+        )
+    epsilon = float(budget.amounts[0])
+    return LDPSGD(**public, epsilon=epsilon, link=market.users.link, theta_bound=LOGIT)
+
+
+def reference(market: PricingMarket) -> Arms:
+    """What LinUCB quotes the same customers, from their answers as they are; **not private**."""
+    users = market.users
+    sizes: Any = {name: users.public[name] for name in ("dim", "n_arms", "shared", "horizon")}
+    return play(LinUCB(**sizes), users)
+
+
+def quotes(server: LocalServer, market: PricingMarket) -> dict[str, float]:
+    """Prices that the published model quotes to the market's made-up customers."""
+    contexts = np.stack(list(market.examples.values()))
+    scores = server.config.method.scores(server.model().arrays, contexts)
+    return dict(zip(market.examples, market.prices[scores.argmax(axis=1)].tolist(), strict=True))
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def _write_public(
+    folders: Folders, accountant: Any, server: LocalServer, market: PricingMarket
+) -> Certificate:
+    certificate: Certificate = accountant.certificate()
+    public = folders.public
+    accountant.ledger.export(public / "ledger.jsonl")
+    (public / "config.json").write_text(server.config.model_dump_json(indent=1), "utf-8")
+    (public / "server.json").write_text(server.save(), "utf-8")
+    model = server.model().arrays
+    _write_json(
+        public / "model.json",
+        {
+            "prices": market.prices.tolist(),
+            "features": market.feature_names,
+            "objective": market.objective,
+            "model": {name: np.asarray(array).tolist() for name, array in model.items()},
+            "quotes": quotes(server, market),
+        },
+    )
+    (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")
+    (public / "certificate.md").write_text(report.certificate_markdown(certificate), "utf-8")
+    return certificate
+
+
+def _write_private(private: Path, market: PricingMarket, played: Mapping[str, Arms]) -> list[str]:
+    """Curves and figures of all policies, from expectations that only a simulation knows."""
+    lines = []
+    for name, values, unit in _measures(market):
+        curves = {who: market.got(arms, values) for who, arms in played.items()}
+        curves["best fixed price"] = values[:, int(values.sum(axis=0).argmax())]
+        curves["random price"] = values.mean(axis=1)
+        best = values.max(axis=1)
+        _write_curves(private / f"{name}.csv", curves, best)
+        _plot(private / f"{name}.png", curves, f"expected {name}{unit}")
+        lines.append(
+            f"expected {name} per customer{unit}; {best.mean():.4g} at everybody's best price"
+        )
+        lines += [
+            f"  {who}: {curve.mean():.4g}, first tenth {_tenth(curve):.4g}, last tenth "
+            f"{_tenth(curve[::-1]):.4g}; regret {(best - curve).sum():.0f}"
+            for who, curve in curves.items()
+        ]
+    return lines
+
+
+def _measures(market: PricingMarket) -> list[tuple[str, Array, str]]:
+    """Name, expectation of every price for every customer, and unit; the objective first."""
+    revenue = ("revenue", market.revenue, f", {market.unit}")
+    if market.objective != "acceptance":
+        return [revenue]
+    return [("acceptance", market.acceptance, ""), revenue]
+
+
+def _tenth(values: Array) -> float:
+    return float(values[: max(len(values) // 10, 1)].mean())
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False), "utf-8")
+
+
+def _write_curves(path: Path, curves: Mapping[str, Array], best: Array) -> None:
+    """Means and total regret of every policy after 200 numbers of customers or fewer."""
+    total = {name: np.cumsum(values) for name, values in curves.items()}
+    most = np.cumsum(best)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        head = [f"{name}: {what}" for name in curves for what in ("mean", "regret")]
+        writer.writerow(["customers", *head])
+        for n in np.unique(np.linspace(1, len(best), min(len(best), 200)).astype(int)):
+            sums = [total[name][n - 1] for name in curves]
+            cells = [x for got in sums for x in (got / n, most[n - 1] - got)]
+            writer.writerow([n, *(f"{cell:.6g}" for cell in cells)])
+
+
+def _plot(path: Path, curves: Mapping[str, Array], y: str) -> None:
+    """Running averages over a tenth of the customers, one curve per policy."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    styles = [("#1b6ca8", "-"), ("#4a4a4a", "-"), ("#c0392b", "--"), ("#7f8c8d", ":")]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for (name, values), (color, line) in zip(curves.items(), styles, strict=True):
+        window = max(len(values) // 10, 1)
+        sums = np.cumsum(np.insert(values, 0, 0.0))
+        smooth = (sums[window:] - sums[:-window]) / window
+        # with more points dashes run together
+        at = np.unique(np.linspace(0, len(smooth) - 1, 400).astype(int))
+        axes.plot(at + window, smooth[at], color=color, linestyle=line, linewidth=2, label=name)
+    axes.set(
+        xlabel="customers served", ylabel=y, title="running average over a tenth of the customers"
+    )
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    figure.savefig(path, dpi=130)

@@ -1,0 +1,339 @@
+"""The exact check of streams: over the whole declared horizon, or loud about what it left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privlearn import (
+    ZCDP,
+    Adjacency,
+    Ball,
+    GaussianNoise,
+    PSDTrace,
+    Rows,
+    Spend,
+    Token,
+)
+from privlearn.checking import assert_private, check_mechanism, white_box
+from privlearn.checking import suite as gate
+from privlearn.checking.exact.additive import additive_laws
+from privlearn.checking.exact.streams import solved, tried_places
+from privlearn.checking.stream_runs import accepted_users, declared_users
+from privlearn.domains import Array
+from privlearn.errors import CheckError, PrivacyViolation
+from privlearn.losses import Gaussian, Loss
+from privlearn.mechanisms import (
+    AnytimeBLT,
+    BatchedPrefixSum,
+    BinaryTree,
+    BufferedToeplitz,
+    ColumnNormalizedBLT,
+    OneOfKStream,
+    PrefixSum,
+    factorization,
+)
+from privlearn.mechanisms.factorization import Factorization, NoiseStream
+
+RHO = ZCDP("0.5")
+ORDERS = (2.0,)
+HORIZON = 256
+
+
+def columns_of(made: Factorization, n: int) -> Array:
+    """C = L⁻¹·A by dense linear algebra: an oracle for `solved`."""
+    rows = iter(np.eye(n + 64)[:, :n])
+    noise = made.stream(lambda k: np.array([next(rows) for _ in range(k)])).next(n)
+    return np.asarray(np.linalg.solve(noise, np.tri(n)))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [BinaryTree(75), BufferedToeplitz.fitted(75), ColumnNormalizedBLT.fitted(75), AnytimeBLT()],
+    ids=lambda made: made.kind,
+)
+def test_noise_is_solved_for_block_by_block(made: Factorization) -> None:
+    n, places = 75, np.array([0, 1, 40, 64, 74])
+    expected = columns_of(made, n)[:, places]
+    masses, found = solved(
+        made, n, lambda part: (np.array(part)[:, None] >= places).astype(np.float64), keep=True
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(masses, (expected**2).sum(axis=0), rtol=1e-9)
+
+
+def test_noise_that_cannot_be_solved_for_is_refused() -> None:
+    class Upside(_Fixed):
+        matrix = np.array([[1.0, 1.0], [0.0, 1.0]])
+
+    class Silent(_Fixed):
+        matrix = np.array([[1.0, 0.0], [1.0, 0.0]])
+
+    made: Any
+    for made in (Upside(), Silent()):
+        with pytest.raises(CheckError, match="depends on later rows, or a row has none"):
+            solved(made, 2, lambda part: np.ones((len(part), 1)))
+
+
+class _Fixed:
+    """A factorisation of two arrivals, given by its matrix of noise."""
+
+    kind, horizon = "fixed", 2
+    matrix: Array
+
+    def column_norm(self) -> float:
+        return 1.0
+
+    def column_norm_at(self, j: int, /) -> float:
+        return 1.0
+
+    def error_std(self, t: int, /) -> float:
+        return 1.0
+
+    def max_error_std(self) -> float:
+        return 1.0
+
+    def parameters(self) -> dict[str, Any]:
+        return {}
+
+    def stream(self, draw: Any, /) -> NoiseStream:
+        advance: Any = _Product(self.matrix)
+        return NoiseStream(draw, advance, 2)
+
+
+class _Product:
+    rows = 2
+
+    def __init__(self, matrix: Array) -> None:
+        self._matrix = matrix
+
+    def __call__(self, z: Array, /) -> Array:
+        return np.asarray(self._matrix @ z)
+
+
+def short_norms(monkeypatch: pytest.MonkeyPatch, short: int) -> None:
+    """Column norms of a shorter horizon, and past it those of its last column."""
+    true = factorization._column_norms
+
+    def wrong(toeplitz: Any, horizon: int, first: int, size: int) -> Array:
+        known = [true(toeplitz, short, min(j, short), 1)[0] for j in range(first, first + size)]
+        return np.array(known)
+
+    monkeypatch.setattr(factorization, "_column_norms", wrong)
+
+
+def test_a_price_that_is_too_low_late_in_a_stream_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Column 18 costs 2.8 times the price; the first 16 rows alone hide it."""
+    mechanism = PrefixSum.calibrated(
+        Ball(1.0, 1), RHO, factorization=ColumnNormalizedBLT.fitted(HORIZON)
+    )
+    assert not white_box(mechanism, orders=ORDERS).violated
+    short_norms(monkeypatch, 18)
+    cost = (columns_of(mechanism.factorization, HORIZON) ** 2).sum(axis=0)
+    assert cost.max() == pytest.approx(2.809, rel=1e-3)
+    whole = white_box(mechanism, orders=ORDERS)
+    assert whole.violated
+    assert whole.whole
+    assert whole.curve[0].exact == pytest.approx(cost.max(), rel=1e-6)
+    window = white_box(mechanism, users=16, orders=ORDERS)
+    assert not window.violated
+    assert not window.whole
+    assert not window.tight
+    report = check_mechanism(mechanism, samples=400, raise_error=False)
+    assert [result.name for result in report.failed] == ["check_exact_divergence"]
+    pair = np.array([[1.0]]), np.array([[-1.0]])
+    rest = np.zeros((HORIZON - 1, 1))
+    with pytest.raises(PrivacyViolation, match=r"VIOLATED.*, all 256 arrivals"):
+        assert_private(
+            mechanism,
+            neighbours=(np.r_[rest[:17], pair[0], rest[17:]], np.r_[rest[:17], pair[1], rest[17:]]),
+            samples=40,
+        )
+
+
+def test_a_window_says_so_and_is_not_called_exact() -> None:
+    endless = PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=AnytimeBLT())
+    found = white_box(endless, orders=ORDERS)
+    assert not found.whole
+    assert "NOT LOOKED AT AS A WHOLE" in str(found)
+    assert "the first 1024 arrivals of a stream without a known horizon" in str(found)
+    assert " exact " not in str(found)
+    line = gate._of_exact("endless", found)
+    assert (line.check, line.result, line.exact) == ("window", "not refuted", None)
+    assert line.bound == pytest.approx(found.worst.exact)
+    few = white_box(
+        PrefixSum.calibrated(Ball(1.0, 1), RHO, horizon=40),
+        neighbours=[(np.zeros((8, 1)), np.eye(8)[:, :1])],
+        orders=ORDERS,
+    )
+    assert not few.whole
+    assert "the first 8 of 40 arrivals" in str(few)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "looked"),
+    [
+        (PrefixSum.calibrated(Ball(1.0, 2), RHO, horizon=1000), "all 1000 arrivals"),
+        (PrefixSum.calibrated(PSDTrace(2.0, 2), RHO, horizon=60), "all 60 arrivals"),
+        (
+            PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=ColumnNormalizedBLT.fitted(5000)),
+            "all 5000 arrivals, the record at ",
+        ),
+        (BatchedPrefixSum.calibrated(Ball(1.0, 2), RHO, sizes=(5,) * 90), "all 450 arrivals"),
+        (BatchedPrefixSum.calibrated(Ball(1.0, 2), RHO, sizes=(3, 1, 2)), "all 6 arrivals"),
+        (OneOfKStream.calibrated(Ball(1.0, 2), RHO, arms=3, horizon=300), "all 300 arrivals"),
+    ],
+    ids=str,
+)
+def test_streams_are_tight_over_their_whole_horizon(mechanism: Any, looked: str) -> None:
+    found = white_box(mechanism, orders=ORDERS)
+    assert found.whole, found
+    assert found.tight, found
+    assert found.looked.startswith(looked)
+
+
+def test_long_streams_are_tried_at_the_ends_and_at_random() -> None:
+    n = 10_000
+    places = tried_places(n, [777])
+    assert {0, 1, 777, n // 2, n - 1, 4095, 4096, n - 4096} <= set(places)
+    assert len(places) > 500
+    assert places == sorted(set(places))
+    assert max(np.diff(places)) < n / 20
+    assert tried_places(300, []) == list(range(300))
+
+
+def test_a_long_stream_charged_by_arrival() -> None:
+    made = PrefixSum(Ball(1.0, 1), BufferedToeplitz.fitted(400), 2.0, by_arrival=True)
+    assert white_box(made, orders=ORDERS).tight
+    half = made.loss().over(range(400))
+    assert len(half) > 3
+    # a pair of one's own is charged to whom it changes, not to the first user
+    first, second = np.zeros((400, 1)), np.zeros((400, 1))
+    first[399], second[399] = 1.0, -1.0
+    late = white_box(made, neighbours=[(first, second)], orders=ORDERS)
+    assert late.curve[0].claimed == pytest.approx(half[-1][1].renyi(2.0))
+    assert late.tight
+
+
+def test_neighbours_of_ones_own_in_a_long_stream() -> None:
+    made = PrefixSum.calibrated(Ball(1.0, 2), RHO, factorization=ColumnNormalizedBLT.fitted(300))
+    first = np.random.default_rng(0).normal(size=(300, 2))
+    second = first.copy()
+    second[123] = -first[123]
+    found = white_box(made, neighbours=[(first, second)], orders=ORDERS)
+    clip = made.domain.clip
+    moved = float(((clip(first[123:124]) - clip(second[123:124])) ** 2).sum())
+    assert found.curve[0].exact == pytest.approx(moved / made.noise_std**2, rel=1e-6)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A prefix sum of a third party with its own idea of how to add noise."""
+
+    factorization: Factorization
+    factor: float = 0.5
+    domain: Ball = field(default_factory=lambda: Ball(1.0, 1))
+
+    def loss(self) -> Loss:
+        return self._spend().loss(Adjacency.REPLACE_ONE)
+
+    def _spend(self) -> Spend:
+        return Spend("wrong", self.domain, GaussianNoise(2.0), interactive=True)
+
+    def open(self, token: Token[Any]) -> WrongStream:
+        return WrongStream(self, token.spend(self._spend()))
+
+
+class WrongStream:
+    def __init__(self, made: Wrong, receipt: Any) -> None:
+        self._made, self._receipt = made, receipt
+        self._noise = made.factorization.stream(lambda n: receipt.draw((n, 1)))
+        self._total = 0.0
+
+    def append(self, rows: Rows[Any]) -> Any:
+        with self._receipt.round():
+            sums = self._total + np.cumsum(self._receipt.open(rows), axis=0)
+            self._total = sums[-1]
+            return self._receipt.publish(sums + self._made.factor * self._noise.next(len(sums)))
+
+    def __enter__(self) -> WrongStream:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._receipt.__exit__(*details)
+
+
+def test_a_stream_that_uses_its_factorisation_wrongly_is_probed_number_by_number() -> None:
+    """Half of the noise: what was solved for does not come out, and probing tells."""
+    found = white_box(Wrong(ColumnNormalizedBLT.fitted(200)), orders=ORDERS)
+    assert found.violated
+    assert found.whole
+    assert "its noise is not that of its factorisation" in found.looked
+    assert found.curve[0].exact == pytest.approx(4 * found.curve[0].claimed, rel=1e-6)
+    assert white_box(Wrong(ColumnNormalizedBLT.fitted(200), 1.0), orders=ORDERS).tight
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Running sums of noisy rows: an own stream, which says nothing of a horizon."""
+
+    rows: int
+    priced_for: int
+    domain: Ball = field(default_factory=lambda: Ball(1.0, 1))
+
+    def loss(self) -> Loss:
+        return Gaussian(min(self.priced_for, self.rows))
+
+    def _spend(self) -> Spend:
+        return Spend(
+            "walk", self.domain, GaussianNoise(2.0), own_loss=self.loss(), interactive=True
+        )
+
+    def open(self, token: Token[Any]) -> WalkStream:
+        if len(token.users) > self.rows:
+            raise RuntimeError("too many")
+        return WalkStream(token.spend(self._spend()))
+
+
+class WalkStream:
+    def __init__(self, receipt: Any) -> None:
+        self._receipt, self._total = receipt, 0.0
+
+    def append(self, rows: Rows[Any]) -> Any:
+        with self._receipt.round():
+            sums = self._total + np.cumsum(self._receipt.open(rows), axis=0)
+            self._total = sums[-1]
+            return self._receipt.publish(sums + self._receipt.draw(sums.shape))
+
+    def __enter__(self) -> WalkStream:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._receipt.__exit__(*details)
+
+
+def test_a_stream_that_declares_no_horizon_is_asked_how_many_rows_it_takes() -> None:
+    """Every running sum has noise of its own, so that n rows cost n times one."""
+    assert accepted_users(Walk(100, 16), Adjacency.REPLACE_ONE, 256) == 100
+    assert declared_users(Walk(100, 16)) is None
+    wrong = white_box(Walk(100, 16), orders=ORDERS)
+    assert wrong.violated
+    assert wrong.curve[0].exact == pytest.approx(100)
+    right = white_box(Walk(100, 100), orders=ORDERS)
+    assert right.whole
+    assert right.tight
+
+
+def test_too_many_numbers_are_looked_at_in_a_window() -> None:
+    @dataclass(frozen=True)
+    class Declared(Walk):
+        horizon: int = 900
+
+    laws = additive_laws(Declared(900, 900), None, None, None)
+    assert not laws.whole
+    assert laws.looked == "the first 512 of 900 arrivals"

@@ -1,0 +1,667 @@
+"""`check_mechanism`: sound mechanisms keep every law, and every law has one that breaks it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ZCDP, PureDP
+from privlearn.checking.evidence import Evidence
+from privlearn.checking.laws.check import check_domain, check_mechanism, mechanism_checks
+from privlearn.checking.laws.report import LawReport
+from privlearn.domains import Array, Ball, Box, Norm, PSDTrace
+from privlearn.errors import CheckError, PrivacyViolation, TokenError
+from privlearn.losses import Gaussian, Loss
+from privlearn.mechanisms import (
+    BallReport,
+    CategoryReport,
+    GaussianSum,
+    Logistic,
+    ObjectivePerturbation,
+    PrefixSum,
+)
+from privlearn.noise import GaussianNoise, LaplaceNoise
+from privlearn.rows import Rows
+from privlearn.tokens import Receipt, Released, Spend, Token
+
+GUIDE = Path(__file__).parents[3] / "CONTRIBUTING.md"
+NAMES = [param.id for param in mechanism_checks(None)]
+
+
+def printed_in_the_guide() -> Any:
+    block = re.search(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    assert block is not None
+    names: dict[str, Any] = {"__name__": "snippet"}
+    exec(compile(block.group(1), str(GUIDE), "exec", dont_inherit=True), names)
+    return names["LaplaceSum"]
+
+
+# Sound mechanisms ------------------------------------------------------------------------------
+
+SOUND: list[tuple[str, Callable[[], Any]]] = [
+    ("the guide's", lambda: printed_in_the_guide()(Ball(1.0, 1, "l1"), 4.0)),
+    ("Gaussian sum", lambda: GaussianSum.calibrated(Ball(1.0, 3), ZCDP("0.5"))),
+    ("Gram matrix", lambda: GaussianSum.calibrated(PSDTrace(1.0, 2), ZCDP("0.5"))),
+    (
+        "add-remove",
+        lambda: GaussianSum.calibrated(Box(0, 1, 2), ZCDP("0.5"), adjacency=Adjacency.ADD_REMOVE),
+    ),
+    (
+        "zero-out",
+        lambda: GaussianSum.calibrated(Box(1, 2, 2), ZCDP("0.5"), adjacency=Adjacency.ZERO_OUT),
+    ),
+    ("prefix sums", lambda: PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.5"), horizon=8)),
+    (
+        "objective perturbation",
+        lambda: ObjectivePerturbation.calibrated(Logistic(1), ZCDP("0.5"), max_rows=10),
+    ),
+    ("a domain of one's own", lambda: Sum(Upper(3), LaplaceNoise(6.0))),
+    ("reports", lambda: BallReport.best(2, 1.0, 1)),
+    ("reports of few answers", lambda: CategoryReport.calibrated(3, 3)),
+]
+
+
+@pytest.mark.parametrize(("name", "make"), SOUND, ids=[name for name, _ in SOUND])
+def test_a_sound_mechanism_passes(name: str, make: Callable[[], Any]) -> None:
+    report = check_mechanism(make(), samples=1200)
+    assert report.passed
+    assert [result.name for result in report] == NAMES
+    evidence = report["check_samples_do_not_refute"].found
+    assert isinstance(evidence, Evidence)
+    assert evidence.samples <= 1200
+    skipped = {result.name for result in report if result.verdict == "not applicable"}
+    assert skipped <= {
+        "check_stream_takes_users_in_order",
+        "check_sum_moves_by_its_sensitivity",
+        "check_report_is_of_one_user",
+        "check_report_has_noise_of_its_own",
+        "check_exact_divergence",
+    }
+
+
+@pytest.mark.parametrize(
+    "check", mechanism_checks(GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=1200)
+)
+def test_the_checks_one_by_one(check: Callable[[], object]) -> None:
+    check()
+
+
+NOISE = GaussianNoise(1.0)
+
+# Mechanisms that break one law -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Ten lines of a third party; the broken ones below differ by one fault."""
+
+    domain: Any
+    noise: Any = NOISE
+
+    def loss(self) -> Loss:
+        return self._spend().loss(Adjacency.REPLACE_ONE)
+
+    def _spend(self) -> Spend:
+        return Spend("a-sum", self.domain, self.noise, arithmetic="sum")
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            return receipt.release_sum(rows)
+
+
+@dataclass(frozen=True)
+class Own(Sum):
+    """The same with arithmetic of its own."""
+
+    def _spend(self) -> Spend:
+        return Spend("own-sum", self.domain, self.noise)
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            return receipt.release(total + receipt.draw(total.shape))
+
+
+@dataclass(frozen=True)
+class Centred(Own):
+    """Says that every output is of one user, and takes the mean of all off."""
+
+    def _spend(self) -> Spend:
+        return Spend("centred", self.domain, self.noise, arithmetic="each")
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            values = receipt.open(rows)
+            return receipt.release(values - values.mean(axis=0) + receipt.draw(values.shape))
+
+
+def test_a_report_that_holds_something_of_others_is_caught() -> None:
+    report = check_mechanism(Centred(Ball(1.0, 2)), samples=1000, raise_error=False)
+    assert report["check_report_is_of_one_user"].verdict == "failed"
+    assert report["check_report_has_noise_of_its_own"].verdict == "passed"
+
+
+@dataclass(frozen=True)
+class SharedNoise(Centred):
+    """Draws noise for everybody, and adds that of the first user to all."""
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            values = receipt.open(rows)
+            return receipt.release(values + receipt.draw(values.shape)[:1])
+
+
+@dataclass(frozen=True)
+class StaleNoise(Own):
+    """A sound release, and a stream that uses the noise of every tenth user again."""
+
+    def _spend(self) -> Spend:
+        return Spend("stale", self.domain, self.noise, arithmetic="each", interactive=True)
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            values = receipt.open(rows)
+            return receipt.release(values + receipt.draw(values.shape))
+
+    def open(self, token: Token[Any]) -> Any:
+        return _Stale(token.spend(self._spend()))
+
+
+class _Stale:
+    def __init__(self, receipt: Receipt) -> None:
+        self._receipt, self._noise = receipt, np.zeros((0, 0))
+
+    def __enter__(self) -> _Stale:
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._receipt.__exit__(*details)
+
+    def append(self, rows: Rows[Any]) -> Any:
+        with self._receipt.round():
+            values = self._receipt.open(rows)
+            noise = self._receipt.draw(values.shape)
+            if rows.users.start % 10 == 0:
+                self._noise = noise
+            if rows.users.start % 10 == 9:
+                noise = self._noise
+            return self._receipt.publish(values + noise)
+
+
+@pytest.mark.parametrize(("broken", "way"), [(SharedNoise, "at once"), (StaleNoise, "one by one")])
+def test_noise_that_is_used_again_is_caught(broken: type[Own], way: str) -> None:
+    report = check_mechanism(broken(Ball(1.0, 2)), samples=1000, raise_error=False)
+    result = report["check_report_has_noise_of_its_own"]
+    assert result.verdict == "failed"
+    assert way in result.detail
+
+
+@dataclass(frozen=True)
+class Upper:
+    """Entries in [0, 1]; a domain that only its author knows."""
+
+    size: int
+    kind: str = "upper"
+
+    def clip(self, block: Array) -> Array:
+        values = np.asarray(block, dtype=float)
+        if values.ndim != 2 or values.shape[1] != self.size:
+            raise ValueError(values.shape)
+        good = np.isfinite(values).all(axis=1, keepdims=True)
+        return np.asarray(np.clip(np.where(good, values, 0.0), 0.0, 1.0))
+
+    def null(self) -> Array:
+        return np.zeros(self.size)
+
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        return {"l2": float(np.sqrt(self.size)), "l1": float(self.size)}.get(str(norm), 1.0)
+
+    def decode(self, total: Array) -> Array:
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "size": self.size}
+
+
+class HalfSensitivity(Upper):
+    def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
+        return super().sensitivity(adjacency, norm) / 2
+
+
+class LetsNaNThrough(Upper):
+    def clip(self, block: Array) -> Array:
+        return np.asarray(np.clip(np.asarray(block, dtype=float), 0.0, 1.0))
+
+
+class NaNIsOne(Upper):
+    def clip(self, block: Array) -> Array:
+        return super().clip(np.nan_to_num(np.asarray(block, dtype=float), nan=1.0))
+
+
+class BoundsFromData(Upper):
+    def clip(self, block: Array) -> Array:
+        values = np.asarray(block, dtype=float)
+        return super().clip(values / max(np.nanmax(np.abs(values), initial=0.0), 1e-300))
+
+
+class WritesToRecords(Upper):
+    def clip(self, block: Array) -> Array:
+        block[:] = super().clip(block)
+        return block
+
+
+class WrongSize(Upper):
+    def clip(self, block: Array) -> Array:
+        return np.asarray(super().clip(block)[:, :1])
+
+
+class NoJSON(Upper):
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "size": {1: self.size}}
+
+
+class OddDecode(Upper):
+    def decode(self, total: Array) -> Array:
+        return total.reshape(-1)
+
+
+class RandomNull(Upper):
+    def null(self) -> Array:
+        return np.random.default_rng().random(self.size)
+
+
+DOMAINS: list[tuple[type[Upper], str]] = [
+    (HalfSensitivity, "check_sensitivity_holds"),
+    (LetsNaNThrough, "check_clip_is_finite"),
+    (NaNIsOne, "check_null_is_a_member"),
+    (BoundsFromData, "check_clip_is_row_local"),
+    (WritesToRecords, "check_clip_changes_nothing"),
+    (WrongSize, "check_clip_is_finite"),
+    (NoJSON, "check_domain_is_written_down"),
+    (OddDecode, "check_decode_keeps_size"),
+    (RandomNull, "check_null_is_a_member"),
+]
+
+
+def test_a_sound_domain_passes() -> None:
+    assert check_domain(Upper(2)).passed
+    assert check_domain(Box(0, 1, 3), adjacency=Adjacency.ADD_REMOVE, norms=("linf",)).passed
+    report = check_domain(Ball(1.0, 2))
+    assert "l2: 2 of 2 (attained)" in report["check_sensitivity_holds"].detail
+
+
+@pytest.mark.parametrize(("broken", "law"), DOMAINS)
+def test_a_broken_domain_is_named(broken: type[Upper], law: str) -> None:
+    with pytest.raises(PrivacyViolation, match=law):
+        check_domain(broken(2))
+    report = check_domain(broken(2), raise_error=False)
+    assert law in [result.name for result in report.failed]
+
+
+def test_records_of_an_unknown_form_have_to_be_given() -> None:
+    class Texts(Upper):
+        def clip(self, block: Any) -> Array:
+            return np.array([[len(text) % 2, 0.0] for text in block.tolist()])
+
+    with pytest.raises(CheckError, match="records"):
+        check_mechanism(Sum(Opaque(2)))
+    with pytest.raises(CheckError, match="at least two"):
+        check_mechanism(Sum(Upper(2)), records=np.zeros((1, 2)))
+    with pytest.raises(CheckError, match="common leading axis"):
+        check_mechanism(Sum(Upper(2)), records=(np.zeros((3, 2)), np.zeros(4)))
+    assert (
+        check_domain(Texts(2), np.array(["a", "bb", "ccc"]), raise_error=False)[
+            "check_sensitivity_holds"
+        ].verdict
+        == "passed"
+    )
+
+
+class Opaque(Upper):
+    def clip(self, block: Any) -> Array:
+        return super().clip(block["x"])
+
+
+class Mutable:
+    """Not frozen: its noise can be changed after the price was asked."""
+
+    def __init__(self) -> None:
+        self.std = 4.0
+
+    def _spend(self) -> Spend:
+        return Spend("mutable", Ball(1.0, 2), GaussianNoise(self.std), arithmetic="sum")
+
+    def loss(self) -> Loss:
+        return self._spend().loss(Adjacency.REPLACE_ONE)
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            return receipt.release_sum(rows)
+
+
+@dataclass(frozen=True)
+class Listed(Sum):
+    history: Any = ()
+
+    def __hash__(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class Understates(Sum):
+    def loss(self) -> Loss:
+        return Gaussian("0.01")
+
+
+class Unwritten(Loss):
+    """A loss that no ledger can rebuild."""
+
+    kind = "unwritten"
+    adjacency = Adjacency.REPLACE_ONE
+
+    def renyi(self, order: float) -> float:
+        return order * 0.25
+
+    def zcdp(self) -> Fraction:
+        return Fraction(1, 4)
+
+    def numbers(self) -> Mapping[str, Any]:  # type: ignore[override]
+        return {}
+
+
+class Contradicts(Unwritten):
+    """Its ρ is below its own curve."""
+
+    def zcdp(self) -> Fraction:
+        return Fraction(1, 8)
+
+
+@dataclass(frozen=True)
+class Stating(Own):
+    stated: Any = None
+
+    def _spend(self) -> Spend:
+        return Spend("stating", self.domain, self.noise, own_loss=self.stated)
+
+
+@dataclass(frozen=True)
+class HalfNoise(Own):
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            return receipt.release(total + 0.5 * receipt.draw(total.shape))
+
+
+@dataclass(frozen=True)
+class RawBesideNoisy(Own):
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            total[1:] += receipt.draw(total[1:].shape)
+            return receipt.release(total)
+
+
+@dataclass(frozen=True)
+class OwnRandomness(Own):
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            receipt.draw(total.shape)
+            return receipt.release(total + np.random.default_rng().normal(0, 4, total.shape))
+
+
+@dataclass(frozen=True)
+class GlobalRandomness(Own):
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            receipt.draw(total.shape)
+            return receipt.release(total + np.random.normal(0, 4, total.shape))
+
+
+@dataclass(frozen=True)
+class NoNoise(Own):
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            receipt.draw(total.shape)
+            return receipt.release(total)
+
+
+@dataclass(frozen=True)
+class ReturnsPlain(Own):
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            return receipt.release(total + receipt.draw(total.shape)).value * 1.0
+
+
+@dataclass(frozen=True)
+class GoesOnWhenRefused(Own):
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        try:
+            return super().release(rows, token)
+        except TokenError:
+            return Released
+
+
+@dataclass(frozen=True)
+class ShapeTellsTheCount(Own):
+    """A bad record is skipped, not nulled, and the shape says so."""
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            opened = receipt.open(rows)
+            kept = np.concatenate([np.zeros((1, 2)), opened[np.abs(opened).sum(axis=1) > 0]])
+            return receipt.release(kept + receipt.draw(kept.shape))
+
+
+@dataclass(frozen=True)
+class WritesDataDown(Own):
+    """A parameter in the ledger that depends on the rows; the trick needs a look inside."""
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        inside = Rows._unseal(rows)
+        spend = Spend(
+            "own-sum", self.domain, self.noise, parameters={"rows": str(inside[0].block)[:40]}
+        )
+        with token.spend(spend) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            return receipt.release(total + receipt.draw(total.shape))
+
+
+@dataclass(frozen=True)
+class KeepsTheTotal(Own):
+    """What it released is noisy; what it keeps for later is not."""
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            object.__setattr__(self, "last", total)
+            return receipt.release(total + receipt.draw(total.shape))
+
+
+@dataclass(frozen=True)
+class Talks(Own):
+    """Prints, warns or logs how much there was."""
+
+    how: Callable[[str], object] = print
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            total = receipt.open(rows).sum(axis=0)
+            self.how(f"total {total}")
+            return receipt.release(total + receipt.draw(total.shape))
+
+
+@dataclass(frozen=True)
+class NeverSpends(Sum):
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        return np.zeros(2)
+
+
+@dataclass(frozen=True)
+class FailsOnNull(Sum):
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        raise ZeroDivisionError("no rows")
+
+
+BALL = Ball(1.0, 2)
+BROKEN: list[tuple[Any, list[str]]] = [
+    (Mutable(), ["specification_is_fixed"]),
+    (Listed(BALL, history=[]), ["specification_is_fixed"]),
+    (Listed(BALL, history=np.zeros(2)), ["specification_is_fixed"]),
+    (Understates(BALL), ["loss_is_what_it_spends", "spends_once_and_first"]),
+    (Stating(BALL, stated=Unwritten()), ["loss_is_data"]),
+    (Stating(BALL, stated=Contradicts()), ["prices_agree"]),
+    (Stating(BALL, stated=Gaussian("3.95")), ["exact_divergence"]),
+    (Stating(BALL, stated=Gaussian("0.25")), ["exact_divergence", "samples_do_not_refute"]),
+    (HalfNoise(BALL), ["exact_divergence", "samples_do_not_refute"]),
+    (RawBesideNoisy(BALL), ["noise_decides", "samples_do_not_refute"]),
+    (NoNoise(BALL), ["noise_decides", "samples_do_not_refute"]),
+    (OwnRandomness(BALL), ["noise_decides"]),
+    (GlobalRandomness(BALL), ["spends_once_and_first"]),
+    (ReturnsPlain(BALL), ["spends_once_and_first"]),
+    (GoesOnWhenRefused(BALL), ["small_token_is_refused"]),
+    (ShapeTellsTheCount(BALL), ["output_has_one_form"]),
+    (WritesDataDown(BALL), ["ledger_is_blind"]),
+    (KeepsTheTotal(BALL), ["specification_is_fixed"]),
+    (Talks(BALL), ["says_the_same_of_everybody"]),
+    (Talks(BALL, how=warnings.warn), ["says_the_same_of_everybody"]),
+    (Talks(BALL, how=logging.getLogger("talks").info), ["says_the_same_of_everybody"]),
+    (Sum(BoundsFromData(2)), ["record_moves_itself_alone", "domain_laws"]),
+    (Sum(NaNIsOne(2)), ["bad_record_counts_as_null", "domain_laws"]),
+    (Sum(LetsNaNThrough(2)), ["bad_record_counts_as_null", "domain_laws"]),
+    (Sum(HalfSensitivity(2)), ["sum_moves_by_its_sensitivity", "domain_laws"]),
+    (NeverSpends(BALL), ["runs_on_null_records"]),
+    (FailsOnNull(BALL), ["runs_on_null_records"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("broken", "laws"), BROKEN, ids=[f"{type(m).__name__}-{laws[0]}" for m, laws in BROKEN]
+)
+def test_a_broken_mechanism_is_named(broken: Any, laws: list[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one of them warns
+        report = check_mechanism(broken, samples=800, raise_error=False)
+    failed = {result.name for result in report.failed}
+    assert failed >= {f"check_{law}" for law in laws}, str(report)
+    with pytest.raises(PrivacyViolation, match=f"check_{laws[0]}") as caught:
+        report.raise_if_bad()
+    assert caught.value.evidence is not None
+
+
+def test_the_sound_twins_of_the_broken_ones_pass() -> None:
+    for twin in (Sum(BALL), Own(BALL), Stating(BALL, stated=Gaussian(4)), Sum(Upper(2))):
+        assert check_mechanism(twin, samples=800).passed
+
+
+class BackwardStream:
+    """A stream that takes users in any order, and as often as they come."""
+
+    def __init__(self, inner: PrefixSum[Array]) -> None:
+        object.__setattr__(self, "inner", inner)
+
+    def loss(self) -> Loss:
+        inner: Any = self.__dict__["inner"]
+        loss: Loss = inner.loss()
+        return loss
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(name)
+
+    def open(self, token: Token[Any]) -> Any:
+        return _Backward(self.__dict__["inner"], token)
+
+
+class _Backward:
+    def __init__(self, inner: PrefixSum[Array], token: Token[Any]) -> None:
+        self._receipt = token.spend(inner.spend())
+        self._noise = inner.factorization.stream(lambda n: self._receipt.draw((n, 2)))
+
+    def __enter__(self) -> _Backward:
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        self._receipt.__exit__(*details)
+
+    def append(self, rows: Rows[Any]) -> Any:
+        n = len(rows)
+        with self._receipt.round():
+            try:
+                values = self._receipt.open(rows)
+            except ValueError:
+                values = np.zeros((n, 2))
+            total = values.sum(axis=0) if n > 2 else values.cumsum(axis=0)
+            return self._receipt.publish(total + self._noise.next(n))
+
+
+def test_a_stream_that_is_not_one_is_named() -> None:
+    broken = BackwardStream(PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.5"), horizon=6))
+    report = check_mechanism(broken, samples=800, raise_error=False)
+    result = report["check_stream_takes_users_in_order"]
+    assert result.verdict == "failed"
+    assert "user 1" in result.detail
+
+
+def test_a_claim_of_ones_own_is_checked() -> None:
+    mechanism = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
+    report = check_mechanism(mechanism, claim=ZCDP("0.45"), samples=800, raise_error=False)
+    assert [result.name for result in report.failed] == ["check_exact_divergence"]
+    with pytest.raises(PrivacyViolation, match="check_samples_do_not_refute"):
+        check_mechanism(mechanism, claim=PureDP("0.2"), samples=2000)
+
+
+def test_neighbours_of_ones_own_are_used() -> None:
+    mechanism = Sum(Upper(2), LaplaceNoise(4.0))
+    pair = (np.array([[0.0, 0.0]]), np.array([[0.0, 0.5]]))
+    report = check_mechanism(mechanism, neighbours=pair, samples=800)
+    assert "exact 0.125" in report["check_exact_divergence"].detail
+    with pytest.raises(CheckError, match="neighbours"):
+        check_mechanism(mechanism, neighbours=(np.zeros((2, 2)), np.ones((2, 2))), samples=800)
+
+
+def test_a_check_that_cannot_be_done_is_no_pass() -> None:
+    mechanism = Sum(Upper(2), LaplaceNoise(4.0))
+    report = check_mechanism(mechanism, samples=2, raise_error=False)
+    assert report["check_samples_do_not_refute"].verdict == "not done"
+    assert not report.passed
+    assert "1 not done" in report.summary()
+    with pytest.raises(CheckError, match="check_samples_do_not_refute"):
+        report.raise_if_bad()
+
+
+@pytest.mark.parametrize("nothing", [3, None, object(), lambda data: 0.0])
+def test_what_is_no_mechanism_is_refused(nothing: Any) -> None:
+    with pytest.raises(CheckError, match="needs release"):
+        check_mechanism(nothing)
+
+
+def test_a_loss_that_is_none_is_refused() -> None:
+    class Priced(Sum):
+        def loss(self) -> Any:
+            return 0.5
+
+    with pytest.raises(CheckError, match="must be a Loss"):
+        check_mechanism(Priced(BALL))
+
+
+def test_the_report_reads_well() -> None:
+    report = check_mechanism(Sum(BALL), samples=800)
+    assert isinstance(report, LawReport)
+    assert len(report) == len(NAMES)
+    assert str(report).count("\n") >= len(NAMES)
+    assert re.fullmatch(
+        r"Sum: 17 of 20 checks passed; mu >= [\d.]+ of 2 at confidence 0.99", report.summary()
+    )

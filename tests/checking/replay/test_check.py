@@ -1,0 +1,379 @@
+"""The non-interference check: the shipped learner passes it, and planted leaks do not.
+
+Every leak is a small learner that differs from an honest one by a single fault.  Neighbours are
+whole users: own data and response function.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privlearn.budgets import ZCDP, GaussianDP
+from privlearn.checking import Assorting, User, assert_noninterference, check_row_local
+from privlearn.checking.faults.learners_leaking import (
+    Kind,
+    Logs,
+    Prints,
+    PrintsToStderr,
+    RawValueBehindACoarsePrint,
+    RawValueBelowThePrintedDigits,
+    RawValueBesideTheRelease,
+    RawValueInALongArrayOfAnObject,
+    RawValueInALongPublicArray,
+    RawValueInAnAttribute,
+    RawValueInThePolicy,
+    TellsOnAnotherBoard,
+    Warns,
+    Wrapped,
+    crowd_and_neighbour,
+)
+from privlearn.checking.faults.learners_learning import (
+    BatchStatistic,
+    ChangesTheLabel,
+    DataDependentBatchEnd,
+    FailsOnBadData,
+    FewerCallsOnBadData,
+    ForgetsToRetire,
+    Honest,
+    NoisySum,
+    OldValueInAStream,
+    OldValueInTheRelease,
+    RawMaximumAsTheDomain,
+    RawMaximumInALongParameter,
+    RawMaximumInAParameter,
+    RawNotANumberInTheRelease,
+    RawValueInTheRelease,
+    ReleasesWithoutNoise,
+    SkipsBadRows,
+    SkipsBadRowsSilently,
+    UnderstatedSensitivity,
+)
+from privlearn.checking.replay.populations import Person, replaced, shopper, stranger
+from privlearn.domains import Array, Ball
+from privlearn.errors import InterferenceError
+from privlearn.learners import OnePassNewtonMNL
+from privlearn.learners.newton import Belief
+from privlearn.learners.serving import Arrival, answered, default_items, optimistic_items
+from privlearn.mechanisms import PrefixSum
+from privlearn.mnl import Answer, Items, clip_items, gradients, hessian_factors
+from privlearn.protocols import Accountant
+from privlearn.rows import Rows
+
+N_ITEMS, DIM, SHOWN = 6, 2, 3
+
+
+def shipped(**params: Any) -> Callable[[Accountant[Any]], OnePassNewtonMNL]:
+    settings: dict[str, Any] = {"dim": DIM, "first_batch": 6, **params}
+
+    def factory(accountant: Accountant[Any]) -> OnePassNewtonMNL:
+        learner = OnePassNewtonMNL(n_items=N_ITEMS, max_items=SHOWN, **settings)
+        return learner.start(accountant)
+
+    return factory
+
+
+# The shipped learner ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", range(100))
+def test_the_shipped_learner_passes_on_generated_neighbours(case: int) -> None:
+    rng = np.random.default_rng([2024, case])
+    horizon, dim = int(rng.integers(24, 37)), int(rng.integers(2, 4))
+    factory = shipped(
+        dim=dim,
+        growth=float(rng.choice([1.2, 1.5, 2.5])),
+        exploration=float(rng.choice([0.0, 3.0])),
+        outside_option=bool(rng.random() < 0.8),
+        random_state=case,
+    )
+    strange = rng.random() < 0.5
+    data = [
+        stranger(rng, N_ITEMS, dim)
+        if strange and rng.random() < 0.2
+        else shopper(rng, N_ITEMS, dim)
+        for _ in range(horizon)
+    ]
+    # First, last, both sides of the first boundary, and anywhere.
+    at = [0, horizon - 1, 5, 6, int(rng.integers(horizon))][case % 5]
+    budget = [None, ZCDP("0.1"), ZCDP(100), GaussianDP(2)][case % 4]
+    neighbour = replaced(data, at, stranger(rng, N_ITEMS, dim))
+    assert_noninterference(factory, data, neighbour, budget=budget, seed=case)
+    assert_noninterference(factory, neighbour, data, budget=budget, seed=case)
+
+
+@pytest.mark.parametrize("at", range(0, 40))
+def test_every_position_may_be_the_replaced_one(at: int) -> None:
+    rng = np.random.default_rng(1)
+    data = [shopper(rng) for _ in range(40)]
+    assert_noninterference(shipped(), data, replaced(data, at, stranger(rng)))
+
+
+def test_the_response_alone_is_part_of_the_record() -> None:
+    rng = np.random.default_rng(2)
+    data = [shopper(rng) for _ in range(40)]
+    other = Person(data[9].features, lambda items: None)
+    assert_noninterference(shipped(), data, replaced(data, 9, other))
+
+
+@pytest.mark.parametrize("change", ["two", "none", "shorter", "longer"])
+def test_data_that_are_no_neighbours_are_refused(change: str) -> None:
+    rng = np.random.default_rng(3)
+    data = [shopper(rng) for _ in range(10)]
+    other: list[Person] = {
+        "two": replaced(replaced(data, 1, shopper(rng)), 2, shopper(rng)),
+        "none": list(data),
+        "shorter": data[:-1],
+        "longer": [*data, shopper(rng)],
+    }[change]
+    with pytest.raises(ValueError, match="must replace exactly one of 10 users"):
+        assert_noninterference(shipped(), data, other)
+
+
+# Planted leaks ----------------------------------------------------------------------------
+
+
+LEAKS: list[tuple[type[Honest], Any, str]] = [
+    (SkipsBadRows, "nan", "run ends with"),
+    (SkipsBadRowsSilently, "nan", "event"),
+    (RawMaximumInAParameter, "large", "event 3 .spend"),
+    (RawMaximumInALongParameter, "large", "event 3 .spend"),
+    (RawMaximumAsTheDomain, "large", "event 3 .spend"),
+    (RawValueBesideTheRelease, "large", "public state depends on data"),
+    (RawValueInALongPublicArray, "large", "public state depends on data"),
+    (RawValueInALongArrayOfAnObject, "large", "'belief'. is of type Belief, which may hide"),
+    (RawValueBelowThePrintedDigits, "large", "public state depends on data"),
+    (RawValueInThePolicy, "large", "received"),
+    (DataDependentBatchEnd, "large", "event"),
+    (FewerCallsOnBadData, "nan", "event|events"),
+    (FailsOnBadData, "nan", "then ValueError"),
+    (BatchStatistic, "large", "rows of users .* changed with user 7"),
+    (ChangesTheLabel, "large", "event"),
+    (ForgetsToRetire, "nan", "event|ledger"),
+    (ReleasesWithoutNoise, "large", "noise held fixed the value moves by .* paid for 2"),
+    (RawValueInTheRelease, "large", "noise held fixed the value moves by .* paid for 2"),
+    (RawNotANumberInTheRelease, "nan", "noise held fixed the value moves by nan"),
+    (OldValueInTheRelease, "large", "noise held fixed the value moves by .* paid for 0"),
+    (OldValueInAStream, "large", "noise held fixed the value moves by .* paid for 0"),
+    (RawValueInAnAttribute, "large", "public state depends on data .*: .*seen, total"),
+    (RawValueBehindACoarsePrint, "large", "'belief'..0. is of type Wrapped"),
+    (Prints, "large", "printed, warned or logged 0: at clock 8: .'extreme user|nothing"),
+    (PrintsToStderr, "large", "printed, warned or logged"),
+    (Warns, "large", "printed, warned or logged"),
+    (Logs, "large", "printed, warned or logged"),
+    (TellsOnAnotherBoard, "large", "public state depends on data .*: billboard_"),
+    (UnderstatedSensitivity, "large", "user 7 moves the sum by .* paid for 2"),
+]
+
+
+@pytest.mark.parametrize("kind", ["nan", "large"])
+def test_the_honest_learner_without_leaks_passes(kind: Kind) -> None:
+    data, neighbour = crowd_and_neighbour(kind)
+    assert_noninterference(Honest, data, neighbour)
+
+
+@pytest.mark.parametrize(("leak", "kind", "message"), LEAKS, ids=[x[0].__name__ for x in LEAKS])
+def test_every_planted_leak_is_caught(leak: type[Honest], kind: Kind, message: str) -> None:
+    data, neighbour = crowd_and_neighbour(kind)
+    factory: Callable[[Accountant[Any]], Assorting] = leak
+    for first, second in ((data, neighbour), (neighbour, data)):
+        with pytest.raises(InterferenceError) as caught:
+            assert_noninterference(factory, first, second)
+        if first is data:
+            assert caught.match(message)
+
+
+class WithoutPublicState:
+    """An honest learner whose public attributes are the public state."""
+
+    def __init__(self, accountant: Accountant[Any], kept: Any = None) -> None:
+        self._inner = Honest(accountant)
+        self.accountant, self.board, self.kept = accountant, self._inner.board, kept
+        self.mechanism, self.rows, self.shown = NoisySum(), self._inner.pending, self._inner.asked
+        self.coins, self.belief = np.random.default_rng(0), self._inner.belief
+
+    def select(self, features: Array, /) -> Items:
+        return self._inner.select(features)
+
+    def observe(self, choice: int | None, /) -> None:
+        self._inner.observe(choice)
+        self.rows, self.shown = self._inner.pending, self._inner.asked
+        self.belief = self._inner.belief
+
+
+class Streams(Honest):
+    """An honest stream of prefix sums; more than one block while the token is open."""
+
+    every = 40
+
+    def learn(self, rows: Rows[Array]) -> Array:
+        mechanism = PrefixSum.calibrated(Ball(1.0, DIM), ZCDP(1), horizon=40)
+        token = self.accountant.issue(mechanism.loss(), users=rows.users, label="sums")
+        with mechanism.open(token) as stream:
+            stream.append(rows.slice(range(0, 5)))
+            return np.array(stream.append(rows.slice(range(5, 40))).value[-1])
+
+
+class StreamsAtOnce(Streams):
+    def learn(self, rows: Rows[Array]) -> Array:
+        mechanism = PrefixSum.calibrated(Ball(1.0, DIM), ZCDP(1), horizon=40)
+        token = self.accountant.issue(mechanism.loss(), users=rows.users, label="sums")
+        with mechanism.open(token) as stream:
+            return np.array(stream.append(rows).value[-1])
+
+
+@pytest.mark.parametrize("kind", ["nan", "large"])
+@pytest.mark.parametrize("learner", [WithoutPublicState, Streams, StreamsAtOnce])
+def test_other_honest_learners_pass(learner: Any, kind: Kind) -> None:
+    data, neighbour = crowd_and_neighbour(kind)
+    assert_noninterference(learner, data, neighbour)
+    assert_noninterference(learner, neighbour, data)
+
+
+@pytest.mark.parametrize("inside", [deque, Wrapped, partial(partial, max), set, np.array])
+def test_attributes_are_compared_to_the_ground(inside: Any) -> None:
+    data, neighbour = crowd_and_neighbour("large")
+
+    class Tells(WithoutPublicState):
+        def select(self, features: Array, /) -> Items:
+            self.found = [*getattr(self, "found", []), inside([str(features.max() > 1e3)])]
+            return super().select(features)
+
+    with pytest.raises(InterferenceError, match=r"public state .*: found"):
+        assert_noninterference(Tells, data, neighbour)
+
+
+def test_attributes_that_cannot_be_compared_are_refused_by_name() -> None:
+    data, neighbour = crowd_and_neighbour("large")
+    with pytest.raises(InterferenceError, match="kept cannot be compared"):
+        assert_noninterference(
+            lambda accountant: WithoutPublicState(accountant, threading.Lock()), data, neighbour
+        )
+
+
+class SkippingNewton:
+    """The shipped learner behind a front that drops bad rows: everybody behind moves up."""
+
+    def __init__(self, accountant: Accountant[Any]) -> None:
+        self.inner = shipped()(accountant)
+        self.dropped = False
+
+    def select(self, features: Array, /) -> Items:
+        self.dropped = not np.isfinite(np.asarray(features, dtype=float)).all()
+        return np.arange(SHOWN) if self.dropped else self.inner.select(features)
+
+    def observe(self, choice: int | None, /) -> None:
+        if not self.dropped:
+            self.inner.observe(choice)
+
+    def public_state(self) -> Any:
+        return self.inner.public_state()
+
+
+class TellingNewton:
+    """The shipped learner with the private messages in its public state."""
+
+    def __init__(self, accountant: Accountant[Any]) -> None:
+        self.inner = shipped()(accountant)
+        self.select, self.observe = self.inner.select, self.inner.observe
+
+    def public_state(self) -> Any:
+        return {**self.inner.public_state(), "messages": self.inner.private_messages_}
+
+
+@pytest.mark.parametrize("leak", [SkippingNewton, TellingNewton])
+def test_a_leak_around_the_shipped_learner_is_caught(leak: Any) -> None:
+    data, neighbour = crowd_and_neighbour("nan")
+    with pytest.raises(InterferenceError):
+        assert_noninterference(leak, data, neighbour)
+    with pytest.raises(InterferenceError):
+        assert_noninterference(leak, neighbour, data)
+
+
+def test_users_need_only_features_and_a_response() -> None:
+    person: User = shopper(np.random.default_rng(0))
+    assert person.features.shape == (N_ITEMS, DIM)
+
+
+# Row-local maps ---------------------------------------------------------------------------
+
+
+def arrivals(seed: int, n: int) -> Arrival:
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(n, N_ITEMS, DIM))
+    features[:: max(n // 3, 1), 0, 0] = (np.nan, np.inf, 1e200, 1.0)[seed % 4]
+    revenues = np.where(rng.random((n, 1)) < 0.5, 1.0, rng.normal(size=(n, N_ITEMS)))
+    return Arrival(features, revenues, rng.random((n, N_ITEMS)), np.zeros((n, 0)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("exploration", [0.0, 3.0])
+def test_the_learners_policy_is_row_local(seed: int, shuffled: bool, exploration: float) -> None:
+    belief = Belief(np.random.default_rng(seed).normal(size=DIM), 3 * np.eye(DIM))
+
+    def policy(own: Arrival) -> Items:
+        return optimistic_items(
+            own, belief, max_items=SHOWN, exploration=exploration, scale=1.0, shuffled=shuffled
+        )
+
+    check_row_local(policy, arrivals(seed, 7), arrivals(seed + 1, 1))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("outside", [True, False])
+def test_the_learners_row_maps_are_row_local(seed: int, outside: bool) -> None:
+    theta = np.random.default_rng(seed).normal(size=DIM)
+
+    def answers(own: Arrival) -> Answer:
+        choice = own.ties[:, 0] * 9 - 2
+        return answered(
+            own,
+            default_items(len(choice), SHOWN),
+            choice.astype(np.int64),
+            outside=outside,
+            scale=2.0,
+        )
+
+    block, other = arrivals(seed, 7), arrivals(seed + 1, 1)
+    check_row_local(answers, block, other)
+    check_row_local(lambda own: gradients(answers(own), theta, outside=outside), block, other)
+    check_row_local(lambda own: hessian_factors(answers(own), theta, outside=outside), block, other)
+    check_row_local(lambda own: clip_items(own.features, 2.0), block, other)
+
+
+NOT_ROW_LOCAL: dict[str, Callable[[Array], Array]] = {
+    "batch-mean centring": lambda block: block - block.mean(axis=0),
+    "sorting": lambda block: np.sort(block, axis=0),
+    "running maximum": lambda block: np.maximum.accumulate(block, axis=0),
+    "first row": lambda block: block - block[:1],
+    "scaling by the largest": lambda block: block / np.abs(block).max(),
+    "rank": lambda block: np.argsort(np.argsort(block, axis=0), axis=0).astype(float),
+    "next row": lambda block: np.roll(block, 1, axis=0),
+    "position": lambda block: block + np.arange(len(block))[:, None],
+}
+
+
+@pytest.mark.parametrize("name", NOT_ROW_LOCAL)
+def test_functions_that_mix_rows_are_caught(name: str) -> None:
+    rng = np.random.default_rng(0)
+    block, other = rng.normal(size=(5, 2)), 10 + rng.normal(size=(1, 2))
+    with pytest.raises(InterferenceError, match="row"):
+        check_row_local(NOT_ROW_LOCAL[name], block, other)
+
+
+def test_functions_of_single_rows_pass() -> None:
+    rng = np.random.default_rng(0)
+    block, other = rng.normal(size=(5, 2)), rng.normal(size=(1, 2))
+    check_row_local(lambda rows: rows / np.linalg.norm(rows, axis=1, keepdims=True), block, other)
+    check_row_local(lambda rows: np.cumsum(rows, axis=1), block, other)
+    with pytest.raises(ValueError, match="at least two rows"):
+        check_row_local(np.abs, block[:1], other)
+    with pytest.raises(ValueError, match="other exactly one"):
+        check_row_local(np.abs, block, block)

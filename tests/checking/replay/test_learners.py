@@ -1,0 +1,167 @@
+"""Every shipped learner, in every way of running it, on 200 generated pairs of neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privlearn.learners
+from privlearn.accountants import JointAccountant
+from privlearn.checking import assert_noninterference, generated_pairs
+from privlearn.checking.replay.populations import (
+    Person,
+    buys_nothing,
+    generated_pair,
+    null_person,
+    replaced,
+    shopper,
+    stranger,
+)
+from privlearn.checking.replay.protocols import played
+from privlearn.checking.replay.shipped_learners import WAYS, Way, replay_pairs
+from privlearn.errors import InterferenceError
+from privlearn.learners import OnePassNewtonMNL
+
+USERS, N_ITEMS, DIM = 10, 6, 2
+PAIRS = 200
+"""Per learner that serves items; shared by the ways of running it."""
+OTHER_PAIRS = 100
+"""Per learner of rows or rewards."""
+ASSORTING = {"OnePassNewtonMNL", "DPMNL", "RandomAssortments"}
+
+
+def newton(accountant: Any) -> OnePassNewtonMNL:
+    learner = OnePassNewtonMNL(n_items=N_ITEMS, dim=DIM, max_items=3, first_batch=4)
+    return learner.start(accountant)
+
+
+def test_all_learners_are_there() -> None:
+    names = {way.learner for way in WAYS}
+    others = {"DPTOFW", "DPPOFW", "DPHDB", "PrivateLeastSquares", "DPUCB"}
+    others |= {"NoisySFW", "NoisySGD", "LocalMD"}
+    assert names == ASSORTING | others
+    shipped = {
+        name
+        for name in privlearn.learners.__all__
+        if hasattr(getattr(privlearn.learners, name), "play")
+    }
+    assert shipped - {"NonPrivateMNL"} <= names
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_shipped_learners_pass_on_generated_neighbours(way: Way) -> None:
+    pairs = PAIRS if way.learner in ASSORTING else OTHER_PAIRS
+    share = pairs // sum(other.learner == way.learner for other in WAYS)
+    found = replay_pairs(way, share, seed=WAYS.index(way))
+    assert found.pairs == share
+    if way.learner == "RandomAssortments":
+        assert (found.moved, found.runs) == (0, 2 * share)
+    else:  # the replaced user counted, so that something was at stake
+        assert found.moved > (share / 3 if way.learner in ASSORTING else 0)
+        if way.learner in ASSORTING:
+            thirds = found.moved if way.learner == "DPMNL" else 0
+            assert found.runs == 2 * share + thirds
+        else:  # mechanisms with arithmetic of their own are run a third time
+            assert found.runs in (2 * share, 2 * share + found.moved)
+
+
+def test_a_leak_shows_on_generated_neighbours_in_every_way() -> None:
+    class Peeking:
+        """Serves as the learner does, until somebody sends what is no number."""
+
+        def __init__(self, accountant: Any) -> None:
+            self._inner, self._bad = newton(accountant), False
+            self.public_state = self._inner.public_state
+
+        def play(self, features: Any, respond: Any, revenues: Any, private: Any) -> None:
+            def answers(own: Any, shown: Any) -> Any:
+                return respond(own, shown[:, ::-1] if self._bad else shown)
+
+            self._inner.play(features, answers, revenues, private)
+            self._bad |= any(x is None or not np.shape(x) for x in features)
+
+    found = []
+    for data, neighbour in generated_pairs(60, 1, users=USERS):
+        try:
+            assert_noninterference(Peeking, data, neighbour, drive=played(2))
+        except InterferenceError as error:
+            found.append(str(error))
+    assert len(found) > 3
+    assert all("received" in text for text in found)
+    assert all("was replaced; reproduce it with seed=0" in text for text in found)
+
+
+# Populations --------------------------------------------------------------------------------------
+
+
+def test_pairs_differ_in_one_user_and_come_again() -> None:
+    places, kinds = set(), set()
+    again = generated_pairs(60, 5, users=8, positions=(2,))
+    for number, (data, neighbour) in enumerate(generated_pairs(60, 5, users=8, positions=(2,))):
+        changed = [i for i in range(8) if data[i] is not neighbour[i]]
+        assert len(data) == len(neighbour) == 8
+        assert len(changed) == 1
+        places.add(changed[0])
+        kinds |= {person.kind for person in (*data, *neighbour)}
+        for other in (next(again), generated_pair(5, number, users=8, positions=(2,))):
+            assert [str(p) for p in other[0]] == [str(p) for p in data]
+            assert repr(other[1][changed[0]].features) == repr(neighbour[changed[0]].features)
+    assert {0, 2, 7} < places
+    assert len(kinds) > 20
+    assert "null record" in kinds
+
+
+def test_strangers_have_arrays_if_asked_to() -> None:
+    rng = np.random.default_rng(0)
+    shapes = set()
+    for _ in range(200):
+        tame, wild = stranger(rng, 4, 3, arrays=True), stranger(rng, 4, 3)
+        assert tame.features.shape == (4, 3)
+        assert tame.features.dtype == np.float64
+        shapes.add(np.shape(wild.features) if wild.features is not None else None)
+    assert len(shapes) > 4
+
+
+def test_shoppers_answer_any_offer() -> None:
+    rng = np.random.default_rng(0)
+    buyers = 0
+    for _ in range(50):
+        person = shopper(rng, 5, 2)
+        choice = person.respond(np.array([1, 3]))
+        assert choice in (1, 3, None)
+        assert person.respond(np.array([], dtype=np.int64)) is None
+        assert choice == person.respond(np.array([3, 1]))
+        buyers += choice is not None
+    assert 30 < buyers < 50
+
+
+def test_the_null_person_counts_as_the_null_record() -> None:
+    rng = np.random.default_rng(4)
+    data = [shopper(rng) for _ in range(USERS)]
+    nobody = null_person(N_ITEMS, DIM)
+    assert nobody.respond(np.arange(3)) is None
+    learners: list[OnePassNewtonMNL] = []
+
+    def kept(accountant: Any) -> OnePassNewtonMNL:
+        learners.append(newton(accountant))
+        return learners[-1]
+
+    found = assert_noninterference(kept, data, replaced(data, 2, nobody))
+    assert found.replaced == 2
+    assert [len(learner.private_messages_) for learner in learners] == [0, 1]
+
+
+def test_populations_refuse_what_they_cannot_make() -> None:
+    with pytest.raises(ValueError, match="users = 0"):
+        generated_pair(0, users=0)
+    with pytest.raises(ValueError, match="positions"):
+        generated_pair(0, 1, users=3, positions=(-1, 3, 3, 3))
+    assert isinstance(Person(None, buys_nothing), Person)
+
+
+def test_accountants_may_be_asked_for() -> None:
+    data, neighbour = generated_pair(3, 1, users=USERS)
+    found = assert_noninterference(newton, data, neighbour, accountant=JointAccountant)
+    assert (found.spends, found.releases) == (4, 4)
