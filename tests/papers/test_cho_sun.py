@@ -263,7 +263,7 @@ def test_runs_of_other_settings_are_refused_and_left_alone(
 
 
 def test_runs_of_other_code_are_refused(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduce, "WRITERS", (*reproduce.WRITERS, "rows.py", "noise.py"))
+    monkeypatch.setattr(reproduce, "NOT_RUN", (*reproduce.NOT_RUN, "rows"))
     refused = tiny("fig7", whole, replicates=2)
     assert refused.exit_code != 0
     assert re.search(r"other settings \(code = '\w+' there, '\w+' now\)", str(refused.exception))
