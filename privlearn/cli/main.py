@@ -26,7 +26,6 @@ from privlearn.errors import LedgerError, LedgerFeatureError, PrivlearnError
 app = typer.Typer(
     help="Private online learning that can be checked.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
@@ -38,8 +37,21 @@ PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE, POWERLESS, UNKNOWN_FEATURE = 1, 2, 
 INTERRUPTED = 130
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from privlearn import __version__
+
+        typer.echo(f"privlearn {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
     pass
 
 
