@@ -272,7 +272,7 @@ class _Accountant(Generic[B]):
         return found
 
     def spend_by_arrival(self, delta: float | None = None) -> list[ArrivalSpend]:
-        """ε promised to, and spent on, each range of arrivals; see `report.plot_arrivals`."""
+        """ε promised to, and spent on, each range of arrivals; see `plot_arrivals`."""
         with self._lock:
             return spend_by_arrival(self._state, delta)
 

@@ -19,7 +19,8 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from typer.testing import CliRunner, Result
 
-from privlearn.cli.main import BAD_INPUT, INTERRUPTED, app, main
+from privlearn.cli.main import app, main
+from privlearn.cli.output import BAD_INPUT, INTERRUPTED
 from privlearn.datasets.expedia import SIDE_INFORMATION
 from privlearn.papers.cho_sun import command as reproduce
 from privlearn.papers.cho_sun import findings as _findings

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from privlearn.cli.main import BAD_INPUT, INTERRUPTED, app, main
+from privlearn.cli.main import app, main
+from privlearn.cli.output import BAD_INPUT, INTERRUPTED
 from privlearn.papers.han2021 import report as han
 from privlearn.papers.han2021 import study
 from privlearn.simulation import local_bandit as local
