@@ -12,9 +12,9 @@ import secrets
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
-from importlib.metadata import version
 from typing import Any, ClassVar, Generic, Literal, Self, cast, final
 
+from privlearn import __version__
 from privlearn._exclusive import Exclusive
 from privlearn._validate import text, user_range
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
@@ -61,7 +61,7 @@ Of = Literal["guarantee", "spent"]
 
 @cache
 def _software() -> str:
-    return f"privlearn {version('privlearn')}"
+    return f"privlearn {__version__}"
 
 
 class _Accountant(Generic[B]):

@@ -59,8 +59,12 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     """A setting on the command line; None where it is not given."""
     text = " ".join((field.description or "").split())
-    kind = Annotated[_typed(field.annotation) | None, typer.Option(help=text)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[_typed(field.annotation) | None, typer.Option(help=text)],
+    )
 
 
 def _typed(annotation: Any) -> type:

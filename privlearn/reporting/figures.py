@@ -399,7 +399,8 @@ def running_average(values: Array, window: int) -> tuple[Array, Array]:
     """Means over ``window`` (at least one) users, and how many users came until then."""
     window = max(window, 1)
     sums = np.cumsum(np.insert(values, 0, 0.0))
-    return np.arange(window, len(values) + 1), (sums[window:] - sums[:-window]) / window
+    users = np.arange(window, len(values) + 1, dtype=np.float64)
+    return users, (sums[window:] - sums[:-window]) / window
 
 
 def new_figure(width: float, height: float) -> Figure:
