@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 
 from privlearn.domains import Array
-from privlearn.papers.cho_sun.study import (
+from privlearn.papers.cho_sun.experiments import (
     CORRECTED,
     CORRECTED_SAME,
     DIM,
@@ -44,6 +44,9 @@ PAPER, OURS = "paper", "ours"
 
 SETTINGS = {"rho": "ρ = {}", "mle": "{}% to the MLE", "dim": "d = {}", "max_items": "K = {}"}
 """What a cell may vary, in words."""
+
+SWEPT = {"fig4": "mle", "fig5": "dim", "fig6": "max_items"}
+"""What a figure varies beside learner and ρ, or share of the budget."""
 
 
 class Summary(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -89,10 +89,9 @@ class Cell:
     epsilon: float
     horizon: int
 
-    @property
-    def key(self) -> str:
-        """Unique within a target."""
-        return f"{self.player} | {self.setting} | {self.epsilon:g} | {self.horizon}"
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, unique within a target."""
+        return asdict(self)
 
 
 class Result(NamedTuple):

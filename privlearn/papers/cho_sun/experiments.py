@@ -5,7 +5,6 @@ What the text leaves open is a named constant here whose docstring says that it 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from privlearn.budgets import ZCDP, ApproxDP, Renyi
 from privlearn.datasets.expedia import ExpediaSearches, expedia_market
 from privlearn.learners import DPMNL, OnePassNewtonMNL
 from privlearn.noise import NoiseSource
+from privlearn.papers.provenance import array_digest
 from privlearn.simulation.choice import Market, Player, gaussian_market
 
 FIGURES = ("fig4", "fig5", "fig6", "fig7", "expedia")
@@ -136,6 +136,10 @@ class Cell:
         """A name that is unique within a figure."""
         return " ".join(f"{name}={value}" for name, value in asdict(self).items() if value)
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
     def fits(self, horizon: int) -> int:
         """D_MLE, the most private fits."""
         if self.learner in (PROVED, PROVED_SAME):
@@ -190,17 +194,8 @@ def design(figure: str, horizon: int, seed: int, searches: ExpediaSearches | Non
         n_items,
         EXPEDIA_INITIAL_ROUNDS,
         EXPEDIA_EXPLORATION,
-        digest(searches),
+        array_digest(searches.hotels, searches.users, searches.offered, searches.choice),
     )
-
-
-def digest(searches: ExpediaSearches) -> str:
-    """Tells searches apart by everything a run depends on."""
-    told = hashlib.sha256()
-    for values in (searches.hotels, searches.users, searches.offered, searches.choice):
-        told.update(repr(values.shape).encode())
-        told.update(np.ascontiguousarray(values).tobytes())
-    return told.hexdigest()[:16]
 
 
 def _cells(figure: str) -> Iterator[Cell]:
@@ -251,9 +246,7 @@ class Result(NamedTuple):
     """Private fits that were made."""
 
 
-def play(
-    setting: Design, cell: Cell, replicate: int, searches: ExpediaSearches | None = None
-) -> Result:
+def play(setting: Design, searches: ExpediaSearches | None, cell: Cell, replicate: int) -> Result:
     """Serves the replicate's users once."""
     market = _market(setting, cell.dim, replicate, _Hidden(searches))
     if cell.rho is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -99,10 +99,9 @@ class Cell:
     horizon: int
     dim: int
 
-    @property
-    def key(self) -> str:
-        """Unique within a target."""
-        return f"{self.player} | {self.p:g} | {self.horizon} | {self.dim}"
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, unique within a target."""
+        return asdict(self) | {"p": f"{self.p:g}"}
 
 
 class Result(NamedTuple):
