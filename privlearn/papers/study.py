@@ -277,13 +277,13 @@ def compact_json(record: dict[str, Any]) -> str:
 
     def lines(value: Any) -> str:
         if isinstance(value, dict) and value:
-            entries = [f"{line(name)}: {line(entry)}" for name, entry in value.items()]
+            entries = [f"{line(str(name))}: {line(entry)}" for name, entry in value.items()]
             return "{\n  " + ",\n  ".join(entries) + "\n }"
         if isinstance(value, list) and isinstance(next(iter(value), None), dict):
             return "[\n  " + ",\n  ".join(map(line, value)) + "\n ]"
         return line(value)
 
-    entries = [f"{line(name)}: {lines(value)}" for name, value in record.items()]
+    entries = [f"{line(str(name))}: {lines(value)}" for name, value in record.items()]
     return "{\n " + ",\n ".join(entries) + "\n}\n"
 
 

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,27 +138,3 @@ def test_a_palette_makes_pictures_smaller_and_changes_them_little() -> None:
         again = np.asarray(picture.convert("RGB")).astype(int)
     assert len(np.unique(again.reshape(-1, 3), axis=0)) <= PALETTE
     assert np.abs(again - pixels).max() <= 12
-
-
-# What the repository carries -----------------------------------------------------------------
-
-
-ROOT = Path(__file__).parents[2]
-CARRIED = [
-    path
-    for folder in ("docs", "benchmarks", "examples", "tests")
-    for path in (ROOT / folder).rglob("*")
-    if path.is_file() and "__pycache__" not in path.parts
-]
-
-
-@pytest.mark.parametrize(
-    ("measured", "most"),
-    [
-        (lambda: max(path.stat().st_size for path in CARRIED), 200_000),
-        (lambda: sum(len(p.read_bytes().splitlines()) for p in CARRIED if "json" in p.name), 5_000),
-    ],
-    ids=["bytes of a file", "lines of JSON"],
-)
-def test_the_repository_stays_light(measured: Callable[[], int], most: int) -> None:
-    assert measured() <= most
