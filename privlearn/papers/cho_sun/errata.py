@@ -69,7 +69,7 @@ def gram() -> Iterator[Numbers]:
     yield numbers("gram-zcdp-5000", 1.0, float(gram_rho(Fraction(1), 5, 5000)))
     std = published.algorithm_5(EPSILON, DELTA, ITEMS, 1024)
     # N = (N′ + N′ᵀ)/√2 has variance 2σ² on the diagonal, σ² off it: std √2·σ per svec coordinate
-    mass = _mass(gaussian(diameter, math.sqrt(2) * std) * tree_nodes(1024))
+    mass = float_up(2 * zcdp(gaussian(diameter, math.sqrt(2) * std) * tree_nodes(1024)))
     enough = gaussian_mu_squared(EPSILON, DELTA)
     simple = EPSILON**2 / (4 * math.log(1 / DELTA)) / (mass / 2)
     yield numbers("gram-approx", EPSILON, gaussian_epsilon(mass, DELTA).value)
@@ -88,12 +88,6 @@ def _farthest_grams(items: int) -> int:
     """‖A − B‖_F² of a user with K items e₁ and one with K items e₂, the diameter of `PSDTrace`."""
     first, second = (np.repeat(row[None], items, axis=0) for row in np.eye(2, dtype=np.int64))
     return int(((first.T @ first - second.T @ second) ** 2).sum())
-
-
-def _mass(loss: Gaussian) -> float:
-    mass = loss.gaussian()
-    assert mass is not None, "only Gaussian losses are asked"
-    return float_up(mass)
 
 
 # The constants of the multinomial logit ---------------------------------------------------------

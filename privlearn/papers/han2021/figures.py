@@ -59,7 +59,7 @@ def _panel(axes: Axes, players: dict[str, list[Result]], horizon: int) -> None:
     for player, results in players.items():
         curves = np.maximum([result.curve for result in results], 0.5)
         half = 0.5 if player in experiments.PRIVATE else 0.0
-        look = {"linewidth": 1.5, "label": player} | LOOKS[player]
+        look: dict[str, Any] = {"linewidth": 1.5, "label": player} | LOOKS[player]
         mean_and_band(axes, users, curves, half=half, part=1 / 3, **look)
     axes.set_yscale("log")
     axes.set_xlim(0, horizon)

@@ -100,7 +100,7 @@ def _curves(figure: Figure, runs: Runs) -> None:
     for cell, results in runs.items():
         curves = np.array([[0.0, *result.curve] for result in results])
         users = np.linspace(0, cell.horizon, experiments.POINTS + 1)
-        look = {"linewidth": 1.7, "label": cell.player} | LOOKS[cell.player]
+        look: dict[str, Any] = {"linewidth": 1.7, "label": cell.player} | LOOKS[cell.player]
         for axes in panels:
             mean_and_band(axes, users, curves, half=1.0, **look)
     top = max(mean_sd(results)[0] for cell, results in runs.items() if cell.player in _NEAR)
