@@ -105,4 +105,4 @@ def write(name: str, tables: Sequence[Table], numbers: dict[str, Any], notes: st
     parts = [head, *([notes] if notes else []), *(table.markdown() for table in tables)]
     (RESULTS / f"{name}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     record = {"command": command, "machine": machine(), **numbers}
-    (RESULTS / f"{name}.json").write_text(compact_json(record), encoding="utf-8")
+    (RESULTS / f"{name}.json").write_text(compact_json(record, allow_nan=True), encoding="utf-8")

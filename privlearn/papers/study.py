@@ -269,11 +269,15 @@ def file_size(path: Path) -> int:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def compact_json(record: dict[str, Any]) -> str:
-    """JSON with a line for every entry of the entries of a record."""
+def compact_json(record: dict[str, Any], *, allow_nan: bool = False) -> str:
+    """JSON with a line for every entry of the entries of a record.
+
+    Raises:
+        ValueError: a number is not finite, unless they are allowed.
+    """
 
     def line(value: Any) -> str:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=allow_nan)
 
     def lines(value: Any) -> str:
         if isinstance(value, dict) and value:

@@ -28,13 +28,13 @@ HORIZONS, DIMS, EXPONENTS = (1000, 2000, 5000, 10_000), (5, 10, 20), (1.5, math.
 BANDIT_HORIZON, BANDIT_DIM, BANDIT_ARMS = 10_000, 50, 2
 """The paper's T, d and K of Figure 5.1."""
 
+DEFAULT_HORIZONS: Final = {TABLE: HORIZONS, FIGURE: (BANDIT_HORIZON,)}
+
 EPSILON = 1.0
 """The paper's ε; δ = 1/T."""
 
 POINTS = 50
 """Points of a regret curve."""
-
-RISK_OF_NOISE = regression.LABEL_NOISE**2
 
 COMMON = (
     convex.PRINTED,

@@ -89,11 +89,7 @@ def _checked(request: Request) -> tuple[int, ...]:
     count(jobs=request.jobs)
     count(first_seed=request.first_seed, at_least=0)
     if request.horizons is None:
-        return (
-            experiments.HORIZONS
-            if request.target == experiments.TABLE
-            else (experiments.BANDIT_HORIZON,)
-        )
+        return experiments.DEFAULT_HORIZONS[request.target]
     if not request.horizons or len(set(request.horizons)) < len(request.horizons):
         raise ValueError(f"horizons = {request.horizons}: must be different numbers")
     if request.target == experiments.FIGURE and len(request.horizons) > 1:
