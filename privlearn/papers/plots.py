@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -33,8 +31,8 @@ PALETTE = 128
 """Colours of a written plot; with all of them its file is four times as large."""
 
 
-def write_plot(path: Path, draw: Callable[[Figure], None]) -> None:
-    """Writes what is drawn as PNG; equal drawings give equal bytes."""
+def drawn_png(draw: Callable[[Figure], None]) -> bytes:
+    """What is drawn, as PNG; equal drawings give equal bytes."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -45,9 +43,7 @@ def write_plot(path: Path, draw: Callable[[Figure], None]) -> None:
         FigureCanvasAgg(figure)
         draw(figure)
         figure.savefig(drawn, dpi=130, format="png")
-    beside = path.with_name(path.name + ".new")
-    beside.write_bytes(few_colours(drawn.getvalue()))
-    os.replace(beside, path)
+    return few_colours(drawn.getvalue())
 
 
 def few_colours(png: bytes) -> bytes:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, final
 
 from privlearn.errors import DataError
-from privlearn.papers.plots import write_plot
+from privlearn.papers.plots import drawn_png
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,9 +112,9 @@ class Study(Generic[C, R]):
 
     def write(self, numbers: dict[str, Any], report: str, draw: Callable[[Figure], None]) -> Files:
         """Writes what follows from the runs."""
-        _replace(self.files.numbers, compact_json(numbers))
-        _replace(self.files.report, report)
-        write_plot(self.files.plot, draw)
+        _replace(self.files.numbers, compact_json(numbers).encode())
+        _replace(self.files.report, report.encode())
+        _replace(self.files.plot, drawn_png(draw))
         return self.files
 
 
@@ -291,11 +291,11 @@ def compact_json(record: dict[str, Any], *, allow_nan: bool = False) -> str:
     return "{\n " + ",\n ".join(entries) + "\n}\n"
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: bytes) -> None:
     """Replaces a file as a whole."""
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    unfinished = path.with_name(path.name + ".new")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)
 
 
 @contextmanager

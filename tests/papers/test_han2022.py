@@ -15,8 +15,7 @@ from privlearn.accountants.conversion import gaussian_epsilon, zcdp_epsilon
 from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.cli.main import BAD_INPUT, INTERRUPTED, app, main
 from privlearn.learners.constraint_sets import dual_exponent, norms
-from privlearn.papers.han2022 import experiments, reproduction, tables
-from privlearn.papers.han2022 import rivals as convex
+from privlearn.papers.han2022 import competitors, experiments, reproduction, tables
 from privlearn.simulation import regression
 from privlearn.simulation.regression import linear_stream
 
@@ -89,25 +88,37 @@ def test_arguments_out_of_range_are_named(changes: dict[str, Any], message: str)
 # Competitors ---------------------------------------------------------------------------------
 
 EVERYBODY = (
-    *(convex.PLAIN, convex.RESTARTS, convex.BUFFERED, convex.SFW, convex.SFW_GENERALIZED),
-    *(convex.SGD, convex.MIRROR, convex.PRINTED, convex.TRUE_NOISE, convex.NO_NOISE),
-    convex.NOTHING,
+    *(
+        competitors.PLAIN,
+        competitors.RESTARTS,
+        competitors.BUFFERED,
+        competitors.SFW,
+        competitors.SFW_GENERALIZED,
+    ),
+    *(
+        competitors.SGD,
+        competitors.MIRROR,
+        competitors.PRINTED,
+        competitors.TRUE_NOISE,
+        competitors.NO_NOISE,
+    ),
+    competitors.NOTHING,
 )
 
 
 @pytest.mark.parametrize("name", EVERYBODY)
 def test_everybody_plays_at_the_guarantee_that_is_stated(name: str) -> None:
     stream = linear_stream(7, horizon=300, dim=10, p=1.5)
-    first, second = (convex.compete(name, stream, 7) for _ in range(2))
+    first, second = (competitors.compete(name, stream, 7) for _ in range(2))
     assert first == second
-    if name in convex.WITHOUT_PROMISE:
+    if name in competitors.WITHOUT_PROMISE:
         assert first.epsilon is None
-    elif name == convex.PRINTED:
+    elif name == competitors.PRINTED:
         assert first.epsilon is not None
         assert first.epsilon > 4
     else:
         assert first.epsilon == pytest.approx(1.0, abs=1e-6)
-    if name not in (convex.PRINTED, convex.TRUE_NOISE, convex.NOTHING):
+    if name not in (competitors.PRINTED, competitors.TRUE_NOISE, competitors.NOTHING):
         assert first.suboptimality < 1
     assert first.risk == pytest.approx(
         0.0025 + first.suboptimality * (stream.risk(np.zeros(10)) - 0.0025)
@@ -116,8 +127,8 @@ def test_everybody_plays_at_the_guarantee_that_is_stated(name: str) -> None:
 
 def test_choices_play_on_the_l1_ball() -> None:
     stream = linear_stream(8, horizon=400, dim=10, p=1.0)
-    for name in (convex.POFW, convex.CHOICES):
-        outcome = convex.compete(name, stream, 8)
+    for name in (competitors.POFW, competitors.CHOICES):
+        outcome = competitors.compete(name, stream, 8)
         assert outcome.epsilon is not None
         assert 0.5 < outcome.epsilon <= 1 + 1e-9
         assert outcome.suboptimality < 1
@@ -125,27 +136,32 @@ def test_choices_play_on_the_l1_ball() -> None:
 
 def test_caps_are_at_epsilon_and_one_over_the_horizon() -> None:
     stream = linear_stream(7, horizon=1000, dim=10, p=1.5)
-    exact = convex.budget(convex.PLAIN, stream)
+    exact = competitors.budget(competitors.PLAIN, stream)
     assert isinstance(exact, GaussianDP)
     assert gaussian_epsilon(float(exact.mu_squared), 1e-3).value == pytest.approx(1.0)
     assert exact.mu == pytest.approx(0.3884, abs=1e-4)
-    by_moments = convex.budget(convex.TRUE_NOISE, stream)
+    by_moments = competitors.budget(competitors.TRUE_NOISE, stream)
     assert isinstance(by_moments, ZCDP)
     assert zcdp_epsilon(float(by_moments.rho), 1e-3).value == pytest.approx(1.0)
     flat = linear_stream(7, horizon=1000, dim=5, p=1.5)
-    assert isinstance(convex.budget(convex.TRUE_NOISE, flat), GaussianDP)
+    assert isinstance(competitors.budget(competitors.TRUE_NOISE, flat), GaussianDP)
     with pytest.raises(ValueError, match="name = 'nobody'"):
-        convex.learner("nobody", stream)
+        competitors.learner("nobody", stream)
 
 
 def test_every_cell_of_the_table_has_settings_of_its_own_and_others_the_nearest() -> None:
-    assert len(convex.SFW_SETTINGS) == 24
-    for (p, horizon, dim), setting in convex.SFW_SETTINGS.items():
+    assert len(competitors.SFW_SETTINGS) == 24
+    for (p, horizon, dim), setting in competitors.SFW_SETTINGS.items():
         stream = linear_stream(1, horizon=horizon, dim=dim, p=p)
-        assert convex.learner(convex.SFW, stream).get_params().items() >= setting._asdict().items()
+        assert (
+            competitors.learner(competitors.SFW, stream).get_params().items()
+            >= setting._asdict().items()
+        )
     wide = linear_stream(1, horizon=900, dim=50, p=4.0)
-    nearest = convex.SFW_SETTINGS[math.inf, 1000, 20]
-    assert convex.learner(convex.SFW, wide).get_params().items() >= nearest._asdict().items()
+    nearest = competitors.SFW_SETTINGS[math.inf, 1000, 20]
+    assert (
+        competitors.learner(competitors.SFW, wide).get_params().items() >= nearest._asdict().items()
+    )
 
 
 # The paper's numbers -------------------------------------------------------------------------
@@ -208,7 +224,9 @@ def test_the_table_leaves_runs_numbers_report_and_plot(table: Path) -> None:
     for title in ("SubOpt, p = 1.5: published", "Risk, p = ∞", "What the printed noise costs"):
         assert f"## {title}" in report
     assert str(table) not in report
-    printed = [c for c in numbers["cells"] if c["player"] == convex.PRINTED and c["p"] == "1.5"]
+    printed = [
+        c for c in numbers["cells"] if c["player"] == competitors.PRINTED and c["p"] == "1.5"
+    ]
     assert printed[0]["epsilon"] > 3
     assert f"| 1.5 | 100 | 5 | {printed[0]['epsilon']:.3g} |" in report
     mean = np.mean(printed[0]["values"])

@@ -185,7 +185,7 @@ def design(figure: str, horizon: int, seed: int, searches: ExpediaSearches | Non
     if searches is None:
         return Design(figure, horizon, seed, tuple(_cells(figure)))
     n_items, dim = len(searches.hotels), searches.hotels.shape[1] + searches.users.shape[1]
-    cells = tuple(_duel(EXPEDIA_RHOS, dim, min(EXPEDIA_MAX_ITEMS, n_items)))
+    cells = tuple(_against_benchmark(EXPEDIA_RHOS, dim, min(EXPEDIA_MAX_ITEMS, n_items)))
     return Design(
         figure,
         horizon,
@@ -220,10 +220,10 @@ def _cells(figure: str) -> Iterator[Cell]:
                     yield Cell(ONE_PASS, rho, max_items=size)
                 yield from (Cell(NON_PRIVATE, max_items=size), Cell(RANDOM, max_items=size))
         case _:
-            yield from _duel(RHOS, DIM, MAX_ITEMS)
+            yield from _against_benchmark(RHOS, DIM, MAX_ITEMS)
 
 
-def _duel(rhos: tuple[str, ...], dim: int, max_items: int) -> Iterator[Cell]:
+def _against_benchmark(rhos: tuple[str, ...], dim: int, max_items: int) -> Iterator[Cell]:
     """DPMNL against its benchmark."""
     rivals = [learner for learner in LABELS if learner not in (ONE_PASS, NON_PRIVATE, RANDOM)]
     for rho in rhos:

@@ -80,7 +80,7 @@ def draw(figure: Figure, *, design: Design, runs: Runs) -> None:
     if design.figure in SWEPT:
         _grid(figure, design, runs)
     else:
-        _duel(figure, design, runs)
+        _against_benchmark(figure, design, runs)
 
 
 # Panels ----------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def _grid(figure: Figure, design: Design, runs: Runs) -> None:
                 look = {"color": ramp[value], "label": SETTINGS[sweep].format(value)}
                 _curve(axes, design, runs, cell, linewidth=1.8, **look)
             if sweep == "mle":
-                _beside(axes, design, runs, learner, wanted)
+                _references(axes, design, runs, learner, wanted)
             _users(axes, design.horizon)
             axes.set_title(f"{LABELS[learner]}, {panel_name}")
         axes = rows[2][column]
@@ -204,7 +204,9 @@ def _row(
     return [runs.cell(learner, **settings, **{sweep: value}) for value in values]
 
 
-def _beside(axes: Axes, design: Design, runs: Runs, learner: str, wanted: dict[str, Any]) -> None:
+def _references(
+    axes: Axes, design: Design, runs: Runs, learner: str, wanted: dict[str, Any]
+) -> None:
     """References in a panel of curves, where one line stands for all that is varied."""
     _reference(axes, design, runs, ONE_PASS, runs.cell(ONE_PASS, **wanted))
     _reference(axes, design, runs, NON_PRIVATE, runs.cell(NON_PRIVATE))
@@ -212,7 +214,7 @@ def _beside(axes: Axes, design: Design, runs: Runs, learner: str, wanted: dict[s
         _reference(axes, design, runs, RANDOM, runs.cell(RANDOM))
 
 
-def _duel(figure: Figure, design: Design, runs: Runs) -> None:
+def _against_benchmark(figure: Figure, design: Design, runs: Runs) -> None:
     """Curves on a log axis; below, total regret against the certified ε."""
     rhos = list(dict.fromkeys(cell.rho for cell in runs.cells(PUBLISHED)))
     figure.set_size_inches(3.5 * len(rhos) + 3.2, 6.8)

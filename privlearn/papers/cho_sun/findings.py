@@ -204,8 +204,8 @@ def _said(setting: Mapping[str, Any]) -> str:
 def _cell(cell: Cell) -> str:
     """A cell's settings, the usual d and K left out."""
     usual = {"dim": DIM, "max_items": MAX_ITEMS}
-    told = {name: getattr(cell, name) for name in SETTINGS}
-    return _said({k: v for k, v in told.items() if v not in (None, usual.get(k))})[2:]
+    settings = {name: getattr(cell, name) for name in SETTINGS}
+    return _said({k: v for k, v in settings.items() if v not in (None, usual.get(k))})[2:]
 
 
 def _learns(runs: Runs, learner: str, cells: Sequence[Cell]) -> Finding:
@@ -328,7 +328,7 @@ def _part(runs: Runs, learner: str, rho: str, size: int) -> Array:
     return part
 
 
-_DUELS = (
+_RIVALS = (
     (PUBLISHED, PRINTED, PAPER),
     (PUBLISHED_FEW, PRINTED_FEW, PAPER),
     (PROVED, PRINTED, OURS),
@@ -339,8 +339,8 @@ _DUELS = (
 """Learner, rival and who says that the learner has less regret."""
 
 
-def _duels(runs: Runs, rhos: Sequence[str]) -> Iterator[Finding]:
-    for learner, rival, source in _DUELS:
+def _against_rivals(runs: Runs, rhos: Sequence[str]) -> Iterator[Finding]:
+    for learner, rival, source in _RIVALS:
         comparisons = [
             _less(runs, f"ρ = {rho}", runs.cell(learner, rho=rho), runs.cell(rival, rho=rho))
             for rho in rhos
@@ -353,7 +353,7 @@ def _private_rivals() -> list[str]:
 
 
 def _figure_7(runs: Runs) -> Iterator[Finding]:
-    yield from _duels(runs, RHOS)
+    yield from _against_rivals(runs, RHOS)
     for learner in _private_rivals():
         yield _falls_with_rho(runs, learner, RHOS)
     for learner in _private_rivals():
@@ -362,8 +362,8 @@ def _figure_7(runs: Runs) -> Iterator[Finding]:
 
 def _expedia(runs: Runs) -> Iterator[Finding]:
     rhos = EXPEDIA_RHOS
-    yield from _duels(runs, rhos)
-    for learner, rival, source in _DUELS:
+    yield from _against_rivals(runs, rhos)
+    for learner, rival, source in _RIVALS:
         gaps = {
             rho: runs.regret(runs.cell(learner, rho=rho)) - runs.regret(runs.cell(rival, rho=rho))
             for rho in rhos

@@ -211,12 +211,12 @@ def _setting(design: Design, cell: Cell, omit: str = "") -> str:
     varied = [
         name for name in SETTINGS if len({getattr(other, name) for other in design.cells}) > 1
     ]
-    told = [
+    named = [
         SETTINGS[name].format(getattr(cell, name))
         for name in SETTINGS
         if name in varied and name != omit and getattr(cell, name) is not None
     ]
-    return ", ".join(told)
+    return ", ".join(named)
 
 
 def _guarantee_table(design: Design, runs: Runs) -> tuple[list[str], list[list[str]]]:

@@ -15,7 +15,7 @@ from privlearn.baselines.linear_bandits import DPUCB, LassoBandit, PrivateLeastS
 from privlearn.budgets import ZCDP, Currency, GaussianDP
 from privlearn.learners.hdb import DPHDB
 from privlearn.noise import NoiseSource
-from privlearn.papers.han2022 import rivals as convex
+from privlearn.papers.han2022 import competitors
 from privlearn.simulation import regression
 from privlearn.simulation.linear_bandit import sparse_market
 
@@ -37,17 +37,17 @@ POINTS = 50
 """Points of a regret curve."""
 
 COMMON = (
-    convex.PRINTED,
-    convex.TRUE_NOISE,
-    convex.PLAIN,
-    convex.RESTARTS,
-    convex.BUFFERED,
-    convex.SFW,
-    convex.SGD,
-    convex.NO_NOISE,
+    competitors.PRINTED,
+    competitors.TRUE_NOISE,
+    competitors.PLAIN,
+    competitors.RESTARTS,
+    competitors.BUFFERED,
+    competitors.SFW,
+    competitors.SGD,
+    competitors.NO_NOISE,
 )
 BY_EXPONENT: Final = {
-    1.5: (*COMMON[:-2], convex.SFW_GENERALIZED, convex.MIRROR, *COMMON[-2:]),
+    1.5: (*COMMON[:-2], competitors.SFW_GENERALIZED, competitors.MIRROR, *COMMON[-2:]),
     math.inf: COMMON,
 }
 """Who competes; generalized noise and `LocalMD` are the paper's for p = 1.5."""
@@ -132,7 +132,7 @@ def play(target: str, cell: Cell, seed: int) -> Result:
     if target == FIGURE:
         return _pull(cell, seed)
     stream = regression.linear_stream(seed, horizon=cell.horizon, dim=cell.dim, p=cell.p)
-    outcome = convex.compete(cell.player, stream, seed, epsilon=EPSILON)
+    outcome = competitors.compete(cell.player, stream, seed, epsilon=EPSILON)
     return Result(outcome.suboptimality, outcome.risk, outcome.epsilon, [])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privlearn.papers.han2022 import experiments, rivals
+from privlearn.papers.han2022 import competitors, experiments
 from privlearn.papers.han2022.experiments import Cell
 from privlearn.papers.han2022.tables import Runs, on_a_vertex, settings_of
 from privlearn.papers.plots import DOTTED, LONG_DASHED, mean_and_band, thousands
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LOOKS: dict[str, dict[str, Any]] = {
-    rivals.PRINTED: {"color": "#c0392b", "marker": "o"},
-    rivals.TRUE_NOISE: {"color": "#e8927c", "marker": "o"},
-    rivals.PLAIN: {"color": "#62a5d9", "marker": "s"},
-    rivals.RESTARTS: {"color": "#1b6ca8", "marker": "s"},
-    rivals.BUFFERED: {"color": "#0b3558", "marker": "s"},
-    rivals.SFW: {"color": "#e08e0b", "marker": "^"},
-    rivals.SFW_GENERALIZED: {"color": "#f3c677", "marker": "^"},
-    rivals.MIRROR: {"color": "#7d3c98", "marker": "v"},
-    rivals.SGD: {"color": "#1e8449", "marker": "P"},
-    rivals.NO_NOISE: {"color": "#333333", "linestyle": DOTTED},
+    competitors.PRINTED: {"color": "#c0392b", "marker": "o"},
+    competitors.TRUE_NOISE: {"color": "#e8927c", "marker": "o"},
+    competitors.PLAIN: {"color": "#62a5d9", "marker": "s"},
+    competitors.RESTARTS: {"color": "#1b6ca8", "marker": "s"},
+    competitors.BUFFERED: {"color": "#0b3558", "marker": "s"},
+    competitors.SFW: {"color": "#e08e0b", "marker": "^"},
+    competitors.SFW_GENERALIZED: {"color": "#f3c677", "marker": "^"},
+    competitors.MIRROR: {"color": "#7d3c98", "marker": "v"},
+    competitors.SGD: {"color": "#1e8449", "marker": "P"},
+    competitors.NO_NOISE: {"color": "#333333", "linestyle": DOTTED},
     experiments.HDB: {"color": "#1b6ca8"},
     experiments.HDB_CHOICES: {"color": "#62a5d9"},
     experiments.UCB: {"color": "#c0392b"},

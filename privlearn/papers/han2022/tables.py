@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privlearn.papers.han2022 import experiments, rivals
+from privlearn.papers.han2022 import competitors, experiments
 from privlearn.papers.han2022.experiments import Cell, Result
 from privlearn.papers.tables import first_half, markdown_table, mean_sd, summary
 
@@ -44,17 +44,23 @@ def table_summary(runs: Runs) -> list[str]:
         f"in how many of {len(judged)} settings ours has less SubOpt, and the median ratio (p = ∞ "
         "with d = 5 left out: there θ* lies in the direction of a vertex)"
     ]
-    ours = (rivals.PLAIN, rivals.RESTARTS, rivals.BUFFERED)
-    others = (rivals.PRINTED, rivals.TRUE_NOISE, rivals.SFW, rivals.SGD, rivals.NO_NOISE)
+    ours = (competitors.PLAIN, competitors.RESTARTS, competitors.BUFFERED)
+    others = (
+        competitors.PRINTED,
+        competitors.TRUE_NOISE,
+        competitors.SFW,
+        competitors.SGD,
+        competitors.NO_NOISE,
+    )
     for rival in others:
-        told = []
+        ahead = []
         for name in ours:
             theirs = [mean_sd(runs[Cell(rival, *s)])[0] for s in judged]
             mine = [mean_sd(runs[Cell(name, *s)])[0] for s in judged]
             ratios = np.array(theirs) / np.maximum(mine, 1e-12)
             word = name.rpartition(" ")[2]
-            told.append(f"{word} {(ratios > 1).sum()} (× {_short(float(np.median(ratios)))})")
-        lines.append(f"against {rival}: {', '.join(told)}")
+            ahead.append(f"{word} {(ratios > 1).sum()} (× {_short(float(np.median(ratios)))})")
+        lines.append(f"against {rival}: {', '.join(ahead)}")
     worst = max(mean_sd(runs[Cell(name, *s)])[0] for name in ours for s in settings)
     lines.append(f"largest mean SubOpt of ours in any setting: {_short(worst)} (answer 0: 1)")
     return lines
@@ -100,11 +106,11 @@ def table_parts(runs: Runs) -> list[str]:
         name = "p = ∞" if p == math.inf else f"p = {p:g}"
         note = " d = 5 is no evidence: θ* lies in the direction of a vertex." if p > 2 else ""
         players = experiments.BY_EXPONENT[p]
-        cut = players.index(rivals.PLAIN)
+        cut = players.index(competitors.PLAIN)
         quoted = [f"paper, {experiments.RIVAL[p]}", "paper, OFW"]
         for title, group, more in (
-            ("published", (*players[:cut], rivals.NO_NOISE), quoted),
-            ("ours and rivals", [n for n in players[cut:] if n != rivals.NO_NOISE], []),
+            ("published", (*players[:cut], competitors.NO_NOISE), quoted),
+            ("ours and rivals", [n for n in players[cut:] if n != competitors.NO_NOISE], []),
         ):
             rows = []
             for s in settings:
@@ -131,7 +137,12 @@ def table_parts(runs: Runs) -> list[str]:
         ]
         parts += [f"## Risk, {name}", markdown_table(["T", "d", *players], risks)]
     rows = [
-        [f"{s[0]:g}", f"{s[1]:,}", str(s[2]), f"{runs[Cell(rivals.PRINTED, *s)][0].epsilon:.3g}"]
+        [
+            f"{s[0]:g}",
+            f"{s[1]:,}",
+            str(s[2]),
+            f"{runs[Cell(competitors.PRINTED, *s)][0].epsilon:.3g}",
+        ]
         for s in settings_of(runs)
     ]
     return [
@@ -152,9 +163,9 @@ def figure_parts(runs: Runs) -> list[str]:
     rows = []
     for cell, results in runs.items():
         epsilon = results[0].epsilon
-        told = "none" if epsilon is None else f"{epsilon:.3f}"
+        certified = "none" if epsilon is None else f"{epsilon:.3f}"
         rows.append(
-            [cell.player, _plus_minus(*mean_sd(results)), _short(first_half(results)), told]
+            [cell.player, _plus_minus(*mean_sd(results)), _short(first_half(results)), certified]
         )
     setting = next(iter(runs))
     return [
