@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_benchmarks_write_compact_numbers(
     monkeypatch.setitem(sys.modules, "reporting", reporting)
     spec.loader.exec_module(reporting)
     monkeypatch.setattr(reporting, "RESULTS", tmp_path)
-    found = {"a": {"values": [0.5] * 100, "se": math.nan}, "b": {"values": []}}
+    found: dict[str, Any] = {"a": {"values": [0.5] * 100, "se": math.nan}, "b": {"values": []}}
     reporting.write("tried", [reporting.Table("t", ["x"], [["1"]])], {"seed": 3, "found": found})
     text = (tmp_path / "tried.json").read_text("utf-8")
     assert len(text.splitlines()) == 2 + 3 + 4
