@@ -59,17 +59,19 @@ def reproduce_cho_sun(
     ] = False,
 ) -> None:
     """DPMNL, Cho and Sun (2025), Section 5: published and proved noise side by side."""
-    from privlearn.papers.cho_sun import command as reproduce
-    from privlearn.papers.cho_sun.report import print_findings
+    from privlearn.papers.cho_sun import reproduction
+    from privlearn.papers.cho_sun.tables import print_findings
 
-    request = reproduce.Request(figure, replicates, horizon, jobs, seed, out, data, declare_public)
+    request = reproduction.Request(
+        figure, replicates, horizon, jobs, seed, out, data, declare_public
+    )
     try:
         with progress_bars() as start:
-            made = reproduce.reproduce_cho_sun(request, start)
+            made = reproduction.reproduce_cho_sun(request, start)
     except KeyboardInterrupt:
         fail("stopped; finished runs are kept, the same command goes on", INTERRUPTED)
     screen = console()
-    print_findings(made.findings, screen)
+    print_findings(made.summary, screen)
     for path in made.files:
         screen.print(str(path), highlight=False, soft_wrap=True)
 
@@ -77,16 +79,16 @@ def reproduce_cho_sun(
 def _reproduce_han(
     target: str, seeds: int, first: int, horizons: str, jobs: int, out: Path
 ) -> None:
-    from privlearn.papers.han2022 import report as _han_reproduction
+    from privlearn.papers.han2022 import reproduction
 
     try:
         chosen = tuple(int(part) for part in horizons.split(",")) if horizons else None
     except ValueError:
         fail(f"horizons = {horizons!r}: must be integers, joined by commas", BAD_INPUT)
-    request = _han_reproduction.Request(target, seeds, chosen, jobs, first, out)
+    request = reproduction.Request(target, seeds, chosen, jobs, first, out)
     try:
         with progress_bars() as start:
-            made = _han_reproduction.reproduce_han(request, start)
+            made = reproduction.reproduce_han2022(request, start)
     except KeyboardInterrupt:
         fail("stopped; finished runs are kept, the same command goes on", INTERRUPTED)
     screen = console()
@@ -136,17 +138,17 @@ def reproduce_han2021(
     ] = False,
 ) -> None:
     """Local bandits, Han et al. (2021): Figure 5.1 and the auto loans, at true prices and ours."""
-    from privlearn.papers.han2021 import report as han2021
+    from privlearn.papers.han2021 import reproduction
 
     screen = console()
     for target in targets:
         file = data if target == "lending" or "lending" not in targets else None
-        request = han2021.Request(
+        request = reproduction.Request(
             target, seeds, horizon, jobs, first_seed, out, file, declare_public
         )
         try:
             with progress_bars() as start:
-                made = han2021.reproduce_han2021(request, start)
+                made = reproduction.reproduce_han2021(request, start)
         except KeyboardInterrupt:
             fail("stopped; finished runs are kept, the same command goes on", INTERRUPTED)
         for line in (*made.summary, *map(str, made.files)):
