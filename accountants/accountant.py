@@ -147,7 +147,6 @@ class _Accountant(Generic[B]):
             durable=book.path is not None,
             population=None if population is None else text(population=population),
             attested=_attested,
-            functions_named=True,
             failure=exact_text(exact("failure", failure)),
             odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
         )

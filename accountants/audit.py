@@ -384,6 +384,7 @@ class _Audit:
             state = AccountState(entry)
             self.books[entry.accountant] = _Book(state)
             state.number = len(self.books)
+            state.functions_named = self.format != 1
             check_beside(entry, others)
         except Exception as error:  # whatever a file holds, an audit ends
             return str(error)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
 
+from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
 from privlearn.accountants.ceiling import ByUser
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict, exact, exact_text
-from privlearn.domains import domain_from_dict
+from privlearn.domains import Domain, domain_from_dict
 from privlearn.entries import (
     AttestEntry,
     CloseEntry,
@@ -51,7 +52,7 @@ from privlearn.losses import (
     loss_from_dict,
 )
 from privlearn.more_losses import ByArrival, MayFail
-from privlearn.noise import GaussianNoise, noise_from_dict
+from privlearn.noise import GaussianNoise, Noise, noise_from_dict
 from privlearn.objective_loss import MinimizerLoss
 
 T = TypeVar("T")
@@ -197,6 +198,8 @@ class AccountState:
             raise BudgetError(f"promise {promise}: must be an (ε, δ) budget")
         self.opened = opened
         self.number = 1  # among the accountants of its ledger
+        self.functions_named = True
+        """Whether user code that rows pass through is named; not in format 1."""
         self.cap = cap
         self.failure = _probability("failure", opened.failure)
         self.odometer: Fraction | None = None
@@ -457,6 +460,10 @@ class AccountState:
     def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:
         """The noise in the entry must earn the loss in the entry, unless code is trusted for it."""
         if not entry.derived:
+            (
+                _read_domain(entry.domain),
+                _read_noise(entry.noise),
+            )  # raise for shipped ones of bad form
             self._check_minimizers(entry, loss)
             return
         earned = _earned(entry)
@@ -485,9 +492,9 @@ class AccountState:
                 f"is {entry.noise}"
             )
         try:
-            ridge, error, blur = (
-                float(entry.parameters[name]) for name in ("ridge", "solver_error", "blur_std")
-            )
+            names = "ridge", "solver_error", "blur_std"
+            check_form("parameters", {name: entry.parameters[name] for name in names}, _MINIMIZER)
+            ridge, error, blur = (float(entry.parameters[name]) for name in names)
             needed = gaussian_loss(2 * error, blur, entry.adjacency).mu_squared
         except (KeyError, TypeError, ValueError):
             raise BudgetError(
@@ -741,6 +748,7 @@ def _gaussian_part(loss: Loss) -> Fraction:
 
 
 _NEVER = Fraction(0)
+_MINIMIZER = {"ridge": REAL, "solver_error": REAL, "blur_std": REAL}
 
 
 def _probability(name: str, text: str) -> Fraction:
@@ -784,6 +792,8 @@ def _earn(flat: dict[str, Any]) -> Loss | None:
 
 
 _read_earned: _Reader[Loss | None] = _Reader(_earn)
+_read_domain: _Reader[Domain[Any] | None] = _Reader(domain_from_dict)
+_read_noise: _Reader[Noise | None] = _Reader(noise_from_dict)
 
 
 def _adding(loss: Loss, count: int) -> Callable[[Tally], Tally]:

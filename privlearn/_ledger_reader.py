@@ -18,7 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from privlearn._chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
+from privlearn._chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record, canonical
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
 
 APPLICATION_ID = 0x70726C6E  # "prln"
@@ -236,6 +236,8 @@ def _record_1(seq: int, body: dict[str, Any], digests: dict[str, str], hash: str
 def parse(data: bytes, most_digits: int | None = None) -> Any:
     """JSON as RFC 7493 has it: UTF-8, no name twice, finite numbers, integers below 2^53.
 
+    A larger integer is a real number, where it is how RFC 8785 writes that.
+
     ``most_digits`` allows integers of so many digits instead, for format 1.
 
     Raises:
@@ -269,10 +271,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _safe_integer(text: str) -> int:
-    if len(text) > 17 or abs(value := int(text)) >= 2**53:
-        raise ValueError(f"the integer {text[:40]} is not below 2^53")
-    return value
+def _safe_integer(text: str) -> int | float:
+    if len(text) < 18 and abs(value := int(text)) < 2**53:
+        return value
+    # as an integer below 1e21 is how canonical JSON writes a real number without a fraction
+    if len(text) < 23 and canonical(real := float(text)) == text.encode():
+        return real
+    raise ValueError(f"the integer {text[:40]} is not below 2^53, nor a double's canonical form")
 
 
 def _long_integer(text: str) -> int:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar, final
 
+from privlearn._json_forms import LIST, TEXT, Form, check_curve, check_form, named
 from privlearn.errors import CurrencyError
 
 if TYPE_CHECKING:
@@ -478,24 +479,34 @@ class ApproxDP(Budget):
         return f"ApproxDP({exact_text(self.epsilon)!r}, {exact_text(self.delta)!r})"
 
 
+_BUDGETS: dict[str, tuple[Form, Callable[[Mapping[str, Any]], Budget]]] = {
+    "pure": ({"epsilon": TEXT}, lambda data: PureDP(data["epsilon"])),
+    "zcdp": ({"rho": TEXT}, lambda data: ZCDP(data["rho"])),
+    "gdp": ({"mu_squared": TEXT}, lambda data: GaussianDP.from_mu_squared(data["mu_squared"])),
+    "renyi": ({"curve": LIST}, lambda data: Renyi(dict(data["curve"]))),
+    "approx": (
+        {"epsilon": TEXT, "delta": TEXT},
+        lambda data: ApproxDP(data["epsilon"], data["delta"]),
+    ),
+}
+
+
 def budget_from_dict(data: Mapping[str, Any]) -> Budget:
     """Rebuilds a budget from its JSON form.
 
     Raises:
-        ValueError: unknown kind or missing number.
+        ValueError: unknown kind, a number that is missing or of another JSON type, or more.
     """
     try:
-        match data["kind"]:
-            case "pure":
-                return PureDP(data["epsilon"])
-            case "zcdp":
-                return ZCDP(data["rho"])
-            case "gdp":
-                return GaussianDP.from_mu_squared(data["mu_squared"])
-            case "renyi":
-                return Renyi(dict(data["curve"]))
-            case "approx":
-                return ApproxDP(data["epsilon"], data["delta"])
+        kind = named("budget", data, "kind")
+        if kind is None:
+            raise KeyError("kind")
+        if kind not in _BUDGETS:
+            raise ValueError(f"budget kind {kind!r}: must be pure, zcdp, gdp, renyi or approx")
+        form, read = _BUDGETS[kind]
+        check_form(f"{kind} budget", data, {"kind": TEXT, **form})
     except KeyError as missing:
         raise ValueError(f"budget {dict(data)!r} lacks {missing}") from None
-    raise ValueError(f"budget kind {data['kind']!r}: must be pure, zcdp, gdp, renyi or approx")
+    if kind == "renyi":
+        check_curve("renyi budget", data["curve"])
+    return read(data)

@@ -19,6 +19,7 @@ own entries.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sqlite3
@@ -104,8 +105,7 @@ def _storable(value: object, depth: int = 0) -> bool:
         return depth < _PLAIN_DEPTH and _all_storable(value.values(), depth + 1)
     if kind is list or kind is tuple:
         return depth < _PLAIN_DEPTH and _all_storable(value, depth + 1)  # type: ignore[arg-type]
-    # canonical JSON writes 1e16 as an integer, and readers take none of 2^53 or more
-    return isinstance(value, float) and -(2.0**53) < value < 2.0**53
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _all_storable(values: Iterable[object], depth: int = 0) -> bool:

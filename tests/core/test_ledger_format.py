@@ -406,7 +406,7 @@ HOSTILE: dict[str, tuple[Build, str]] = {
     "deep nesting": (_value("entry", "'" + "[" * 100_000 + "'"), "nested more than 64 levels"),
     "a name twice": (_body('"label":"a","label":"b"'), "the name 'label' stands twice"),
     "no number": (_body('"label":NaN'), "NaN is no JSON"),
-    "a large integer": (_body('"label":9007199254740992'), "not below 2\\^53"),
+    "a large integer": (_body('"label":9007199254740993'), "not below 2\\^53"),
     "a large real number": (_body('"label":1e400'), "too large or too long"),
     "a long number": (_body(f'"label":{"1" * 5000}'), "not below 2\\^53"),
     "half a surrogate pair": (_body('"label":"\\ud800"'), "surrogates not allowed"),
