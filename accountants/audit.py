@@ -175,7 +175,9 @@ class Certificate(BaseModel):
     consequences: list[str] = []
     head: str
     head_compared: bool = False
-    """Whether the head was compared with one that was kept elsewhere."""
+    """Whether a head that was kept elsewhere was looked for."""
+    head_at: int | None = None
+    """After how many entries that head stands, all of which it vouches for; None if nowhere."""
     format: int = SCHEMA
     """Of the ledger that was read."""
     root: str = ""
@@ -208,7 +210,8 @@ def audit(
         path: the SQLite ledger or its JSON-lines export; it is not changed.
         delta: where to state ε; default the δ of an (ε, δ) promise, else 1e-6.  At 0 it is finite
             where all losses are pure.
-        head: the expected last hash, to detect cuts and rewrites.
+        head: a last hash that was kept, to detect cuts and rewrites; of an earlier one,
+            `Certificate.head_at` says where in the ledger, which continues it, it stands.
         user: an arrival index; default the maximum over users.
         rounds: for a person with so many rows (group privacy).
 
@@ -235,10 +238,10 @@ def certify(
         probability(delta=delta)
     valid_count(rounds=rounds)
     users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
-    audited = _Audit()
+    audited = _Audit(head)
     for record in records:
         audited.take(record)
-    return audited.certificate(delta, head, users, rounds)
+    return audited.certificate(delta, users, rounds)
 
 
 _MOST_LISTED = 1000
@@ -325,8 +328,11 @@ _FREE = {"open", "plan", "issue", "delegate", "return", "functions", "retire", "
 class _Audit:
     """The audit of one ledger, record by record."""
 
-    def __init__(self) -> None:
+    def __init__(self, head: str | None = None) -> None:
         self.chain, self.entries = Chain(), 0
+        self.head = head
+        """One that was kept elsewhere."""
+        self.head_at = 0 if head == self.chain.head else None
         self.format = SCHEMA
         self.broken = False
         """Whether the chain was: what is wrong afterwards may be wrong because of that."""
@@ -346,6 +352,8 @@ class _Audit:
             if misplaced:
                 self.gap = "entries are missing or were moved"
         self.entries += 1
+        if self.head == self.chain.head:
+            self.head_at = self.entries
         for problem in self._read(record):
             self._found(f"entry {record.seq}: {problem}")
 
@@ -390,12 +398,11 @@ class _Audit:
             return str(error)
         return ""
 
-    def certificate(
-        self, delta: float | None, head: str | None, users: range | None, rounds: int
-    ) -> Certificate:
+    def certificate(self, delta: float | None, users: range | None, rounds: int) -> Certificate:
         """What follows from all records so far."""
-        for problem in self.chain.end(head):
-            self.problems.add(problem)
+        if self.head_at is None:
+            for problem in self.chain.end(self.head):
+                self.problems.add(problem)
         books = list(self.books.values())
         states = [book.state for book in books]
         if self.gap:
@@ -457,7 +464,8 @@ class _Audit:
             problems=self.problems.lines(),
             consequences=self.consequences.lines(),
             head=self.chain.head,
-            head_compared=head is not None,
+            head_compared=self.head is not None,
+            head_at=self.head_at,
             format=self.format,
             root=self.chain.root,
             features=sorted({name for state in states for name in state.opened.features}),

@@ -392,8 +392,8 @@ def read_parts(parts: list[dict[str, Any]], number: str) -> list[tuple[Loss, int
     """
     for part in parts:
         if not isinstance(part, Mapping):
-            raise ValueError(f"parts: {part!r:.80}: must be an object")
-        check_form("parts", part, {"loss": OBJECT, number: WHOLE})
+            raise ValueError(f"parts of a loss: {part!r:.80}: must be an object")
+        check_form("parts of a loss", part, {"loss": OBJECT, number: WHOLE})
     return [(loss_from_dict(part["loss"]), part[number]) for part in parts]
 
 

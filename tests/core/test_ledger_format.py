@@ -27,6 +27,7 @@ from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.budgets import ZCDP, exact
 from privlearn.cli import app
+from privlearn.domains import Ball
 from privlearn.entries import CloseEntry, OpenEntry
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger import (
@@ -40,6 +41,7 @@ from privlearn.ledger import (
     read_records,
     write_export,
 )
+from privlearn.mechanisms import GaussianSum
 from privlearn.noise import NoiseSource
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -551,6 +553,186 @@ def test_a_verifier_that_does_not_look_would_be_told(
     monkeypatch.setattr(agreement, "verifier", lambda: module)
     found, _ = agreement.disagreements(tmp_path, 60, 5)
     assert found
+
+
+Change = Callable[[list[dict[str, Any]]], Any]
+
+
+def _at(entry: int, *path: str, value: Any) -> Change:
+    """A value in one of the golden entries: open, issue, spend, retire, close."""
+
+    def change(bodies: list[dict[str, Any]]) -> None:
+        place = bodies[entry]
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = value
+
+    return change
+
+
+COMPOSED = {
+    "kind": "composed",
+    "adjacency": "replace-one",
+    "parts": [
+        {"loss": {"kind": "laplace", "adjacency": "replace-one", "epsilon": "1"}, "count": 2}
+    ],
+}
+PART = COMPOSED["parts"][0]
+WRONG_FORMS: dict[str, Change] = {
+    "users of text": _at(0, "users", value=["0", "4"]),
+    "users of booleans": _at(1, "users", value=[False, True]),
+    "users of real numbers": _at(1, "users", value=[0, 2.5]),
+    "users beyond 2^53": _at(0, "users", value=[0, 2.0**53]),
+    "three users": _at(1, "users", value=[0, 1, 2]),
+    "simulated as text": _at(0, "simulated", value="no"),
+    "durable as a number": _at(0, "durable", value=1),
+    "attested as text": _at(0, "attested", value="false"),
+    "side information as text": _at(0, "side_information", value="prices"),
+    "failure as a number": _at(0, "failure", value=0),
+    "a cap of a number": _at(0, "cap", "rho", value=0.1),
+    "a cap of more": _at(0, "cap", "epsilon", value="1"),
+    "a cap of no kind": _at(0, "cap", "kind", value=["zcdp"]),
+    "named functions": _at(0, "functions_named", value=True),
+    "planned as a boolean": _at(1, "planned", value=True),
+    "planned as text": _at(1, "planned", value="0"),
+    "a budget of a number": _at(1, "budget", "rho", value=1),
+    "a budget of more": _at(1, "budget", "more", value=None),
+    "gain as text": _at(2, "gain", value="1"),
+    "gain as a boolean": _at(2, "gain", value=True),
+    "derived as a number": _at(2, "derived", value=1),
+    "interactive as text": _at(2, "interactive", value=""),
+    "radius as a boolean": _at(2, "domain", "radius", value=True),
+    "radius as text": _at(2, "domain", "radius", value="1"),
+    "size as a real number": _at(2, "domain", "size", value=2.5),
+    "a domain of more": _at(2, "domain", "more", value=1),
+    "a domain of a kind that is none": _at(2, "domain", "kind", value=["ball"]),
+    "std as text": _at(2, "noise", "std", value="20"),
+    "noise of more": _at(2, "noise", "scale", value=20),
+    "noise of a family that is none": _at(2, "noise", "family", value=7),
+    "a loss of a number": _at(2, "loss", "mu_squared", value=0.01),
+    "a loss of more": _at(2, "loss", "epsilon", value="1"),
+    "a profile of booleans": _at(2, "profile", value=[[True, 1]]),
+    "a digest of a number": _at(3, "digest", value=5),
+    "parts of more": _at(2, "loss", value={**COMPOSED, "parts": [{**PART, "more": 1}]}),
+    "parts of another count": _at(2, "loss", value={**COMPOSED, "parts": [{**PART, "count": 2.5}]}),
+    "parts that are none": _at(2, "loss", value={**COMPOSED, "parts": ["x"]}),
+    "parts for others": _at(2, "loss", value={**COMPOSED, "adjacency": "zero-out"}),
+    "a curve of words": _at(0, "cap", value={"kind": "renyi", "curve": ["21", "31"]}),
+    "a curve of numbers": _at(0, "cap", value={"kind": "renyi", "curve": [[2, "1"]]}),
+    "a plan of text": lambda b: b.insert(1, _plan(count="2")),
+    "a plan of more": lambda b: b.insert(1, _plan(more=2)),
+    "a plan without a loss": lambda b: b.insert(1, _plan(loss=None)),
+    "a plan of fewer": lambda b: (
+        b.insert(1, _plan()),
+        b[2].update(planned=0),
+        b.insert(3, {**b[2], "token": "golden/2"}),
+    ),
+    "an allowance that nobody made": _at(1, "allowance", value="none"),
+    "an allowance that went back": lambda b: b.__setitem__(
+        slice(1, 3), _allowance(b[1], back=True)
+    ),
+    "an allowance of less": lambda b: b.__setitem__(slice(1, 3), _allowance(b[1], back=False)),
+}
+
+
+def _plan(**more: Any) -> dict[str, Any]:
+    loss = {"kind": "gaussian", "adjacency": "replace-one", "mu_squared": "0.01"}
+    item = {"label": "sum", "users": [0, 2], "loss": loss, "count": 1, **more}
+    return {"accountant": "golden", "entry": "plan", "items": [item]}
+
+
+def _allowance(issue: dict[str, Any], *, back: bool) -> list[dict[str, Any]]:
+    """The golden token out of an allowance: one that was returned, or one of less than it holds."""
+    made = {
+        "accountant": "golden",
+        "entry": "delegate",
+        "allowance": "part",
+        "label": "part",
+        "users": [0, 2],
+        "budget": {"kind": "zcdp", "rho": "0.01" if back else "0.001"},
+        "failure": "0",
+    }
+    returned = {"accountant": "golden", "entry": "return", "allowance": "part"}
+    return [made, *[returned] * back, {**issue, "allowance": "part"}, *[returned] * (not back)]
+
+
+@pytest.mark.parametrize("name", WRONG_FORMS)
+def test_values_of_other_types_and_unknown_names_are_problems(name: str, tmp_path: Path) -> None:
+    """Also for the other verifier, unless it says that it did not look."""
+    bodies = [json.loads(data)["body"] for data, _ in golden()]
+    assert certify(chained(bodies)).problems == []
+    WRONG_FORMS[name](bodies)
+    path = tmp_path / "wrong.jsonl"
+    write_export(path, chained(bodies))
+    found = certify(iterate_records(path))
+    assert found.problems
+    heard = VERIFIER.verify(path)
+    problems = [*found.problems, *found.consequences]
+    assert heard["problems"] or AGREEMENT.excused(problems, heard["unchecked"])
+
+
+AGREEMENT = load("benchmarks/ledger_agreement.py")
+VERIFIER = load("docs/verify_ledger.py")
+
+
+def test_a_plan_and_an_allowance_that_are_kept_are_no_problem(tmp_path: Path) -> None:
+    """The plan and the allowances above, without what is wrong with them."""
+    bodies = [json.loads(data)["body"] for data, _ in golden()]
+    planned = [bodies[0], _plan(), {**bodies[1], "planned": 0}, *bodies[2:]]
+    made, returned, token = _allowance(bodies[1], back=True)
+    delegated = [bodies[0], made, token, *bodies[2:4], returned, bodies[4]]
+    for honest, looked in ((planned, True), (delegated, False)):
+        path = tmp_path / "honest.jsonl"
+        write_export(path, chained(honest))
+        assert certify(iterate_records(path)).problems == []
+        heard = VERIFIER.verify(path)
+        assert heard["problems"] == []
+        assert (len(heard["unchecked"]) == 1) is looked
+
+
+def test_the_verifier_knows_which_accountant_declared_an_extension(tmp_path: Path) -> None:
+    bodies = [json.loads(data)["body"] for data, _ in golden()]
+    other = {**bodies[0], "accountant": "other", "features": {"values/1": "optional"}}
+    records = chained([bodies[0], other, bodies[1]])
+    for owner in ("golden", "other"):
+        head, made = GENESIS, []
+        for record in records:
+            envelope = dict(record.envelope or {})
+            body = {**record.body, "accountant": owner} if record.seq == 2 else record.body
+            if record.seq == 2:
+                envelope["ext"] = {"values/1": {}}
+            data = canonical({**envelope, "body": body})
+            head = chain_hash(head, data)
+            made.append(Record(record.seq, body, head, data, envelope))
+        path = tmp_path / "extended.jsonl"
+        write_export(path, made)
+        declared = owner == "other"
+        assert (certify(made).problems == []) is declared
+        assert (VERIFIER.verify(path)["problems"] == []) is declared
+
+
+@pytest.mark.parametrize("name", ["many tables", "a recursive view", "one page for all"])
+def test_the_verifier_ends_where_ours_ends(name: str, small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a name?mode=rw#%20.db"
+    path.write_bytes(small.read_bytes())
+    assert VERIFIER.verify(path)["problems"] == []
+    HOSTILE[name][0](path)
+    with pytest.raises(VERIFIER.Unreadable):
+        VERIFIER.verify(path)
+
+
+def test_a_large_whole_radius_is_recorded_and_verified(tmp_path: Path) -> None:
+    """RFC 8785 writes 1e20 as an integer, which a reader must take for the number that it is."""
+    path = tmp_path / "large.db"
+    with CentralAccountant(
+        ZCDP(1), users=range(4), ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
+    ) as book:
+        mechanism = GaussianSum(Ball(1e20, 2), 2e20)
+        token = book.issue(mechanism.loss(), users=range(4), label="large")
+        with token.spend(mechanism.spend()):
+            pass
+    assert b'"radius":100000000000000000000,' in read_records(path)[2].data
+    assert audit(path).problems == VERIFIER.verify(path)["problems"] == []
 
 
 @pytest.mark.parametrize("text", ["1e99999999", "1e-99999999"])
