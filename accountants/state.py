@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Generic, TypeVar, cast, final
+from typing import Any, Generic, TypeVar, final
 
 from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
@@ -88,6 +88,13 @@ class _Reader(Generic[T]):
 
 _read_loss: _Reader[Loss] = _Reader(loss_from_dict)
 _read_budget: _Reader[Budget] = _Reader(budget_from_dict)
+
+
+def _read_promise(data: dict[str, Any]) -> Budget:
+    try:
+        return budget_from_dict(data)
+    except (ValueError, TypeError) as error:
+        raise BudgetError(f"promise: {error}") from None
 
 
 @dataclass(slots=True)
@@ -193,7 +200,7 @@ class AccountState:
         cap = budget_from_dict(opened.cap)
         if not isinstance(cap, Currency) or cap.is_zero:
             raise BudgetError(f"cap {cap}: must be a currency above zero")
-        promise = None if opened.promise is None else budget_from_dict(opened.promise)
+        promise = None if opened.promise is None else _read_promise(opened.promise)
         if promise is not None and not isinstance(promise, ApproxDP):
             raise BudgetError(f"promise {promise}: must be an (ε, δ) budget")
         self.opened = opened
@@ -355,6 +362,10 @@ class AccountState:
         users = self._whole_ranges(_range(entry.users))
         budget = self._currency(entry.budget)
         failure = _probability("failure", entry.failure)
+        if self.plan is not None and entry.allowance is not None:
+            raise BudgetError(
+                f"token {entry.token} names an allowance beside a plan, which has none"
+            )
         if budget.is_zero:
             raise BudgetError(f"token {entry.label!r}: a budget of {budget} can pay for nothing")
         if self.plan is not None:
@@ -443,8 +454,10 @@ class AccountState:
                 "from an event; state it as an ApproxLoss"
             )
         if self.plan is not None:
-            item = self.plan[cast(int, account.entry.planned)]
-            if not _dominates(item.loss, loss):
+            planned = account.entry.planned
+            if planned is None or not 0 <= planned < len(self.plan):  # in what an audit reads
+                raise BudgetError(f"token {entry.token} is not in the committed plan")
+            if not _dominates(self.plan[planned].loss, loss):
                 raise BudgetError(f"token {entry.token}: its loss is not the planned one")
         self._check_binding(entry, loss)
 

@@ -377,7 +377,10 @@ UNCHECKED = {
 """What the verifier says that it did not check, and which problems of ours that can be."""
 
 
-_FOLLOWS = r"is not open|no accountant was opened|is unspent: it cannot end|never issued here"
+_FOLLOWS = (
+    r"is not open|no accountant was opened|is unspent: it cannot end|never issued here|"
+    r"not in the committed plan"
+)
 """Problems that come from one before, by which an entry was not understood."""
 
 
