@@ -363,9 +363,7 @@ class AccountState:
         budget = self._currency(entry.budget)
         failure = _probability("failure", entry.failure)
         if self.plan is not None and entry.allowance is not None:
-            raise BudgetError(
-                f"token {entry.token} names an allowance beside a plan, which has none"
-            )
+            raise BudgetError(f"token {entry.token}: no allowance can stand beside a plan")
         if budget.is_zero:
             raise BudgetError(f"token {entry.label!r}: a budget of {budget} can pay for nothing")
         if self.plan is not None:

@@ -623,6 +623,10 @@ WRONG_FORMS: dict[str, Change] = {
         b.insert(3, {**b[2], "token": "golden/2"}),
     ),
     "an allowance that nobody made": _at(1, "allowance", value="none"),
+    "an allowance beside a plan": lambda b: (
+        b.insert(1, _plan()),
+        b[2].update(planned=0, allowance="part"),
+    ),
     "a promise of numbers": _at(0, "promise", value={"kind": "approx", "epsilon": 1, "delta": 0.1}),
     "an allowance that went back": lambda b: _put(b, _allowance(b[1], back=True)),
     "an allowance of less": lambda b: _put(b, _allowance(b[1], back=False)),
