@@ -154,7 +154,7 @@ def test_the_golden_ledger_of_the_documentation_is_one(tmp_path: Path) -> None:
     for data, told in lines:
         previous = hashlib.sha256(previous + data).digest()
         assert previous.hex() == told
-        assert canonical(json.loads(data)) == data
+        assert canonical(parse(data)) == data
     path = tmp_path / "golden.jsonl"
     path.write_bytes(
         b"".join(
@@ -661,7 +661,7 @@ def _allowance(issue: dict[str, Any], *, back: bool) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", WRONG_FORMS)
 def test_values_of_other_types_and_unknown_names_are_problems(name: str, tmp_path: Path) -> None:
     """Also for the other verifier, unless it says that it did not look."""
-    bodies = [json.loads(data)["body"] for data, _ in golden()]
+    bodies = [parse(data)["body"] for data, _ in golden()]
     WRONG_FORMS[name](bodies)
     path = tmp_path / "wrong.jsonl"
     write_export(path, chained(bodies))
@@ -678,7 +678,7 @@ VERIFIER = load("docs/verify_ledger.py")
 
 def test_a_plan_and_an_allowance_that_are_kept_are_no_problem(tmp_path: Path) -> None:
     """The plan and the allowances above, without what is wrong with them."""
-    bodies = [json.loads(data)["body"] for data, _ in golden()]
+    bodies = [parse(data)["body"] for data, _ in golden()]
     planned = [bodies[0], _plan(), {**bodies[1], "planned": 0}, *bodies[2:]]
     made, returned, token = _allowance(bodies[1], back=True)
     delegated = [bodies[0], made, token, *bodies[2:4], returned, bodies[4]]
@@ -692,7 +692,7 @@ def test_a_plan_and_an_allowance_that_are_kept_are_no_problem(tmp_path: Path) ->
 
 
 def test_the_verifier_knows_which_accountant_declared_an_extension(tmp_path: Path) -> None:
-    bodies = [json.loads(data)["body"] for data, _ in golden()]
+    bodies = [parse(data)["body"] for data, _ in golden()]
     other = {**bodies[0], "accountant": "other", "features": {"values/1": "optional"}}
     records = chained([bodies[0], other, bodies[1]])
     for owner in ("golden", "other"):
@@ -741,7 +741,7 @@ def test_a_large_whole_radius_is_recorded_and_verified(tmp_path: Path) -> None:
 def test_no_number_of_a_spend_makes_the_verifier_wait(
     field: str, text: str, tmp_path: Path
 ) -> None:
-    bodies = [json.loads(data)["body"] for data, _ in golden()]
+    bodies = [parse(data)["body"] for data, _ in golden()]
     spend = bodies[2]
     place = {"radius": spend["domain"], "gain": spend, "std": spend["noise"]}[field]
     place[field] = text
@@ -751,7 +751,7 @@ def test_no_number_of_a_spend_makes_the_verifier_wait(
 
 
 def test_the_verifier_keeps_pace_with_tokens_of_disjoint_users(tmp_path: Path) -> None:
-    opened, issue = (json.loads(data)["body"] for data, _ in golden()[:2])
+    opened, issue = (parse(data)["body"] for data, _ in golden()[:2])
     tokens = [issue | {"token": f"t{n}", "users": [n, n + 1]} for n in range(800)]
     write_export(tmp_path / "many.jsonl", chained([opened | {"users": [0, 800]}, *tokens]))
     verify = [sys.executable, str(ROOT / "docs" / "verify_ledger.py"), str(tmp_path / "many.jsonl")]
