@@ -367,9 +367,9 @@ class AccountState:
         if budget.is_zero:
             raise BudgetError(f"token {entry.label!r}: a budget of {budget} can pay for nothing")
         if self.plan is not None:
-            if entry.planned is None or not 0 <= entry.planned < len(self.plan):
+            item = self._item(entry.planned)
+            if item is None:
                 raise BudgetError(f"token {entry.token} is not in the committed plan")
-            item = self.plan[entry.planned]
             if not item.left or item.users != users or item.label != entry.label:
                 raise BudgetError(f"token {entry.token} does not match plan item {entry.planned}")
             price, failing = self._price(item.loss)
@@ -452,10 +452,10 @@ class AccountState:
                 "from an event; state it as an ApproxLoss"
             )
         if self.plan is not None:
-            planned = account.entry.planned
-            if planned is None or not 0 <= planned < len(self.plan):  # in what an audit reads
+            item = self._item(account.entry.planned)
+            if item is None:
                 raise BudgetError(f"token {entry.token} is not in the committed plan")
-            if not _dominates(self.plan[planned].loss, loss):
+            if not _dominates(item.loss, loss):
                 raise BudgetError(f"token {entry.token}: its loss is not the planned one")
         self._check_binding(entry, loss)
 
@@ -553,9 +553,9 @@ class AccountState:
                 f"messages each send at most {len(users) * entry.most_messages}"
             )
         if self.plan is not None:
-            if entry.planned is None or not 0 <= entry.planned < len(self.plan):
+            item = self._item(entry.planned)
+            if item is None:
                 raise BudgetError(f"attestation {entry.label!r} is not in the committed plan")
-            item = self.plan[entry.planned]
             named = (item.label, item.users) == (entry.label, users)
             if not named or not _dominates(item.loss, loss) or item.left < entry.most_messages:
                 raise BudgetError(
@@ -565,6 +565,12 @@ class AccountState:
         if entry.planned is not None:
             raise BudgetError(f"attestation {entry.label!r} names a plan, but none was committed")
         self.ceiling.check(users, price, failure)
+
+    def _item(self, position: int | None) -> Planned | None:
+        """The item of the plan at a position; None where there is none, which only audits meet."""
+        if self.plan is None or position is None or not 0 <= position < len(self.plan):
+            return None
+        return self.plan[position]
 
     def _whole_ranges(self, users: range) -> range:
         if self.opened.adjacency is Adjacency.ADD_REMOVE and users != self.users:
@@ -639,8 +645,8 @@ class AccountState:
         self.accounts[entry.token] = account
         if self.plan is None:
             self._paying(account).charge(_range(entry.users), account.budget, account.failure)
-        elif entry.planned is not None:
-            self.plan[entry.planned].left -= 1
+        elif item := self._item(entry.planned):
+            item.left -= 1
 
     def _record_delegate(self, entry: DelegateEntry) -> None:
         users, budget = _range(entry.users), self._currency(entry.budget)
@@ -708,8 +714,8 @@ class AccountState:
         if self.plan is None:
             ceiling = self._paying(account)
             ceiling.release(_range(account.entry.users), account.budget, account.failure)
-        elif account.entry.planned is not None:
-            self.plan[account.entry.planned].left += 1
+        elif item := self._item(account.entry.planned):
+            item.left += 1
 
     def _record_attest(self, entry: AttestEntry) -> None:
         self.attested.append(entry)
@@ -718,8 +724,8 @@ class AccountState:
         if self.plan is None:
             price, failure = self._price(loss)
             self.ceiling.charge(users, price * entry.most_messages, failure * entry.most_messages)
-        elif entry.planned is not None:
-            self.plan[entry.planned].left -= entry.most_messages
+        elif item := self._item(entry.planned):
+            item.left -= entry.most_messages
 
 
 def _check_relation(opened: OpenEntry) -> None:

@@ -538,18 +538,22 @@ def test_mutated_files_of_every_kind_are_read_or_refused(tmp_path: Path) -> None
 
 def test_a_verifier_that_is_not_ours_says_the_same(tmp_path: Path) -> None:
     agreement = load("benchmarks/ledger_agreement.py")
-    found, counts = agreement.disagreements(tmp_path, 300, 5)
+    found, counts = agreement.disagreements(tmp_path, 200, 5)
     assert found == []
     verdicts = {text.partition(": ")[2] for text in counts}
-    assert verdicts == {"whole", "problems", "unreadable", "extension"}
+    assert verdicts == {"whole", "problems", "unreadable", "extension", "unchecked"}
+    assert 5 * counts["rechained: unchecked"] < counts["rechained: problems"]
 
 
+@pytest.mark.parametrize(
+    ("name", "blind"), [("exact", lambda text: 0), ("fits", lambda kind, value: True)]
+)
 def test_a_verifier_that_does_not_look_would_be_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, blind: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agreement = load("benchmarks/ledger_agreement.py")
     module = agreement.verifier()
-    monkeypatch.setattr(module, "exact", lambda text: 0)
+    monkeypatch.setattr(module, name, blind)
     monkeypatch.setattr(agreement, "verifier", lambda: module)
     found, _ = agreement.disagreements(tmp_path, 60, 5)
     assert found
