@@ -74,11 +74,11 @@ def honest(rng: Rng) -> list[Record]:
     return ledger.records
 
 
-def _mechanism(rng: Rng) -> GaussianSum:
+def _mechanism(rng: Rng) -> GaussianSum[Any]:
     return GaussianSum(Ball(float(rng.choice([0.5, 1.0])), 2), float(rng.choice([8, 20])))
 
 
-def _spend(issuer: Any, mechanism: GaussianSum, price: Any, label: str, rng: Rng) -> None:
+def _spend(issuer: Any, mechanism: GaussianSum[Any], price: Any, label: str, rng: Rng) -> None:
     first, stop = sorted(rng.choice(len(USERS) + 1, 2, replace=False).tolist())
     try:
         token = issuer.issue(price, users=range(first, stop), label=label)
@@ -87,7 +87,7 @@ def _spend(issuer: Any, mechanism: GaussianSum, price: Any, label: str, rng: Rng
     _use(token, mechanism, rng)
 
 
-def _use(token: Token[ZCDP], mechanism: GaussianSum, rng: Rng) -> None:
+def _use(token: Token[ZCDP], mechanism: GaussianSum[Any], rng: Rng) -> None:
     if (fate := rng.random()) < 0.2:
         token.retire()
     elif fate < 0.9:
@@ -164,27 +164,12 @@ def _another_type(bodies: list[Body], rng: Rng) -> None:
     places = _inside(bodies[rng.integers(len(bodies))], [])
     holder, key = places[rng.integers(len(places))]
     was, n = holder[key], rng.integers(len(OTHER_TYPES))
-    holder[key] = (OTHER_TYPES[n], str(was), [was], {"a": was})[min(rng.integers(6), 3)]
+    holder[key] = (OTHER_TYPES[n], str(was), [was], {"a": was})[min(int(rng.integers(6)), 3)]
 
 
-OTHER_TYPES = (
-    None,
-    True,
-    False,
-    0,
-    1,
-    2.5,
-    1e20,
-    -1,
-    "",
-    "x",
-    "0",
-    "1",
-    [],
-    {},
-    [0, 2],
-    ["0", "2"],
-)
+OTHER_TYPES: list[Any] = [
+    None, True, False, 0, 1, 2.5, 1e20, -1, "", "x", "0", "1", [], {}, [0, 2], ["0", "2"]
+]  # fmt: skip
 
 
 def _another_name(bodies: list[Body], rng: Rng) -> None:
@@ -326,7 +311,8 @@ def _extended(records: list[Record], rng: Rng) -> list[Record]:
     bodies = [copy.deepcopy(record.body) for record in records]
     opened = [body for body in bodies if body["entry"] == "open"]
     opened[rng.integers(len(opened))]["features"] = {"values/1": "optional"}
-    at, head, made = rng.integers(len(bodies)), GENESIS, []
+    made: list[Record] = []
+    at, head = rng.integers(len(bodies)), GENESIS
     for record in chained(bodies):
         envelope = {**(record.envelope or {})}
         if record.seq == at:

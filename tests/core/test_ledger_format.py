@@ -621,15 +621,12 @@ WRONG_FORMS: dict[str, Change] = {
     "a plan of text": lambda b: b.insert(1, _plan(count="2")),
     "a plan of more": lambda b: b.insert(1, _plan(more=2)),
     "a plan without a loss": lambda b: b.insert(1, _plan(loss=None)),
-    "a plan of fewer": lambda b: (
-        b.insert(1, _plan()),
-        b[2].update(planned=0),
-        b.insert(3, {**b[2], "token": "golden/2"}),
+    "a plan of fewer": lambda b: _put(
+        b, [_plan(), {**b[1], "planned": 0}, {**b[1], "planned": 0, "token": "golden/2"}]
     ),
     "an allowance that nobody made": _at(1, "allowance", value="none"),
-    "an allowance beside a plan": lambda b: (
-        b.insert(1, _plan()),
-        b[2].update(planned=0, allowance="part"),
+    "an allowance beside a plan": lambda b: _put(
+        b, [_plan(), {**b[1], "planned": 0, "allowance": "part"}]
     ),
     "a promise of numbers": _at(0, "promise", value={"kind": "approx", "epsilon": 1, "delta": 0.1}),
     "an allowance that went back": lambda b: _put(b, _allowance(b[1], back=True)),
