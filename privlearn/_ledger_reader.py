@@ -246,7 +246,7 @@ def parse(data: bytes, most_digits: int | None = None) -> Any:
     """
     if data.count(b"{") + data.count(b"[") > MOST_DEPTH and _depth(data) > MOST_DEPTH:
         raise ValueError(f"JSON that is nested more than {MOST_DEPTH} levels deep")
-    if most_digits is None and _LONG_RUN not in data.translate(_ZEROS):
+    if most_digits is None and data[:1] == b"{" and _LONG_RUN not in data.translate(_SHAPE):
         # Several times as fast.  What is written back as the same bytes had no name twice and no
         # number that is not finite or has another reading; all else is looked at below.
         try:
@@ -262,8 +262,8 @@ def parse(data: bytes, most_digits: int | None = None) -> Any:
     return value
 
 
-_ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_LONG_RUN = b"0" * 16  # an integer of 2^53 or more has as many digits
+_LONG_RUN = b":" + b"0" * 16  # an integer of 2^53 or more begins and goes on like that
+_SHAPE = bytes.maketrans(b"123456789[,-", b"000000000:::")
 
 
 def _depth(data: bytes) -> int:
