@@ -17,6 +17,7 @@ from privlearn.accountants.assumptions import Assumption, assumptions, paid, unp
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
     Composite,
+    Totals,
     epsilon_of,
     mu_of,
     promised,
@@ -465,7 +466,7 @@ class _Audit:
 
 def _guarantee(
     book: _Book,
-    parts: list[Composite],
+    totals: Totals,
     delta: float | None,
     rounds: int,
     users: range | None,
@@ -473,8 +474,16 @@ def _guarantee(
 ) -> Guarantee:
     state = book.state
     if users is not None:
-        state.charged.check(users)
+        state.ceiling.charged.check(users)
     lines = assumptions(state, book.totals, rounds)
+    if totals.bounded:
+        lines.append(
+            paid(
+                f"Users with {totals.bounded} different totals, too many to compose one by one, "
+                "are counted by the largest sum in the accountant's currency, which is no less "
+                "than any of theirs."
+            )
+        )
     if users is not None:
         lines.append(
             paid(
@@ -484,7 +493,7 @@ def _guarantee(
         )
         lines.append(unprotected("What happened after the arrival depends on the user."))
     unknown = book.unpriced if ex_post else book.unplanned
-    found = _stated([state], parts, delta, lines, rounds=rounds, unknown=unknown)
+    found = _stated([state], totals.parts, delta, lines, rounds=rounds, unknown=unknown)
     known = ex_post and rounds == 1 and not unknown
     bound = running_bound(state, users) if known else None
     extra: dict[str, object] = {"user": None if users is None else users.start}

@@ -6,13 +6,14 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
 
 from privlearn._validate import user_range
-from privlearn.accountants.ceiling import ByUser
+from privlearn.accountants.ceiling import Charges, Vector
+from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict, exact, exact_text
 from privlearn.domains import domain_from_dict
@@ -57,6 +58,7 @@ from privlearn.objective_loss import MinimizerLoss
 T = TypeVar("T")
 Tally = dict[Loss, int]
 """Losses with multiplicities."""
+_NEVER = Fraction(0)
 
 
 def _range(users: tuple[int, int]) -> range:
@@ -93,18 +95,16 @@ _read_budget: _Reader[Budget] = _Reader(budget_from_dict)
 class Ceiling:
     """What is charged to each arrival index, and how likely it is to fail."""
 
-    charged: ByUser[Currency]
-    failing: ByUser[Fraction]
+    users: range
     cap: Currency
     failure: Fraction
-    _last: tuple[Currency, Currency, Currency] | None = None
-    """The last sum: what is checked is then charged."""
+    charged: Charges[Any] = field(init=False)
+    """In numbers of the currency of the cap: a Fraction, or a Vector where it has several."""
+    failing: Charges[Fraction] = field(init=False)
 
-    @classmethod
-    def empty(cls, users: range, cap: Currency, failure: Fraction) -> Ceiling:
-        """Nothing is charged yet."""
-        zero: ByUser[Currency] = ByUser(users, cap.zero(), lambda value: value)
-        return cls(zero, ByUser(users, Fraction(0), lambda value: value), cap, failure)
+    def __post_init__(self) -> None:
+        self.charged = Charges(self.users, _amount(self.cap.zero()))
+        self.failing = Charges(self.users, _NEVER)
 
     def check(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Raises InsufficientBudgetError unless every one of the users has room for that much.
@@ -112,41 +112,53 @@ class Ceiling:
         This is the filter: the next spend is chosen after everything before it was seen, and may
         be made only if the sum, of amounts known before it runs, stays under the cap.
         """
-        for piece, value in self.charged.pieces(users):
-            if not self.cap.covers(self._sum(value, amount)):
-                # an audit goes on after a cap was exceeded
-                remaining = self.cap - value if self.cap.covers(value) else self.cap.zero()
-                raise InsufficientBudgetError(
-                    spent=value, requested=amount, remaining=remaining, users=piece
-                )
+        above = self.charged.first_above(_amount(self.cap), _amount(amount), users)
+        if above is not None:
+            piece, value = above[0], self.in_currency(above[1])
+            # an audit goes on after a cap was exceeded
+            remaining = self.cap - value if self.cap.covers(value) else self.cap.zero()
+            raise InsufficientBudgetError(
+                spent=value, requested=amount, remaining=remaining, users=piece
+            )
         if not failure:
             return
-        for piece, failed in self.failing.pieces(users):
-            if failed + failure > self.failure:
-                raise InsufficientBudgetError(
-                    spent=f"failure {exact_text(failed)}",
-                    requested=f"failure {exact_text(failure)}",
-                    remaining=f"failure {exact_text(max(self.failure - failed, Fraction(0)))}",
-                    users=piece,
-                )
+        failed = self.failing.first_above(self.failure, failure, users)
+        if failed is not None:
+            raise InsufficientBudgetError(
+                spent=f"failure {exact_text(failed[1])}",
+                requested=f"failure {exact_text(failure)}",
+                remaining=f"failure {exact_text(max(self.failure - failed[1], Fraction(0)))}",
+                users=failed[0],
+            )
 
     def charge(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Adds to what is charged."""
-        self.charged.update(users, lambda value: self._sum(value, amount))
+        self.charged.charge(users, _amount(amount))
         if failure:
-            self.failing.update(users, lambda value: value + failure)
-
-    def _sum(self, value: Currency, amount: Currency) -> Currency:
-        last = self._last
-        if last is None or last[0] is not value or last[1] is not amount:
-            last = self._last = value, amount, value + amount
-        return last[2]
+            self.failing.charge(users, failure)
 
     def release(self, users: range, amount: Currency, failure: Fraction) -> None:
-        """Takes off what was charged."""
-        self.charged.update(users, lambda value: value - amount)
+        """Takes off what was charged for these users."""
+        self.charged.charge(users, _amount(amount), released=True)
         if failure:
-            self.failing.update(users, lambda value: value - failure)
+            self.failing.charge(users, failure, released=True)
+
+    def largest(self, users: range | None = None) -> Currency:
+        """The largest charge on any of the users, amount by amount."""
+        return self.in_currency(self.charged.largest(users))
+
+    def pieces(self) -> Iterator[tuple[range, Currency]]:
+        """What is charged, piece by piece."""
+        return ((users, self.in_currency(value)) for users, value in self.charged.pieces())
+
+    def in_currency(self, value: Fraction | Vector) -> Currency:
+        """Charged amounts in the currency of the cap."""
+        return self.cap._of((value,) if isinstance(value, Fraction) else tuple(value))
+
+
+def _amount(value: Currency) -> Any:
+    amounts = value.amounts
+    return amounts[0] if len(amounts) == 1 else Vector(amounts)
 
 
 @dataclass(slots=True)
@@ -168,6 +180,8 @@ class Account:
     spend: SpendEntry | None = None
     loss: Loss | None = None
     outcome: str | None = None
+    held: bool = True
+    """Whether its budget is charged; not once the loss or nothing is charged instead."""
     functions: dict[str, None] = field(default_factory=dict)
     """Names of user code that its rows passed through, in the order in which they came."""
 
@@ -208,11 +222,11 @@ class AccountState:
                 raise BudgetError("odometer and failure: their δ must add up to less than 1")
         self.promise = promise
         self.users = user_range(users=_range(opened.users))
-        self.ceiling = Ceiling.empty(self.users, cap, self.failure)
-        self.charged = self.ceiling.charged
-        self.spent: ByUser[Tally] = ByUser(self.users, {}, dict)
-        self.committed: ByUser[Tally] = ByUser(self.users, {}, dict)
+        self.ceiling = Ceiling(self.users, cap, self.failure)
+        self.spent: Tallies[Loss] = Tallies(self.users)
+        self.committed: Tallies[Loss] = Tallies(self.users)
         self.plan: list[Planned] | None = None
+        self._planned: dict[tuple[str, range], list[int]] = {}
         self.accounts: dict[str, Account] = {}
         self.folded: set[str] = set()
         """Tokens that ended and whose history was dropped, by `fold`."""
@@ -225,12 +239,6 @@ class AccountState:
         self.closed = False
 
     # What is left -------------------------------------------------------------------------------
-
-    def charged_to(self, users: range) -> Currency:
-        """The largest charge on any of the users, amount by amount."""
-        pieces = [value for _, value in self.charged.pieces(users)]
-        amounts = zip(*(value.amounts for value in pieces), strict=True)
-        return pieces[0]._with(tuple(max(column) for column in amounts))
 
     def fold(self, token: str) -> None:
         """Drops the history of a token that has ended: no entry of it may follow.
@@ -265,6 +273,15 @@ class AccountState:
         """
         return self._price(loss)[0]
 
+    def price_and_failure(self, loss: Loss) -> tuple[Fraction, ...]:
+        """The numbers of the price, and how likely the loss is to fail.
+
+        Raises:
+            CurrencyError: no finite price in this currency.
+        """
+        price, failure = self._price(loss)
+        return *price.amounts, failure
+
     def _price(self, loss: Loss) -> tuple[Currency, Fraction]:
         last = self._last_price
         if last is not None and last[0] is loss:  # its hash takes time
@@ -287,9 +304,9 @@ class AccountState:
         """
         if self.plan is None:
             return None
-        for position, item in enumerate(self.plan):
-            fits = item.label == label and item.users == users and _dominates(item.loss, loss)
-            if fits and item.left:
+        for position in self._planned.get((label, users), []):
+            item = self.plan[position]
+            if item.left and _dominates(item.loss, loss):
                 return position
         raise BudgetError(
             f"token {label!r} for users {users!r} is not (or no longer) in the committed plan; "
@@ -331,16 +348,16 @@ class AccountState:
         begun = self.accounts or self.folded or self.attested or self.allowances
         if self.plan is not None or begun:
             raise BudgetError("a plan is committed once, before the first token")
-        trial = Ceiling.empty(self.users, self.cap, self.failure)
+        trial = Ceiling(self.users, self.cap, self.failure)
         for item in entry.items:
             loss = self._own_loss(item.loss)
             users = self._whole_ranges(_range(item.users))
             for piece, part in _over(loss, users):
                 price, failure = self._price(part)
                 trial.charge(piece, price * item.count, failure * item.count)
-        none = Ceiling.empty(self.users, self.cap, self.failure)
-        for users, total in trial.charged.pieces():
-            none.check(users, total, Fraction(0))
+        none = Ceiling(self.users, self.cap, self.failure)
+        for users, total in trial.pieces():
+            none.check(users, total, _NEVER)
         for users, failure in trial.failing.pieces():
             none.check(users, self.cap.zero(), failure)
 
@@ -526,7 +543,7 @@ class AccountState:
                 f"attestation for {entry.adjacency.value}: the accountant counts "
                 f"{self.opened.adjacency.value}"
             )
-        loss, users = self._own_loss(entry.loss), self.charged.check(_range(entry.users))
+        loss, users = self._own_loss(entry.loss), self.ceiling.charged.check(_range(entry.users))
         single, failing = self._price(loss)
         price, failure = single * entry.most_messages, failing * entry.most_messages
         if entry.count > len(users) * entry.most_messages:
@@ -554,7 +571,7 @@ class AccountState:
                 "add-remove shifts every later index: only spends on the whole population "
                 f"range({self.users.start}, {self.users.stop}) can be counted, not {users!r}"
             )
-        return self.charged.check(users)
+        return self.ceiling.charged.check(users)
 
     def _account(self, token: str) -> Account:
         if token not in self.accounts:
@@ -609,11 +626,12 @@ class AccountState:
         self.plan = []
         for item in entry.items:
             loss, users = loss_from_dict(item.loss), _range(item.users)
+            self._planned.setdefault((item.label, users), []).append(len(self.plan))
             self.plan.append(Planned(item.label, users, loss, item.count, item.count))
             for piece, part in _over(loss, users):
                 price, failure = self._price(part)
                 self.ceiling.charge(piece, price * item.count, failure * item.count)
-                self.committed.update(piece, _adding(part, item.count))
+                self.committed.add(piece, part, item.count)
 
     def _record_issue(self, entry: IssueEntry) -> None:
         failure = _NEVER if entry.failure == "0" else exact("failure", entry.failure)
@@ -627,7 +645,7 @@ class AccountState:
     def _record_delegate(self, entry: DelegateEntry) -> None:
         users, budget = _range(entry.users), self._currency(entry.budget)
         failure = exact("failure", entry.failure)
-        self.allowances[entry.allowance] = Allowance(entry, Ceiling.empty(users, budget, failure))
+        self.allowances[entry.allowance] = Allowance(entry, Ceiling(users, budget, failure))
         self.ceiling.charge(users, budget, failure)
 
     def _record_return(self, entry: ReturnEntry) -> None:
@@ -636,8 +654,8 @@ class AccountState:
         allowance.returned = True
         inner = allowance.ceiling
         self.ceiling.release(_range(allowance.entry.users), inner.cap, inner.failure)
-        for piece, value in inner.charged.pieces():
-            self.ceiling.charge(piece, value, Fraction(0))
+        for piece, value in inner.pieces():
+            self.ceiling.charge(piece, value, _NEVER)
         for piece, failed in inner.failing.pieces():
             self.ceiling.charge(piece, self.cap.zero(), failed)
 
@@ -657,26 +675,27 @@ class AccountState:
             self.interleaved = self.interleaved or self._running > 0
             self._running += 1
         self.interactive = self.interactive or entry.interactive
-        again, account.spend, account.loss = account.spend, entry, loss
+        held, account.spend, account.loss = account.held, entry, loss
         users = _range(entry.users)
         pieces = pieces_of(loss, users)
         for piece, part in pieces:
-            self.spent.update(piece, _adding(part, 1))
+            self.spent.add(piece, part)
         if self.plan is not None:
             return
-        if len(pieces) == 1 and again is None:
+        account.held = False
+        if held and len(pieces) == 1 and entry.users == account.entry.users:
             price, failure = self._price(loss)
             if price.amounts == account.budget.amounts and failure == account.failure:
                 return
-        # The token may have held more than its one loss; the rest is free again.
         ceiling = self._paying(account)
-        ceiling.release(users, account.budget, account.failure)
+        if held:  # the token may have held more than its one loss; the rest is free again
+            ceiling.release(_range(account.entry.users), account.budget, account.failure)
         for piece, part in pieces:
             ceiling.charge(piece, *self._price(part))
 
     def _charge_again(self, entry: SpendEntry, loss: Loss) -> None:
         for piece, part in pieces_of(loss, _range(entry.users)):
-            self.spent.update(piece, _adding(part, 1))
+            self.spent.add(piece, part)
             if self.plan is None:
                 self.ceiling.charge(piece, *self._price(part))
 
@@ -688,15 +707,17 @@ class AccountState:
         if entry.outcome != "unused":
             return
         if self.plan is None:
-            ceiling = self._paying(account)
-            ceiling.release(_range(account.entry.users), account.budget, account.failure)
+            if account.held:
+                account.held = False
+                ceiling = self._paying(account)
+                ceiling.release(_range(account.entry.users), account.budget, account.failure)
         elif account.entry.planned is not None:
             self.plan[account.entry.planned].left += 1
 
     def _record_attest(self, entry: AttestEntry) -> None:
         self.attested.append(entry)
         loss, users = loss_from_dict(entry.loss), _range(entry.users)
-        self.spent.update(users, _adding(loss, entry.most_messages))
+        self.spent.add(users, loss, entry.most_messages)
         if self.plan is None:
             price, failure = self._price(loss)
             self.ceiling.charge(users, price * entry.most_messages, failure * entry.most_messages)
@@ -738,9 +759,6 @@ def _by_arrival(loss: Loss) -> bool:
 def _gaussian_part(loss: Loss) -> Fraction:
     masses = (p.mu_squared * count for p, count in leaves_of(loss) if isinstance(p, Gaussian))
     return sum(masses, Fraction(0))
-
-
-_NEVER = Fraction(0)
 
 
 def _probability(name: str, text: str) -> Fraction:
@@ -786,14 +804,6 @@ def _earn(flat: dict[str, Any]) -> Loss | None:
 _read_earned: _Reader[Loss | None] = _Reader(_earn)
 
 
-def _adding(loss: Loss, count: int) -> Callable[[Tally], Tally]:
-    def change(tally: Tally) -> Tally:
-        tally[loss] = tally.get(loss, 0) + count
-        return tally
-
-    return change
-
-
 def _dominates(stated: Loss, actual: Loss) -> bool:
     """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
     if stated == actual:
@@ -815,18 +825,6 @@ def pieces_of(loss: Loss, users: range) -> list[tuple[range, Loss]]:
         return loss.over(users)
     except ValueError:
         return [(users, loss)]
-
-
-def composed(pieces: Iterable[tuple[range, Tally]]) -> list[tuple[range, Loss | None]]:
-    """The composition for each range of users; equal tallies are composed once."""
-    known: dict[tuple[tuple[int, int], ...], Loss | None] = {}
-    found = []
-    for users, tally in pieces:
-        key = tuple([(id(loss), count) for loss, count in tally.items()])
-        if key not in known:
-            known[key] = total(tally)
-        found.append((users, known[key]))
-    return found
 
 
 def total(tally: Tally) -> Loss | None:
