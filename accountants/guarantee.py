@@ -30,7 +30,9 @@ from privlearn.accountants.conversion import (
     zcdp_rho,
 )
 from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.steps import CurveStep, Step
 from privlearn.accountants.tallies import Tallies
+from privlearn.accountants.tight import step_of
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import (
     ZCDP,
@@ -45,7 +47,7 @@ from privlearn.budgets import (
     float_up,
 )
 from privlearn.errors import BudgetError
-from privlearn.losses import Gaussian, Loss, RenyiCurve
+from privlearn.losses import BoundedRange, Composed, Gaussian, Laplace, Loss, RenyiCurve, compose
 from privlearn.more_losses import MayFail, PureEpsilon, ZCDPLoss
 
 Composite = Loss | Currency | None
@@ -317,7 +319,7 @@ def _curve(
             mass, pure = what.gaussian(), what.pure()
             return (
                 None if mass is None else float_up(mass),
-                what.renyi,
+                _renyi_of(what),
                 None if pure is None else float_up(pure),
                 None,
             )
@@ -330,6 +332,27 @@ def _curve(
             points = {float(a): float_up(e) for a, e in what.curve.items()}
             return None, lambda order: points[order], None, list(points)
     return None, no_curve, None, None
+
+
+def _renyi_of(loss: Loss) -> Callable[[float], float]:
+    """The Rényi curve; of very many losses, those with a formula for arrays together."""
+    if not isinstance(loss, Composed) or len(loss.parts) <= _FEW:
+        return loss.renyi
+    from privlearn.accountants.step_curves import StepCurve
+
+    steps: list[tuple[Step, int]] = []
+    rest: list[tuple[Loss, int]] = []
+    for part, count in loss.parts:
+        step = step_of(part) if isinstance(part, Gaussian | Laplace | BoundedRange) else None
+        if step is None or isinstance(step, CurveStep):
+            rest.append((part, count))
+        else:
+            steps.append((step, count))
+    together, others = StepCurve(steps), compose(rest).renyi if rest else lambda order: 0.0
+    return lambda order: (together(order) + others(order)) * (1 + 1e-15)
+
+
+_FEW = 64
 
 
 def rho_of(what: Composite) -> float | None:

@@ -43,7 +43,7 @@ def _context(epsilon: Fraction) -> Context:
     return Context(prec=60 + 3 * max(digits, 0))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2**14)
 def _laplace_zcdp(epsilon: Fraction) -> Fraction:
     precise = _context(epsilon)
     eps = _decimal(epsilon, precise)
@@ -51,7 +51,7 @@ def _laplace_zcdp(epsilon: Fraction) -> Fraction:
     return _fraction_up(precise.subtract(precise.add(eps, small), Decimal(1)))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2**14)
 def _bounded_range_zcdp(epsilon: Fraction) -> Fraction:
     precise = _context(epsilon)
     eps = _decimal(epsilon, precise)
