@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import lcm
 from typing import Any, Generic, TypeVar, cast, final
 
 from privlearn._validate import user_range
@@ -59,6 +60,8 @@ T = TypeVar("T")
 Tally = dict[Loss, int]
 """Losses with multiplicities."""
 _NEVER = Fraction(0)
+_MOST_BITS = 4096
+"""Of a common denominator of all amounts of an account."""
 
 
 def _range(users: tuple[int, int]) -> range:
@@ -233,6 +236,7 @@ class AccountState:
         self.allowances: dict[str, Allowance] = {}
         self.interactive = self.interleaved = False
         self._running = 0
+        self._denominator = 1  # a common one of all amounts
         self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
         self._last_price: tuple[Loss, tuple[Currency, Fraction]] | None = None
         self.attested: list[AttestEntry] = []
@@ -286,6 +290,7 @@ class AccountState:
         last = self._last_price
         if last is not None and last[0] is loss:  # its hash takes time
             return last[1]
+        self._last_price = None
         found = self._prices.get(loss)
         if found is None:
             failure = loss.failure()
@@ -293,8 +298,25 @@ class AccountState:
             if len(self._prices) >= 4096:
                 self._prices.clear()
             self._prices[loss] = found
+        self._addable(found[1], *found[0].amounts)
         self._last_price = loss, found
         return found
+
+    def _addable(self, *amounts: Fraction) -> None:
+        """Raises BudgetError for amounts whose sums would be too long to work with.
+
+        A sum of fractions can have as many digits as all denominators together.
+        """
+        for amount in amounts:
+            if self._denominator % amount.denominator:
+                common = lcm(self._denominator, amount.denominator)
+                if common.bit_length() > _MOST_BITS:
+                    raise BudgetError(
+                        f"an amount with a denominator of {amount.denominator.bit_length()} bits: "
+                        f"a common denominator of all amounts may have {_MOST_BITS} bits, so that "
+                        "their sums can be computed; write them as decimals of few digits"
+                    )
+                self._denominator = common
 
     def planned_for(self, label: str, users: range, loss: Loss) -> int | None:
         """Position of the plan item that a new token can use, if there is a plan.
@@ -319,6 +341,14 @@ class AccountState:
         """Raises what is wrong with ``entry`` as the next one; changes nothing."""
         if self.closed:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
+        before = self._denominator
+        try:
+            self._check(entry)
+        except BaseException:
+            self._denominator, self._last_price = before, None
+            raise
+
+    def _check(self, entry: Entry) -> None:
         match entry:
             case PlanEntry():
                 self._check_plan(entry)
@@ -368,7 +398,7 @@ class AccountState:
             raise BudgetError("an accountant of attestations issues no tokens: open a second one")
         users = self._whole_ranges(_range(entry.users))
         budget = self._currency(entry.budget)
-        failure = _probability("failure", entry.failure)
+        failure = self._failing(entry.failure)
         if budget.is_zero:
             raise BudgetError(f"token {entry.label!r}: a budget of {budget} can pay for nothing")
         if self.plan is not None:
@@ -400,7 +430,7 @@ class AccountState:
         budget = self._currency(entry.budget)
         if budget.is_zero:
             raise BudgetError(f"allowance {entry.label!r}: {budget} can pay for nothing")
-        self.ceiling.check(users, budget, _probability("failure", entry.failure))
+        self.ceiling.check(users, budget, self._failing(entry.failure))
 
     def _delegated(self, name: str) -> Allowance:
         allowance = self.allowances.get(name)
@@ -585,7 +615,19 @@ class AccountState:
         if not isinstance(budget, Currency):
             raise BudgetError(f"{budget} is not a currency")
         self.cap._same_kind(budget)  # raises for another currency
+        self._addable(*budget.amounts)
         return budget
+
+    def _failing(self, text: str) -> Fraction:
+        failure = _probability("failure", text)
+        self._addable(failure)
+        return failure
+
+    def _stated_failure(self, text: str) -> Fraction:
+        """Also one that is no probability, in what an audit reads."""
+        failure = _NEVER if text == "0" else exact("failure", text)
+        self._addable(failure)
+        return failure
 
     def _own_loss(self, data: dict[str, object]) -> Loss:
         loss = _read_loss(data)
@@ -634,7 +676,7 @@ class AccountState:
                 self.committed.add(piece, part, item.count)
 
     def _record_issue(self, entry: IssueEntry) -> None:
-        failure = _NEVER if entry.failure == "0" else exact("failure", entry.failure)
+        failure = self._stated_failure(entry.failure)
         account = Account(entry, self._currency(entry.budget), failure)
         self.accounts[entry.token] = account
         if self.plan is None:
@@ -644,7 +686,7 @@ class AccountState:
 
     def _record_delegate(self, entry: DelegateEntry) -> None:
         users, budget = _range(entry.users), self._currency(entry.budget)
-        failure = exact("failure", entry.failure)
+        failure = self._stated_failure(entry.failure)
         self.allowances[entry.allowance] = Allowance(entry, Ceiling(users, budget, failure))
         self.ceiling.charge(users, budget, failure)
 
