@@ -112,9 +112,11 @@ class Charges(Generic[N]):
             start, stop = max(start, self.users.start), min(stop, self.users.stop)
         if start >= stop:
             return
+        by = -amount if released else amount
+        if self._charge_leaf(start, stop, by, not released):
+            return
         self._cut(start)
         self._cut(stop)
-        by = -amount if released else amount
         self._add(self._root, start, stop, self.users.stop, by, not released)
 
     def pieces(self, users: range | None = None) -> Iterator[tuple[range, N]]:
@@ -156,6 +158,47 @@ class Charges(Generic[N]):
         if last is None or last[0] is not value or last[1] is not amount:
             last = self._last = value, amount, value + amount
         return last[2]
+
+    def _charge_leaf(self, start: int, stop: int, by: N, grows: bool) -> bool:
+        """Adds within one leaf, which is what a charge on few users does; whether it is one."""
+        node, end = self._root, self.users.stop
+        path = []
+        while node.children:
+            starts = node.starts
+            i = bisect_right(starts, start)
+            if i < len(starts):
+                end = starts[i]
+            if stop > end:
+                return False
+            path.append(node)
+            node = node.children[i - 1]
+        starts, values = node.starts, node.values
+        if len(starts) > _LONGEST_LEAF - 2:
+            return False
+        i = bisect_right(starts, start) - 1
+        if starts[i] != start:
+            i += 1
+            starts.insert(i, start)
+            values.insert(i, values[i - 1])
+        most, exact = node.most, node.exact and grows
+        count = len(starts)
+        while i < count and starts[i] < stop:
+            if stop < (starts[i + 1] if i + 1 < count else end):
+                starts.insert(i + 1, stop)
+                values.insert(i + 1, values[i])
+            value = values[i] = self._sum(values[i], by)
+            if value is not most and grows:
+                most = larger(most, value)
+            i += 1
+        node.most, node.exact = most, exact
+        while path:
+            child, node = node, path.pop()
+            if grows:
+                top = child.top
+                if top is not node.most:
+                    node.most = larger(node.most, top)
+            node.exact = node.exact and child.exact
+        return True
 
     def _cut(self, at: int) -> None:
         """Makes ``at`` the start of a piece."""

@@ -74,11 +74,16 @@ class _Reader(Generic[T]):
     def __init__(self, read: Callable[[dict[str, Any]], T]) -> None:
         self._read = read
         self._known: dict[tuple[object, ...], T] = {}
+        self._last: tuple[dict[str, Any], T] | None = None
 
     def __call__(self, data: dict[str, Any]) -> T:
+        last = self._last
+        if last is not None and last[0] is data:  # what was checked is recorded
+            return last[1]
+        values = data.values()
         try:
             # types too: True, 1 and 1.0 are equal, but not all of them are accepted
-            key = tuple([(name, value.__class__, value) for name, value in data.items()])
+            key = *data, *values, *map(type, values)
             found = self._known.get(key)
         except TypeError:  # it holds lists or objects
             return self._read(data)
@@ -87,6 +92,7 @@ class _Reader(Generic[T]):
             if len(self._known) >= 4096:
                 self._known.clear()
             self._known[key] = found
+        self._last = data, found
         return found
 
 
@@ -349,17 +355,17 @@ class AccountState:
             raise
 
     def _check(self, entry: Entry) -> None:
-        match entry:
-            case PlanEntry():
-                self._check_plan(entry)
+        match entry:  # the most frequent ones first
             case IssueEntry():
                 self._check_issue(entry)
             case SpendEntry():
                 self._check_spend(entry)
-            case FunctionsEntry():
-                self._check_functions(entry)
             case RetireEntry():
                 self._check_retire(entry)
+            case PlanEntry():
+                self._check_plan(entry)
+            case FunctionsEntry():
+                self._check_functions(entry)
             case AttestEntry():
                 self._check_attest(entry)
             case DelegateEntry():
@@ -643,16 +649,16 @@ class AccountState:
     def record(self, entry: Entry) -> None:
         """Takes ``entry`` into account."""
         match entry:
-            case PlanEntry():
-                self._record_plan(entry)
             case IssueEntry():
                 self._record_issue(entry)
             case SpendEntry():
                 self._record_spend(entry)
-            case FunctionsEntry():
-                self._account(entry.token).functions.update(dict.fromkeys(entry.names))
             case RetireEntry():
                 self._record_retire(entry)
+            case PlanEntry():
+                self._record_plan(entry)
+            case FunctionsEntry():
+                self._account(entry.token).functions.update(dict.fromkeys(entry.names))
             case AttestEntry():
                 self._record_attest(entry)
             case DelegateEntry():

@@ -163,7 +163,7 @@ class Chain:
     """
 
     def __init__(self) -> None:
-        self.head = GENESIS
+        self.head, self._leaf = GENESIS, bytes.fromhex(GENESIS)
         self.size = 0
         self.tree = MerkleTree()
         self.epoch, self.writer, self._minute = 0, "", ""
@@ -178,25 +178,33 @@ class Chain:
     def add(self, record: Record) -> list[str]:
         """What is wrong with the next record; empty if it continues the chain."""
         problems = []
+        leaf = None
         cut = record.seq != self.size
         if cut:
             self._whole = False
             problems.append(f"stands at position {self.size}; entries were cut or moved")
         if record.digests is None:
-            if chain_hash(self.head, record.data) != record.hash and not cut:
-                problems.append(
-                    "its hash does not fit; it was changed, or entries before it were changed, "
-                    "cut or moved"
-                )
-                self._whole = False
+            leaf = sha256(self._leaf + record.data).digest()
+            if leaf.hex() != record.hash:
+                leaf = None
+                if not cut:
+                    problems.append(
+                        "its hash does not fit; it was changed, or entries before it were "
+                        "changed, cut or moved"
+                    )
+                    self._whole = False
             problems += self._envelope(record)
         else:
             problems += _format_1(record)
             if chain_hash_1(self.head, record.seq, record.digests) != record.hash and not cut:
                 problems.append("its hash does not fit; it or the entry before was changed")
-        # in format 1 a hash may have any form, which is then a problem
-        self.head = record.hash if _HASH.fullmatch(record.hash) else GENESIS
-        self.tree.add(bytes.fromhex(self.head))
+        self.head = record.hash
+        if leaf is None:
+            # in format 1 a hash may have any form, which is then a problem
+            self.head = record.hash if _HASH.fullmatch(record.hash) else GENESIS
+            leaf = bytes.fromhex(self.head)
+        self._leaf = leaf
+        self.tree.add(leaf)
         self.size = record.seq + 1
         self._whole = self._whole and not problems
         return [f"entry {record.seq}: {problem}" for problem in problems]
