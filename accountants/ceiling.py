@@ -37,7 +37,7 @@ class Vector(tuple[Fraction, ...]):
 
 N = TypeVar("N", Fraction, Vector)
 
-_LONGEST_LEAF, _LONGEST = 32, 8
+_LONGEST_LEAF, _LONGEST = 64, 32
 
 
 @final
@@ -135,12 +135,7 @@ class Charges(Generic[N]):
             yield range(before[0], within.stop), before[1]
 
     def first_above(self, most: N, amount: N, users: range) -> tuple[range, N] | None:
-        """The first piece of the users that has no room for ``amount`` under ``most``; else None.
-
-        Raises:
-            UsersError: an index outside all users.
-        """
-        self.check(users)
+        """The first piece of known users that has no room for ``amount`` under ``most``; or None."""
         at = self._above(self._root, users, amount, most)
         return None if at is None else next(self.pieces(range(max(at, users.start), users.stop)))
 

@@ -12,6 +12,8 @@ from fractions import Fraction
 from math import lcm
 from typing import Any, Generic, TypeVar, cast, final
 
+from pydantic_core import to_json
+
 from privlearn._validate import user_range
 from privlearn.accountants.ceiling import Charges, Vector
 from privlearn.accountants.tallies import Tallies
@@ -60,6 +62,7 @@ T = TypeVar("T")
 Tally = dict[Loss, int]
 """Losses with multiplicities."""
 _NEVER = Fraction(0)
+_LONGEST_FORM = 2048
 _MOST_BITS = 4096
 """Of a common denominator of all amounts of an account."""
 
@@ -110,10 +113,12 @@ class Ceiling:
     charged: Charges[Any] = field(init=False)
     """In numbers of the currency of the cap: a Fraction, or a Vector where it has several."""
     failing: Charges[Fraction] = field(init=False)
+    most: Any = field(init=False)
 
     def __post_init__(self) -> None:
         self.charged = Charges(self.users, _amount(self.cap.zero()))
         self.failing = Charges(self.users, _NEVER)
+        self.most = _amount(self.cap)
 
     def check(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Raises InsufficientBudgetError unless every one of the users has room for that much.
@@ -121,7 +126,7 @@ class Ceiling:
         This is the filter: the next spend is chosen after everything before it was seen, and may
         be made only if the sum, of amounts known before it runs, stays under the cap.
         """
-        above = self.charged.first_above(_amount(self.cap), _amount(amount), users)
+        above = self.charged.first_above(self.most, _amount(amount), users)
         if above is not None:
             piece, value = above[0], self.in_currency(above[1])
             # an audit goes on after a cap was exceeded
@@ -242,6 +247,9 @@ class AccountState:
         self.allowances: dict[str, Allowance] = {}
         self.interactive = self.interleaved = False
         self._running = 0
+        self._good: dict[bytes, Loss] = {}
+        """Spends that were found right, apart from their tokens and users."""
+        self._last_spend: tuple[SpendEntry, Loss] | None = None
         self._denominator = 1  # a common one of all amounts
         self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
         self._last_price: tuple[Loss, tuple[Currency, Fraction]] | None = None
@@ -452,6 +460,13 @@ class AccountState:
             raise TokenSpentError(f"token {entry.token} was spent or retired before")
         if entry.users != account.entry.users:
             raise TokenError(f"token {entry.token} was issued for users {account.entry.users}")
+        form = _form(entry)
+        known = self._good.get(form)
+        if known is not None:  # all was right with it before, whosever token that was
+            self._check_holds(account, entry, known)
+            self._check_planned(account, entry, known)
+            self._last_spend = entry, known
+            return
         if entry.trust is not self.opened.trust:
             raise BudgetError(
                 f"spend under {entry.trust.value} trust: the accountant is "
@@ -467,16 +482,7 @@ class AccountState:
         self._check_devices(entry)
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
-        price, failure = self._price(loss)
-        if not account.budget.covers(price):
-            raise LossExceedsTokenError(
-                f"{entry.mechanism} costs {price}, token {entry.token} holds {account.budget}"
-            )
-        if failure > account.failure:
-            raise LossExceedsTokenError(
-                f"{entry.mechanism} fails with probability {exact_text(failure)}, token "
-                f"{entry.token} holds {exact_text(account.failure)}"
-            )
+        self._check_holds(account, entry, loss)
         if entry.arithmetic == "sum" and (entry.interactive or entry.profile):
             raise BudgetError(
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
@@ -492,11 +498,33 @@ class AccountState:
                 f"{entry.mechanism}: no theorem is known for a stream whose loss holds only apart "
                 "from an event; state it as an ApproxLoss"
             )
-        if self.plan is not None:
-            item = self.plan[cast(int, account.entry.planned)]
-            if not _dominates(item.loss, loss):
-                raise BudgetError(f"token {entry.token}: its loss is not the planned one")
+        self._check_planned(account, entry, loss)
         self._check_binding(entry, loss)
+        if len(form) <= _LONGEST_FORM and entry.trust is not Trust.LOCAL and not _by_arrival(loss):
+            if len(self._good) >= 4096:
+                self._good.clear()
+            self._good[form] = loss
+        self._last_spend = entry, loss
+
+    def _check_holds(self, account: Account, entry: SpendEntry, loss: Loss) -> None:
+        """The token must hold what the loss costs."""
+        price, failure = self._price(loss)
+        if not account.budget.covers(price):
+            raise LossExceedsTokenError(
+                f"{entry.mechanism} costs {price}, token {entry.token} holds {account.budget}"
+            )
+        if failure and failure > account.failure:
+            raise LossExceedsTokenError(
+                f"{entry.mechanism} fails with probability {exact_text(failure)}, token "
+                f"{entry.token} holds {exact_text(account.failure)}"
+            )
+
+    def _check_planned(self, account: Account, entry: SpendEntry, loss: Loss) -> None:
+        if self.plan is None:
+            return
+        item = self.plan[cast(int, account.entry.planned)]
+        if not _dominates(item.loss, loss):
+            raise BudgetError(f"token {entry.token}: its loss is not the planned one")
 
     def _check_devices(self, entry: SpendEntry) -> None:
         """Noise that several users share is drawn by somebody who sees all their rows."""
@@ -625,6 +653,8 @@ class AccountState:
         return budget
 
     def _failing(self, text: str) -> Fraction:
+        if text == "0":
+            return _NEVER
         failure = _probability("failure", text)
         self._addable(failure)
         return failure
@@ -714,7 +744,8 @@ class AccountState:
         return self.ceiling if allowance is None or allowance.returned else allowance.ceiling
 
     def _record_spend(self, entry: SpendEntry) -> None:
-        loss = _read_loss(entry.loss)
+        last = self._last_spend
+        loss = last[1] if last is not None and last[0] is entry else _read_loss(entry.loss)
         if entry.token in self.folded:  # only in what an audit reads: nothing is reserved for it
             self._charge_again(entry, loss)
             return
@@ -823,6 +854,27 @@ def _over(loss: Loss, users: range) -> list[tuple[range, Loss]]:
         return loss.over(users)
     except ValueError as error:
         raise BudgetError(str(error)) from None
+
+
+def _form(entry: SpendEntry) -> bytes:
+    """What a spend states, apart from its token and its users."""
+    return to_json(
+        (
+            entry.mechanism,
+            entry.trust,
+            entry.adjacency,
+            entry.domain,
+            entry.noise,
+            entry.simulated,
+            entry.gain,
+            entry.loss,
+            entry.arithmetic,
+            entry.derived,
+            entry.parameters,
+            entry.interactive,
+            entry.profile,
+        )
+    )
 
 
 def _earned(entry: SpendEntry) -> Loss | None:
