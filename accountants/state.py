@@ -247,7 +247,7 @@ class AccountState:
         self.allowances: dict[str, Allowance] = {}
         self.interactive = self.interleaved = False
         self._running = 0
-        self._good: dict[bytes, Loss] = {}
+        self._good: dict[tuple[bytes, str, str, bool, bool], Loss] = {}
         """Spends that were found right, apart from their tokens and users."""
         self._last_spend: tuple[SpendEntry, Loss] | None = None
         self._denominator = 1  # a common one of all amounts
@@ -460,13 +460,6 @@ class AccountState:
             raise TokenSpentError(f"token {entry.token} was spent or retired before")
         if entry.users != account.entry.users:
             raise TokenError(f"token {entry.token} was issued for users {account.entry.users}")
-        form = _form(entry)
-        known = self._good.get(form)
-        if known is not None:  # all was right with it before, whosever token that was
-            self._check_holds(account, entry, known)
-            self._check_planned(account, entry, known)
-            self._last_spend = entry, known
-            return
         if entry.trust is not self.opened.trust:
             raise BudgetError(
                 f"spend under {entry.trust.value} trust: the accountant is "
@@ -480,6 +473,13 @@ class AccountState:
         if entry.simulated is not self.opened.simulated:
             raise BudgetError("the spend's noise source is not the accountant's")
         self._check_devices(entry)
+        form = _form(entry)
+        known = self._good.get(form)
+        if known is not None:  # all was right with it before, whosever token that was
+            self._check_holds(account, entry, known)
+            self._check_planned(account, entry, known)
+            self._last_spend = entry, known
+            return
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
         self._check_holds(account, entry, loss)
@@ -500,7 +500,7 @@ class AccountState:
             )
         self._check_planned(account, entry, loss)
         self._check_binding(entry, loss)
-        if len(form) <= _LONGEST_FORM and entry.trust is not Trust.LOCAL and not _by_arrival(loss):
+        if len(form[0]) <= _LONGEST_FORM and not _by_arrival(loss):
             if len(self._good) >= 4096:
                 self._good.clear()
             self._good[form] = loss
@@ -528,8 +528,10 @@ class AccountState:
 
     def _check_devices(self, entry: SpendEntry) -> None:
         """Noise that several users share is drawn by somebody who sees all their rows."""
+        if entry.trust is not Trust.LOCAL or entry.arithmetic == "each":
+            return
         users = _range(entry.users)
-        if entry.trust is Trust.LOCAL and entry.arithmetic != "each" and len(users) != 1:
+        if len(users) != 1:
             raise UsersError(
                 f"{entry.mechanism} for users = {users!r}: under local trust every user draws "
                 "noise alone, so a spend for several of them needs arithmetic = 'each'"
@@ -856,25 +858,19 @@ def _over(loss: Loss, users: range) -> list[tuple[range, Loss]]:
         raise BudgetError(str(error)) from None
 
 
-def _form(entry: SpendEntry) -> bytes:
-    """What a spend states, apart from its token and its users."""
-    return to_json(
-        (
-            entry.mechanism,
-            entry.trust,
-            entry.adjacency,
-            entry.domain,
-            entry.noise,
-            entry.simulated,
-            entry.gain,
-            entry.loss,
-            entry.arithmetic,
-            entry.derived,
-            entry.parameters,
-            entry.interactive,
-            entry.profile,
-        )
-    )
+def _form(entry: SpendEntry) -> tuple[bytes, str, str, bool, bool]:
+    """What a spend states, apart from its token, its users and what every spend here has."""
+    numbers = [
+        entry.domain,
+        entry.noise,
+        entry.gain,
+        entry.loss,
+        entry.parameters,
+        entry.profile,
+    ]
+    # as text: True, 1 and 1.0 are equal, but not all of them are accepted
+    text = to_json(numbers)
+    return text, entry.mechanism, entry.arithmetic, entry.derived, entry.interactive
 
 
 def _earned(entry: SpendEntry) -> Loss | None:
