@@ -135,7 +135,7 @@ class Charges(Generic[N]):
             yield range(before[0], within.stop), before[1]
 
     def first_above(self, most: N, amount: N, users: range) -> tuple[range, N] | None:
-        """The first piece of known users that has no room for ``amount`` under ``most``; or None."""
+        """The first piece of the users without room for ``amount`` under ``most``; else None."""
         at = self._above(self._root, users, amount, most)
         return None if at is None else next(self.pieces(range(max(at, users.start), users.stop)))
 
@@ -315,9 +315,7 @@ def _largest_of(node: _Node[N], users: range, end: int) -> N:
     found: list[N] = []
     while i < len(starts) and starts[i] < users.stop:
         stop = starts[i + 1] if i + 1 < len(starts) else end
-        found.append(
-            node.values[i] if node.values else _largest_of(node.children[i], users, stop)
-        )
+        found.append(node.values[i] if node.values else _largest_of(node.children[i], users, stop))
         i += 1
     if whole:
         node.refresh()

@@ -184,7 +184,7 @@ def _anybody(units: Sequence[Sum]) -> Sum:
     who = f"a person with one row in each of {_names(states)}"
     number = math.prod(len(unit.parts) for unit in units)
     terms = sum(max(map(_terms, unit.parts), default=0) for unit in units)
-    if not 0 < number <= _MOST_SUMS or number > 1 and number * terms > 4 * MOST_TERMS:
+    if not 0 < number <= _MOST_SUMS or (number > 1 and number * terms > 4 * MOST_TERMS):
         return Sum(states, who, [])
     kinds = product(*(unit.parts for unit in units))
     adjacency = states[0].opened.adjacency
