@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Generic, Self, TypeVar, cast, final
+from typing import Generic, Self, TypeVar, final
 
 from privlearn.errors import UsersError
 
@@ -49,10 +49,12 @@ class _Node(Generic[N]):
     def __init__(
         self, starts: list[int], values: list[N], children: list[_Node[N]], most: N
     ) -> None:
-        self.starts, self.values, self.children = starts, values, children
+        self.starts = starts
+        self.values: list[N] = values
+        self.children: list[_Node[N]] = children
         self.added: N | None = None
         """Charged to all below, and not noted there."""
-        self.most = most
+        self.most: N = most
         """At least the largest value below, without ``added``."""
         self.exact = True
         """Whether ``most`` is the largest value."""
@@ -60,7 +62,8 @@ class _Node(Generic[N]):
     @property
     def top(self) -> N:
         """At least the largest value, with ``added``."""
-        return self.most if self.added is None else self.most + self.added
+        most: N = self.most if self.added is None else self.most + self.added
+        return most
 
     def split(self) -> _Node[N]:
         """Moves the second half into a node of its own."""
@@ -255,7 +258,7 @@ def larger(a: N, b: N) -> N:
         return b
     if isinstance(a, Fraction):
         return a
-    return cast(N, Vector(map(max, a, cast(Vector, b))))
+    return Vector(map(max, a, b))
 
 
 def within(a: N, b: N) -> bool:

@@ -123,12 +123,12 @@ class Tallies(Generic[K]):
         """The tallies of some users, which are in order."""
         tally: dict[K, int] = {}
         found = []
-        steps = self._steps()
-        edge, changes = next(steps, _END)
+        steps, end = self._steps(), self._end()
+        edge, changes = next(steps, end)
         for first in firsts:
-            while edge <= first:
+            while changes and edge <= first:
                 _apply(tally, changes)
-                edge, changes = next(steps, _END)
+                edge, changes = next(steps, end)
             found.append(dict(tally))
         return found
 
@@ -137,27 +137,27 @@ class Tallies(Generic[K]):
         values = {what: value(what) for what in self._edges}
         total: Amounts | None = None
         found = []
-        steps = self._steps()
-        edge, changes = next(steps, _END)
+        steps, end = self._steps(), self._end()
+        edge, changes = next(steps, end)
         for first in firsts:
-            while edge <= first:
+            while changes and edge <= first:
                 for what, change in changes:
                     more = tuple([amount * change for amount in values[what]])
                     total = more if total is None else tuple(map(add, total, more))
-                edge, changes = next(steps, _END)
+                edge, changes = next(steps, end)
             found.append(total or ())
         return found
 
-    def _steps(self) -> Iterator[tuple[float, list[tuple[K, int]]]]:
+    def _end(self) -> tuple[int, list[tuple[K, int]]]:
+        return self.users.stop, []
+
+    def _steps(self) -> Iterator[tuple[int, list[tuple[K, int]]]]:
         """Where something changes, in order, and what."""
         changes: dict[int, list[tuple[K, int]]] = {}
         for what, edges in self._edges.items():
             for at, change in edges.items():
                 changes.setdefault(at, []).append((what, change))
         return ((at, changes[at]) for at in sorted(changes))
-
-
-_END: tuple[float, list[tuple[Hashable, int]]] = (float("inf"), [])
 
 
 def _change(edges: dict[int, int], at: int, by: int) -> None:
