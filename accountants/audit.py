@@ -44,6 +44,7 @@ from privlearn.entries import (
     Entry,
     OpenEntry,
     RetireEntry,
+    SpendEntry,
     Users,
     parse_entry,
 )
@@ -272,6 +273,8 @@ class _Book:
 
     state: AccountState
     totals: SpendTotals = field(default_factory=SpendTotals)
+    spent: SpendEntry | None = None
+    """The first spend."""
     unpriced: str = ""
     """Why what was spent is not known; empty where it is."""
     unplanned: str = ""
@@ -293,7 +296,15 @@ class _Book:
             self.cannot_count(entry.entry, problem)
         if isinstance(entry, RetireEntry) and entry.token in self.state.accounts:
             self._fold(entry)
+        elif isinstance(entry, SpendEntry):
+            self._drop(entry)
         return problem
+
+    def _drop(self, entry: SpendEntry) -> None:
+        """Keeps of a spend only that it was made: one entry stands for all of them."""
+        account = self.state.accounts.get(entry.token)
+        if account is not None and account.spend is entry:
+            self.spent = account.spend = self.spent or entry
 
     def _fold(self, entry: RetireEntry) -> None:
         account = self.state.accounts[entry.token]

@@ -19,7 +19,7 @@ from hypothesis import given
 from privlearn._chain import Record, chained
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants import guarantee as guarantees
-from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.audit import Certificate, _Audit, certify
 from privlearn.accountants.ceiling import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.budgets import ZCDP
@@ -163,6 +163,16 @@ def test_very_many_totals_are_bounded_by_their_sums(
     said = [line for line in bounded.spent[0].assumptions if "different totals" in line]
     assert len(said) == 1
     assert not any("different totals" in line for line in exact.spent[0].assumptions)
+
+
+def test_of_spends_without_an_end_only_one_is_kept(one: list[Body]) -> None:
+    audited = _Audit()
+    for record in tokens(one, nested(5)):
+        if record.body["entry"] != "retire":
+            audited.take(record)
+    (book,) = audited.books.values()
+    assert len(book.state.accounts) == book.lost == 5
+    assert len({id(account.spend) for account in book.state.accounts.values()}) == 1
 
 
 def test_sliding_windows_of_a_live_accountant_take_hardly_more_work_each() -> None:
