@@ -241,7 +241,7 @@ class _Accountant(Generic[B]):
 
     def spent(self, user: int | None = None) -> B:
         """What is charged or reserved for one user (default: the largest over users)."""
-        return cast(B, self._state.charged_to(self._range(user)))
+        return cast(B, self._state.ceiling.largest(self._range(user)))
 
     def remaining(self, user: int | None = None) -> B:
         """What can still be issued for one user (default: for all of them at once)."""
@@ -252,7 +252,7 @@ class _Accountant(Generic[B]):
 
     def failure(self, user: int | None = None) -> Fraction:
         """The probability of failing that is charged or reserved for one user (default: most)."""
-        return max(value for _, value in self._state.ceiling.failing.pieces(self._range(user)))
+        return self._state.ceiling.failing.largest(self._range(user))
 
     def epsilon(self, delta: float, *, of: Of = "guarantee", rounds: int = 1) -> float:
         """ε at ``delta``: of the guarantee (plan total or cap), or of what was spent, ex post.
@@ -264,7 +264,7 @@ class _Accountant(Generic[B]):
             ValueError: delta outside [0, 1).
         """
         with self._lock:
-            parts = promised(self._state) if of == "guarantee" else spent(self._state)
+            parts = (promised if of == "guarantee" else spent)(self._state).parts
             return largest_epsilon(parts, delta, rounds).value
 
     def running_bound(self, user: int | None = None) -> RunningBound:
@@ -287,7 +287,7 @@ class _Accountant(Generic[B]):
     def delta(self, epsilon: float, *, of: Of = "guarantee") -> float:
         """δ at ``epsilon``: of the guarantee, or of what was spent, ex post."""
         with self._lock:
-            parts = promised(self._state) if of == "guarantee" else spent(self._state)
+            parts = (promised if of == "guarantee" else spent)(self._state).parts
             return largest_delta(parts, epsilon).value
 
     def certificate(
@@ -365,7 +365,7 @@ class _Accountant(Generic[B]):
                 budget, failure, form = self._priced(price)
             else:
                 budget, form = price, price.to_dict()
-            index = self._state.charged.check(user_range(users=users))
+            index = self._state.ceiling.charged.check(user_range(users=users))
             planned = None
             if self._state.plan is not None:
                 if not isinstance(price, Loss):
@@ -397,7 +397,7 @@ class _Accountant(Generic[B]):
             items are the components' budgets.
         """
         with self._lock:
-            index = self._state.charged.check(user_range(users=users))
+            index = self._state.ceiling.charged.check(user_range(users=users))
             name = f"{self.id}/allowance-{len(self._state.allowances) + 1}"
             self._append(
                 DelegateEntry(

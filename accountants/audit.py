@@ -17,6 +17,7 @@ from privlearn.accountants.assumptions import Assumption, assumptions, paid, unp
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
     Composite,
+    Totals,
     epsilon_of,
     mu_of,
     promised,
@@ -43,6 +44,7 @@ from privlearn.entries import (
     Entry,
     OpenEntry,
     RetireEntry,
+    SpendEntry,
     Users,
     parse_entry,
 )
@@ -274,6 +276,8 @@ class _Book:
 
     state: AccountState
     totals: SpendTotals = field(default_factory=SpendTotals)
+    spent: SpendEntry | None = None
+    """The first spend."""
     unpriced: str = ""
     """Why what was spent is not known; empty where it is."""
     unplanned: str = ""
@@ -295,7 +299,15 @@ class _Book:
             self.cannot_count(entry.entry, problem)
         if isinstance(entry, RetireEntry) and entry.token in self.state.accounts:
             self._fold(entry)
+        elif isinstance(entry, SpendEntry):
+            self._drop(entry)
         return problem
+
+    def _drop(self, entry: SpendEntry) -> None:
+        """Keeps of a spend only that it was made: one entry stands for all of them."""
+        account = self.state.accounts.get(entry.token)
+        if account is not None and account.spend is entry:
+            self.spent = account.spend = self.spent or entry
 
     def _fold(self, entry: RetireEntry) -> None:
         account = self.state.accounts[entry.token]
@@ -474,7 +486,7 @@ class _Audit:
 
 def _guarantee(
     book: _Book,
-    parts: list[Composite],
+    totals: Totals,
     delta: float | None,
     rounds: int,
     users: range | None,
@@ -482,8 +494,16 @@ def _guarantee(
 ) -> Guarantee:
     state = book.state
     if users is not None:
-        state.charged.check(users)
+        state.ceiling.charged.check(users)
     lines = assumptions(state, book.totals, rounds)
+    if totals.bounded:
+        lines.append(
+            paid(
+                f"Users with {totals.bounded} different totals, too many to compose one by one, "
+                "are counted by the largest sum in the accountant's currency, which is no less "
+                "than any of theirs."
+            )
+        )
     if users is not None:
         lines.append(
             paid(
@@ -493,7 +513,7 @@ def _guarantee(
         )
         lines.append(unprotected("What happened after the arrival depends on the user."))
     unknown = book.unpriced if ex_post else book.unplanned
-    found = _stated([state], parts, delta, lines, rounds=rounds, unknown=unknown)
+    found = _stated([state], totals.parts, delta, lines, rounds=rounds, unknown=unknown)
     known = ex_post and rounds == 1 and not unknown
     bound = running_bound(state, users) if known else None
     extra: dict[str, object] = {"user": None if users is None else users.start}

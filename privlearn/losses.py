@@ -44,7 +44,7 @@ def _context(epsilon: Fraction) -> Context:
     return Context(prec=60 + 3 * max(digits, 0))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2**14)
 def _laplace_zcdp(epsilon: Fraction) -> Fraction:
     precise = _context(epsilon)
     eps = _decimal(epsilon, precise)
@@ -52,7 +52,7 @@ def _laplace_zcdp(epsilon: Fraction) -> Fraction:
     return _fraction_up(precise.subtract(precise.add(eps, small), Decimal(1)))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2**14)
 def _bounded_range_zcdp(epsilon: Fraction) -> Fraction:
     precise = _context(epsilon)
     eps = _decimal(epsilon, precise)
@@ -60,6 +60,8 @@ def _bounded_range_zcdp(epsilon: Fraction) -> Fraction:
     return _fraction_up(precise.subtract(precise.subtract(ratio, Decimal(1)), precise.ln(ratio)))
 
 
+_MOST_BITS = 4096
+"""Of an exact sum's denominator; beyond, the sum is rounded up at 60 digits."""
 _ROUNDING = 1e-14
 """Relative slack that covers the float evaluation of the closed forms below (a few ulps)."""
 
@@ -441,7 +443,7 @@ class Composed(Loss):
         return self.parts
 
     def failure(self) -> Fraction:
-        return sum((loss.failure() * count for loss, count in self.parts), Fraction(0))
+        return self._total(lambda loss: loss.failure()) or Fraction(0)
 
     def unless_failed(self) -> Loss:
         return compose([(loss.unless_failed(), count) for loss, count in self.parts])
@@ -473,6 +475,8 @@ class Composed(Loss):
             if single is None:
                 return None
             total += single * count
+            if total.denominator.bit_length() > _MOST_BITS:
+                total = round_up(total, 60)
         return total
 
     def numbers(self) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _randomized_response(alpha: float, eps: float, k: int) -> float:
     return min(_up(log_moment / t), eps)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2**14)
 def _response_rho(epsilon: Fraction, k: int) -> Fraction:
     precise = _context(epsilon)
     eps = _decimal(epsilon, precise)
@@ -292,7 +292,7 @@ class DiscreteLaplace(Loss):
         return {"epsilon": exact_text(self.epsilon), "sensitivity": self.sensitivity}
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2**14)
 def _discrete_laplace_rho(epsilon: Fraction, sensitivity: int) -> Fraction:
     precise = _context(epsilon / sensitivity)
     eps, a = _decimal(epsilon, precise), _decimal(epsilon / sensitivity, precise)
