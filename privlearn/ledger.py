@@ -42,11 +42,13 @@ from privlearn._chain import (
     chain_hash,
     chain_problems,
 )
+from privlearn import _held_lock
 from privlearn._exclusive import Exclusive
 from privlearn._ledger_reader import (
     APPLICATION_ID,
     ENTRIES,
     RELEASED,
+    is_export,
     iterate_records,
     parse,
     read_records,
@@ -205,9 +207,8 @@ class Ledger:
         problems += chain.end(head)
         if problems:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
-        with open(where, "rb") as file:
-            if file.read(1) == b"{":
-                raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
+        if is_export(where):
+            raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
         try:
             entries = [parse_entry(record.body) for record in records]
             ledger = cls(_connect(where), where)
@@ -287,11 +288,8 @@ class Ledger:
             self._check_place()
             disk.defer()
             connection.execute("BEGIN IMMEDIATE")
-            last = connection.execute(
-                "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
-            ).fetchone()
             disk.check_log()
-            if last != ((record.seq - 1, self._head) if self._records else None):
+            if disk.last() != self._last():
                 raise LedgerBusyError(
                     f"{self.path} was written to by another process; resume it to go on"
                 )
@@ -302,9 +300,13 @@ class Ledger:
             self._doubtful = entry  # where something else than SQLite ends it
             disk.pending = True
             connection.execute("COMMIT")
+            disk.check_log()
             if not _may_wait(entry):
-                disk.settle()
+                disk.settle((record.seq, record.hash))
         self._add(record)
+
+    def _last(self) -> tuple[int, str] | None:
+        return (len(self._records) - 1, self._head) if self._records else None
 
     def _make(self, entry: Entry, then: float) -> Record:
         return Record.make(
@@ -392,8 +394,9 @@ class Ledger:
                 self._add(self._make(entry, then))
         elif self._disk.pending and not self._closed and os.getpid() == self._pid:
             with self._sql():
+                self._disk.check_log()
                 self._disk.defer()
-                self._disk.settle()
+                self._disk.settle(self._last())
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Writes all entries as JSON lines."""
@@ -504,6 +507,7 @@ class _Disk:
             connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
             with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
                 self._files.append(os.open(f"{path}-wal", os.O_RDWR))
+            _held_lock.hold(self._files[0])
         self._end = weakref.finalize(self, _close, connection, self._files, os.getpid())
         self._end.atexit = False
 
@@ -530,8 +534,7 @@ class _Disk:
     def check_log(self) -> None:
         """Raises LedgerBusyError if another process ended the log and may have begun a new one.
 
-        Whatever closes the file in this process lets go of SQLite's lock on it (POSIX has it so).
-        Then another process takes itself for the only one, and removes the log when it closes.
+        It can do so where `privlearn._held_lock` knows no lock that keeps it from that.
         """
         if self._logged:
             found = [(file.st_dev, file.st_ino) for file in map(os.fstat, self._files[1:])]
@@ -540,12 +543,24 @@ class _Disk:
                     f"{self._path} was closed by another process; resume it to go on"
                 )
 
-    def settle(self) -> None:
-        """Returns when everything that was committed is on disk, and in the main file."""
+    def last(self) -> tuple[int, str] | None:
+        """Position and hash of the last entry in the file, whoever wrote it; None for none."""
+        found = self._connection.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1")
+        last: tuple[int, str] | None = found.fetchone()
+        return last
+
+    def settle(self, written: tuple[int, str] | None) -> None:
+        """Returns when everything that was committed is on disk, and in the main file.
+
+        If ``written`` is not the last entry, somebody else writes, perhaps now: then SQLite syncs
+        the log by itself, between reading its end and copying it.
+        """
         if self._logged:
             main, log = self._files
-            os.fsync(log)
             try:
+                if self.last() != written:
+                    self.leave_to_sqlite()
+                os.fsync(log)
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
                 os.fsync(main)
                 # what a reader, who is gone now, kept from being copied is synced by SQLite
@@ -560,6 +575,7 @@ class _Disk:
 
     def close(self) -> None:
         """Leaves one self-contained file, without -wal and -shm beside it."""
+        _held_lock.let_go(self._files[0])
         # while somebody else reads, the last entries stay in the log
         with suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA journal_mode = DELETE")
@@ -570,6 +586,7 @@ def _close(connection: sqlite3.Connection, files: list[int], pid: int) -> None:
     if os.getpid() == pid:
         with suppress(sqlite3.Error):
             connection.execute("PRAGMA synchronous = FULL")
+        _held_lock.let_go(files[0])
         connection.close()
         for file in files:
             os.close(file)
