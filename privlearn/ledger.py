@@ -493,6 +493,9 @@ class _Disk:
     the main file alone holds every spend.  A log that is written from its beginning again without
     having been cut could, after a cut of the power, be a mixture of old and new (SQLite's ticket
     ff5be73dee): where it could not be cut, as somebody reads it, SQLite syncs the next entry.
+
+    Another process may have resumed the ledger, and write to the log without a sync, too: what it
+    wrote is copied only behind a sync, but for what it writes while this one settles its entry.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -601,7 +604,14 @@ def _sync_directory(directory: Path) -> None:
 
 
 def write_export(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Writes records as JSON lines, the first line naming their format."""
+    """Writes records as JSON lines, the first line naming their format.
+
+    Raises:
+        LedgerError: something else than an export stands there, a ledger, say.
+    """
+    where = Path(path)
+    if where.is_file() and where.stat().st_size and not is_export(where):
+        raise LedgerError(f"{path} is no export: it is not overwritten")
     with open(path, "wb") as file:
         format = None
         for record in records:

@@ -153,3 +153,36 @@ def test_a_lock_is_gone_with_its_ledger(book: Ledger, tmp_path: Path) -> None:
     other.execute("ROLLBACK")
     other.close()
     assert [file.name for file in tmp_path.iterdir()] == ["ledger.db"]
+
+
+def test_what_another_writer_did_not_sync_is_copied_by_sqlite(book: Ledger, tmp_path: Path) -> None:
+    """Which reads where the log ends, syncs it, and only then copies it."""
+    said = list[str]()
+    connection = book._connection
+    assert connection is not None
+    connection.set_trace_callback(said.append)
+    book.append(RETIRE.model_copy(update={"outcome": "uncovered"}))  # settled, alone
+    modes = [text for text in said if "synchronous" in text or "PASSIVE" in text]
+    assert modes[modes.index("PRAGMA wal_checkpoint(PASSIVE)") - 1] == "PRAGMA synchronous = OFF"
+    book.append(ISSUE)
+    other = Ledger.open(tmp_path / "ledger.db")
+    other.append(ISSUE)
+    said.clear()
+    book.head  # noqa: B018
+    modes = [text for text in said if "synchronous" in text or "PASSIVE" in text]
+    assert modes[modes.index("PRAGMA wal_checkpoint(PASSIVE)") - 1] == "PRAGMA synchronous = FULL"
+
+
+def test_an_export_overwrites_exports_only(book: Ledger, tmp_path: Path) -> None:
+    assert book.path is not None
+    book.head  # noqa: B018
+    for path in (book.path, tmp_path / "notes.txt"):
+        if path != book.path:
+            path.write_text("kept")
+        before = path.read_bytes()
+        with pytest.raises(LedgerError, match="is no export: it is not overwritten"):
+            book.export(path)
+        assert path.read_bytes() == before
+    for _ in range(2):
+        book.export(tmp_path / "ledger.jsonl")
+    assert len(read_records(tmp_path / "ledger.jsonl")) == 2
