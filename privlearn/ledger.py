@@ -31,6 +31,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Self, final
 
+from privlearn import _held_lock
 from privlearn._chain import (
     GENESIS,
     MOST_BYTES,
@@ -42,7 +43,6 @@ from privlearn._chain import (
     chain_hash,
     chain_problems,
 )
-from privlearn import _held_lock
 from privlearn._exclusive import Exclusive
 from privlearn._ledger_reader import (
     APPLICATION_ID,
