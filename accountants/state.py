@@ -72,8 +72,7 @@ class _Reader(Generic[T]):
 
     def __call__(self, data: dict[str, Any]) -> T:
         try:
-            # types too: True, 1 and 1.0 are equal, but not all of them are accepted
-            key = tuple([(name, value.__class__, value) for name, value in data.items()])
+            key = _flat(data)
             found = self._known.get(key)
         except TypeError:  # it holds lists or objects
             return self._read(data)
@@ -83,6 +82,11 @@ class _Reader(Generic[T]):
                 self._known.clear()
             self._known[key] = found
         return found
+
+
+def _flat(data: dict[str, Any]) -> tuple[object, ...]:
+    # types too: True, 1 and 1.0 are equal, but not all of them are accepted
+    return (*data.items(), *map(type, data.values()))
 
 
 _read_loss: _Reader[Loss] = _Reader(loss_from_dict)
@@ -761,29 +765,34 @@ def _over(loss: Loss, users: range) -> list[tuple[range, Loss]]:
 
 def _earned(entry: SpendEntry) -> Loss | None:
     """The loss that follows from domain, noise and gains; None where only its author knows it."""
-    shape = entry.domain, entry.noise, entry.gain, entry.adjacency, entry.profile
-    key = {f"{i}{name}": v for i, d in enumerate(shape[:2]) for name, v in d.items()}
     if not entry.profile:
-        return _read_earned({**key, "gain": entry.gain, "adjacency": entry.adjacency})
-    parts = [
-        (n, _read_earned({**key, "gain": gain, "adjacency": entry.adjacency}))
-        for n, gain in entry.profile
-    ]
+        return _earn(entry, entry.gain)
+    parts = [(n, _earn(entry, gain)) for n, gain in entry.profile]
     if max(gain for _, gain in entry.profile) > entry.gain or any(p is None for _, p in parts):
         return None
     return ByArrival([(n, part) for n, part in parts if part is not None])
 
 
-def _earn(flat: dict[str, Any]) -> Loss | None:
-    domain = domain_from_dict({name[1:]: v for name, v in flat.items() if name[0] == "0"})
-    noise = noise_from_dict({name[1:]: v for name, v in flat.items() if name[0] == "1"})
-    if domain is None or noise is None:
-        return None
-    reach = domain.sensitivity(flat["adjacency"], noise.norm) * flat["gain"]
-    return noise.loss(reach, flat["adjacency"])
+_EARNED: dict[tuple[object, ...], Loss | None] = {}
 
 
-_read_earned: _Reader[Loss | None] = _Reader(_earn)
+def _earn(entry: SpendEntry, gain: float) -> Loss | None:
+    """The loss of one gain, remembered as by `_Reader`."""
+    try:
+        key = (_flat(entry.domain), _flat(entry.noise), gain, entry.adjacency)
+        if key in _EARNED:
+            return _EARNED[key]
+    except TypeError:  # they hold lists or objects
+        key = None
+    domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)
+    found: Loss | None = None
+    if domain is not None and noise is not None:
+        found = noise.loss(domain.sensitivity(entry.adjacency, noise.norm) * gain, entry.adjacency)
+    if key is not None:
+        if len(_EARNED) >= 4096:
+            _EARNED.clear()
+        _EARNED[key] = found
+    return found
 
 
 def _adding(loss: Loss, count: int) -> Callable[[Tally], Tally]:
@@ -796,7 +805,7 @@ def _adding(loss: Loss, count: int) -> Callable[[Tally], Tally]:
 
 def _dominates(stated: Loss, actual: Loss) -> bool:
     """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
-    if stated == actual:
+    if stated is actual or stated == actual:
         return True
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 
 def _single(named: Mapping[str, Any]) -> tuple[str, Any]:
@@ -15,6 +15,8 @@ def _single(named: Mapping[str, Any]) -> tuple[str, Any]:
 def positive(**named: float) -> float:
     """Returns the value as a finite float > 0."""
     name, value = _single(named)
+    if value.__class__ is float and 0.0 < value < math.inf:
+        return cast(float, value)
     number = finite(**{name: value})
     if number <= 0:
         raise ValueError(f"{name} = {value!r}: must be > 0")

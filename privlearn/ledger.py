@@ -90,30 +90,48 @@ __all__ = [
 _PLAIN_DEPTH = 16
 
 
-def _storable(value: object, depth: int = 0) -> bool:
-    """Whether a value is plainly JSON that a reader takes; where not, `parse` says."""
-    kind = value.__class__
-    if value is None or kind is str or kind is bool:
-        return True
-    if kind is int:
-        return -(2**53) < value < 2**53  # type: ignore[operator]
-    if isinstance(value, Enum):
-        return value.value.__class__ is str
-    if isinstance(value, dict):
-        for name in value:
-            if name.__class__ is not str:
+def _storable(values: Iterable[object], depth: int = 0) -> bool:
+    """Whether values are plainly JSON that a reader takes; where not, `parse` says.
+
+    An entry in memory is not written, and what a file could not hold must not stand in it.
+    """
+    for value in values:
+        kind = value.__class__
+        if kind is str:
+            if not value.isascii() and not _encodes(value):  # type: ignore[attr-defined, arg-type]
                 return False
-        return depth < _PLAIN_DEPTH and _all_storable(value.values(), depth + 1)
-    if kind is list or kind is tuple:
-        return depth < _PLAIN_DEPTH and _all_storable(value, depth + 1)  # type: ignore[arg-type]
-    # canonical JSON writes 1e16 as an integer, and readers take none of 2^53 or more
-    return isinstance(value, float) and -(2.0**53) < value < 2.0**53
-
-
-def _all_storable(values: Iterable[object], depth: int = 0) -> bool:
-    for value in values:  # noqa: SIM110 (an append in memory takes a seventh less)
-        if value.__class__ is not str and not _storable(value, depth):
+        elif kind is int or kind is float:
+            # canonical JSON writes 1e16 as an integer, and readers take none of 2^53 or more
+            if not -(2**53) < value < 2**53:  # type: ignore[operator]
+                return False
+        elif value is None or kind is bool:
+            pass
+        elif kind is dict or kind is list or kind is tuple:
+            if not value:
+                continue
+            if depth == _PLAIN_DEPTH:
+                return False
+            if kind is dict:
+                try:
+                    names = "".join(value)  # type: ignore[arg-type]
+                except TypeError:
+                    return False
+                if not names.isascii() and not _encodes(names):
+                    return False
+                value = value.values()  # type: ignore[attr-defined]
+            if not _storable(value, depth + 1):  # type: ignore[arg-type]
+                return False
+        elif not isinstance(value, Enum) or value.value.__class__ is not str:
             return False
+    return True
+
+
+def _encodes(text: str) -> bool:
+    """Whether a text holds no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
     return True
 
 
@@ -260,7 +278,7 @@ class Ledger:
             if self._connection is not None:
                 self._write(entry)
             else:
-                if not _all_storable(entry.__dict__.values()):
+                if not _storable(entry.__dict__.values()):
                     parse(canonical(entry.body()))  # raises for what a file could not hold
                 self._times.append(time.time())
             self._doubtful = entry  # where a signal's exception ends it

@@ -217,6 +217,7 @@ class Token(Generic[B]):
         "_label",
         "_lock",
         "_pid",
+        "_priced",
         "_used",
         "_users",
     )
@@ -230,10 +231,12 @@ class Token(Generic[B]):
         users: range,
         label: str,
         failure: Fraction = Fraction(0),
+        priced: Loss | None = None,
     ) -> None:
         if mint is not _MINT:
             raise TypeError("tokens are made by an accountant: use accountant.issue(...)")
         self._failure = failure
+        self._priced = priced  # the loss whose price `budget` and `failure` are
         self._id, self._budget, self._users, self._label = id, budget, users, label
         self._issuer = issuer
         self._used = False
@@ -283,17 +286,8 @@ class Token(Generic[B]):
             CurrencyError: the loss has no price in the token's currency.
         """
         loss = spend.loss(self.adjacency)
-        failure = loss.failure()
-        price = self.budget.price(loss.unless_failed() if failure else loss)
-        if not self.budget.covers(price):
-            raise LossExceedsTokenError(
-                f"{spend.mechanism} costs {price}, the token {self.label!r} holds {self.budget}"
-            )
-        if failure > self._failure:
-            raise LossExceedsTokenError(
-                f"{spend.mechanism} fails with probability {exact_text(failure)}, the token "
-                f"{self.label!r} holds {exact_text(self._failure)}"
-            )
+        if loss is not self._priced:
+            self._check_price(spend.mechanism, loss)
         self._use("spent")
         try:
             self._issuer.record_spend(self, spend, loss)
@@ -302,6 +296,19 @@ class Token(Generic[B]):
             self._used = False
             raise
         return Receipt(_MINT, self._issuer, self, spend)
+
+    def _check_price(self, mechanism: str, loss: Loss) -> None:
+        failure = loss.failure()
+        price = self.budget.price(loss.unless_failed() if failure else loss)
+        if not self.budget.covers(price):
+            raise LossExceedsTokenError(
+                f"{mechanism} costs {price}, the token {self.label!r} holds {self.budget}"
+            )
+        if failure > self._failure:
+            raise LossExceedsTokenError(
+                f"{mechanism} fails with probability {exact_text(failure)}, the token "
+                f"{self.label!r} holds {exact_text(self._failure)}"
+            )
 
     def retire(self) -> None:
         """Hands the token back unused; its budget is free again.
@@ -379,6 +386,8 @@ class Receipt:
 
     def _name(self, functions: tuple[str, ...]) -> None:
         """Records user code that rows pass through, before any of them is opened."""
+        if not functions:
+            return
         new = tuple(name for name in functions if name not in self._named)
         if new:
             self._issuer.record_functions(self._token, new)
@@ -667,6 +676,15 @@ class _Round:
 
 
 def _clipping(domain: Domain[Any]) -> RowFunction[Any, Array]:
+    return _clipping_once(cast(Any, domain)) if _frozen(domain) else _clipping_of(domain)
+
+
+@lru_cache(maxsize=1024)
+def _clipping_once(domain: Domain[Any]) -> RowFunction[Any, Array]:
+    return _clipping_of(domain)
+
+
+def _clipping_of(domain: Domain[Any]) -> RowFunction[Any, Array]:
     def clip(block: Any) -> Array:
         return np.asarray(domain.clip(block), dtype=np.float64)
 
@@ -737,9 +755,18 @@ class Released(Generic[T_co]):
 
 
 def mint_token(
-    issuer: Issuer, id: str, budget: B, users: range, label: str, failure: Fraction = Fraction(0)
+    issuer: Issuer,
+    id: str,
+    budget: B,
+    users: range,
+    label: str,
+    failure: Fraction = Fraction(0),
+    priced: Loss | None = None,
 ) -> Token[B]:
-    """Makes a token; for accountants only (see the contributors' guide)."""
+    """Makes a token; for accountants only (see the contributors' guide).
+
+    ``priced``: the loss whose price ``budget`` and ``failure`` are, if they are one's.
+    """
     if not isinstance(budget, Currency):
         raise TypeError(f"budget = {budget!r}: must be a currency such as ZCDP('0.1')")
-    return Token(_MINT, issuer, id, budget, users, label, failure)
+    return Token(_MINT, issuer, id, budget, users, label, failure, priced)
