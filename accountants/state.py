@@ -224,6 +224,7 @@ class AccountState:
         self.interactive = self.interleaved = False
         self._running = 0
         self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
+        self._last_budget: tuple[dict[str, object], Currency] | None = None
         self._last_price: tuple[Loss, tuple[Currency, Fraction]] | None = None
         self.attested: list[AttestEntry] = []
         self.closed = False
@@ -275,7 +276,7 @@ class AccountState:
             return last[1]
         found = self._prices.get(loss)
         if found is None:
-            failure = loss.failure()
+            failure = loss.failure() or _NEVER
             found = self.cap.price(loss.unless_failed() if failure else loss), failure
             if len(self._prices) >= 4096:
                 self._prices.clear()
@@ -568,10 +569,14 @@ class AccountState:
         return self.accounts[token]
 
     def _currency(self, data: dict[str, object]) -> Currency:
+        last = self._last_budget
+        if last is not None and last[0] is data:  # what is checked is then recorded
+            return last[1]
         budget = _read_budget(data)
         if not isinstance(budget, Currency):
             raise BudgetError(f"{budget} is not a currency")
         self.cap._same_kind(budget)  # raises for another currency
+        self._last_budget = data, budget
         return budget
 
     def _own_loss(self, data: dict[str, object]) -> Loss:
@@ -670,7 +675,8 @@ class AccountState:
             return
         if len(pieces) == 1 and again is None:
             price, failure = self._price(loss)
-            if price.amounts == account.budget.amounts and failure == account.failure:
+            same = failure is account.failure or failure == account.failure
+            if same and price.amounts == account.budget.amounts:
                 return
         # The token may have held more than its one loss; the rest is free again.
         ceiling = self._paying(account)

@@ -149,7 +149,10 @@ def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
 
 def _frozen(value: object) -> bool:
     """Whether what follows from a value can be kept: it is ours, so equal ones are alike."""
-    return type(value).__module__ in ("privlearn.domains", "privlearn.noise")
+    return value.__class__.__module__ in _OURS
+
+
+_OURS = frozenset(("privlearn.domains", "privlearn.noise"))
 
 
 class Tape(Protocol):
@@ -407,7 +410,7 @@ class Receipt:
         Raises:
             UsersError, ProvenanceError, RowLocalityError, TokenSpentError: as `open`.
         """
-        total: Array = self._opened(rows).sum(axis=0)
+        total: Array = np.add.reduce(self._opened(rows), axis=0)
         noisy = total + self._spend.noise.draw(self._issuer.noise, total.shape)
         self._drawn += 1
         self._check_open()
@@ -552,7 +555,7 @@ class Receipt:
         self._digest.update(digest.encode())
         self._left = True
         if last:
-            self.close()
+            self._retire()
         return Released(_MINT, frozen, self._token.id, digest)
 
     def _check_each(self, value: Array) -> None:
@@ -580,6 +583,9 @@ class Receipt:
         if self._opened_rows and knows and not self._left:
             self._end("uncovered")
             return
+        self._retire()
+
+    def _retire(self) -> None:
         self._done = True
         self._issuer.record_retire(self._token, self._outcome, self._digest.hexdigest())
 
