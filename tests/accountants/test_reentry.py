@@ -430,8 +430,9 @@ def inside(spend: Callable[[], None]) -> None:
 
 def unlock(monkeypatch: pytest.MonkeyPatch) -> None:
     """No locks at all."""
-    for name in ("__enter__", "__exit__"):
-        monkeypatch.setattr(Exclusive, name, lambda self, *_: None)
+    monkeypatch.setattr(Exclusive, "__enter__", lambda self: None)
+    free = property(lambda self: lambda *_: None, lambda self, bound: None)
+    monkeypatch.setattr(Exclusive, "__exit__", free)
 
 
 _THREADS: list[threading.Thread] = []
