@@ -225,6 +225,7 @@ class AccountState:
         self._running = 0
         self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
         self._last_budget: tuple[dict[str, object], Currency] | None = None
+        self._last_loss: tuple[dict[str, object], Loss] | None = None
         self._last_price: tuple[Loss, tuple[Currency, Fraction]] | None = None
         self.attested: list[AttestEntry] = []
         self.closed = False
@@ -308,16 +309,16 @@ class AccountState:
         if self.closed:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
         match entry:
-            case PlanEntry():
-                self._check_plan(entry)
             case IssueEntry():
                 self._check_issue(entry)
             case SpendEntry():
                 self._check_spend(entry)
-            case FunctionsEntry():
-                self._check_functions(entry)
             case RetireEntry():
                 self._check_retire(entry)
+            case PlanEntry():
+                self._check_plan(entry)
+            case FunctionsEntry():
+                self._check_functions(entry)
             case AttestEntry():
                 self._check_attest(entry)
             case DelegateEntry():
@@ -586,6 +587,7 @@ class AccountState:
                 f"a loss for {loss.adjacency.value} under an accountant that counts "
                 f"{self.opened.adjacency.value}: convert it explicitly"
             )
+        self._last_loss = data, loss
         return loss
 
     # Records: the entry has been checked and is durable -------------------------------------------
@@ -593,16 +595,16 @@ class AccountState:
     def record(self, entry: Entry) -> None:
         """Takes ``entry`` into account."""
         match entry:
-            case PlanEntry():
-                self._record_plan(entry)
             case IssueEntry():
                 self._record_issue(entry)
             case SpendEntry():
                 self._record_spend(entry)
-            case FunctionsEntry():
-                self._account(entry.token).functions.update(dict.fromkeys(entry.names))
             case RetireEntry():
                 self._record_retire(entry)
+            case PlanEntry():
+                self._record_plan(entry)
+            case FunctionsEntry():
+                self._account(entry.token).functions.update(dict.fromkeys(entry.names))
             case AttestEntry():
                 self._record_attest(entry)
             case DelegateEntry():
@@ -657,7 +659,9 @@ class AccountState:
         return self.ceiling if allowance is None or allowance.returned else allowance.ceiling
 
     def _record_spend(self, entry: SpendEntry) -> None:
-        loss = _read_loss(entry.loss)
+        last = self._last_loss
+        # what is checked is then recorded
+        loss = last[1] if last is not None and last[0] is entry.loss else _read_loss(entry.loss)
         if entry.token in self.folded:  # only in what an audit reads: nothing is reserved for it
             self._charge_again(entry, loss)
             return

@@ -84,6 +84,8 @@ class Spend:
     functions: tuple[str, ...] = ()
     """User code that opened rows pass through inside the mechanism, such as an objective of one's
     own: role and name.  Written to the ledger before rows are opened."""
+    _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What follows from domain and noise, if both are ours and never change."""
 
     def __post_init__(self) -> None:
         positive(gain=self.gain)
@@ -110,12 +112,24 @@ class Spend:
             return ByArrival(
                 [(n, _earned(self.domain, self.noise, g, adjacency)) for n, g in self.profile]
             )
-        return _earned(self.domain, self.noise, self.gain, adjacency)
+        found: Loss | None = self._known.get(adjacency)
+        if found is None:
+            found = _earned(self.domain, self.noise, self.gain, adjacency)
+            if _frozen(self.domain) and _frozen(self.noise):
+                self._known[adjacency] = found
+        return found
 
     @property
     def derived(self) -> bool:
         """Whether anybody can recompute the loss from the recorded domain, noise and gain."""
-        return self.own_loss is None and _shipped(self.domain, self.noise)
+        if self.own_loss is not None:
+            return False
+        found: bool | None = self._known.get("shipped")
+        if found is None:
+            found = _shipped(self.domain, self.noise)
+            if _frozen(self.domain) and _frozen(self.noise):
+                self._known["shipped"] = found
+        return found
 
 
 def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
