@@ -17,7 +17,7 @@ from contextlib import suppress
 try:
     import fcntl
 except ImportError:  # no such locks on this system
-    _SET = None
+    _SET: int | None = None
 else:
     _SET = getattr(fcntl, "F_OFD_SETLK", None)
 
@@ -34,7 +34,7 @@ def hold(file: int) -> bool:
     if _SET is None:
         return False
     try:
-        _set(file, fcntl.F_RDLCK)
+        _set(_SET, file, fcntl.F_RDLCK)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             raise BlockingIOError(errno.EAGAIN, "another process has locked it") from None
@@ -48,9 +48,9 @@ def let_go(file: int) -> None:
     """Lets go of it, also for processes that were forked from this one."""
     if _SET is not None:
         with suppress(OSError):
-            _set(file, fcntl.F_UNLCK)
+            _set(_SET, file, fcntl.F_UNLCK)
 
 
-def _set(file: int, kind: int) -> None:
+def _set(command: int, file: int, kind: int) -> None:
     # struct flock: type, whence, start, length, process (0 for these locks), padded to its end
-    fcntl.fcntl(file, _SET, struct.pack("hhqqi0q", kind, os.SEEK_SET, _FIRST, _LENGTH, 0))
+    fcntl.fcntl(file, command, struct.pack("hhqqi0q", kind, os.SEEK_SET, _FIRST, _LENGTH, 0))

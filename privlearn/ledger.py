@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Self, final
 
 from privlearn import _held_lock
+from privlearn._canonical import canonical
 from privlearn._chain import (
     GENESIS,
     MOST_BYTES,
@@ -39,7 +40,6 @@ from privlearn._chain import (
     Chain,
     MerkleTree,
     Record,
-    canonical,
     chain_hash,
     chain_problems,
 )
