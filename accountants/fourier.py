@@ -315,6 +315,8 @@ def _spectral(weights: Sequence[Array], counts: Sequence[int]) -> tuple[Array, f
 def _spectral_rest(low: Array, high: Array, count: int) -> tuple[Array, float]:
     """The cyclic convolution of all but low^count in (low + high)^count, and its largest error."""
     size = len(low)
+    if not high.any():  # all underflows
+        return np.zeros(size), _TINY
     level = math.expm1(math.log2(size) * LEVEL)
     times = math.expm1(count * _TIMES + (2 * math.log2(count) + 4) * ULP)
     one, two = fft.rfft(low), fft.rfft(high)

@@ -216,6 +216,24 @@ def test_one_transform_errs_by_less_than_its_levels_allow() -> None:
                 assert abs(mpmath.mpc(complex(spectrum[k])) - true) <= allowed
 
 
+def test_a_transform_of_weights_errs_by_less_than_its_levels_allow_of_their_mass() -> None:
+    rng = np.random.default_rng(4)
+    for bits in (9, 10):  # a level of radix 2 beside those of radix 4, and none
+        size = 2**bits
+        weights = 10.0 ** rng.uniform(-12, 0, size)
+        spectrum = fft.rfft(weights)
+        allowed = bits * fourier.LEVEL * float(weights.sum())
+        errors = []
+        with mpmath.workdps(30):
+            turns = [mpmath.expjpi(mpmath.mpf(-2 * k) / size) for k in range(size)]
+            for k in rng.integers(0, size // 2, 6).tolist():
+                true = mpmath.fdot(weights.tolist(), [turns[j * k % size] for j in range(size)])
+                errors.append(float(abs(mpmath.mpc(complex(spectrum[k])) - true)))
+        assert 0 < max(errors) <= allowed
+        worse = spectrum * (1 + 1e-13)  # single errors of a table, say
+        assert np.abs(worse - spectrum).max() > allowed
+
+
 # ----------------------------------------------------------------------------------- laws
 
 
