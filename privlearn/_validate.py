@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 
 def _single(named: Mapping[str, Any]) -> tuple[str, Any]:
@@ -16,7 +16,7 @@ def positive(**named: float) -> float:
     """Returns the value as a finite float > 0."""
     name, value = _single(named)
     if value.__class__ is float and 0.0 < value < math.inf:
-        return cast(float, value)
+        return value
     number = finite(**{name: value})
     if number <= 0:
         raise ValueError(f"{name} = {value!r}: must be > 0")
