@@ -30,10 +30,9 @@ def canonical(value: Any) -> bytes:
         ValueError: it is no JSON: not finite, an integer of 2^53 or more, no text.
     """
     try:
-        plain = _plain(value, 0)
-    except _OtherError:
+        return _ENCODER.encode(_plain(value, 0)).encode()
+    except (_OtherError, UnicodeEncodeError):
         return rfc8785.dumps(value)
-    return _ENCODER.encode(plain).encode()
 
 
 def _plain(value: Any, depth: int) -> Any:
