@@ -384,7 +384,8 @@ class _Accountant(Generic[B]):
                     allowance=allowance,
                 )
             )
-            return mint_token(self, token, budget, index, label, failure)
+            priced = price if isinstance(price, Loss) else None
+            return mint_token(self, token, budget, index, label, failure, priced)
 
     def delegate(self, budget: B, *, users: range, label: str, failure: Exact = 0) -> Delegated[B]:
         """Reserves part of the cap for a component, which issues its tokens from it.

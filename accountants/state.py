@@ -84,10 +84,8 @@ class _Reader(Generic[T]):
         last = self._last
         if last is not None and last[0] is data:  # what was checked is recorded
             return last[1]
-        values = data.values()
         try:
-            # types too: True, 1 and 1.0 are equal, but not all of them are accepted
-            key = *data, *values, *map(type, values)
+            key = _flat(data)
             found = self._known.get(key)
         except TypeError:  # it holds lists or objects
             return self._read(data)
@@ -98,6 +96,11 @@ class _Reader(Generic[T]):
             self._known[key] = found
         self._last = data, found
         return found
+
+
+def _flat(data: dict[str, Any]) -> tuple[object, ...]:
+    # types too: True, 1 and 1.0 are equal, but not all of them are accepted
+    return (*data.items(), *map(type, data.values()))
 
 
 _read_loss: _Reader[Loss] = _Reader(loss_from_dict)
@@ -262,6 +265,7 @@ class AccountState:
         self._last_spend: tuple[SpendEntry, Loss] | None = None
         self._denominator = 1  # a common one of all amounts
         self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
+        self._last_budget: tuple[dict[str, object], Currency] | None = None
         self._last_price: tuple[Loss, tuple[Currency, Fraction]] | None = None
         self.attested: list[AttestEntry] = []
         self.closed = False
@@ -317,7 +321,7 @@ class AccountState:
         self._last_price = None
         found = self._prices.get(loss)
         if found is None:
-            failure = loss.failure()
+            failure = loss.failure() or _NEVER
             found = self.cap.price(loss.unless_failed() if failure else loss), failure
             if len(self._prices) >= 4096:
                 self._prices.clear()
@@ -369,11 +373,11 @@ class AccountState:
         try:
             self._check(entry)
         except BaseException:
-            self._denominator, self._last_price = before, None
+            self._denominator, self._last_price, self._last_budget = before, None, None
             raise
 
     def _check(self, entry: Entry) -> None:
-        match entry:  # the most frequent ones first
+        match entry:
             case IssueEntry():
                 self._check_issue(entry)
             case SpendEntry():
@@ -671,11 +675,15 @@ class AccountState:
         return self.accounts[token]
 
     def _currency(self, data: dict[str, object]) -> Currency:
+        last = self._last_budget
+        if last is not None and last[0] is data:  # what is checked is then recorded
+            return last[1]
         budget = _read_budget(data)
         if not isinstance(budget, Currency):
             raise BudgetError(f"{budget} is not a currency")
         self.cap._same_kind(budget)  # raises for another currency
         self._addable(*budget.amounts)
+        self._last_budget = data, budget
         return budget
 
     def _failing(self, text: str) -> Fraction:
@@ -790,7 +798,8 @@ class AccountState:
         account.held = False
         if held and len(pieces) == 1 and entry.users == account.entry.users:
             price, failure = self._price(loss)
-            if price.amounts == account.budget.amounts and failure == account.failure:
+            same = failure is account.failure or failure == account.failure
+            if same and price.amounts == account.budget.amounts:
                 return
         ceiling = self._paying(account)
         if held:  # the token may have held more than its one loss; the rest is free again
@@ -902,36 +911,43 @@ def _form(entry: SpendEntry) -> tuple[bytes, str, str, bool, bool]:
 
 def _earned(entry: SpendEntry) -> Loss | None:
     """The loss that follows from domain, noise and gains; None where only its author knows it."""
-    shape = entry.domain, entry.noise, entry.gain, entry.adjacency, entry.profile
-    key = {f"{i}{name}": v for i, d in enumerate(shape[:2]) for name, v in d.items()}
     if not entry.profile:
-        return _read_earned({**key, "gain": entry.gain, "adjacency": entry.adjacency})
-    parts = [
-        (n, _read_earned({**key, "gain": gain, "adjacency": entry.adjacency}))
-        for n, gain in entry.profile
-    ]
+        return _earn(entry, entry.gain)
+    parts = [(n, _earn(entry, gain)) for n, gain in entry.profile]
     if max(gain for _, gain in entry.profile) > entry.gain or any(p is None for _, p in parts):
         return None
     return ByArrival([(n, part) for n, part in parts if part is not None])
 
 
-def _earn(flat: dict[str, Any]) -> Loss | None:
-    domain = domain_from_dict({name[1:]: v for name, v in flat.items() if name[0] == "0"})
-    noise = noise_from_dict({name[1:]: v for name, v in flat.items() if name[0] == "1"})
-    if domain is None or noise is None:
-        return None
-    reach = domain.sensitivity(flat["adjacency"], noise.norm) * flat["gain"]
-    return noise.loss(reach, flat["adjacency"])
+_EARNED: dict[tuple[object, ...], Loss | None] = {}
 
 
-_read_earned: _Reader[Loss | None] = _Reader(_earn)
+def _earn(entry: SpendEntry, gain: float) -> Loss | None:
+    """The loss of one gain, remembered as by `_Reader`."""
+    try:
+        key = (_flat(entry.domain), _flat(entry.noise), gain, entry.adjacency)
+        if key in _EARNED:
+            return _EARNED[key]
+    except TypeError:  # they hold lists or objects
+        key = None
+    domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)
+    found: Loss | None = None
+    if domain is not None and noise is not None:
+        found = noise.loss(domain.sensitivity(entry.adjacency, noise.norm) * gain, entry.adjacency)
+    if key is not None:
+        if len(_EARNED) >= 4096:
+            _EARNED.clear()
+        _EARNED[key] = found
+    return found
+
+
 _read_domain: _Reader[Domain[Any] | None] = _Reader(domain_from_dict)
 _read_noise: _Reader[Noise | None] = _Reader(noise_from_dict)
 
 
 def _dominates(stated: Loss, actual: Loss) -> bool:
     """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
-    if stated == actual:
+    if stated is actual or stated == actual:
         return True
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users

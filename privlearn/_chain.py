@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, final
 
-import rfc8785
+from privlearn._canonical import canonical
 
 SCHEMA = 2
 GENESIS = "0" * 64
@@ -29,15 +29,6 @@ _WRITER = re.compile(r"[0-9a-f]{16}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _MINUTE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z")
 _HASH = re.compile(r"[0-9a-f]{64}")
-
-
-def canonical(value: Any) -> bytes:
-    """Canonical JSON (RFC 8785), as an entry is stored.
-
-    Raises:
-        ValueError: it is no JSON: not finite, an integer of 2^53 or more, no text.
-    """
-    return rfc8785.dumps(value)
 
 
 def canonical_1(value: Any) -> bytes:

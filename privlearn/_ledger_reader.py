@@ -79,9 +79,7 @@ def iterate_records(path: str | os.PathLike[str]) -> Iterator[Record]:
         size = where.stat().st_size
         if size > MOST_FILE_BYTES:
             raise ValueError(f"{size} bytes; at most {MOST_FILE_BYTES} are read")
-        with open(where, "rb") as file:
-            start = file.read(1)
-        reading = _read_lines(where) if start == b"{" else _read_database(where)
+        reading = _read_lines(where) if is_export(where) else _read_database(where)
         for count, record in enumerate(reading):
             if count >= MOST_ENTRIES:
                 raise ValueError(f"more than {MOST_ENTRIES} entries")
@@ -93,6 +91,25 @@ def iterate_records(path: str | os.PathLike[str]) -> Iterator[Record]:
         if isinstance(error, sqlite3.OperationalError) and str(error) == "interrupted":
             said = "the database takes more steps than a ledger of its size needs"
         raise LedgerUnreadableError(f"{where} is not a readable ledger: {said}") from None
+
+
+def is_export(where: Path) -> bool:
+    """Whether a file is no database, and begins as an export does.
+
+    Closing any descriptor of a file lets go of the locks that SQLite holds on it for this process,
+    which may be writing to it: so a database is opened by SQLite alone, which knows of that.
+    """
+    with closing(sqlite3.connect(f"{where.resolve().as_uri()}?immutable=1", uri=True)) as database:
+        _confine(database)
+        try:
+            database.execute("PRAGMA schema_version").fetchone()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
+                return False  # torn, say, but what is missing stands in its log
+        else:
+            return False
+    with open(where, "rb") as file:
+        return file.read(1) == b"{"
 
 
 def _too_big(error: Exception) -> bool:

@@ -164,6 +164,9 @@ class Budget(ABC):
             CurrencyError: ``other`` is of another kind.
         """
         self._same_kind(other)
+        if len(self._amounts) == 1:
+            (a,), (b,) = self._amounts, other._amounts
+            return a.numerator * b.denominator >= b.numerator * a.denominator
         # cross-multiplied: comparing fractions takes several times as long
         return all(
             [

@@ -230,6 +230,9 @@ class Gaussian(Loss):
         object.__setattr__(self, "mu_squared", mass)
         object.__setattr__(self, "adjacency", adjacency)
 
+    def __hash__(self) -> int:  # that of a fraction takes a modular inverse
+        return hash((self.mu_squared.numerator, self.mu_squared.denominator))
+
     def renyi(self, order: float) -> float:
         return _up(_order(order) * float_up(self.mu_squared) / 2)
 

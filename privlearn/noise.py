@@ -667,6 +667,9 @@ def noise_from_dict(data: Mapping[str, Any]) -> Noise | None:
     return read(*[data[name] for name in form])
 
 
+_SPARE = np.uint64(12)  # bits of a word beyond the 52 that are used
+
+
 class _Keystream:
     """Uniform 64-bit words from AES-256 in counter mode under a fresh key of the system."""
 
@@ -722,8 +725,10 @@ class NoiseSource:
             raise TokenCopyError("a noise source cannot be used in a forked process")
         with self._lock:
             words = self._words.words(math.prod(shape))
-        half = np.float64(0.5)
-        return (((words >> np.uint64(12)).astype(np.float64) + half) * 2.0**-52).reshape(shape)
+        numbers = (words >> _SPARE).astype(np.float64)
+        numbers += 0.5
+        numbers *= 2.0**-52
+        return numbers.reshape(shape)
 
     def normal(self, shape: tuple[int, ...]) -> Array:
         """Standard normal numbers; pairs by Box-Muller, tails up to 8.6."""
