@@ -532,4 +532,3 @@ def _copied(output: Any) -> Any:
         return copy.deepcopy(output)
     except Exception:
         return output
-

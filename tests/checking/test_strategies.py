@@ -36,7 +36,9 @@ from privlearn.mnl import Answer
 
 VECTORS = bounded_vectors(2.0, 3)
 QUICK = settings(max_examples=25, derandomize=True, deadline=None)
-SHRINK = settings(max_examples=200, derandomize=True, deadline=None, phases=(Phase.generate, Phase.shrink))
+SHRINK = settings(
+    max_examples=200, derandomize=True, deadline=None, phases=(Phase.generate, Phase.shrink)
+)
 ORDERS: dict[Norm, float] = {"l1": 1, "l2": 2, "linf": np.inf}
 
 

@@ -134,6 +134,19 @@ def test_batches_of_users(bandit: Make) -> None:
         config.users_of(4)
 
 
+def test_the_schedule_is_worked_out_once(bandit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = bandit(width=6)
+    kind, calls = type(config.method), []
+    real = kind.batches
+    monkeypatch.setattr(kind, "batches", lambda self: calls.append(1) or real(self))
+    again = LocalBandit.model_validate_json(config.model_dump_json())
+    assert [again.batch_of(u) for u in range(20)] == [config.batch_of(u) for u in range(20)]
+    assert [len(again.users_of(b)) for b in range(again.n_batches)] == [6, 6, 6, 2]
+    assert len(calls) == 1
+    assert again == config
+    assert again.fingerprint == config.fingerprint
+
+
 def test_a_model_comes_back_from_its_json() -> None:
     arrays = {"theta": np.array([[1 / 3, -2.0]]), "none": np.zeros((0, 4))}
     again = Model.model_validate_json(

@@ -277,7 +277,9 @@ def test_samples_catch_the_printed_scale_of_the_gamma() -> None:
     pair = np.array([[9.0, 0.0]]), np.array([[-9.0, 0.0]])
     assert_private(GeneralizedGaussianSum(domain, 25.0, p), claim, neighbours=pair, samples=3_000)
     with pytest.raises(PrivacyViolation):
-        assert_private(GeneralizedGaussianSum(domain, 5.0, p), claim, neighbours=pair, samples=3_000)
+        assert_private(
+            GeneralizedGaussianSum(domain, 5.0, p), claim, neighbours=pair, samples=3_000
+        )
 
 
 def test_an_audit_recomputes_its_price_and_trusts_nothing() -> None:
