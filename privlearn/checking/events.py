@@ -96,10 +96,9 @@ def best_cut(
     Many thresholds compete, so each is judged by a bound, of confidence ``prudence``, that its own
     frequencies earn.
     """
-    first, second = np.sort(first), np.sort(second)
     candidates = [
-        _best_of(claim, first, second, held_out, prudence, above=True),
-        _best_of(claim, -second[::-1], -first[::-1], held_out, prudence, above=False),
+        _best_of(claim, np.sort(first), np.sort(second), held_out, prudence, above=True),
+        _best_of(claim, np.sort(-second), np.sort(-first), held_out, prudence, above=False),
     ]
     return max(candidates, key=lambda cut: cut.promise)
 
@@ -115,7 +114,7 @@ def _frequencies(scores: Array, cuts: Array) -> Array:
 
 
 def _distinct(ranked: Array) -> Array:
-    return ranked[np.append(True, ranked[1:] != ranked[:-1])]
+    return np.asarray(ranked[np.append(True, ranked[1:] != ranked[:-1])])
 
 
 def _best_of(
