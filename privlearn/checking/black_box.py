@@ -28,6 +28,7 @@ from privlearn.checking.events import PRUDENCE, Cut, best_cut, event_bound
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.outputs import (
     MAX_NUMBERS,
+    PLAIN,
     Laid,
     Raised,
     Table,
@@ -519,7 +520,7 @@ def _copied(output: Any) -> Any:
     """The output as it is now: some mechanisms fill the same array every time; what is yielded
     piece by piece is read as far as outputs are looked at.
     """
-    if isinstance(output, _LASTING):
+    if type(output) in PLAIN or isinstance(output, np.generic):
         return output
     if isinstance(output, np.ndarray) and output.dtype.kind != "O":
         return output.copy()
@@ -531,6 +532,3 @@ def _copied(output: Any) -> Any:
         return copy.deepcopy(output)
     except Exception:
         return output
-
-
-_LASTING = (int, float, complex, str, bytes, type(None), np.generic)
