@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._chain import MerkleTree, canonical, chain_hash, chained
+from privlearn._canonical import canonical
+from privlearn._chain import MerkleTree, chain_hash, chained
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.budgets import ZCDP

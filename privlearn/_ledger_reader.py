@@ -20,7 +20,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from privlearn._chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record, canonical
+from privlearn._canonical import canonical
+from privlearn._chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
 
 APPLICATION_ID = 0x70726C6E  # "prln"
