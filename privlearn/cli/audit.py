@@ -15,7 +15,7 @@ from privlearn.errors import LedgerError
 def audit(
     ledger: Annotated[Path, typer.Argument(help="Ledger file, or its JSON-lines export.")],
     delta: Annotated[float | None, typer.Option(help="Where to state ε.")] = None,
-    head: Annotated[str | None, typer.Option(help="Expected last hash.")] = None,
+    head: Annotated[str | None, typer.Option(help="A last hash that was kept.")] = None,
     user: Annotated[
         int | None, typer.Option(min=0, help="For this arrival index; default: the largest.")
     ] = None,

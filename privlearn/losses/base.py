@@ -30,6 +30,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, final
 
+from privlearn._json_forms import LIST, OBJECT, TEXT, WHOLE, Form, check_curve, check_form, named
 from privlearn._validate import count as valid_count
 from privlearn._validate import finite
 from privlearn.adjacency import Adjacency
@@ -43,7 +44,7 @@ def _context(epsilon: Fraction) -> Context:
     return Context(prec=60 + 3 * max(digits, 0))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2**14)
 def _laplace_zcdp(epsilon: Fraction) -> Fraction:
     precise = _context(epsilon)
     eps = _decimal(epsilon, precise)
@@ -51,7 +52,7 @@ def _laplace_zcdp(epsilon: Fraction) -> Fraction:
     return _fraction_up(precise.subtract(precise.add(eps, small), Decimal(1)))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2**14)
 def _bounded_range_zcdp(epsilon: Fraction) -> Fraction:
     precise = _context(epsilon)
     eps = _decimal(epsilon, precise)
@@ -59,6 +60,8 @@ def _bounded_range_zcdp(epsilon: Fraction) -> Fraction:
     return _fraction_up(precise.subtract(precise.subtract(ratio, Decimal(1)), precise.ln(ratio)))
 
 
+_MOST_BITS = 4096
+"""Of an exact sum's denominator; beyond, the sum is rounded up at 60 digits."""
 _ROUNDING = 1e-14
 """Relative slack that covers the float evaluation of the closed forms below (a few ulps)."""
 
@@ -134,12 +137,15 @@ class Loss(ABC):
     __rmul__ = __mul__
 
 
-_REGISTRY: dict[str, Callable[[Mapping[str, Any], Adjacency], Loss]] = {}
+_Read = Callable[[Mapping[str, Any], Adjacency], Loss]
+_REGISTRY: dict[str, tuple[_Read, Form | None]] = {}
 L = TypeVar("L", bound=type[Loss])
 
 
-def register(read: Callable[[Mapping[str, Any], Adjacency], Loss]) -> Callable[[L], L]:
+def register(read: _Read, form: Form | None = None) -> Callable[[L], L]:
     """Class decorator that lets ledgers rebuild a loss kind through ``read(numbers, adjacency)``.
+
+    ``form`` has the names of its numbers with their JSON types; other names are then refused.
 
     Raises:
         ValueError: the kind is taken.
@@ -148,7 +154,7 @@ def register(read: Callable[[Mapping[str, Any], Adjacency], Loss]) -> Callable[[
     def add(cls: L) -> L:
         if cls.kind in _REGISTRY:
             raise ValueError(f"loss kind {cls.kind!r} is registered already")
-        _REGISTRY[cls.kind] = read
+        _REGISTRY[cls.kind] = read, form
         return cls
 
     return add
@@ -158,13 +164,17 @@ def loss_from_dict(data: Mapping[str, Any]) -> Loss:
     """Rebuilds a loss from its JSON form.
 
     Raises:
-        UnknownKindError: a kind that is not registered.  ValueError: a number is missing or bad.
+        UnknownKindError: a kind that is not registered.  ValueError: a number is missing, bad or
+        of another JSON type, or something else stands there.
     """
-    kind = data.get("kind")
+    kind = named("loss", data, "kind")
     if kind not in _REGISTRY:
         raise UnknownKindError(f"loss kind {kind!r} is unknown; known: {', '.join(_REGISTRY)}")
+    read, form = _REGISTRY[kind]
     try:
-        return _REGISTRY[kind](data, Adjacency(data["adjacency"]))
+        if form is not None:
+            check_form(f"{kind} loss", data, {"kind": TEXT, "adjacency": TEXT, **form})
+        return read(data, Adjacency(data["adjacency"]))
     except KeyError as missing:
         raise ValueError(f"{kind} loss lacks {missing}") from None
 
@@ -197,7 +207,10 @@ def _epsilon(value: Exact) -> Fraction:
 
 
 @final
-@register(lambda data, adjacency: Gaussian(data["mu_squared"], adjacency=adjacency))
+@register(
+    lambda data, adjacency: Gaussian(data["mu_squared"], adjacency=adjacency),
+    {"mu_squared": TEXT},
+)
 @dataclass(frozen=True, slots=True, init=False)
 class Gaussian(Loss):
     """Noise N(0, std²) on each coordinate of a vector with ℓ2 sensitivity mu·std.
@@ -217,6 +230,9 @@ class Gaussian(Loss):
         object.__setattr__(self, "mu_squared", mass)
         object.__setattr__(self, "adjacency", adjacency)
 
+    def __hash__(self) -> int:  # that of a fraction takes a modular inverse
+        return hash((self.mu_squared.numerator, self.mu_squared.denominator))
+
     def renyi(self, order: float) -> float:
         return _up(_order(order) * float_up(self.mu_squared) / 2)
 
@@ -231,7 +247,7 @@ class Gaussian(Loss):
 
 
 @final
-@register(lambda data, adjacency: Laplace(data["epsilon"], adjacency=adjacency))
+@register(lambda data, adjacency: Laplace(data["epsilon"], adjacency=adjacency), {"epsilon": TEXT})
 @dataclass(frozen=True, slots=True, init=False)
 class Laplace(Loss):
     """Laplace noise of scale (ℓ1 sensitivity)/ε on each coordinate.
@@ -276,7 +292,9 @@ class Laplace(Loss):
 
 
 @final
-@register(lambda data, adjacency: BoundedRange(data["epsilon"], adjacency=adjacency))
+@register(
+    lambda data, adjacency: BoundedRange(data["epsilon"], adjacency=adjacency), {"epsilon": TEXT}
+)
 @dataclass(frozen=True, slots=True, init=False)
 class BoundedRange(Loss):
     """A privacy loss that lies in some interval [t−ε, t]: the exponential mechanism.
@@ -318,8 +336,13 @@ class BoundedRange(Loss):
         return {"epsilon": exact_text(self.epsilon)}
 
 
+def _read_curve(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
+    check_curve("renyi-curve loss", data["curve"])
+    return RenyiCurve(dict(data["curve"]), adjacency=adjacency)
+
+
 @final
-@register(lambda data, adjacency: RenyiCurve(dict(data["curve"]), adjacency=adjacency))
+@register(_read_curve, {"curve": LIST})
 @dataclass(frozen=True, slots=True, init=False)
 class RenyiCurve(Loss):
     """Any mechanism for which Rényi bounds at finitely many orders are known.
@@ -363,11 +386,35 @@ class RenyiCurve(Loss):
 
 
 def _read_composed(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
-    return compose([(loss_from_dict(part["loss"]), part["count"]) for part in data["parts"]])
+    return of_relation(adjacency, compose(read_parts(data["parts"], "count")))
+
+
+def read_parts(parts: list[dict[str, Any]], number: str) -> list[tuple[Loss, int]]:
+    """The losses in the parts of another one, each with the integer that it names ``number``.
+
+    Raises:
+        As `loss_from_dict`.
+    """
+    for part in parts:
+        if not isinstance(part, Mapping):
+            raise ValueError(f"parts of a loss: {part!r:.80}: must be an object")
+        check_form("parts of a loss", part, {"loss": OBJECT, number: WHOLE})
+    return [(loss_from_dict(part["loss"]), part[number]) for part in parts]
+
+
+def of_relation(adjacency: Adjacency, loss: Loss) -> Loss:
+    """A loss that is inside another one, or made of its parts, for the same neighbour relation.
+
+    Raises:
+        AdjacencyError: it is for another one.
+    """
+    if loss.adjacency is not adjacency:
+        raise AdjacencyError(f"a loss for {loss.adjacency.value} in one for {adjacency.value}")
+    return loss
 
 
 @final
-@register(_read_composed)
+@register(_read_composed, {"parts": LIST})
 @dataclass(frozen=True, slots=True)
 class Composed(Loss):
     """Several losses one after the other, each possibly many times; made by `compose`.
@@ -399,7 +446,7 @@ class Composed(Loss):
         return self.parts
 
     def failure(self) -> Fraction:
-        return sum((loss.failure() * count for loss, count in self.parts), Fraction(0))
+        return self._total(lambda loss: loss.failure()) or Fraction(0)
 
     def unless_failed(self) -> Loss:
         return compose([(loss.unless_failed(), count) for loss, count in self.parts])
@@ -431,6 +478,8 @@ class Composed(Loss):
             if single is None:
                 return None
             total += single * count
+            if total.denominator.bit_length() > _MOST_BITS:
+                total = round_up(total, 60)
         return total
 
     def numbers(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any, final
 
 import numpy as np
 
+from privlearn._json_forms import LIST, OBJECT, TEXT, WHOLE
 from privlearn._validate import count as valid_count
 from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
@@ -38,6 +39,8 @@ from privlearn.losses.base import (
     _order,
     _up,
     loss_from_dict,
+    of_relation,
+    read_parts,
     register,
 )
 
@@ -70,7 +73,9 @@ def _whole(most: int, *, at_least: int, **named: int) -> int:
 
 
 @final
-@register(lambda data, adjacency: PureEpsilon(data["epsilon"], adjacency=adjacency))
+@register(
+    lambda data, adjacency: PureEpsilon(data["epsilon"], adjacency=adjacency), {"epsilon": TEXT}
+)
 @dataclass(frozen=True, slots=True, init=False)
 class PureEpsilon(Loss):
     """A black box that is ε-DP: no worse than binary randomized response.
@@ -109,7 +114,7 @@ def _read_randomized_response(data: Mapping[str, Any], adjacency: Adjacency) -> 
 
 
 @final
-@register(_read_randomized_response)
+@register(_read_randomized_response, {"epsilon": TEXT, "categories": WHOLE})
 @dataclass(frozen=True, slots=True, init=False)
 class RandomizedResponse(Loss):
     """One of k categories is reported: the true one with e^ε times the probability of another.
@@ -176,7 +181,7 @@ def _randomized_response(alpha: float, eps: float, k: int) -> float:
     return min(_up(log_moment / t), eps)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2**14)
 def _response_rho(epsilon: Fraction, k: int) -> Fraction:
     precise = _context(epsilon)
     eps = _decimal(epsilon, precise)
@@ -230,7 +235,7 @@ def _read_discrete_laplace(data: Mapping[str, Any], adjacency: Adjacency) -> Los
 
 
 @final
-@register(_read_discrete_laplace)
+@register(_read_discrete_laplace, {"epsilon": TEXT, "sensitivity": WHOLE})
 @dataclass(frozen=True, slots=True, init=False)
 class DiscreteLaplace(Loss):
     """Integer noise, P(x) ∝ e^{−a|x|} with a = ε/Δ, on integers of ℓ1 sensitivity Δ.
@@ -287,7 +292,7 @@ class DiscreteLaplace(Loss):
         return {"epsilon": exact_text(self.epsilon), "sensitivity": self.sensitivity}
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2**14)
 def _discrete_laplace_rho(epsilon: Fraction, sensitivity: int) -> Fraction:
     precise = _context(epsilon / sensitivity)
     eps, a = _decimal(epsilon, precise), _decimal(epsilon / sensitivity, precise)
@@ -302,7 +307,7 @@ def _discrete_laplace_rho(epsilon: Fraction, sensitivity: int) -> Fraction:
 
 
 @final
-@register(lambda data, adjacency: ZCDPLoss(data["rho"], adjacency=adjacency))
+@register(lambda data, adjacency: ZCDPLoss(data["rho"], adjacency=adjacency), {"rho": TEXT})
 @dataclass(frozen=True, slots=True, init=False)
 class ZCDPLoss(Loss):
     """A black box that is ρ-zCDP: D_α <= αρ for all α > 1 (Bun & Steinke 2016, Definition 1.1)."""
@@ -330,7 +335,7 @@ def _read_discrete_gaussian(data: Mapping[str, Any], adjacency: Adjacency) -> Lo
 
 
 @final
-@register(_read_discrete_gaussian)
+@register(_read_discrete_gaussian, {"sensitivity": TEXT, "std": TEXT})
 @dataclass(frozen=True, slots=True, init=False)
 class DiscreteGaussian(Loss):
     """Integer noise, P(x) ∝ e^{−x²/(2σ²)}, on each coordinate of a vector of integers.
@@ -375,7 +380,7 @@ def _read_generalized_gaussian(data: Mapping[str, Any], adjacency: Adjacency) ->
 
 
 @final
-@register(_read_generalized_gaussian)
+@register(_read_generalized_gaussian, {"kappa": TEXT, "sensitivity": TEXT, "std": TEXT})
 @dataclass(frozen=True, slots=True, init=False)
 class GeneralizedGaussian(Loss):
     """Noise with density ∝ exp(−‖z‖₊²/(2σ²)), sensitivity s in a κ-regular norm.
@@ -430,7 +435,7 @@ def _read_subsampled_gaussian(data: Mapping[str, Any], adjacency: Adjacency) -> 
 
 
 @final
-@register(_read_subsampled_gaussian)
+@register(_read_subsampled_gaussian, {"noise_multiplier": TEXT, "sampling_probability": TEXT})
 @dataclass(frozen=True, slots=True, init=False)
 class SubsampledGaussian(Loss):
     r"""A sum over a Poisson sample, plus Gaussian noise.
@@ -578,7 +583,7 @@ def _read_approx(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
 
 
 @final
-@register(_read_approx)
+@register(_read_approx, {"epsilon": TEXT, "delta": TEXT})
 @dataclass(frozen=True, slots=True, init=False)
 class ApproxLoss(Loss):
     """A black box that is (ε, δ)-DP.
@@ -629,14 +634,11 @@ class ApproxLoss(Loss):
 
 
 def _read_may_fail(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
-    loss = MayFail(loss_from_dict(data["loss"]), data["failure"])
-    if loss.adjacency is not adjacency:
-        raise AdjacencyError(f"a loss for {loss.adjacency.value} in one for {adjacency.value}")
-    return loss
+    return MayFail(of_relation(adjacency, loss_from_dict(data["loss"])), data["failure"])
 
 
 @final
-@register(_read_may_fail)
+@register(_read_may_fail, {"loss": OBJECT, "failure": TEXT})
 @dataclass(frozen=True, slots=True, init=False)
 class MayFail(Loss):
     """A loss that holds apart from an event of probability ``failure``, such as approximate zCDP.
@@ -683,14 +685,12 @@ class MayFail(Loss):
 
 
 def _read_by_arrival(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
-    loss = ByArrival([(part["users"], loss_from_dict(part["loss"])) for part in data["parts"]])
-    if loss.adjacency is not adjacency:
-        raise AdjacencyError(f"parts for {loss.adjacency.value} in a loss for {adjacency.value}")
-    return loss
+    parts = read_parts(data["parts"], "users")
+    return of_relation(adjacency, ByArrival([(users, loss) for loss, users in parts]))
 
 
 @final
-@register(_read_by_arrival)
+@register(_read_by_arrival, {"parts": LIST})
 @dataclass(frozen=True, slots=True, init=False)
 class ByArrival(Loss):
     """One run that costs early users more than late ones, such as a stream of prefix sums.

@@ -49,6 +49,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, final
 
+from privlearn._json_forms import REAL, WHOLE
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.exact import round_up
@@ -67,7 +68,17 @@ def _read(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
 
 
 @final
-@register(_read)
+@register(
+    _read,
+    {
+        "difference": REAL,
+        "trace": REAL,
+        "rank": WHOLE,
+        "directions": WHOLE,
+        "ridge": REAL,
+        "noise_std": REAL,
+    },
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimizerLoss(Loss):
     """The exact minimiser of a randomly tilted, strongly convex objective.

@@ -221,8 +221,18 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
     for name in certificate.features:
         page.named("extension", f"{name}: optional, not known here, left aside")
     page.named("format", str(certificate.format))
-    compared = "compared with the one given" if certificate.head_compared else "compared with none"
-    page.named("head", f"{certificate.head} ({compared})", style="dim")
+    page.named("head", f"{certificate.head} ({_compared(certificate)})", style="dim")
+
+
+def _compared(certificate: Certificate) -> str:
+    at, entries = certificate.head_at, certificate.entries
+    if not certificate.head_compared:
+        return "compared with none"
+    if at is None:
+        return "the one given stands nowhere"
+    if at == entries:
+        return "the one given"
+    return f"the one given stands after entry {at:,} of {entries:,}, which continue it"
 
 
 _MOST_ROWS = 30

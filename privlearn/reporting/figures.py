@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from privlearn.accountants.pricing import Evaluated
+from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency, budget_from_dict
 from privlearn.domains import Array
-from privlearn.entries import IssueEntry, OpenEntry, SpendEntry, parse_entry
+from privlearn.entries import (
+    Entry,
+    IssueEntry,
+    OpenEntry,
+    RetireEntry,
+    SpendEntry,
+    parse_entry,
+)
 from privlearn.errors import DataError
-from privlearn.ledger import read_records
-from privlearn.losses import loss_from_dict
+from privlearn.ledger import iterate_records
 from privlearn.reporting.visible import in_plot
 
 if TYPE_CHECKING:
@@ -36,6 +44,8 @@ STYLES = [("#1b6ca8", "-"), ("#4a4a4a", "--"), ("#c0392b", "-"), ("#7f8c8d", ":"
 _SMALLEST_DELTA = 1e-12
 _FALSE_ALARMS = 0.01
 _MOST_LABELS = 12
+_MOST_ROWS = 100
+_MOST_STEPS = 4000
 
 
 @final
@@ -193,63 +203,90 @@ def spending(path: str | os.PathLike[str]) -> list[Spending]:
     Raises:
         LedgerUnreadableError: missing, torn or not a ledger.
     """
-    entries = [parse_entry(record.body) for record in read_records(path)]
-    labels = {e.token: e.label for e in entries if isinstance(e, IssueEntry)}
-    found = []
-    for opened in (entry for entry in entries if isinstance(entry, OpenEntry)):
-        cap = budget_from_dict(opened.cap)
-        if not isinstance(cap, Currency):
-            continue
-        spends = [
-            entry
-            for entry in entries
-            if isinstance(entry, SpendEntry) and entry.accountant == opened.accountant
-        ]
-        paid = [_by_users(entry, cap) for entry in spends]
-        user = _most_charged(opened.users[0], paid)
-        rows: dict[str, list[tuple[int, Fraction]]] = {}
-        times = 0
-        for entry, pieces in zip(spends, paid, strict=True):
-            for users, price in pieces:
-                if user in users:
-                    times += 1
-                    name = f"{entry.mechanism}: {labels.get(entry.token, '?')}"
-                    rows.setdefault(name, []).append((times, price))
-        cumulated = np.zeros((len(rows), times + 1))
-        for row, charges in enumerate(rows.values()):
-            for time, price in charges:
-                cumulated[row, time:] += float(price)
-        found.append(
-            Spending(
-                opened.accountant,
-                user,
-                cap.kind,
-                float(cap.amounts[0]),
-                list(rows),
-                cumulated,
-            )
-        )
-    return found
+    accounts: dict[str, _Account] = {}
+    for entry in _entries(path):
+        if isinstance(entry, OpenEntry) and entry.accountant not in accounts:
+            cap = budget_from_dict(entry.cap)
+            if isinstance(cap, Currency):
+                accounts[entry.accountant] = _Account(entry, cap)
+        elif isinstance(entry, SpendEntry) and entry.accountant in accounts:
+            accounts[entry.accountant].count(entry)
+    for account in accounts.values():
+        account.choose()
+    labels: dict[str, str] = {}
+    for entry in _entries(path):
+        match entry:
+            case IssueEntry():
+                labels[entry.token] = entry.label
+            case RetireEntry():
+                labels.pop(entry.token, None)
+            case SpendEntry() if entry.accountant in accounts:
+                accounts[entry.accountant].follow(entry, labels.get(entry.token, "?"))
+    return [account.spending() for account in accounts.values()]
+
+
+def _entries(path: str | os.PathLike[str]) -> Iterator[Entry]:
+    return (parse_entry(record.body) for record in iterate_records(path))
+
+
+@final
+class _Account:
+    """One accountant's spends: first who pays most, then what that user pays."""
+
+    def __init__(self, opened: OpenEntry, cap: Currency) -> None:
+        self._opened, self._cap = opened, cap
+        self._steps: dict[int, Fraction] = {opened.users[0]: Fraction(0)}
+        self._user, self._times = opened.users[0], 0
+        self._rows: dict[str, list[tuple[int, float]]] = {}
+
+    def count(self, entry: SpendEntry) -> None:
+        """Sums change only where ranges begin or end."""
+        for users, price in _by_users(entry, self._cap):
+            for at, change in ((users.start, price), (users.stop, -price)):
+                after = self._steps.get(at, Fraction(0)) + change
+                if after or at == self._opened.users[0]:
+                    self._steps[at] = after
+                else:
+                    del self._steps[at]
+
+    def choose(self) -> None:
+        """Chooses a user with the largest sum."""
+        order = sorted(self._steps)
+        sums = list(accumulate(self._steps[at] for at in order))
+        self._user = order[max(range(len(sums)), key=sums.__getitem__)]
+        self._steps.clear()
+
+    def follow(self, entry: SpendEntry, label: str) -> None:
+        """Notes what the chosen user pays."""
+        if not entry.users[0] <= self._user < entry.users[1]:
+            return
+        for users, price in _by_users(entry, self._cap):
+            if self._user in users:
+                self._times += 1
+                row = self._rows.setdefault(f"{entry.mechanism}: {label}", [])
+                row.append((self._times, float(price)))
+
+    def spending(self) -> Spending:
+        """What was noted; the smallest of very many labels are one."""
+        rows = list(self._rows.items())
+        if len(rows) > _MOST_ROWS:
+            rows.sort(key=lambda row: -sum(price for _, price in row[1]))
+            rest = [charge for _, row in rows[_MOST_ROWS:] for charge in row]
+            rows = [*rows[:_MOST_ROWS], (f"{len(rows) - _MOST_ROWS} others", rest)]
+        cumulated = np.zeros((len(rows), self._times + 1))
+        for levels, (_, row) in zip(cumulated, rows, strict=True):
+            for time, price in row:
+                levels[time] = price
+        np.cumsum(cumulated, axis=1, out=cumulated)
+        unit, cap = self._cap.kind, float(self._cap.amounts[0])
+        names = [name for name, _ in rows]
+        return Spending(self._opened.accountant, self._user, unit, cap, names, cumulated)
 
 
 def _by_users(entry: SpendEntry, cap: Currency) -> list[tuple[range, Fraction]]:
     """What one spend costs which users, apart from failures."""
-    pieces = loss_from_dict(entry.loss).over(range(*entry.users))
+    pieces = AccountState.read_loss(entry.loss).over(range(*entry.users))
     return [(users, cap.price(loss.unless_failed()).amounts[0]) for users, loss in pieces]
-
-
-def _most_charged(first: int, paid: Sequence[Sequence[tuple[range, Fraction]]]) -> int:
-    """A user with the largest sum; sums change only where ranges begin or end."""
-    steps: dict[int, Fraction] = {first: Fraction(0)}
-    for users, price in (piece for pieces in paid for piece in pieces):
-        steps[users.start] = steps.get(users.start, Fraction(0)) + price
-        steps[users.stop] = steps.get(users.stop, Fraction(0)) - price
-    best, most, total = first, Fraction(-1), Fraction(0)
-    for user in sorted(steps):
-        total += steps[user]
-        if total > most:
-            best, most = user, total
-    return best
 
 
 def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> list[Spending]:
@@ -267,12 +304,14 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
         axes.set_axis_off()
     for axes, one in zip(grid.flat, found, strict=False):
         labels, levels = _readable(one)
-        times = np.arange(one.cumulated.shape[1] + 1)  # the last level is shown for one step
+        spends = one.cumulated.shape[1]
+        shown = np.unique(np.linspace(0, spends - 1, min(spends, _MOST_STEPS)).astype(int))
+        times = np.append(shown, spends)  # the last level is shown for one step
         if labels:
             colors = [COLORS[k % len(COLORS)] for k in range(len(labels))]
             axes.stackplot(
                 times,
-                np.pad(levels, ((0, 0), (0, 1)), "edge"),
+                np.pad(levels[:, shown], ((0, 0), (0, 1)), "edge"),
                 labels=labels,
                 colors=colors,
                 alpha=0.8,
@@ -287,7 +326,7 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
             ylabel=f"paid so far, {symbol}",
             title=f"most charged user ({one.user}) of accountant {in_plot(one.accountant)}",
         )
-        axes.set_xlim(0, max(len(times) - 1, 1))
+        axes.set_xlim(0, max(spends, 1))
         axes.set_ylim(0, 1.02 * max(one.cap, float(one.cumulated.sum(axis=0).max(initial=0.0))))
         axes.legend(loc="best", fontsize=8, framealpha=0.9, edgecolor="none")
         tidy(axes)

@@ -52,7 +52,7 @@ def test_nothing_private():
 @pytest.fixture(scope="module", autouse=True)
 def _everything_is_imported() -> None:
     """Sessions inside this one forget what they import, which NumPy and others cannot bear."""
-    check_mechanism(GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=1200)
+    check_mechanism(GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=400)
 
 
 def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
@@ -61,8 +61,8 @@ def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
 
 
 def run_apart(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
-    """The same in a fresh process."""
-    return pytester.runpytest_subprocess(*ARGS, *args)
+    """The same in a fresh process, which rewrites no module for its bare assertions."""
+    return pytester.runpytest_subprocess(*ARGS, "--assert=plain", *args)
 
 
 def test_the_entry_point_is_declared_and_installed() -> None:
@@ -94,7 +94,7 @@ def test_failures_and_passes_of_a_project_elsewhere(pytester: pytest.Pytester) -
 @pytest.mark.skipif(importlib.util.find_spec("xdist") is None, reason="pytest-xdist is missing")
 def test_the_summary_comes_back_from_workers(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_private=CHECKS)
-    result = run(pytester, "-n", "2", "--privacy-confidence", "0.9")
+    result = run(pytester, "-n", "2", "--assert=plain", "--privacy-confidence", "0.9")
     result.assert_outcomes(passed=3, failed=1)
     text = result.stdout.str()
     assert text.count("honest: claim PureDP('1'): not refuted") == 1
@@ -352,11 +352,11 @@ def test_parametrized_checks_of_a_mechanism(pytester: pytest.Pytester) -> None:
 
         total = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
 
-        @pytest.mark.parametrize("check", mechanism_checks(total, samples=1200))
+        @pytest.mark.parametrize("check", mechanism_checks(total, samples=400))
         def test_total(check):
             check()
 
-        @pytest.mark.parametrize("check", mechanism_checks(total, claim=ZCDP("0.3"), samples=1200))
+        @pytest.mark.parametrize("check", mechanism_checks(total, claim=ZCDP("0.3"), samples=400))
         def test_too_much_claimed(check):
             check()
         """

@@ -24,9 +24,8 @@ from typer.testing import CliRunner, Result
 
 from privlearn import ZCDP
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.cli import interruption
-from privlearn.cli import run as commands
-from privlearn.cli.main import app
+from privlearn.cli.main import app, interruption
+from privlearn.cli.main import run as commands
 from privlearn.cli.output import BAD_INPUT, INTERRUPTED
 from privlearn.datasets.csv_lines import cells_of, header_of
 from privlearn.datasets.user_tables import Wanted, read_table
@@ -36,8 +35,8 @@ from privlearn.learners import DPTOFW
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import GaussianSum
 from privlearn.rows import Rows
-from privlearn.runs import local as local_runs
-from privlearn.runs import tables as table_runs
+from privlearn.runs.choices import local as local_runs
+from privlearn.runs.choices import tables as table_runs
 from privlearn.runs.null_records import NullRecords
 from privlearn.runs.public_numbers import parse_budget, parse_local_budget
 
@@ -331,13 +330,13 @@ def test_few_null_records_are_no_warning_and_many_reasons_are_cut() -> None:
 def test_a_long_horizon_is_cheap_and_absent_users_are_one_line(tmp_path: Path) -> None:
     data, out = table(tmp_path / "t.csv"), tmp_path / "run"
     wanted = ("--target", "y", "--feature-bound", "1", "--label-bound", "3")
-    result = run("tofw", "--data", data, *wanted, "--horizon", 5_000_000, "--out", out)
+    result = run("tofw", "--data", data, *wanted, "--horizon", 1_000_000, "--out", out)
     assert result.exit_code == 0, result.output
     told = operators_half(result)
     assert told[0].startswith("WARNING: MOST RECORDS WERE NULL")
-    assert told[2] == "4,999,940 times: the file ends before user 60, and the horizon is 5,000,000"
+    assert told[2] == "999,940 times: the file ends before user 60, and the horizon is 1,000,000"
     messages = (out / "private" / "messages.txt").read_text()
-    assert messages == "users 60 to 4999999: the file has no rows for them\n"
+    assert messages == "users 60 to 999999: the file has no rows for them\n"
     assert audit(out / "public" / "ledger.db").holds
 
 

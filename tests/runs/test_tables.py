@@ -482,7 +482,9 @@ def test_the_gate_knows_what_is_new() -> None:
     assert len({str(way) for way in WAYS}) == len(WAYS)
 
 
-@pytest.mark.parametrize("group", ["report-noisy-max", "noisy-max-stream", "one-of-k"])
+@pytest.mark.parametrize(
+    "group", ["report-noisy-max/gumbel", "noisy-max-stream", "one-of-k/prefix-sum"]
+)
 def test_new_mechanisms_pass_the_gate(group: str) -> None:
     report = gate.run(gate.chosen([group]), gate.Settings(samples=1_000))
     assert report.passed, [finding for finding in report.findings if finding.bad]
