@@ -36,7 +36,7 @@ from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
 
-OLD = Path(__file__).resolve().parents[1] / "core" / "format1"
+OLD = Path(__file__).resolve().parents[1] / "ledger" / "format1"
 
 USERS = range(10)
 

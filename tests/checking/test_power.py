@@ -19,7 +19,7 @@ from privlearn.checking import suite as gate
 from privlearn.checking.candidates import run_once
 from privlearn.checking.faint import FaintGenerator
 from privlearn.checking.power import Power, power_of_halving, with_power
-from privlearn.checking.replay.check import shipped_learners
+from privlearn.checking.replay import shipped_learners
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.stub_accountant import Laboratory
 from privlearn.cli.main import app

@@ -24,8 +24,9 @@ from typer.testing import CliRunner, Result
 
 from privlearn import ZCDP
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.cli.main import app, interruption
-from privlearn.cli.main import run as commands
+from privlearn.cli import interruption
+from privlearn.cli import run as commands
+from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, INTERRUPTED
 from privlearn.datasets.csv_lines import cells_of, header_of
 from privlearn.datasets.user_tables import Wanted, read_table
@@ -35,8 +36,8 @@ from privlearn.learners import DPTOFW
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import GaussianSum
 from privlearn.rows import Rows
-from privlearn.runs.choices import local as local_runs
-from privlearn.runs.choices import tables as table_runs
+from privlearn.runs import local as local_runs
+from privlearn.runs import tables as table_runs
 from privlearn.runs.null_records import NullRecords
 from privlearn.runs.public_numbers import parse_budget, parse_local_budget
 
