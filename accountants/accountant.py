@@ -324,9 +324,7 @@ class _Accountant(Generic[B]):
         """
         for label, each in mechanisms.items():
             if not callable(getattr(each, "loss", None)):
-                raise TypeError(
-                    f"{label} = {each!r}: must be a mechanism, with a loss() of its own"
-                )
+                raise TypeError(f"{label} = {each!r}: must be a mechanism, which states a loss()")
         named = [Plan(label, each.loss(), self.users) for label, each in mechanisms.items()]
         whole = [*plan, *named]
         items = tuple(
@@ -349,7 +347,7 @@ class _Accountant(Generic[B]):
 
         Args:
             label: the keyword.
-            rows: of all users.
+            rows: sealed, of the accountant's users.
 
         Raises:
             BudgetError: nothing was committed by that keyword, or it has run.
