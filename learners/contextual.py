@@ -93,7 +93,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
     loss: str | ScalarLoss
     context_bound: float
     reward_bound: float
-    _waiting = "had an arm pulled"
+    _pending_state = "had an arm pulled"
 
     @abstractmethod
     def _arms(self, contexts: Array, turn: Arms) -> Arms:

@@ -33,7 +33,7 @@ from privlearn.exact import exact
 from privlearn.learners import dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
 from privlearn.learners.newton import Belief
-from privlearn.learners.served import ServedMNL, Visit
+from privlearn.learners.served import ANSWERS_ARE_LOST, ServedMNL, Visit
 from privlearn.learners.serving import optimistic_items, random_items
 from privlearn.losses import Loss, compose
 from privlearn.mechanisms import PrefixSumStream
@@ -75,9 +75,7 @@ class DPMNL(ServedMNL):
     matrix, ``clock_`` the next arrival index and ``updates_`` the number of fits.
     """
 
-    _way_on = (
-        "the sealed answers are lost; serve other users with a new learner, accountant and ledger"
-    )
+    _recovery_hint = ANSWERS_ARE_LOST
 
     def __init__(
         self,
@@ -146,7 +144,6 @@ class DPMNL(ServedMNL):
         self._ends = [users.start + end for end in self._block_ends(len(users))]
         self._fits_at = {users.start + time for time in self._fit_times(len(users))}
         self._block = 0
-        self._pending: list[Rows[Answer]] = []
         self._answers: list[Rows[Answer]] = []
         self.theta_: Array = frozen(np.zeros(self.dim))
         self.gram_: Array = frozen(2 * self._noise.shift * np.eye(self.dim))
@@ -267,14 +264,10 @@ class DPMNL(ServedMNL):
 
     # Learning ------------------------------------------------------------------------------------
 
-    def _take(self, rows: Rows[Answer]) -> None:
-        """Adds rows to the open block and, at its public end, updates V and perhaps θ̂."""
-        self._pending.append(rows)
-        if self.clock_ < self._ends[self._block]:
-            return
-        block, self._pending = Rows.concat(self._pending), []
-        self._answers.append(block)
-        noisy = self._board.post("gram", self._sums.advance(block.map_rows(lambda a: a.features)))
+    def _learn(self, rows: Rows[Answer]) -> None:
+        """At the end of a public block: updates V and perhaps θ̂."""
+        self._answers.append(rows)
+        noisy = self._board.post("gram", self._sums.advance(rows.map_rows(lambda a: a.features)))
         self.gram_ = self._shifted(noisy[-1])
         if self._fit_is_due():
             self._fit()

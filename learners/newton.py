@@ -40,7 +40,7 @@ class _Batch(NamedTuple):
 
 @final
 @dataclass(slots=True)
-class Evidence:
+class BatchStatistics:
     """All that was released so far, and the belief it gives; pure post-processing.
 
     A batch of n users with noisy gradient sum g at θ_k and Hessian sum H observes θ as θ_k − H⁻¹g,

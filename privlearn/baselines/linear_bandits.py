@@ -38,6 +38,7 @@ from privlearn.learners.contextual import (
     best_in_turn,
     scores,
 )
+from privlearn.learners.served import ANSWERS_ARE_LOST
 from privlearn.losses import Loss
 from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, even_sizes
@@ -47,8 +48,6 @@ from privlearn.tokens import Released, Token
 
 Factors = tuple[Array, Arms]
 """Blocks of factors (n, 1, d + 1), and the arms (n,) they belong to."""
-
-_WAY_ON = "the sealed answers are lost; serve other users with a new learner, accountant and ledger"
 
 
 class _Sums(Protocol):
@@ -66,7 +65,7 @@ class _GramBandit(ServedBandit):
     norm_clip: float
     reward_clip: float
     curvature: float | None
-    _way_on = _WAY_ON
+    _recovery_hint = ANSWERS_ARE_LOST
 
     @abstractmethod
     def _mechanism(
@@ -126,7 +125,6 @@ class _GramBandit(ServedBandit):
         sizes = even_sizes(len(users), self.blocks)
         self._ends = [users.start + int(end) for end in np.cumsum(sizes)]
         self._at = 0
-        self._pending: list[Rows[Feedback]] = []
         self._theta = np.zeros((self.n_arms, self.dim))
         self._precision = np.tile(self._shift(0) * np.eye(self.dim), (self.n_arms, 1, 1))
         self._roots = _inverse_roots(self._precision)
@@ -154,12 +152,8 @@ class _GramBandit(ServedBandit):
         factors = [heard.context * shrink[:, None], self._share * reward[:, None]]
         return np.concatenate(factors, axis=1)[:, None, :], heard.arm
 
-    def _take(self, rows: Rows[Feedback]) -> None:
-        """Adds rows to the open block and, at its public end, releases and solves."""
-        self._pending.append(rows)
-        if self.clock_ < self._ends[self._at]:
-            return
-        rows, self._pending = Rows.concat(self._pending), []
+    def _learn(self, rows: Rows[Feedback]) -> None:
+        """At the end of a public block: releases the sums and solves."""
         released = self._board.post("sums", self._advance(rows.map_rows(self._factors)))
         sums = np.reshape(released, (self.n_arms, self.dim + 1, self.dim + 1))
         gram = self._norm**2 * sums[:, : self.dim, : self.dim]
