@@ -4,7 +4,6 @@ if __name__ != "privlearn.learners":
     raise ImportError("import privlearn.learners, not the folder: a second copy would not match")
 
 from privlearn.learners.assortment import best_assortments
-from privlearn.learners.constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
 from privlearn.learners.dpmnl import DPMNL
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.ldp_ols import LDPOLS
@@ -18,6 +17,7 @@ from privlearn.local.client import LocalClient
 from privlearn.local.messages import Message
 from privlearn.local.protocol import LocalBandit, Method, Model
 from privlearn.local.server import LocalServer
+from privlearn.mechanisms.constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
 from privlearn.mnl import NO_ITEM
 
 __all__ = [

@@ -21,10 +21,10 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
-from privlearn.learners.constraint_sets import norms
 from privlearn.learners.inputs import block_of, row_of
 from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, code_of, named_loss
-from privlearn.protocols import Accountant, Plan
+from privlearn.mechanisms.constraint_sets import norms
+from privlearn.protocols import Accountant, Mechanism, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from, row_from
@@ -238,6 +238,13 @@ class StreamLearner(Learner):
             if np.isfinite(values[i]).all():
                 what = "the label must be a number that the loss takes"
             self._notify(users[int(i)], what)
+
+    # Releases ------------------------------------------------------------------------------------
+
+    def _posted(self, mechanism: Mechanism[Any], rows: Rows[Any], label: str, name: str) -> Array:
+        """Issues the planned token of these users, spends it, and posts what is released."""
+        token = self._accountant.issue(mechanism.loss(), users=rows.users, label=label)
+        return self._board.post(name, mechanism.release(rows, token))
 
     # Increments ----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from privlearn._validate import count, finite, positive
 from privlearn.domains import Array
-from privlearn.learners.constraint_sets import dual_exponent, exponent, norms
+from privlearn.mechanisms.constraint_sets import dual_exponent, exponent, norms
 
 TEST_ROWS: Final = 10_000
 LABEL_NOISE: Final = 0.05

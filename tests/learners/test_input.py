@@ -27,9 +27,9 @@ from privlearn.learners import (
     LocalServer,
     OnePassNewtonMNL,
 )
-from privlearn.learners.constraint_sets import LpBall
 from privlearn.learners.pofw import DPPOFW
 from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.mnl import NO_ITEM
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from privlearn.accountants.conversion import gaussian_epsilon, zcdp_epsilon
 from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.cli.main import BAD_INPUT, INTERRUPTED, app, main
-from privlearn.learners.constraint_sets import dual_exponent, norms
+from privlearn.mechanisms.constraint_sets import dual_exponent, norms
 from privlearn.papers.han2022 import report as han
 from privlearn.papers.han2022 import rivals as convex
 from privlearn.papers.han2022 import study
