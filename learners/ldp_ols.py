@@ -43,7 +43,7 @@ from pydantic import Field, model_validator
 
 from privlearn.domains import Array, PSDTrace
 from privlearn.learners.links import least_gaussian
-from privlearn.local.protocol import Arrays, Method
+from privlearn.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import GaussianReport
 
 _CLIP = 0.6
@@ -72,7 +72,7 @@ def _batches(horizon: int, warm_up: int, least: int) -> tuple[int, ...]:
 
 
 @final
-class LDPOLS(Method):
+class LDPOLS(LocalLearner):
     r"""Greedy least squares from re-centred Gaussian messages; see the module.
 
     Args:
@@ -124,7 +124,7 @@ class LDPOLS(Method):
     # The client's half ----------------------------------------------------------------------------
 
     def scores(self, model: Arrays, contexts: Array) -> Array:
-        """Estimated rewards, −∞ for eliminated arms; see `Method.scores`."""
+        """Estimated rewards, −∞ for eliminated arms; see `LocalLearner.scores`."""
         if self.shared:
             return np.asarray(np.einsum("nkd,d->nk", contexts, model["theta"][0]))
         found = np.einsum("nd,kd->nk", contexts, model["theta"])
@@ -135,7 +135,7 @@ class LDPOLS(Method):
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: NDArray[Any], rewards: Array
     ) -> Array:
-        """Factors (x/C, z); see `Method.record`."""
+        """Factors (x/C, z); see `LocalLearner.record`."""
         pulled = np.zeros_like(arms) if self.shared else arms
         residuals = rewards - (contexts * model["theta"][pulled]).sum(axis=1)
         clipped = np.clip(residuals / model["clip"][pulled], -1, 1)
@@ -173,7 +173,7 @@ class LDPOLS(Method):
         return np.clip(wanted, 1e-6 * self._size, self.reward_high - self.reward_low)
 
     def step(self, state: Arrays, batch: int, sums: Array, counts: NDArray[Any]) -> Arrays:
-        """Adds the batch at its precision and solves anew; see `Method.step`."""
+        """Adds the batch at its precision and solves anew; see `LocalLearner.step`."""
         d, arms = self.dim, self.parts
         std, users = self.report().noise_std, np.asarray(counts, dtype=np.float64)
         phase = int(self.batches()[batch] >= self.warm_up())

@@ -65,7 +65,7 @@ from pydantic import Field, model_validator
 
 from privlearn.domains import Array
 from privlearn.learners.links import Link, mean_of
-from privlearn.local.protocol import Arrays, Method
+from privlearn.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import BallReport
 
 _GAIN: Final = 0.6
@@ -86,7 +86,7 @@ _SLOPES: Final[dict[Link, float]] = {"linear": 1.0, "logistic": 0.25, "poisson":
 
 
 @final
-class LDPSGD(Method):
+class LDPSGD(LocalLearner):
     """Private gradient steps and nearly greedy choices; pure ε, linear and generalized rewards.
 
     ``delta`` is not used.  Everything but ``theta_bound`` and the link follows from sizes and ε.
@@ -98,8 +98,8 @@ class LDPSGD(Method):
         singly: a step per message, without merges, as in the paper; needs one θ for all arms.
 
     Raises:
-        ValueError: as `Method`; rewards declared outside what the link can give; ``singly`` with
-        one θ per arm.
+        ValueError: as `LocalLearner`; rewards declared outside what the link can give; ``singly``
+        with one θ per arm.
     """
 
     kind: Literal["ldp-sgd"] = "ldp-sgd"
@@ -180,7 +180,7 @@ class LDPSGD(Method):
         return self.theta_bound * weight * start * fall
 
     def batches(self) -> Sequence[int]:
-        """Batches that grow with the users before them; see `Method.batches`."""
+        """Batches that grow with the users before them; see `LocalLearner.batches`."""
         if self.singly:
             return range(self.horizon + 1)
         return _growing(self.horizon, self.warm_up(), self.parts * self._delay())
@@ -197,7 +197,7 @@ class LDPSGD(Method):
     def scores(self, model: Arrays, contexts: Array) -> Array:
         """x·θ_a, with a bonus across θ while there is one; −inf for arms that are eliminated.
 
-        See `Method.scores`.
+        See `LocalLearner.scores`.
         """
         if self.shared:
             theta = model["theta"][0]
@@ -217,7 +217,7 @@ class LDPSGD(Method):
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: Array, rewards: Array
     ) -> Array:
-        """v·u, shape (n, dim), of length at most 1; see `Method.record`."""
+        """v·u, shape (n, dim), of length at most 1; see `LocalLearner.record`."""
         theta = model["theta"][0] if self.shared else model["theta"][arms]
         along = _dots(contexts, theta)
         means = mean_of(self.link, along)
@@ -243,7 +243,7 @@ class LDPSGD(Method):
         return {"theta": theta} if self.shared else {"theta": theta, "early": theta}
 
     def step(self, state: Arrays, batch: int, sums: Array, counts: Array) -> Arrays:
-        """A step along the sums, and back into the ball; see `Method.step`."""
+        """A step along the sums, and back into the ball; see `LocalLearner.step`."""
         theta = state["theta"] + self.rate(batch) * sums
         norms = np.linalg.norm(theta, axis=1, keepdims=True)
         theta = theta * (self.theta_bound / np.maximum(norms, self.theta_bound))

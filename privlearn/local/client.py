@@ -22,7 +22,7 @@ from privlearn.budgets import B
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
 from privlearn.local.messages import Message, MessageForm
-from privlearn.local.protocol import LocalBandit, Model
+from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.protocols import Accountant, ReportStream
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls, user_code
@@ -80,7 +80,7 @@ class LocalClient(Generic[B]):
     """
 
     def __init__(
-        self, config: LocalBandit, accountant: Accountant[B], *, users: range | None = None
+        self, config: LocalBanditConfig, accountant: Accountant[B], *, users: range | None = None
     ) -> None:
         if accountant.trust is not Trust.LOCAL or getattr(accountant, "attested", False):
             raise TypeError(f"accountant = {accountant!r}: must be the LocalAccountant of a device")
@@ -101,7 +101,7 @@ class LocalClient(Generic[B]):
         self._forms: dict[bool, MessageForm] = {}
         self._streams: dict[bool, ReportStream[Any]] = {}
         self._next = self.users.start
-        self._warm = config.method.warm_up()
+        self._warm = config.warm_up
         self._known = (0, 0, -1)
         """First user and one past the last of the batch that was last looked up, and the batch."""
         self._model: Model | None = None

@@ -16,7 +16,7 @@ offset bytes what
 ====== ===== =========================================================================
 
 n is the report's size: of one part in the warm-up, of all parts afterwards.  Reading never raises:
-what cannot be a message is rejected for one of `REASONS`, which are counted.
+what cannot be a message is rejected for one of `REJECTION_REASONS`, which are counted.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privlearn.domains import Array
 from privlearn.errors import DataError
-from privlearn.local.protocol import LocalBandit
+from privlearn.local.protocol import LocalBanditConfig
 from privlearn.mechanisms.report_streams import LEVELS
 
 GRID = LEVELS
 """Steps from 0 to the limit: 2²³, the words of projected reports count on it."""
-Reason = Literal[
+RejectionReason = Literal[
     "malformed",
     "other configuration",
     "late",
@@ -46,7 +46,7 @@ Reason = Literal[
     "implausible",
     "duplicate",
 ]
-REASONS: tuple[Reason, ...] = (
+REJECTION_REASONS: tuple[RejectionReason, ...] = (
     "malformed",  # not a message by its length, first letters or version
     "other configuration",  # the fingerprint of another deployment
     "late",  # of a batch that is closed
@@ -124,7 +124,7 @@ class MessageForm:
         estimate_step: of the grid on which estimates are added up.
     """
 
-    def __init__(self, config: LocalBandit, *, warming: bool) -> None:
+    def __init__(self, config: LocalBanditConfig, *, warming: bool) -> None:
         self.report = config.message_report(warming=warming)
         self.part = config.part_report
         self.parts = self.report.size // self.part.size
@@ -150,13 +150,13 @@ class MessageForm:
 
 
 @final
-class Sieve:
+class MessageFilter:
     """Lets through what can be a message, once per user, and counts the rest by reason.
 
     Args:
         form: of the messages.
         users: who may send one.
-        batch: the one that is open; None if every user is a batch (`Method.per_message`).
+        batch: the one that is open; None if every user is a batch (`LocalLearner.per_message`).
 
     Attributes:
         seen: whether a message of each of ``users`` was let through.
@@ -167,10 +167,10 @@ class Sieve:
     def __init__(self, form: MessageForm, users: range, batch: int | None) -> None:
         self.form, self.users, self.batch = form, users, batch
         self.seen = np.zeros(len(users), dtype=np.bool_)
-        self.rejected: dict[Reason, int] = dict.fromkeys(REASONS, 0)
+        self.rejected: dict[RejectionReason, int] = dict.fromkeys(REJECTION_REASONS, 0)
         self.clock = users.start
 
-    def sift(
+    def accept(
         self, messages: Bytes | Iterable[Bytes], within: range | None = None
     ) -> Iterable[tuple[Index, Array]]:
         """Users and estimates of what is let through, block by block.
@@ -185,7 +185,7 @@ class Sieve:
         """
         records = self._records(messages)
         for start in range(0, len(records), _BLOCK):
-            yield self._sifted(records[start : start + _BLOCK], within)
+            yield self._accepted(records[start : start + _BLOCK], within)
 
     def _records(self, messages: Bytes | Iterable[Bytes]) -> NDArray[np.void]:
         size = self.form.dtype.itemsize
@@ -200,11 +200,11 @@ class Sieve:
                 if len(message) == size:
                     whole.append(message)
                 else:
-                    self.rejected[self._of_odd_length(message)] += 1
+                    self.rejected[self._why_not(message)] += 1
             data = memoryview(b"".join(whole))
         return np.frombuffer(data, dtype=self.form.dtype) if data else np.empty(0, self.form.dtype)
 
-    def _of_odd_length(self, message: Bytes) -> Reason:
+    def _why_not(self, message: Bytes) -> RejectionReason:
         """Messages of the warm-up and later ones differ in length; they may be late or early."""
         if len(message) < _HEAD.size or self.batch is None:
             return "malformed"
@@ -215,10 +215,10 @@ class Sieve:
             return "other configuration"
         return "late" if batch < self.batch else "early"
 
-    def _sifted(self, records: NDArray[np.void], within: range | None) -> tuple[Index, Array]:
+    def _accepted(self, records: NDArray[np.void], within: range | None) -> tuple[Index, Array]:
         form = self.form
 
-        def keep(right: Any, reason: Reason) -> None:
+        def keep(right: Any, reason: RejectionReason) -> None:
             nonlocal records
             wrong = len(right) - np.count_nonzero(right)
             if wrong:

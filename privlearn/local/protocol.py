@@ -1,8 +1,9 @@
 """What a client and a server of a local bandit share: a public configuration, and nothing else.
 
 Every user holds contexts and a response; the server holds a state that only messages change.  A
-`Method` is a learner written in two halves, one for each side, with no data in common; a
-`LocalBandit` is the public configuration around it, which both sides rebuild from the same JSON.
+`LocalLearner` is written in two halves, one for each side, with no data in common; a
+`LocalBanditConfig` is the public configuration around it, which both sides rebuild from the same
+JSON.
 
 Users have public arrival indices 0, …, horizon − 1 and belong to public batches of consecutive
 indices.  Inside a batch the model is frozen, so that its messages may be added in any order.
@@ -14,10 +15,10 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from pydantic import (
     model_validator,
 )
 
+from privlearn.adjacency import Adjacency
 from privlearn.domains import Array
 from privlearn.losses import Loss
 from privlearn.mechanisms import OneOfKReport
@@ -62,16 +64,16 @@ ArrayField = Annotated[
     Any, BeforeValidator(_read_array), PlainSerializer(_array_form, when_used="json")
 ]
 """A float array in a pydantic model."""
-_METHODS: dict[str, type[Method]] = {}
+_METHODS: dict[str, type[LocalLearner]] = {}
 MOST_USERS = 2**28
 """Of one batch, or of all with messages applied singly: a server has a byte for each."""
 
 
-class Method(BaseModel, ABC):
+class LocalLearner(BaseModel, ABC):
     """A local learner: public numbers, a half for the client and a half for the server.
 
     Subclasses are frozen pydantic models that fix ``kind`` to a name of their own, as in
-    ``kind: Literal["ldp-sgd"] = "ldp-sgd"``; by it `LocalBandit` finds the class that reads a
+    ``kind: Literal["ldp-sgd"] = "ldp-sgd"``; by it `LocalBanditConfig` finds the class that reads a
     configuration.  Two of one kind cannot exist.
 
     Raises:
@@ -201,7 +203,7 @@ def _read_method(value: object) -> object:
     return _METHODS[kind].model_validate(value)
 
 
-class LocalBandit(BaseModel):
+class LocalBanditConfig(BaseModel):
     """The public configuration that client and server share.
 
     Args:
@@ -215,14 +217,25 @@ class LocalBandit(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    if TYPE_CHECKING:
+
+        def __init__(self, name: str, method: LocalLearner, *, version: Literal[1] = 1) -> None: ...
+
+    else:
+
+        def __init__(self, *given: Any, **fields: Any) -> None:
+            if len(given) > 2:
+                raise TypeError(f"{len(given)} arguments: must be the name, the method")
+            super().__init__(**dict(zip(("name", "method"), given, strict=False)), **fields)
+
     version: Literal[1] = 1
     """Of this form and of the messages' layout."""
     name: Annotated[str, Field(min_length=1)]
-    method: Annotated[SerializeAsAny[Method], BeforeValidator(_read_method)]
+    method: Annotated[SerializeAsAny[LocalLearner], BeforeValidator(_read_method)]
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        method, starts = self.method, self.method.batches()
+        method, starts = self.method, self.starts
         if isinstance(starts, range):
             ascending = starts.step > 0 and len(starts) > 1
         else:
@@ -240,12 +253,17 @@ class LocalBandit(BaseModel):
                 f"horizon = {method.horizon}: {widest} users would be in one batch (or, if "
                 f"messages are applied singly, in all), where at most {MOST_USERS} can be noted"
             )
-        if method.warm_up() not in starts or (method.shared and method.warm_up()):
+        if self.warm_up not in starts or (method.shared and self.warm_up):
             raise ValueError(
-                f"warm_up = {method.warm_up()!r}: must be the first user of a batch or the "
+                f"warm_up = {self.warm_up!r}: must be the first user of a batch or the "
                 "horizon, and 0 if theta is shared"
             )
         return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed; what was computed from the others is not copied."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**fields | dict(update or {}))
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -262,9 +280,24 @@ class LocalBandit(BaseModel):
         return f"messages/{self.fingerprint.hex()[:16]}"
 
     @property
+    def users(self) -> range:
+        """All users."""
+        return range(self.method.horizon)
+
+    @cached_property
+    def starts(self) -> Sequence[int]:
+        """`LocalLearner.batches`, computed once."""
+        return self.method.batches()
+
+    @cached_property
+    def warm_up(self) -> int:
+        """`LocalLearner.warm_up`, computed once."""
+        return self.method.warm_up()
+
+    @property
     def n_batches(self) -> int:
         """The number of public batches."""
-        return len(self.method.batches()) - 1
+        return len(self.starts) - 1
 
     def batch_of(self, user: int) -> int:
         """The batch of a user.
@@ -274,7 +307,7 @@ class LocalBandit(BaseModel):
         """
         if not 0 <= user < self.method.horizon:
             raise ValueError(f"user = {user!r}: must lie in 0..{self.method.horizon - 1}")
-        return user if self.method.per_message else bisect_right(self.method.batches(), user) - 1
+        return user if self.method.per_message else bisect_right(self.starts, user) - 1
 
     def users_of(self, batch: int) -> range:
         """The users of a batch.
@@ -284,12 +317,16 @@ class LocalBandit(BaseModel):
         """
         if not 0 <= batch < self.n_batches:
             raise ValueError(f"batch = {batch!r}: must lie in 0..{self.n_batches - 1}")
-        starts = self.method.batches()
-        return range(starts[batch], starts[batch + 1])
+        return range(self.starts[batch], self.starts[batch + 1])
 
     def warming(self, batch: int) -> bool:
         """Whether the batch belongs to the warm-up: messages have one part, of a public arm."""
-        return self.users_of(batch).start < self.method.warm_up()
+        return self.users_of(batch).start < self.warm_up
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbour relation that messages are private for."""
+        return self.part_report.adjacency
 
     @cached_property
     def part_report(self) -> Report[Any]:
@@ -307,7 +344,7 @@ class LocalBandit(BaseModel):
         A message of all parts costs at least what one of a single part costs: its two laws can
         differ as those of one part do, and in other ways besides.
         """
-        return self.message_report(warming=self.method.warm_up() == self.method.horizon).loss()
+        return self.message_report(warming=self.warm_up == self.method.horizon).loss()
 
 
 class Model(BaseModel):
@@ -315,9 +352,9 @@ class Model(BaseModel):
 
     Args:
         fingerprint: of the configuration, in hexadecimal digits.
-        batch: the batch that it is for; with `Method.per_message`, the next user's or an earlier
-            one.
-        arrays: `Method.model`.
+        batch: the batch that it is for; with `LocalLearner.per_message`, the next user's or an
+            earlier one.
+        arrays: `LocalLearner.model`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -29,7 +29,7 @@ from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.ledger import Ledger
 from privlearn.local.client import LocalClient
-from privlearn.local.protocol import LocalBandit, Method
+from privlearn.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.local.server import LocalServer
 from privlearn.noise import NoiseSource
 from privlearn.reporting import certificates as report
@@ -122,7 +122,7 @@ def run_local(config: LocalRunConfig, out: Path, progress: Progress) -> LocalOut
         the settings do not go together; nothing is written then.
     """
     market, plain, facts = _market(config)
-    bandit = LocalBandit(name=_name(config), method=_method(config, market))
+    bandit = LocalBanditConfig(name=_name(config), method=_method(config, market))
     folders = Folders.create(out)
     horizon = market.users.horizon
     accounts: dict[str, LocalAccountant[Any]] = {
@@ -199,7 +199,7 @@ def _market(config: LocalRunConfig) -> tuple[PricingMarket, PricingMarket, list[
     return market, market, facts
 
 
-def _method(config: LocalRunConfig, market: PricingMarket) -> Method:
+def _method(config: LocalRunConfig, market: PricingMarket) -> LocalLearner:
     budget = parse_local_budget(config.budget)
     public = market.users.public
     if isinstance(budget, ApproxDP):

@@ -23,7 +23,7 @@ from privlearn.domains import Array
 from privlearn.errors import CurrencyError
 from privlearn.learners.links import Link, mean_of
 from privlearn.local.client import LocalClient
-from privlearn.local.protocol import LocalBandit, Method
+from privlearn.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.local.server import LocalServer
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
@@ -170,7 +170,7 @@ class Served(NamedTuple):
 
 
 def serve(
-    method: Method,
+    method: LocalLearner,
     market: LocalMarket,
     *,
     noise_seed: int,
@@ -197,7 +197,7 @@ def serve(
         raise ValueError(
             f"{told}: the market has {', '.join(str(market.public[n]) for n in wrong)}"
         )
-    config = LocalBandit(name="market", method=method)
+    config = LocalBanditConfig(name="market", method=method)
     cap, users = price(config.loss()), range(market.horizon)
     noise = NoiseSource.simulation(noise_seed)
     with (

@@ -14,7 +14,7 @@ from privlearn.accountants import audit
 from privlearn.cli.main import PROBLEMS, SIMULATION, UNREADABLE, app
 from privlearn.datasets.csv_lines import LONGEST_LINE
 from privlearn.errors import DataError, PrivlearnError
-from privlearn.learners import NO_ITEM
+from privlearn.mnl import NO_ITEM
 from privlearn.runs.choices import RunConfig, _csv_log
 
 runner = CliRunner()

@@ -21,9 +21,9 @@ from privlearn.datasets.expedia import (
     load_expedia,
 )
 from privlearn.errors import DataError
-from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival
-from privlearn.mnl import Answer, Items, clip_items, fit_mle, probabilities
+from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, fit_mle, probabilities
 from privlearn.noise import NoiseSource
 from privlearn.simulation.choice import Market
 

@@ -21,9 +21,9 @@ from privlearn.datasets.ta_feng import (
 )
 from privlearn.domains import Array
 from privlearn.errors import DataError
-from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival
-from privlearn.mnl import Answer, clip_items, fit_mle, probabilities
+from privlearn.mnl import NO_ITEM, Answer, clip_items, fit_mle, probabilities
 from privlearn.noise import NoiseSource
 
 Row = dict[str, str]

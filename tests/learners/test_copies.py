@@ -42,7 +42,7 @@ from privlearn.learners import (
     DPPOFW,
     DPTOFW,
     LDPSGD,
-    LocalBandit,
+    LocalBanditConfig,
     LocalClient,
     LpBall,
     OnePassNewtonMNL,
@@ -77,7 +77,7 @@ def client() -> LocalClient[Any]:
     method = LDPSGD(dim=DIM, n_arms=ARMS, horizon=USERS, shared=False, epsilon=1.0, delta=1e-3)
     noise = NoiseSource.simulation(3)
     phones = LocalAccountant(PureDP(9), users=range(USERS), noise=noise)
-    return LocalClient(LocalBandit(name="test", method=method), phones)
+    return LocalClient(LocalBanditConfig(name="test", method=method), phones)
 
 
 LEARNERS: dict[type, list[Callable[[], Any]]] = {
@@ -258,7 +258,7 @@ def local_messages(learner: LocalClient[Any], hands: Hands) -> None:
     learner.sent = sent  # type: ignore[attr-defined]
 
 
-def _rest_of_model(config: LocalBandit) -> dict[str, Any]:
+def _rest_of_model(config: LocalBanditConfig) -> dict[str, Any]:
     start = config.method.model(config.method.start())
     return {name: array for name, array in start.items() if name != "theta"}
 

@@ -32,11 +32,11 @@ from privlearn.errors import (
     ProvenanceError,
     UsersError,
 )
-from privlearn.learners import DPMNL, NO_ITEM
+from privlearn.learners import DPMNL
 from privlearn.learners.serving import Arrival
 from privlearn.losses import Loss, compose, loss_from_dict
 from privlearn.mechanisms import ObjectivePerturbation, PrefixSumStream
-from privlearn.mnl import Items
+from privlearn.mnl import NO_ITEM, Items
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Accountant
 from privlearn.simulation.choice import Market, gaussian_market

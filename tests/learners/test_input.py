@@ -22,7 +22,7 @@ from privlearn.learners import (
     DPMNL,
     DPTOFW,
     LDPSGD,
-    LocalBandit,
+    LocalBanditConfig,
     LocalClient,
     LocalServer,
     OnePassNewtonMNL,
@@ -292,7 +292,7 @@ def test_a_masked_cell_is_no_data() -> None:
 def test_a_gateway_of_local_reports_takes_frames_and_refuses_the_rest(
     frame: Callable[[Array], Any],
 ) -> None:
-    config = LocalBandit(
+    config = LocalBanditConfig(
         name="offers", method=LDPSGD(dim=DIM, n_arms=2, horizon=N, shared=False, epsilon=1.0)
     )
 

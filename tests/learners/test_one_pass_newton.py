@@ -30,11 +30,11 @@ from privlearn.errors import (
     ProvenanceError,
     UsersError,
 )
-from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import GaussianSum
-from privlearn.mnl import Answer, Items, clip_items, gradients, hessian_factors
+from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, gradients, hessian_factors
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.simulation.choice import gaussian_market

@@ -20,10 +20,10 @@ from privlearn.datasets.cars import (
     split,
 )
 from privlearn.domains import Array
-from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.assortment import best_assortments, largest_utilities
 from privlearn.learners.serving import Arrival, Respond
-from privlearn.mnl import Items, fit_mle, log_likelihoods, utilities
+from privlearn.mnl import NO_ITEM, Items, fit_mle, log_likelihoods, utilities
 from privlearn.noise import NoiseSource
 from privlearn.simulation import choice as experiments
 from privlearn.simulation.choice import (

@@ -1,8 +1,8 @@
 """Adds up a batch's messages on a Dask cluster: any partition, any order, the same sums.
 
-A tally is what a partition of the messages becomes, and what two tallies become.  Tallies travel as
-bytes, so that what a broken machine returns is refused, not added.  Run it as it is for a cluster
-of two processes on this machine, or hand `tally_messages` a client of your own.  In Spark it is
+Batch sums are what a partition of the messages becomes, and what two of them become.  They travel
+as bytes, so that what a broken machine returns is refused, not added.  Run it as it is for a
+cluster of two processes on this machine, or hand `sum_messages` your own.  In Spark it is
 ``rdd.mapPartitions(...).treeReduce(...)`` with the same two functions.
 """
 
@@ -17,25 +17,25 @@ from distributed import Client, LocalCluster
 from privlearn.accountants import LocalAccountant
 from privlearn.baselines.local import LDPUCB
 from privlearn.budgets import ApproxDP, GaussianDP
-from privlearn.learners import LocalBandit, LocalClient, LocalServer, Tally
+from privlearn.local import BatchSums, LocalBanditConfig, LocalClient, LocalServer
 from privlearn.noise import NoiseSource
 
 
-def tally_partition(config: str, batch: int, messages: Iterable[bytes]) -> bytes:
-    """One machine's part: the tally of some messages, as bytes."""
-    tally = Tally(LocalBandit.model_validate_json(config), batch)
-    tally.update_many(messages)
-    return tally.to_bytes()
+def sum_partition(config: str, batch: int, messages: Iterable[bytes]) -> bytes:
+    """One machine's part: the sums of some messages, as bytes."""
+    sums = BatchSums(LocalBanditConfig.model_validate_json(config), batch)
+    sums.update_many(messages)
+    return sums.to_bytes()
 
 
 def merged(config: str, one: bytes, other: bytes) -> bytes:
-    """Two tallies in one.
+    """Two sums in one.
 
     Raises:
         UsersError: they share a user.  DataError: torn bytes.
     """
-    public = LocalBandit.model_validate_json(config)
-    return Tally.from_bytes(public, one).merge(Tally.from_bytes(public, other)).to_bytes()
+    public = LocalBanditConfig.model_validate_json(config)
+    return BatchSums.from_bytes(public, one).merge(BatchSums.from_bytes(public, other)).to_bytes()
 
 
 def by_user(messages: Iterable[bytes], parts: int) -> list[list[bytes]]:
@@ -49,21 +49,21 @@ def by_user(messages: Iterable[bytes], parts: int) -> list[list[bytes]]:
     return partitions
 
 
-def tally_messages(
-    cluster: Client, config: LocalBandit, batch: int, partitions: Sequence[Iterable[bytes]]
-) -> Tally:
-    """The tally of all partitions, merged pair by pair on the cluster."""
+def sum_messages(
+    cluster: Client, config: LocalBanditConfig, batch: int, partitions: Sequence[Iterable[bytes]]
+) -> BatchSums:
+    """The sums of all partitions, merged pair by pair on the cluster."""
     public = config.model_dump_json()
-    tallies = [delayed(tally_partition)(public, batch, part) for part in partitions]
-    while len(tallies) > 1:
-        pairs = zip(tallies[::2], tallies[1::2], strict=False)
-        odd = tallies[-1:] if len(tallies) % 2 else []
-        tallies = [*(delayed(merged)(public, one, other) for one, other in pairs), *odd]
-    return Tally.from_bytes(config, cluster.compute(tallies[0]).result())
+    partial = [delayed(sum_partition)(public, batch, part) for part in partitions]
+    while len(partial) > 1:
+        pairs = zip(partial[::2], partial[1::2], strict=False)
+        odd = partial[-1:] if len(partial) % 2 else []
+        partial = [*(delayed(merged)(public, one, other) for one, other in pairs), *odd]
+    return BatchSums.from_bytes(config, cluster.compute(partial[0]).result())
 
 
 def account(
-    config: LocalBandit, users: range, seed: int, *, attested: bool
+    config: LocalBanditConfig, users: range, seed: int, *, attested: bool
 ) -> LocalAccountant[GaussianDP]:
     """A simulated account: of devices, or of a server."""
     budget = ApproxDP(config.method.epsilon, config.method.delta)
@@ -71,7 +71,7 @@ def account(
     return LocalAccountant(budget, users=users, noise=noise, currency=GaussianDP, attested=attested)
 
 
-def simulated(config: LocalBandit, server: LocalServer, seed: int) -> list[bytes]:
+def simulated(config: LocalBanditConfig, server: LocalServer, seed: int) -> list[bytes]:
     """Messages of the open batch from simulated users; theirs would come over the network."""
     users, method = server.users, config.method
     rng = np.random.default_rng([seed, server.batch])
@@ -84,13 +84,13 @@ def simulated(config: LocalBandit, server: LocalServer, seed: int) -> list[bytes
     return [sent[i : i + size] for i in range(0, len(sent), size)]
 
 
-def serve(config: LocalBandit, cluster: Client, batches: int, parts: int = 4) -> LocalServer:
+def serve(config: LocalBanditConfig, cluster: Client, batches: int, parts: int = 4) -> LocalServer:
     """Serves the first batches; their messages are added up on the cluster."""
     claims = account(config, range(config.method.horizon), 0, attested=True)
-    server = LocalServer(config, claims, by="examples/dask_tally.py")
+    server = LocalServer(config, claims, by="examples/dask_batch_sums.py")
     for _ in range(batches):
         partitions = by_user(simulated(config, server, seed=1), parts)
-        server.absorb(tally_messages(cluster, config, server.batch, partitions))
+        server.absorb(sum_messages(cluster, config, server.batch, partitions))
         server.advance()
     return server
 
@@ -98,7 +98,7 @@ def serve(config: LocalBandit, cluster: Client, batches: int, parts: int = 4) ->
 def main() -> None:
     """Two processes on this machine."""
     method = LDPUCB(dim=2, n_arms=5, horizon=1_000_000, shared=True, epsilon=2.0, delta=0.01)
-    config = LocalBandit(name="dask example", method=method)
+    config = LocalBanditConfig(name="dask example", method=method)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         server = serve(config, Client(cluster), batches=4)
     print(f"{server.heard} messages in {server.batch} batches, rejected: {server.rejected}")
