@@ -29,7 +29,6 @@ from privlearn.local.messages import (
     REJECTION_REASONS,
     Bytes,
     MessageFilter,
-    MessageForm,
     RejectionReason,
 )
 from privlearn.local.protocol import LocalBanditConfig
@@ -66,7 +65,7 @@ class BatchSums:
         end = range(config.method.horizon, config.method.horizon)
         users = end if over else config.users_of(batch)
         self._warming = not over and config.warming(batch)
-        self._filter = MessageFilter(MessageForm(config, warming=self._warming), users, batch)
+        self._filter = MessageFilter(config.forms[self._warming], users, batch)
         self._form = self._filter.form
         size = self._form.part.domain.size
         self._sums = np.zeros((config.method.parts, size), dtype=np.int64)

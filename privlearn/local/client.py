@@ -25,7 +25,7 @@ from privlearn.local.messages import Message, MessageForm
 from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.protocols import Accountant, ReportStream
 from privlearn.rows import Rows
-from privlearn.rows.functions import Calls, user_code
+from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from
 
 Bools = NDArray[np.bool_]
@@ -98,7 +98,6 @@ class LocalClient(Generic[B]):
         self.config, self.diagnostics = config, Diagnostics()
         self._accountant = accountant
         self._key = config.fingerprint.hex()
-        self._forms: dict[bool, MessageForm] = {}
         self._streams: dict[bool, ReportStream[Any]] = {}
         self._next = self.users.start
         self._warm = config.warm_up
@@ -247,7 +246,7 @@ class LocalClient(Generic[B]):
         released = stream.append(rows).value
         if users.stop == self._phase(warming).stop:
             self._streams.pop(warming).close()
-        return self._form(warming), batch, released
+        return self.config.forms[warming], batch, released
 
     def _good_row(
         self, context: Any, action: Any, reward: Any, users: range, batch: int, warming: bool
@@ -255,7 +254,7 @@ class LocalClient(Generic[B]):
         """The record of one user if nothing has to be mended, or else None: `_rows` does it."""
         method = self.config.method
         arms = method.n_arms
-        if user_code(method):  # `_rows` names and checks it
+        if self.config.user_code:  # `_rows` names and checks it
             return None
         try:
             # not a subclass, such as a masked array
@@ -337,15 +336,9 @@ class LocalClient(Generic[B]):
             return range(self.users.start, min(self.users.stop, self._warm))
         return range(max(self.users.start, self._warm), self.users.stop)
 
-    def _form(self, warming: bool) -> MessageForm:
-        if warming not in self._forms:
-            self._forms[warming] = MessageForm(self.config, warming=warming)
-        return self._forms[warming]
-
     def _stream(self, warming: bool) -> ReportStream[Any]:
         if warming not in self._streams:
-            report = self._form(warming).report
-            users = self._phase(warming)
+            form, users = self.config.forms[warming], self._phase(warming)
             label = self.config.label
             refused = TokenSpentError(
                 f"{label} of users {users.start}..{users.stop - 1}: this account has a spent "
@@ -353,8 +346,8 @@ class LocalClient(Generic[B]):
             )
             if self._accountant.spends(label, users):
                 raise refused
-            token = self._accountant.issue(report.loss(), users=users, label=label)
-            stream = report.open(token)
+            token = self._accountant.issue(form.loss, users=users, label=label)
+            stream = form.report.open(token)
             if self._accountant.spends(label, users) > 1:  # another client spent in the meantime
                 stream.close()
                 raise refused

@@ -31,11 +31,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privlearn.domains import Array
 from privlearn.errors import DataError
-from privlearn.local.protocol import LocalBanditConfig
-from privlearn.mechanisms.report_streams import LEVELS
+from privlearn.local.form import FIRST, GRID, MAGIC, VERSION, MessageForm
 
-GRID = LEVELS
-"""Steps from 0 to the limit: 2²³, the words of projected reports count on it."""
 RejectionReason = Literal[
     "malformed",
     "other configuration",
@@ -59,8 +56,6 @@ REJECTION_REASONS: tuple[RejectionReason, ...] = (
 Index = NDArray[np.int64]
 Bytes = bytes | bytearray | memoryview
 _HEAD = struct.Struct("<3sBI8sQ")
-_MAGIC, _VERSION = b"PLM", 1
-_FIRST = np.uint32(int.from_bytes(_MAGIC + bytes([_VERSION]), "little"))
 
 
 @final
@@ -88,7 +83,7 @@ class Message(BaseModel):
     def to_bytes(self) -> bytes:
         """The binary form."""
         key, values = bytes.fromhex(self.fingerprint), self.values
-        head = _HEAD.pack(_MAGIC, self.version, self.batch, key, self.user)
+        head = _HEAD.pack(MAGIC, self.version, self.batch, key, self.user)
         return head + struct.pack(f"<{len(values)}i", *values)
 
     @classmethod
@@ -103,50 +98,11 @@ class Message(BaseModel):
             raise DataError(f"a message of {len(data)} bytes: must have 24 + 4·n of them")
         magic, version, batch, key, user = _HEAD.unpack_from(data)
         values = struct.unpack_from(f"<{len(data) // 4 - 6}i", data, _HEAD.size)
-        if (magic, version) != (_MAGIC, _VERSION):
-            raise DataError(f"begins with {data[:4]!r}: must be {_MAGIC!r}, version 1")
+        if (magic, version) != (MAGIC, VERSION):
+            raise DataError(f"begins with {data[:4]!r}: must be {MAGIC!r}, version 1")
         if any(abs(value) > GRID for value in values):
             raise DataError(f"a number beyond the grid: all must lie in ±{GRID}")
         return cls(batch=batch, fingerprint=key.hex(), user=user, values=values)
-
-
-@final
-class MessageForm:
-    """The numbers of a configuration's messages, in the warm-up or after it.
-
-    Attributes:
-        report: the mechanism of a whole message.
-        part: the mechanism of one part.
-        parts: how many parts a message has.
-        dtype: the layout, as a numpy structure.
-        step: of the messages' grid.
-        estimate_size: numbers in an estimate of one part.
-        estimate_step: of the grid on which estimates are added up.
-    """
-
-    def __init__(self, config: LocalBanditConfig, *, warming: bool) -> None:
-        self.report = config.message_report(warming=warming)
-        self.part = config.part_report
-        self.parts = self.report.size // self.part.size
-        self.key = np.uint64(int.from_bytes(config.fingerprint[:8], "little"))
-        head = [("first", "<u4"), ("batch", "<u4"), ("key", "<u8"), ("user", "<u8")]
-        self.dtype = np.dtype([*head, ("values", "<i4", (self.report.size,))])
-        self.step = self.report.limit / GRID
-        self.estimate_size = self.part.domain.size
-        self.estimate_step = self.part.estimate_limit / GRID
-
-    def to_grid(self, reports: Array) -> NDArray[np.int32]:
-        """Reports in steps of the grid, cut to the limit."""
-        steps: Array = (reports / self.step).clip(-GRID, GRID)
-        return np.rint(steps, out=steps).astype(np.int32)
-
-    def encode(self, users: range, batch: int, reports: Array) -> bytes:
-        """The messages of consecutive users, back to back."""
-        made = np.empty(len(users), dtype=self.dtype)
-        made["first"], made["batch"], made["key"] = _FIRST, batch, self.key
-        made["user"] = np.arange(users.start, users.stop, dtype=np.uint64)
-        made["values"] = self.to_grid(reports)
-        return made.tobytes()
 
 
 @final
@@ -209,7 +165,7 @@ class MessageFilter:
         if len(message) < _HEAD.size or self.batch is None:
             return "malformed"
         magic, version, batch, key, _ = _HEAD.unpack_from(message)
-        if (magic, version) != (_MAGIC, _VERSION) or batch == self.batch:
+        if (magic, version) != (MAGIC, VERSION) or batch == self.batch:
             return "malformed"
         if int.from_bytes(key, "little") != self.form.key:
             return "other configuration"
@@ -225,7 +181,7 @@ class MessageFilter:
                 self.rejected[reason] += int(wrong)
                 records = records[right]
 
-        keep(records["first"] == _FIRST, "malformed")
+        keep(records["first"] == FIRST, "malformed")
         keep(records["key"] == form.key, "other configuration")
         if self.batch is None:
             keep(records["user"] == records["batch"], "other user")

@@ -34,9 +34,11 @@ from pydantic import (
 
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array
+from privlearn.local.form import MessageForm
 from privlearn.losses import Loss
 from privlearn.mechanisms import OneOfKReport
 from privlearn.protocols import Report
+from privlearn.rows.functions import user_code
 
 Arrays = dict[str, Array]
 """A state or a model: arrays by name, every number finite."""
@@ -271,7 +273,7 @@ class LocalBanditConfig(BaseModel):
         form = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(form.encode()).digest()
 
-    @property
+    @cached_property
     def label(self) -> str:
         """What tokens, claims and plan items of this configuration's messages are called.
 
@@ -338,13 +340,28 @@ class LocalBanditConfig(BaseModel):
         part, parts = self.part_report, self.method.parts
         return part if warming or parts == 1 else OneOfKReport(cast(Any, part), parts)
 
+    @cached_property
+    def forms(self) -> dict[bool, MessageForm]:
+        """The numbers of messages of the warm-up (True), and of later ones."""
+        return {
+            warming: MessageForm(
+                self.message_report(warming=warming), self.part_report, self.fingerprint
+            )
+            for warming in (False, True)
+        }
+
+    @cached_property
+    def user_code(self) -> tuple[str, ...]:
+        """Names of the code of the method that did not come with this package."""
+        return user_code(self.method)
+
     def loss(self) -> Loss:
         """What a message costs its user.
 
         A message of all parts costs at least what one of a single part costs: its two laws can
         differ as those of one part do, and in other ways besides.
         """
-        return self.message_report(warming=self.warm_up == self.method.horizon).loss()
+        return self.forms[self.warm_up == self.method.horizon].loss
 
 
 class Model(BaseModel):

@@ -19,7 +19,6 @@ from privlearn.local.messages import (
     Bytes,
     Message,
     MessageFilter,
-    MessageForm,
     RejectionReason,
 )
 from privlearn.local.protocol import ArrayField, Arrays, LocalBanditConfig, Model
@@ -147,8 +146,7 @@ class LocalServer:
         self._closed: dict[RejectionReason, int] = dict.fromkeys(REJECTION_REASONS, 0)
         """What closed batches rejected."""
         if config.method.per_message:
-            form = MessageForm(config, warming=False)
-            self._filter = MessageFilter(form, range(config.method.horizon), None)
+            self._filter = MessageFilter(config.forms[False], range(config.method.horizon), None)
             self._filter.clock = batch
         else:
             self._sums = BatchSums(config, batch)

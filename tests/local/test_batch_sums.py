@@ -18,7 +18,7 @@ from privlearn.budgets import ZCDP
 from privlearn.errors import DataError, UsersError
 from privlearn.local.batch_sums import BatchSums
 from privlearn.local.client import LocalClient
-from privlearn.local.messages import GRID, MessageForm
+from privlearn.local.messages import GRID
 from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.noise import NoiseSource
 
@@ -100,7 +100,7 @@ def test_any_partition_in_any_order_and_any_tree_is_one_pass(
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_and_counts_are_those_of_the_messages(bandit: Make, kind: str) -> None:
     config, sent = _made(bandit, kind)
-    form = MessageForm(config, warming=kind == "warm-up")
+    form = config.forms[kind == "warm-up"]
     numbers = [np.frombuffer(one[24:], "<i4") * form.step for one in sent]
     wanted = np.zeros((config.method.parts, form.part.domain.size))
     for user, report in enumerate(numbers):
@@ -127,7 +127,7 @@ def test_one_message_moves_the_sums_by_at_most_the_bound(bandit: Make, kind: str
 
 def test_the_largest_message_moves_a_sum_by_the_bound(bandit: Make) -> None:
     config = bandit(dim=1)
-    form = MessageForm(config, warming=False)
+    form = config.forms[False]
     for sign in (-1, 1):
         found = summed(config, form.encode(range(1), 0, np.array([[sign * form.report.limit]])))
         assert found.sums.tolist() == [[sign * found.bound]]
@@ -136,7 +136,7 @@ def test_the_largest_message_moves_a_sum_by_the_bound(bandit: Make) -> None:
 def test_a_million_large_messages_add_up_exactly(bandit: Make) -> None:
     n = 10**6
     config = bandit(dim=1, horizon=n, width=n)
-    form = MessageForm(config, warming=False)
+    form = config.forms[False]
     found = summed(config, form.encode(range(n), 0, np.full((n, 1), form.report.limit)))
     assert found._sums.tolist() == [[n * GRID]]
 
@@ -164,7 +164,7 @@ def test_another_configuration_or_batch_is_refused(bandit: Make) -> None:
     config = bandit()
     with pytest.raises(ValueError, match="another configuration"):
         BatchSums(config, 0).merge(BatchSums(bandit(name="other"), 0))
-    with pytest.raises(ValueError, match="batch 1, this one is of 0"):
+    with pytest.raises(ValueError, match="batch 1, these are of 0"):
         BatchSums(config, 0).merge(BatchSums(config, 1))
     with pytest.raises(ValueError, match="batch = 5"):
         BatchSums(config, 5)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from privlearn.accountants import LocalAccountant
 from privlearn.budgets import ZCDP
 from privlearn.errors import DataError
-from privlearn.local.messages import GRID, REJECTION_REASONS, Message, MessageFilter, MessageForm
+from privlearn.local.messages import GRID, REJECTION_REASONS, Message, MessageFilter
 from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
@@ -26,14 +26,14 @@ Make = Callable[..., LocalBanditConfig]
 
 def sphere(config: LocalBanditConfig, n: int, seed: int = 0) -> Any:
     """Reports that the mechanism could have made, (n, size)."""
-    form = MessageForm(config, warming=False)
+    form = config.forms[False]
     points = np.random.default_rng(seed).normal(size=(n * form.parts, form.part.size))
     points *= form.report.limit / np.linalg.norm(points, axis=1)[:, None]
     return points.reshape(n, -1)
 
 
 def message_filter(config: LocalBanditConfig, batch: int = 0) -> MessageFilter:
-    form = MessageForm(config, warming=config.warming(batch))
+    form = config.forms[config.warming(batch)]
     return MessageFilter(form, config.users_of(batch), batch)
 
 
@@ -218,7 +218,7 @@ def test_other_bytes_are_no_message(data: bytes, said: str) -> None:
 
 def test_many_messages_at_once_are_the_same_bytes(bandit: Make) -> None:
     config = bandit()
-    form, reports = MessageForm(config, warming=False), sphere(config, 5)
+    form, reports = config.forms[False], sphere(config, 5)
     together = form.encode(range(5, 10), 1, reports)
     apart = [
         Message(
@@ -237,7 +237,7 @@ def test_many_messages_at_once_are_the_same_bytes(bandit: Make) -> None:
 def test_reports_are_put_on_the_nearest_grid_point_within_the_limit(
     bandit: Make, numbers: list[float]
 ) -> None:
-    form = MessageForm(bandit(), warming=False)
+    form = bandit().forms[False]
     steps = form.to_grid(np.array([numbers]))[0]
     assert (np.abs(steps.astype(int)) <= GRID).all()
     limit = form.report.limit
