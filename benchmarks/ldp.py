@@ -24,7 +24,6 @@ from privlearn.ledger import Ledger
 from privlearn.local.batch_sums import BatchSums
 from privlearn.local.client import LocalClient
 from privlearn.local.protocol import LocalBanditConfig, LocalLearner, Model
-from privlearn.noise import NoiseSource
 from privlearn.papers.han2021 import study
 from privlearn.simulation import local_bandit as local
 from privlearn.simulation.local_bandit import LocalMarket
@@ -278,12 +277,7 @@ def pace(method: LocalLearner, singles: int = 2_000, tries: int = 5) -> Pace:
 
 
 def _device(config: LocalBanditConfig, users: range) -> LocalAccountant[Any]:
-    return LocalAccountant(
-        local.price(config.loss()),
-        users=users,
-        ledger=Ledger.memory(),
-        noise=NoiseSource.secure(),
-    )
+    return LocalAccountant.for_device(config, Ledger.memory(), user=users)
 
 
 def speed() -> tuple[Table, dict[str, Any]]:

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 
 from privlearn.accountants import LocalAccountant
 from privlearn.baselines.local import LDPUCB
-from privlearn.budgets import ApproxDP, GaussianDP
+from privlearn.ledger import Ledger
 from privlearn.local import BatchSums, LocalBanditConfig, LocalClient, LocalServer
 from privlearn.noise import NoiseSource
 
@@ -62,21 +62,14 @@ def sum_messages(
     return BatchSums.from_bytes(config, cluster.compute(partial[0]).result())
 
 
-def account(
-    config: LocalBanditConfig, users: range, seed: int, *, attested: bool
-) -> LocalAccountant[GaussianDP]:
-    """A simulated account: of devices, or of a server."""
-    budget = ApproxDP(config.method.epsilon, config.method.delta)
-    noise = NoiseSource.simulation(seed)
-    return LocalAccountant(budget, users=users, noise=noise, currency=GaussianDP, attested=attested)
-
-
 def simulated(config: LocalBanditConfig, server: LocalServer, seed: int) -> list[bytes]:
     """Messages of the open batch from simulated users; theirs would come over the network."""
     users, method = server.users, config.method
     rng = np.random.default_rng([seed, server.batch])
     contexts = rng.normal(size=(len(users), method.n_arms, method.dim)) / np.sqrt(method.dim)
-    gateway = LocalClient(config, account(config, users, seed + server.batch, attested=False))
+    noise = NoiseSource.simulation(seed + server.batch)
+    account = LocalAccountant.for_device(config, Ledger.memory(), user=users, noise=noise)
+    gateway = LocalClient(config, account)
     arms = gateway.choose_many(contexts, server.model(), users=users)
     shown = contexts[np.arange(len(users)), arms]
     sent = gateway.randomize_many(shown, arms, shown[:, 0], users=users)
@@ -86,7 +79,8 @@ def simulated(config: LocalBanditConfig, server: LocalServer, seed: int) -> list
 
 def serve(config: LocalBanditConfig, cluster: Client, batches: int, parts: int = 4) -> LocalServer:
     """Serves the first batches; their messages are added up on the cluster."""
-    claims = account(config, range(config.method.horizon), 0, attested=True)
+    noise = NoiseSource.simulation(0)  # of the devices
+    claims = LocalAccountant.for_server(config, Ledger.memory(), noise=noise)
     server = LocalServer(config, claims, by="examples/dask_batch_sums.py")
     for _ in range(batches):
         partitions = by_user(simulated(config, server, seed=1), parts)
@@ -98,7 +92,7 @@ def serve(config: LocalBanditConfig, cluster: Client, batches: int, parts: int =
 def main() -> None:
     """Two processes on this machine."""
     method = LDPUCB(dim=2, n_arms=5, horizon=1_000_000, shared=True, epsilon=2.0, delta=0.01)
-    config = LocalBanditConfig(name="dask example", method=method)
+    config = LocalBanditConfig("dask example", method)
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         server = serve(config, Client(cluster), batches=4)
     print(f"{server.heard} messages in {server.batch} batches, rejected: {server.rejected}")

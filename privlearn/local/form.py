@@ -51,7 +51,7 @@ class MessageForm:
 
     def to_grid(self, reports: Array) -> NDArray[np.int32]:
         """Reports in steps of the grid, cut to the limit."""
-        steps: Array = (reports / self.step).clip(-GRID, GRID)
+        steps: Array = reports.clip(-self.report.limit, self.report.limit) / self.step
         return np.rint(steps, out=steps).astype(np.int32)
 
     def encode(self, users: range, batch: int, reports: Array) -> bytes:

@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 
 from privlearn._validate import count, finite
 from privlearn.accountants import Certificate, LocalAccountant
-from privlearn.budgets import Currency, GaussianDP, PureDP
 from privlearn.domains import Array
-from privlearn.errors import CurrencyError
 from privlearn.learners.links import Link, mean_of
+from privlearn.ledger import Ledger
 from privlearn.local.client import LocalClient
 from privlearn.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.local.server import LocalServer
-from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 
 Arms = NDArray[np.int64]
@@ -197,12 +195,13 @@ def serve(
         raise ValueError(
             f"{told}: the market has {', '.join(str(market.public[n]) for n in wrong)}"
         )
-    config = LocalBanditConfig(name="market", method=method)
-    cap, users = price(config.loss()), range(market.horizon)
+    config = LocalBanditConfig("market", method)
     noise = NoiseSource.simulation(noise_seed)
     with (
-        LocalAccountant(cap, users=users, noise=noise) as device,
-        LocalAccountant(cap, users=users, noise=noise, attested=True) as attested,
+        LocalAccountant.for_device(
+            config, Ledger.memory(), user=config.users, noise=noise
+        ) as device,
+        LocalAccountant.for_server(config, Ledger.memory(), noise=noise) as attested,
     ):
         server = LocalServer(config, attested, by="privlearn's simulated devices")
         with LocalClient(config, device) as client:
@@ -210,14 +209,6 @@ def serve(
         delta = method.delta
         stated = device.certificate(delta), attested.certificate(delta)
     return Served(market.regrets(arms), arms, *stated)
-
-
-def price(loss: Loss) -> Currency:
-    """A cap that is exactly one loss."""
-    try:
-        return GaussianDP(0).price(loss)
-    except CurrencyError:
-        return PureDP(0).price(loss)
 
 
 class Player(Protocol):

@@ -50,7 +50,7 @@ def config() -> LocalBanditConfig:
 def test_the_cluster_adds_up_what_one_pass_does(
     example: Any, cluster: Any, config: LocalBanditConfig
 ) -> None:
-    claims = example.account(config, range(40_000), 0, attested=True)
+    claims = LocalAccountant.for_server(config, Ledger.memory(), noise=NoiseSource.simulation(0))
     server = example.LocalServer(config, claims, by="test")
     sent = example.simulated(config, server, seed=3)
     odd = [b"", sent[0][:-1], sent[1]]
@@ -70,7 +70,7 @@ def test_the_cluster_adds_up_what_one_pass_does(
 def test_an_overlap_is_refused_on_the_cluster(
     example: Any, cluster: Any, config: LocalBanditConfig
 ) -> None:
-    claims = example.account(config, range(40_000), 0, attested=True)
+    claims = LocalAccountant.for_server(config, Ledger.memory(), noise=NoiseSource.simulation(0))
     sent = example.simulated(config, example.LocalServer(config, claims, by="test"), seed=3)
     with pytest.raises(UsersError, match="in both sums"):
         example.sum_messages(cluster, config, 0, [sent[:3], sent[2:]])
