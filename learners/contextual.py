@@ -1,4 +1,4 @@
-"""What all served linear bandits share: a context comes, an arm is pulled, a reward is heard.
+"""What all served linear bandits share: a context comes, an arm is pulled, a reward comes back.
 
 The score of arm a is x·θ_a.  Scores that are equal, such as all of them while nothing is known,
 are served in turn by the public arrival number.  Contexts are divided by a public bound and
@@ -35,7 +35,8 @@ class Visitor(NamedTuple):
     turn: Arms
     """The public arrival number; ties between arms go by it."""
     private: Array
-    """Whatever else is the user's own (luck, tastes), shape (m,); only ``respond`` reads it."""
+    """Whatever else is the user's own, shape (m,), such as coefficients or uniform numbers; only
+    ``respond`` reads it."""
 
 
 class Feedback(NamedTuple):
@@ -187,8 +188,8 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
     @np.errstate(all="ignore")  # as in scaled
     def _feedback(self, own: Visitor, arms: Arms, rewards: Any) -> Feedback:
-        heard = block_of("rewards", rewards, (), len(arms))
-        reward = self._loss.labels(np.where(np.isfinite(heard), heard, np.nan))
+        numbers = block_of("rewards", rewards, (), len(arms))
+        reward = self._loss.labels(np.where(np.isfinite(numbers), numbers, np.nan))
         good = usable_contexts(own.context) & np.isfinite(reward)
         context = scaled(own.context, self.context_bound)
         return Feedback(

@@ -207,8 +207,8 @@ class DPHDB(BatchLearner, ServedBandit):
         step, theta = self._steps[self._batch], self._estimate.theta
         token = self._accountant.issue(step.loss(), users=epoch, label="epoch")
 
-        def increments(heard: Feedback) -> Increments:
-            return self._increments(heard, theta)
+        def increments(feedback: Feedback) -> Increments:
+            return self._increments(feedback, theta)
 
         computed = rows.map_rows(Calls(increments, (code_of(self._loss), self)))
         released = self._board.post(f"epoch/{self._batch}", step.release(computed, token))
@@ -223,16 +223,18 @@ class DPHDB(BatchLearner, ServedBandit):
     def _damping(self, rows: Rows[Feedback], epoch: range, sums: GaussianSum[Array]) -> Array:
         """Releases Σxxᵀ of the epoch; what follows from all so far."""
         token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
-        contexts = rows.map_rows(lambda heard: heard.context[:, None, :])
+        contexts = rows.map_rows(lambda feedback: feedback.context[:, None, :])
         total = self._board.post(f"moments/{self._batch}", sums.release(contexts, token))
         old, noise = self._moments, sums.error_std() ** 2
         self._moments = Moments(old.total + total, old.users + len(epoch), old.variance + noise)
         return self._moments.damping(self._public.curvature)
 
-    def _increments(self, heard: Feedback, theta: Array) -> Increments:
+    def _increments(self, feedback: Feedback, theta: Array) -> Increments:
         """−φ'(x·θ_a; r)·x of each user's own arm, at the epoch's public θ."""
-        score = np.einsum("nd,nd->n", heard.context, theta[heard.arm])
-        return -self._loss.derivative(score, heard.reward)[:, None] * heard.context, heard.arm
+        score = np.einsum("nd,nd->n", feedback.context, theta[feedback.arm])
+        return -self._loss.derivative(score, feedback.reward)[
+            :, None
+        ] * feedback.context, feedback.arm
 
     # Public state --------------------------------------------------------------------------------
 

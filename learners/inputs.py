@@ -26,10 +26,10 @@ def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:
     Raises:
         TypeError: something else.  ValueError: an array without rows.
     """
-    found: Sequence[Any] | NDArray[Any] = block_from(name, values)
-    if isinstance(found, np.ndarray) and found.ndim == 0:
+    rows: Sequence[Any] | NDArray[Any] = block_from(name, values)
+    if isinstance(rows, np.ndarray) and rows.ndim == 0:
         raise ValueError(f"{name} of shape (): must have one entry per user")
-    return found
+    return rows
 
 
 def _is_numeric(values: object) -> bool:

@@ -127,10 +127,10 @@ class LDPOLS(LocalLearner):
         """Estimated rewards, −∞ for eliminated arms; see `LocalLearner.scores`."""
         if self.shared:
             return np.asarray(np.einsum("nkd,d->nk", contexts, model["theta"][0]))
-        found = np.einsum("nd,kd->nk", contexts, model["theta"])
+        scores = np.einsum("nd,kd->nk", contexts, model["theta"])
         first = np.einsum("nd,kd->nk", contexts, model["first"])
         behind = first.max(axis=1, keepdims=True) - first
-        return np.where(behind > model["margin"], -np.inf, found)
+        return np.where(behind > model["margin"], -np.inf, scores)
 
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: NDArray[Any], rewards: Array

@@ -145,7 +145,7 @@ class LDPSGD(LocalLearner):
         return self.report().mean_squared_error() / self._drift**2
 
     def _clock(self, user: float) -> float:
-        """Messages' worth of what was told of each θ before a user."""
+        """What was learned of each θ before a user, in messages."""
         warm = min(user, self.warm_up())
         return warm / self.parts + (user - warm) / self.parts**2
 

@@ -192,8 +192,8 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         places = places_of(choices, self.n_items, len(values))
         users = range(self.clock_, self.clock_ + len(values))
         named = (places >= 0) & (places < self.n_items)
-        unheard = ~(named | (self.outside_option & (places == NO_ITEM)))
-        self._tell(users, self._unusable(values, np.ones((len(values), 1))), unheard)
+        unanswered = ~(named | (self.outside_option & (places == NO_ITEM)))
+        self._tell(users, self._unusable(values, np.ones((len(values), 1))), unanswered)
         rows = Rows._of_own((values, places), users)
         while self.clock_ < rows.users.stop:
             stop = min(self._batches[self._batch].stop, rows.users.stop)

@@ -424,6 +424,8 @@ class _Corners(_Picking):
 class _Published(Strategy):
     """Algorithm 2 of the paper, step by step; errata 13 says which of its prices hold."""
 
+    _learner: DPPOFW
+
     def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
         super().__init__(learner, accountant)
         bound, loss = float(learner.feature_bound), learner._loss

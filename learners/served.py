@@ -126,8 +126,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
             raise UsersError("no user is waiting to answer: call select first")
         self._failed = True  # as in _select
         asked, self._asked = self._asked, None
-        rows, unheard = self._deliver(asked, answer)
-        self._tell(asked.users, np.zeros(1, dtype=bool), unheard & ~self._void)
+        rows, unanswered = self._deliver(asked, answer)
+        self._tell(asked.users, np.zeros(1, dtype=bool), unanswered & ~self._void)
         self._take(rows)
         self._failed = False
 
@@ -150,8 +150,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
             numbers = np.arange(1, len(users) + 1)
             shown = self._board.serve(Rows._of_own((block, numbers), users), self._policy)
             self.clock_ = users.stop
-            rows, unheard = self._deliver(shown, answer)
-            self._tell(users, void[at:stop], unheard)
+            rows, unanswered = self._deliver(shown, answer)
+            self._tell(users, void[at:stop], unanswered)
             self._take(rows)
             self._failed = False
             at = stop
@@ -202,15 +202,15 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self, shown: Shown[tuple[Own, Items], Act], answer: Callable[[Own, Act], Heard]
     ) -> tuple[Rows[Heard], Mask]:
         """The rows to learn from, and of whom no answer could be used, shape (n,)."""
-        heard = np.zeros(len(shown.users) + 1, dtype=bool)
+        usable = np.zeros(len(shown.users) + 1, dtype=bool)
 
         def environment(visit: tuple[Own, Items], action: Act) -> Heard:
             own, numbers = visit
             reply = answer(own, action)
-            heard[numbers[self._usable_answers(reply)]] = True
+            usable[numbers[self._usable_answers(reply)]] = True
             return reply
 
-        return shown.deliver(Calls(environment, (answer, self))), ~heard[1:]
+        return shown.deliver(Calls(environment, (answer, self))), ~usable[1:]
 
     def _take(self, rows: Rows[Heard]) -> None:
         """Adds answers up to the clock and, where the public state may change, learns from them."""
@@ -220,9 +220,9 @@ class Served(Learner, Generic[Own, Act, Heard]):
         rows, self._pending = Rows.concat(self._pending), []
         self._learn(rows)
 
-    def _tell(self, users: range, unusable: Mask, unheard: Mask) -> None:
+    def _tell(self, users: range, unusable: Mask, unanswered: Mask) -> None:
         """Messages to single users, for the operator's private records only."""
-        either = unusable | unheard
+        either = unusable | unanswered
         if not either.any():
             return
         for i in np.flatnonzero(either):

@@ -10,24 +10,27 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Trust
+from privlearn.budgets import B
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, row_of
 from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, code_of, named_loss
+from privlearn.losses import Loss
 from privlearn.mechanisms.constraint_sets import norms
-from privlearn.protocols import Accountant, Mechanism, Plan
+from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from, row_from
+from privlearn.tokens import Released, Token
 
 Example = tuple[Array, Array]
 """A block of rows: features, shape (n, d), and labels, shape (n,)."""
@@ -35,6 +38,16 @@ Terms = Sequence[tuple[float, Array]]
 """Public weights and parameters; an increment is the weighted sum of gradients at them."""
 
 Out = TypeVar("Out")
+R = TypeVar("R", bound=NDArray[Any])
+R_co = TypeVar("R_co", bound=NDArray[Any], covariant=True)
+
+
+class _Releasing(Protocol[R_co]):
+    """A mechanism, whatever kind of array it releases."""
+
+    def loss(self) -> Loss: ...
+    def release(self, rows: Rows[Any], token: Token[B], /) -> Released[R_co]: ...
+
 
 _ROUNDING = 1 + 1e-9
 
@@ -227,13 +240,13 @@ class StreamLearner(Learner):
         """Messages to single users, for the operator's private records only."""
         try:
             with np.errstate(all="ignore"):  # a warning would tell of sealed data
-                heard = np.isfinite(self._loss.labels(labels)).reshape(labels.shape)
+                usable = np.isfinite(self._loss.labels(labels)).reshape(labels.shape)
         except Exception:  # so would an error of a loss of the user's own; its rows become null
-            heard = np.isfinite(labels)
-        clear = np.isfinite(values)
-        if heard.all() and clear.all():
+            usable = np.isfinite(labels)
+        finite = np.isfinite(values)
+        if usable.all() and finite.all():
             return
-        for i in np.flatnonzero(~(heard & clear.all(axis=1))):
+        for i in np.flatnonzero(~(usable & finite.all(axis=1))):
             what = f"features must be ({self._dim},) finite numbers"
             if np.isfinite(values[i]).all():
                 what = "the label must be a number that the loss takes"
@@ -241,7 +254,7 @@ class StreamLearner(Learner):
 
     # Releases ------------------------------------------------------------------------------------
 
-    def _posted(self, mechanism: Mechanism[Any], rows: Rows[Any], label: str, name: str) -> Array:
+    def _posted(self, mechanism: _Releasing[R], rows: Rows[Any], label: str, name: str) -> R:
         """Issues the planned token of these users, spends it, and posts what is released."""
         token = self._accountant.issue(mechanism.loss(), users=rows.users, label=label)
         return self._board.post(name, mechanism.release(rows, token))

@@ -145,12 +145,12 @@ class _GramBandit(ServedBandit):
         values, bonus = scores(contexts, self._theta), self._bonus(contexts)
         return best_in_turn(values if bonus is None else values + bonus, turn)
 
-    def _factors(self, heard: Feedback) -> Factors:
-        norms = np.sqrt(np.einsum("nd,nd->n", heard.context, heard.context))
+    def _factors(self, feedback: Feedback) -> Factors:
+        norms = np.sqrt(np.einsum("nd,nd->n", feedback.context, feedback.context))
         shrink = 1 / np.maximum(norms, self._norm)
-        reward = np.clip(heard.reward / self._reward, -1.0, 1.0)
-        factors = [heard.context * shrink[:, None], self._share * reward[:, None]]
-        return np.concatenate(factors, axis=1)[:, None, :], heard.arm
+        reward = np.clip(feedback.reward / self._reward, -1.0, 1.0)
+        factors = [feedback.context * shrink[:, None], self._share * reward[:, None]]
+        return np.concatenate(factors, axis=1)[:, None, :], feedback.arm
 
     def _learn(self, rows: Rows[Feedback]) -> None:
         """At the end of a public block: releases the sums and solves."""

@@ -389,12 +389,12 @@ class PublishedOLS(_Regression):
 
     def scores(self, model: Arrays, contexts: Array) -> Array:
         """Estimated rewards, −∞ for eliminated arms; see `LocalLearner.scores`."""
-        found = super().scores(model, contexts)
+        scores = super().scores(model, contexts)
         if self.gap is None or self.shared:
-            return found
+            return scores
         first = super().scores({"theta": model["first"]}, contexts)
         far = first <= first.max(axis=1, keepdims=True) - self.gap / 2
-        return np.where(far, -np.inf, found)
+        return np.where(far, -np.inf, scores)
 
 
 # Gradients ------------------------------------------------------------------------------------

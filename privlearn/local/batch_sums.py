@@ -24,13 +24,8 @@ from numpy.typing import NDArray
 
 from privlearn.domains import Array
 from privlearn.errors import DataError, UsersError
-from privlearn.local.messages import (
-    GRID,
-    REJECTION_REASONS,
-    Bytes,
-    MessageFilter,
-    RejectionReason,
-)
+from privlearn.local.form import GRID
+from privlearn.local.messages import REJECTION_REASONS, Bytes, MessageFilter, RejectionReason
 from privlearn.local.protocol import LocalBanditConfig
 
 _HEAD = struct.Struct(f"<3sBI8s{len(REJECTION_REASONS)}Q")

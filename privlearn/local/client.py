@@ -21,7 +21,8 @@ from privlearn.adjacency import Trust
 from privlearn.budgets import B
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
-from privlearn.local.messages import Message, MessageForm
+from privlearn.local.form import MessageForm
+from privlearn.local.messages import Message
 from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.protocols import Accountant, ReportStream
 from privlearn.rows import Rows
@@ -318,8 +319,8 @@ class LocalClient(Generic[B]):
 
         def recorded(block: tuple[Array, NDArray[np.int64], Array, Bools]) -> Any:
             shown, places, answered, usable = block
-            found = np.asarray(method.record(arrays, batch, shown, places, answered))
-            record = found.astype(np.float64, casting="same_kind")  # complex ones raise
+            computed = np.asarray(method.record(arrays, batch, shown, places, answered))
+            record = computed.astype(np.float64, casting="same_kind")  # complex ones raise
             record[~usable] = np.nan
             if warming or method.parts == 1:
                 return record
@@ -417,16 +418,16 @@ def _numbers(block: Any, n: int, shape: tuple[int, ...]) -> Array:
             return values
     except Exception:  # that it failed would tell of data
         pass
-    found = np.full((n, *shape), np.nan)
+    numbers = np.full((n, *shape), np.nan)
     if n > 1 or (type(block) is np.ndarray and block.dtype == object and block.shape == (1,)):
         try:
             rows = block if isinstance(block, list | tuple) else np.asanyarray(block, dtype=object)
             single = [_numbers([row], 1, shape)[0] for row in rows]
             if len(single) == n:
-                found[...] = single
+                numbers[...] = single
         except Exception:
             pass
-    return found
+    return numbers
 
 
 def _bare(block: Any) -> Any:
@@ -447,9 +448,9 @@ def _norms(values: Array) -> Array:
     """ℓ2 norms of rows, also of very long ones; NaN or inf where a number is none."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", values, values))
-        odd = ~np.isfinite(norms)  # a row's norm has the same digits whatever others are
-        if odd.any():
-            largest = np.abs(values[odd]).max(axis=1, keepdims=True)
-            scaled = values[odd] / np.where(largest > 0, largest, 1.0)
-            norms[odd] = largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+        overflowed = ~np.isfinite(norms)  # a row's norm has the same digits whatever others are
+        if overflowed.any():
+            largest = np.abs(values[overflowed]).max(axis=1, keepdims=True)
+            scaled = values[overflowed] / np.where(largest > 0, largest, 1.0)
+            norms[overflowed] = largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
     return np.asarray(norms)

@@ -229,21 +229,21 @@ class LocalServer:
 
     def _step(self, batch: int, sums: Array, counts: Any) -> None:
         """One step; what is not finite leaves everything as it was."""
-        found = self._finite(self.config.method.step, self._state, batch, sums, counts)
-        if found is None:
+        result = self._finite(self.config.method.step, self._state, batch, sums, counts)
+        if result is None:
             self.kept += 1
         else:
-            self._state = found
+            self._state = result
 
     @staticmethod
     def _finite(function: Callable[..., Arrays], *arguments: Any) -> Arrays | None:
         """What a method computes from messages, if it is all finite numbers."""
         try:
             with np.errstate(all="ignore"):
-                found = _frozen(function(*arguments))
+                result = _frozen(function(*arguments))
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
-        return found if all(np.isfinite(array).all() for array in found.values()) else None
+        return result if all(np.isfinite(array).all() for array in result.values()) else None
 
     def save(self) -> str:
         """Everything, as JSON, for `load` to go on after a restart."""

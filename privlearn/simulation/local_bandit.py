@@ -47,8 +47,8 @@ class LocalMarket:
         contexts: shape (T, K, d), one row per arm and one θ for all; or (T, d), one θ per arm.
         rewards: what each arm would pay, shape (T, K).
         means: expected rewards, shape (T, K); regret is counted in these.
-        context_bound: public ℓ2 bound that learners may be told; longer contexts occur.
-        reward_low, reward_high: public bounds that learners may be told; rewards beyond occur.
+        context_bound: public ℓ2 bound that learners may know; longer contexts occur.
+        reward_low, reward_high: public bounds that learners may know; rewards beyond occur.
         link: how means follow from x·θ, public.
 
     Raises:
@@ -97,7 +97,7 @@ class LocalMarket:
 
     @property
     def public(self) -> dict[str, Any]:
-        """What a learner is told, by the names of a method's fields."""
+        """What a learner knows, by the names of a method's fields."""
         return {
             "dim": self.dim,
             "n_arms": self.n_arms,
@@ -191,9 +191,9 @@ def serve(
     sizes = {name: getattr(method, name) for name in ("dim", "n_arms", "horizon", "shared")}
     wrong = [name for name, size in sizes.items() if market.public[name] != size]
     if wrong:
-        told = ", ".join(f"{name} = {sizes[name]!r}" for name in wrong)
+        given = ", ".join(f"{name} = {sizes[name]!r}" for name in wrong)
         raise ValueError(
-            f"{told}: the market has {', '.join(str(market.public[n]) for n in wrong)}"
+            f"{given}: the market has {', '.join(str(market.public[n]) for n in wrong)}"
         )
     config = LocalBanditConfig("market", method)
     noise = NoiseSource.simulation(noise_seed)
@@ -287,7 +287,7 @@ def arm_market(
 ) -> LocalMarket:
     """One θ per arm, each uniform on the unit sphere, and N(0, I) contexts: the authors' code.
 
-    The bound told is √d, about which the norms concentrate; for linear rewards ±3.
+    The public bound is √d, about which the norms concentrate; for linear rewards ±3.
 
     Raises:
         ValueError: a size or name is out of range.

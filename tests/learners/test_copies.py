@@ -42,12 +42,11 @@ from privlearn.learners import (
     DPPOFW,
     DPTOFW,
     LDPSGD,
-    LocalBanditConfig,
-    LocalClient,
     LpBall,
     OnePassNewtonMNL,
     inputs,
 )
+from privlearn.local import LocalBanditConfig, LocalClient
 from privlearn.local.protocol import Model
 from privlearn.noise import NoiseSource
 

@@ -22,12 +22,10 @@ from privlearn.learners import (
     DPMNL,
     DPTOFW,
     LDPSGD,
-    LocalBanditConfig,
-    LocalClient,
-    LocalServer,
     OnePassNewtonMNL,
 )
 from privlearn.learners.pofw import DPPOFW
+from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.mechanisms import GaussianSum
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.mnl import NO_ITEM

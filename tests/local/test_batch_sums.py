@@ -18,7 +18,7 @@ from privlearn.budgets import ZCDP
 from privlearn.errors import DataError, UsersError
 from privlearn.local.batch_sums import BatchSums
 from privlearn.local.client import LocalClient
-from privlearn.local.messages import GRID
+from privlearn.local.form import GRID
 from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.noise import NoiseSource
 

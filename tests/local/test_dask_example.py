@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from privlearn.accountants import LocalAccountant
 from privlearn.baselines.local import LDPUCB
 from privlearn.errors import UsersError
+from privlearn.ledger import Ledger
 from privlearn.local import BatchSums, LocalBanditConfig
+from privlearn.noise import NoiseSource
 
 distributed: Any = pytest.importorskip("distributed")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dask_batch_sums.py"

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from privlearn.accountants import LocalAccountant
 from privlearn.budgets import ZCDP
 from privlearn.errors import DataError
-from privlearn.local.messages import GRID, REJECTION_REASONS, Message, MessageFilter
+from privlearn.local.form import GRID
+from privlearn.local.messages import REJECTION_REASONS, Message, MessageFilter
 from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows

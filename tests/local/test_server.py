@@ -25,7 +25,8 @@ from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained
 from privlearn.local.batch_sums import BatchSums
 from privlearn.local.client import LocalClient
-from privlearn.local.messages import GRID, REJECTION_REASONS
+from privlearn.local.form import GRID
+from privlearn.local.messages import REJECTION_REASONS
 from privlearn.local.protocol import Arrays, LocalBanditConfig
 from privlearn.local.server import UNSEEN, LocalServer
 from privlearn.losses import PureEpsilon
