@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import privlearn.baselines
 import privlearn.learners
+import privlearn.local
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
 from privlearn.baselines.convex import (
@@ -107,13 +109,14 @@ LEARNERS: dict[type, list[Callable[[], Any]]] = {
 
 
 def classes_that_take_data() -> Iterator[type]:
-    for module in pkgutil.iter_modules(privlearn.learners.__path__):
-        found = importlib.import_module(f"privlearn.learners.{module.name}")
-        for kind in vars(found).values():
-            mine = isinstance(kind, type) and kind.__module__ == found.__name__
-            whole = not inspect.isabstract(kind) and not getattr(kind, "_is_protocol", False)
-            if mine and whole and any(hasattr(kind, verb) for verb in VERBS):
-                yield kind
+    for room in (privlearn.learners, privlearn.baselines, privlearn.local):
+        for found in pkgutil.iter_modules(room.__path__):
+            module = importlib.import_module(f"{room.__name__}.{found.name}")
+            for kind in vars(module).values():
+                mine = isinstance(kind, type) and kind.__module__ == module.__name__
+                whole = not inspect.isabstract(kind) and not getattr(kind, "_is_protocol", False)
+                if mine and whole and any(hasattr(kind, verb) for verb in VERBS):
+                    yield kind
 
 
 def test_every_learner_is_driven_here() -> None:
