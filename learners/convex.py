@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -113,12 +114,17 @@ class ConvexLearner(StreamLearner):
             self._theta = checked_member(initial, inside).copy()
 
 
+@dataclass(eq=False, repr=False)
 class LpLearner(ConvexLearner):
     """A convex learner with ‖x‖_q bounded, 1/p + 1/q = 1; its set is mostly an ℓp ball."""
 
     dim: int
-    p: float
-    radius: float
+    _: KW_ONLY
+    p: float = 2.0
+    radius: float = 2.0
+    loss: str | ScalarLoss = "squared"
+    feature_bound: float = 1.0
+    label_bound: float = 1.0
 
     @property
     def _dim(self) -> int:

@@ -20,6 +20,7 @@ known beforehand, all users for every fit but the first.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal, Self, final
 
 import numpy as np
@@ -46,6 +47,7 @@ BLOCK_GROWTH = 1.05
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPMNL(ServedMNL):
     """Private dynamic assortment selection under the multinomial logit.
 
@@ -77,31 +79,21 @@ class DPMNL(ServedMNL):
 
     _recovery_hint = ANSWERS_ARE_LOST
 
-    def __init__(
-        self,
-        *,
-        n_items: int,
-        dim: int,
-        max_items: int = 1,
-        outside_option: bool = True,
-        initial_rounds: int | None = None,
-        max_updates: int = 8,
-        trigger: Literal["public", "determinant"] = "public",
-        gram_share: float = 0.1,
-        exploration: float = 1e-4,
-        kappa: float = 1.0,
-        theta_norm: float = 1.0,
-        feature_scale: float = 1.0,
-        calibration: Literal["proved", "published", "corrected"] = "proved",
-        nominal: ZCDP | ApproxDP | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_items, self.dim, self.max_items = n_items, dim, max_items
-        self.outside_option, self.initial_rounds = outside_option, initial_rounds
-        self.max_updates, self.trigger, self.gram_share = max_updates, trigger, gram_share
-        self.exploration, self.kappa, self.theta_norm = exploration, kappa, theta_norm
-        self.feature_scale, self.random_state = feature_scale, random_state
-        self.calibration, self.nominal = calibration, nominal
+    n_items: int
+    dim: int
+    max_items: int = 1
+    outside_option: bool = True
+    initial_rounds: int | None = None
+    max_updates: int = 8
+    trigger: Literal["public", "determinant"] = "public"
+    gram_share: float = 0.1
+    exploration: float = 1e-4
+    kappa: float = 1.0
+    theta_norm: float = 1.0
+    feature_scale: float = 1.0
+    calibration: Literal["proved", "published", "corrected"] = "proved"
+    nominal: ZCDP | ApproxDP | None = None
+    random_state: int = 0
 
     def _check_params(self) -> None:
         self._check_market()

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, cast, final
 
 import numpy as np
@@ -71,6 +71,7 @@ _METHODS: dict[str, Epochs] = {"gaussian": GaussianEpochs(), "noisy_max": NoisyM
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPHDB(BatchLearner, ServedBandit):
     """Private high-dimensional contextual bandit with K arms.
 
@@ -99,25 +100,17 @@ class DPHDB(BatchLearner, ServedBandit):
     _batch_field = "epoch"
     _labels = ("epoch",)
 
-    def __init__(
-        self,
-        *,
-        n_arms: int,
-        dim: int,
-        loss: Literal["squared", "logistic"] | ScalarLoss = "squared",
-        context_bound: float = 1.0,
-        reward_bound: float = 1.0,
-        method: Literal["gaussian", "noisy_max"] | Epochs = "gaussian",
-        first_epoch: int | None = None,
-        preselection: float | None = None,
-        radius: float = 2.0,
-        curvature: float | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_arms, self.dim, self.loss = n_arms, dim, loss
-        self.context_bound, self.reward_bound = context_bound, reward_bound
-        self.method, self.first_epoch, self.preselection = method, first_epoch, preselection
-        self.radius, self.curvature, self.random_state = radius, curvature, random_state
+    n_arms: int
+    dim: int
+    loss: Literal["squared", "logistic"] | ScalarLoss = "squared"
+    context_bound: float = 1.0
+    reward_bound: float = 1.0
+    method: Literal["gaussian", "noisy_max"] | Epochs = "gaussian"
+    first_epoch: int | None = None
+    preselection: float | None = None
+    radius: float = 2.0
+    curvature: float | None = None
+    random_state: int = 0
 
     def _check_params(self) -> None:
         self._check_bandit()

@@ -13,6 +13,7 @@ and central when choices are logged (`partial_fit`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
@@ -39,6 +40,7 @@ from privlearn.rows import Rows
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class OnePassNewtonMNL(BatchLearner, ServedMNL):
     """Private MNL assortment learner (and MNL estimator for logged choices).
 
@@ -65,27 +67,18 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     _batch_field = "batch"
     _labels = ("gradient", "hessian")
 
-    def __init__(
-        self,
-        *,
-        n_items: int,
-        dim: int,
-        max_items: int = 1,
-        outside_option: bool = True,
-        first_batch: int | None = None,
-        growth: float = 1.5,
-        gradient_clip: float = 1.0,
-        hessian_share: float = 0.3,
-        prior_precision: float = 3.0,
-        exploration: float = 2.0,
-        feature_scale: float = 1.0,
-        random_state: int = 0,
-    ) -> None:
-        self.n_items, self.dim, self.max_items = n_items, dim, max_items
-        self.outside_option, self.first_batch, self.growth = outside_option, first_batch, growth
-        self.gradient_clip, self.hessian_share = gradient_clip, hessian_share
-        self.prior_precision, self.exploration = prior_precision, exploration
-        self.feature_scale, self.random_state = feature_scale, random_state
+    n_items: int
+    dim: int
+    max_items: int = 1
+    outside_option: bool = True
+    first_batch: int | None = None
+    growth: float = 1.5
+    gradient_clip: float = 1.0
+    hessian_share: float = 0.3
+    prior_precision: float = 3.0
+    exploration: float = 2.0
+    feature_scale: float = 1.0
+    random_state: int = 0
 
     def _check_params(self) -> None:
         self._check_market()

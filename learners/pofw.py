@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, final
 
@@ -149,6 +150,7 @@ _CHOICE_SHARE = Fraction(1, 2)
 
 
 @final
+@dataclass(eq=False, repr=False)
 class DPPOFW(StrategyLearner):
     """Private Frank-Wolfe over a polytope for a stream of (x, y), θ released at every time.
 
@@ -164,18 +166,13 @@ class DPPOFW(StrategyLearner):
     an epoch's users are kept, sealed, until its end.
     """
 
-    def __init__(
-        self,
-        constraint_set: CornerSet,
-        *,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        method: Method = "auto",
-        initial: ArrayLike | None = None,
-    ) -> None:
-        self.constraint_set, self.loss, self.feature_bound = constraint_set, loss, feature_bound
-        self.label_bound, self.method, self.initial = label_bound, method, initial
+    constraint_set: CornerSet
+    _: KW_ONLY
+    loss: str | ScalarLoss = "squared"
+    feature_bound: float = 1.0
+    label_bound: float = 1.0
+    method: Method = "auto"
+    initial: ArrayLike | None = None
 
     @property
     def _dim(self) -> int:

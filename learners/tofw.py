@@ -30,6 +30,7 @@ are ours.  Privacy: `PrefixSum`, `BatchedPrefixSum`, `GaussianSum`; θ is post-p
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, final
 
@@ -37,7 +38,6 @@ from numpy.typing import ArrayLike
 
 from privlearn._validate import positive
 from privlearn.learners.convex import LpLearner, Strategy, StrategyLearner, scale_of
-from privlearn.learners.scalar_losses import ScalarLoss
 from privlearn.learners.streaming import checked_choice
 from privlearn.learners.tofw_buffered import Buffered
 from privlearn.learners.tofw_plain import Plain
@@ -51,6 +51,7 @@ _ROUNDING = 1 + 1e-9
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPTOFW(LpLearner, StrategyLearner):
     """Private Frank-Wolfe for a stream of (x, y), with θ released at every time.
 
@@ -75,27 +76,13 @@ class DPTOFW(LpLearner, StrategyLearner):
             that its parameter is an intercept.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        p: float = 2.0,
-        radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        method: Method = "restarts",
-        theta_set: ConstraintSet | None = None,
-        initial: ArrayLike | None = None,
-        clip: float | None = None,
-        anytime: bool = False,
-        usual_norm: float | None = None,
-        constant: float | None = None,
-    ) -> None:
-        self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
-        self.feature_bound, self.label_bound, self.method = feature_bound, label_bound, method
-        self.theta_set, self.initial, self.clip, self.anytime = theta_set, initial, clip, anytime
-        self.usual_norm, self.constant = usual_norm, constant
+    method: Method = "restarts"
+    theta_set: ConstraintSet | None = None
+    initial: ArrayLike | None = None
+    clip: float | None = None
+    anytime: bool = False
+    usual_norm: float | None = None
+    constant: float | None = None
 
     def _check_params(self) -> None:
         super()._check_params()

@@ -18,6 +18,7 @@ default the best found for them on other data.  Each is better for it than as pr
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Self, final
 
@@ -76,6 +77,7 @@ def _steps(accountant: Accountant[Any], clip: float, dim: int, steps: int) -> Ga
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoisySFW(_BallLearner):
     """Variance-reduced noisy Frank-Wolfe; θ is released after every batch.
 
@@ -102,29 +104,14 @@ class NoisySFW(_BallLearner):
         step, step_delay, weight, weight_delay: see above.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        p: float = 2.0,
-        radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        noise: Noise = "gaussian",
-        first_clip: float = 0.3,
-        clip: float = 0.02,
-        shrink_clip: bool = True,
-        step: float = 1.0,
-        step_delay: float = 0.0,
-        weight: float = 2.0,
-        weight_delay: float = 20.0,
-    ) -> None:
-        self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
-        self.feature_bound, self.label_bound, self.noise = feature_bound, label_bound, noise
-        self.first_clip, self.clip, self.shrink_clip = first_clip, clip, shrink_clip
-        self.step, self.step_delay = step, step_delay
-        self.weight, self.weight_delay = weight, weight_delay
+    noise: Noise = "gaussian"
+    first_clip: float = 0.3
+    clip: float = 0.02
+    shrink_clip: bool = True
+    step: float = 1.0
+    step_delay: float = 0.0
+    weight: float = 2.0
+    weight_delay: float = 20.0
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -192,6 +179,7 @@ def _sums(scale: Scale, level: float, learner: NoisySFW, accountant: Accountant[
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoisySGD(_BallLearner):
     """Noisy gradient descent over the whole data set, projected and averaged.
 
@@ -208,23 +196,10 @@ class NoisySGD(_BallLearner):
         averaged: steps from this part of them on are averaged.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        p: float = 2.0,
-        radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        passes: int = 60,
-        clip: float = 0.05,
-        step: float = 0.7,
-        averaged: float = 0.3,
-    ) -> None:
-        self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
-        self.feature_bound, self.label_bound = feature_bound, label_bound
-        self.passes, self.clip, self.step, self.averaged = passes, clip, step, averaged
+    passes: int = 60
+    clip: float = 0.05
+    step: float = 0.7
+    averaged: float = 0.3
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -257,6 +232,7 @@ class NoisySGD(_BallLearner):
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class LocalMD(_BallLearner):
     """Localized noisy mirror descent with the map ‖θ − c‖_r²/(2(r−1)), r = p within (1, 2].
 
@@ -276,28 +252,15 @@ class LocalMD(_BallLearner):
         averaged: whether a phase ends at the mean of its steps rather than at the last.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        p: float = 1.5,
-        radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        phases: int = 2,
-        steps: int = 16,
-        clip: float = 0.1,
-        shrink: float = 0.4,
-        step: float = 4.0,
-        pull: float = 0.01,
-        decay: float = 0.5,
-        averaged: bool = True,
-    ) -> None:
-        self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
-        self.feature_bound, self.label_bound = feature_bound, label_bound
-        self.phases, self.steps, self.clip, self.shrink = phases, steps, clip, shrink
-        self.step, self.pull, self.decay, self.averaged = step, pull, decay, averaged
+    p: float = 1.5
+    phases: int = 2
+    steps: int = 16
+    clip: float = 0.1
+    shrink: float = 0.4
+    step: float = 4.0
+    pull: float = 0.01
+    decay: float = 0.5
+    averaged: bool = True
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -381,6 +344,7 @@ def printed_deviation(
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class PublishedTOFW(_BallLearner):
     """DP-TOFW as published: a tree, η_t = step/(t + 1), clip βD + L, θ moves after every user.
 
@@ -401,23 +365,10 @@ class PublishedTOFW(_BallLearner):
         step: the paper's learning-rate scale.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        p: float = 2.0,
-        radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        noise: Literal["true", "printed"] = "true",
-        epsilon: float = 1.0,
-        delta: float = 1e-3,
-        step: float = 1.0,
-    ) -> None:
-        self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
-        self.feature_bound, self.label_bound, self.noise = feature_bound, label_bound, noise
-        self.epsilon, self.delta, self.step = epsilon, delta, step
+    noise: Literal["true", "printed"] = "true"
+    epsilon: float = 1.0
+    delta: float = 1e-3
+    step: float = 1.0
 
     def _check_params(self) -> None:
         super()._check_params()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, Protocol, Self, final
 
 import numpy as np
@@ -190,6 +191,7 @@ def _inverse_roots(matrices: Array) -> Array:
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLeastSquares(_GramBandit):
     """Greedy on private least squares per arm: a fair baseline.
 
@@ -209,26 +211,17 @@ class PrivateLeastSquares(_GramBandit):
     After `start`, ``coef_`` (K, d) are the public estimates.
     """
 
-    def __init__(
-        self,
-        *,
-        n_arms: int,
-        dim: int,
-        context_bound: float = 1.0,
-        reward_bound: float = 1.0,
-        blocks: int = 50,
-        norm_clip: float = 0.8,
-        reward_clip: float = 0.2,
-        weight: float = 1.0,
-        ridge: float = 4.0,
-        curvature: float | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_arms, self.dim = n_arms, dim
-        self.context_bound, self.reward_bound = context_bound, reward_bound
-        self.blocks, self.norm_clip, self.reward_clip = blocks, norm_clip, reward_clip
-        self.weight, self.ridge, self.curvature = weight, ridge, curvature
-        self.random_state = random_state
+    n_arms: int
+    dim: int
+    context_bound: float = 1.0
+    reward_bound: float = 1.0
+    blocks: int = 50
+    norm_clip: float = 0.8
+    reward_clip: float = 0.2
+    weight: float = 1.0
+    ridge: float = 4.0
+    curvature: float | None = None
+    random_state: int = 0
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -260,6 +253,7 @@ class PrivateLeastSquares(_GramBandit):
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPUCB(_GramBandit):
     r"""Private upper confidence bounds of Shariff & Sheffet 2018, with a tree, at a true price.
 
@@ -289,27 +283,17 @@ class DPUCB(_GramBandit):
 
     reward_clip = 1.0
 
-    def __init__(
-        self,
-        *,
-        n_arms: int,
-        dim: int,
-        context_bound: float = 1.0,
-        reward_bound: float = 1.0,
-        blocks: int = 50,
-        norm_clip: float = 1.0,
-        theta_norm: float = 1.0,
-        noise_std: float = 0.05,
-        exploration: float = 1.0,
-        curvature: float | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_arms, self.dim = n_arms, dim
-        self.context_bound, self.reward_bound = context_bound, reward_bound
-        self.blocks, self.norm_clip = blocks, norm_clip
-        self.theta_norm, self.noise_std = theta_norm, noise_std
-        self.exploration, self.curvature = exploration, curvature
-        self.random_state = random_state
+    n_arms: int
+    dim: int
+    context_bound: float = 1.0
+    reward_bound: float = 1.0
+    blocks: int = 50
+    norm_clip: float = 1.0
+    theta_norm: float = 1.0
+    noise_std: float = 0.05
+    exploration: float = 1.0
+    curvature: float | None = None
+    random_state: int = 0
 
     def _check_params(self) -> None:
         super()._check_params()
