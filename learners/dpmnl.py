@@ -26,7 +26,7 @@ from typing import Any, Literal, Self, final
 import numpy as np
 
 from privlearn._records import frozen
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, not_negative, positive, within
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, Currency
 from privlearn.domains import Array
@@ -100,10 +100,8 @@ class DPMNL(ServedMNL):
         count(max_updates=self.max_updates)
         if self.trigger not in ("public", "determinant"):
             raise ValueError(f"trigger = {self.trigger!r}: must be 'public' or 'determinant'")
-        if not 0 < finite(gram_share=self.gram_share) < 1:
-            raise ValueError(f"gram_share = {self.gram_share!r}: must lie in (0, 1)")
-        if finite(exploration=self.exploration) < 0:
-            raise ValueError(f"exploration = {self.exploration!r}: must be >= 0")
+        within("(0, 1)", gram_share=self.gram_share)
+        not_negative(exploration=self.exploration)
         positive(kappa=self.kappa)
         positive(theta_norm=self.theta_norm)
         wanted = {"proved": (type(None),), "published": (ZCDP, ApproxDP), "corrected": (ApproxDP,)}

@@ -36,7 +36,7 @@ from typing import Any, Literal, Self, cast, final
 
 import numpy as np
 
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, positive, within
 from privlearn.domains import Array
 from privlearn.errors import DataError
 from privlearn.learners.checkpoint import BatchLearner
@@ -123,8 +123,8 @@ class DPHDB(BatchLearner, ServedBandit):
         if self.preselection is not None:
             positive(preselection=self.preselection)
         positive(radius=self.radius)
-        if self.curvature is not None and not 0 < finite(curvature=self.curvature) <= 1:
-            raise ValueError(f"curvature = {self.curvature!r}: must lie in (0, 1]")
+        if self.curvature is not None:
+            within("(0, 1]", curvature=self.curvature)
 
     def _setting(self, accountant: Accountant[Any]) -> Setting:
         loss = self._loss

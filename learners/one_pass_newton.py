@@ -19,7 +19,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, finite, not_negative, positive, within
 from privlearn.adjacency import Trust
 from privlearn.budgets import Currency
 from privlearn.domains import Array, Ball, PSDTrace
@@ -87,11 +87,9 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         if finite(growth=self.growth) <= 1:
             raise ValueError(f"growth = {self.growth!r}: must be > 1")
         positive(gradient_clip=self.gradient_clip)
-        if not 0 < finite(hessian_share=self.hessian_share) < 1:
-            raise ValueError(f"hessian_share = {self.hessian_share!r}: must lie in (0, 1)")
+        within("(0, 1)", hessian_share=self.hessian_share)
         positive(prior_precision=self.prior_precision)
-        if finite(exploration=self.exploration) < 0:
-            raise ValueError(f"exploration = {self.exploration!r}: must be >= 0")
+        not_negative(exploration=self.exploration)
 
     # Life ----------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, not_negative, positive, within
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball
 from privlearn.learners.convex import Epochs, LpLearner, Scale, scale_of
@@ -121,8 +121,7 @@ class NoisySFW(_BallLearner):
         positive(step=self.step)
         positive(weight=self.weight)
         for name in ("step_delay", "weight_delay"):
-            if finite(**{name: getattr(self, name)}) < 0:
-                raise ValueError(f"{name} = {getattr(self, name)!r}: must be >= 0")
+            not_negative(**{name: getattr(self, name)})
 
     def _rate(self, batch: int) -> float:
         return min(1.0, self.weight / (batch + 1 + self.weight_delay))
@@ -206,8 +205,7 @@ class NoisySGD(_BallLearner):
         count(passes=self.passes)
         positive(clip=self.clip)
         positive(step=self.step)
-        if not 0 <= finite(averaged=self.averaged) < 1:
-            raise ValueError(f"averaged = {self.averaged!r}: must lie in [0, 1)")
+        within("[0, 1)", averaged=self.averaged)
 
     def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
         self._set_up()
@@ -268,8 +266,7 @@ class LocalMD(_BallLearner):
         count(steps=self.steps)
         for name in ("clip", "shrink", "step", "decay"):
             positive(**{name: getattr(self, name)})
-        if finite(pull=self.pull) < 0:
-            raise ValueError(f"pull = {self.pull!r}: must be >= 0")
+        not_negative(pull=self.pull)
 
     def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
         self._set_up()
@@ -375,8 +372,7 @@ class PublishedTOFW(_BallLearner):
         checked_choice(("true", "printed"), noise=self.noise)
         positive(step=self.step)
         positive(epsilon=self.epsilon)
-        if not 0 < finite(delta=self.delta) < 1:
-            raise ValueError(f"delta = {self.delta!r}: must lie in (0, 1)")
+        within("(0, 1)", delta=self.delta)
 
     @property
     def noise_exponent(self) -> float:

@@ -26,7 +26,7 @@ from typing import Any, Protocol, Self, final
 import numpy as np
 
 from privlearn._records import copied, record_at
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, not_negative, positive, within
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
 from privlearn.domains import Array, OneOf, PSDTrace
@@ -102,8 +102,8 @@ class _GramBandit(ServedBandit):
         count(blocks=self.blocks)
         positive(norm_clip=self.norm_clip)
         positive(reward_clip=self.reward_clip)
-        if self.curvature is not None and not 0 < finite(curvature=self.curvature) <= 1:
-            raise ValueError(f"curvature = {self.curvature!r}: must lie in (0, 1]")
+        if self.curvature is not None:
+            within("(0, 1]", curvature=self.curvature)
 
     def start(self, accountant: Accountant[Any]) -> Self:
         """Calibrates the noise to the accountant's cap and commits the one stream of all arms.
@@ -299,8 +299,7 @@ class DPUCB(_GramBandit):
         super()._check_params()
         positive(theta_norm=self.theta_norm)
         positive(noise_std=self.noise_std)
-        if finite(exploration=self.exploration) < 0:
-            raise ValueError(f"exploration = {self.exploration!r}: must be >= 0")
+        not_negative(exploration=self.exploration)
 
     def _weight(self, norm: float, reward: float) -> float:
         return reward / norm  # factors (x, y)/X, as in the paper

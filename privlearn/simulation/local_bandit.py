@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count, finite
+from privlearn._validate import count, not_negative
 from privlearn.accountants import Certificate, LocalAccountant
 from privlearn.domains import Array
 from privlearn.learners.links import Link, mean_of
@@ -304,8 +304,7 @@ def _check(*, design: str, link: str, reward_sd: float) -> None:
         raise ValueError(f"design = {design!r}: must be one of {', '.join(DESIGNS)}")
     if link not in LINKS:
         raise ValueError(f"link = {link!r}: must be one of {', '.join(LINKS)}")
-    if finite(reward_sd=reward_sd) < 0:
-        raise ValueError(f"reward_sd = {reward_sd!r}: must be >= 0")
+    not_negative(reward_sd=reward_sd)
 
 
 def _sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
