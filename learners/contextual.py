@@ -3,7 +3,7 @@
 The score of arm a is x·θ_a.  Scores that are equal, such as all of them while nothing is known,
 are served in turn by the public arrival number.  Contexts are divided by a public bound and
 clamped into [−1, 1]^d; rewards are clipped by the loss.  A user whose data or reward are unusable
-is the null record, alone, and the clock goes on.
+becomes the null record, nobody else does, and the clock goes on.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ synthetic update of the paper), and what is released is either
 
 Privacy: a user is in one epoch, so every epoch may spend the whole budget (parallel composition
 over public batches), and within it in the sums of one arm: `OneOfK` charges the maximum over arms,
-not their sum (errata 14).  Σxxᵀ is one more Gaussian sum, of the context alone.  What a user is
+not their sum (errata 14).  Σxxᵀ is one more Gaussian sum, of the contexts only.  What a user is
 served depends on releases and on that user's own context: joint DP (``docs/proofs.md``).  The
 user's own arm is seen by that user and is not protected against that user.
 

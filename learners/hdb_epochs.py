@@ -1,6 +1,6 @@
 """How DP-HDB learns from an epoch: what is released of its increments, and the step that follows.
 
-Both ways scale their constants by public sizes alone (`Setting`); one token pays for all arms of an
+Both kinds scale their constants by public sizes only (`Setting`); one token pays for all arms of an
 epoch (`OneOfK`), at the whole budget, since epochs have no user in common.
 """
 
@@ -101,7 +101,7 @@ class Moments(NamedTuple):
 
 
 class Epochs(Protocol):
-    """A way of learning from epochs."""
+    """What is released of an epoch, and what is learned from it."""
 
     @property
     def growth(self) -> float:
@@ -114,7 +114,7 @@ class Epochs(Protocol):
         """What is released at the end of an epoch, at the whole budget."""
 
     def second_moments(self, setting: Setting) -> GaussianSum[Array] | None:
-        """What is released of contexts alone at the end of an epoch; None for nothing."""
+        """What is released of contexts only at the end of an epoch; None for nothing."""
 
     def learn(
         self, old: Estimate, released: Array, setting: Setting, epoch: int, users: int

@@ -20,7 +20,7 @@ a normal residual.  Where the messages' z² show that residuals are larger than 
 the rewards, a model that does not hold, an estimate that is stuck), the scale is raised and what
 was learnt is weighted down.
 
-One θ per arm: the first users pull arms in turn, and report on that arm alone; later ones pull the
+One θ per arm: the first users pull arms in turn, and report on that arm only; later ones pull the
 best arm, of those that the warm-up left, and send a part for every arm, of which K − 1 are null
 (`OneOfKReport`, at the full ε).  Everything above then holds arm by arm.
 

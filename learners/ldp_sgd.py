@@ -11,7 +11,7 @@ The server adds up a batch, with the model frozen, takes a step of
     gain·h/c² · (t₀/(t + t₀))^power,    t₀ = min(delay·c²/h², latest·horizon),
 
 times the sum, and projects to the ball ‖θ‖ <= ``theta_bound``.  c² = E‖report‖² follows from (ε, d)
-alone, and h = slope/√d stands for the length of a mean message at the start.  No κ_l, p_* or ζ is
+only, and h = slope/√d stands for the length of a mean message at the start.  No κ_l, p_* or ζ is
 needed: with such a step, drift and noise balance at an error of order 1 after about c²/h² messages.
 
 Proved: a message is ε-private whatever its user does (`BallReport`), and its mean is v·u.  One

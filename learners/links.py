@@ -80,7 +80,7 @@ def least_gaussian(domain: PSDTrace, epsilon: float, delta: float) -> GaussianRe
 def optimistic(
     contexts: Array, theta: Array, root: Array | None, width: Array | None, *, shared: bool
 ) -> Array:
-    """Scores x·θ_a + width_a·‖R_a x‖, shape (n, K); without R or width, x·θ_a alone.
+    """Scores x·θ_a + width_a·‖R_a x‖, shape (n, K); without R or width, x·θ_a.
 
     Rows are summed up one by one in the same order, so that a score depends on its own row only.
 

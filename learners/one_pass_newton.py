@@ -1,7 +1,7 @@
 """One-pass Newton for the multinomial logit: every user in exactly one public batch.
 
 Users come in public batches of growing size.  Within a batch everybody is served from the same
-public belief about θ; at its end the gradient sum and the Hessian sum over that batch alone are
+public belief about θ; at its end the gradient sum and the Hessian sum over that batch are
 released, and the belief is updated (`privlearn.learners.newton`).  As every user is in one batch,
 each batch may spend the whole budget: parallel composition over public batches.  Plain Gaussian
 sums, no exact minimiser, no order condition (compare objective perturbation).

@@ -6,7 +6,7 @@ budget (parallel composition), and θ is released at every time, changing at the
 ``thresholds``  (ℓ1 ball) a noisy gradient sum per epoch, its coordinates pooled over the epochs and
                 thresholded at public multiples of their noise: iterated soft thresholding.
 ``choices``     (ℓ1 ball) an epoch's few largest coordinates by report-noisy-max, whose noise grows
-                with log d only, then a noisy sum over those coordinates alone.  Where the budget
+                with log d only, then a noisy sum over those coordinates.  Where the budget
                 admits no Gaussian noise, such as `PureDP`, a step along the chosen vertices.
 ``projections`` (any polytope) the same pooled sums, projected onto the set in place of thresholds.
 ``vertices``    (any polytope) a Frank-Wolfe step towards the mean of the vertices that

@@ -157,9 +157,9 @@ class StreamLearner(Learner):
     def partial_fit(self, x: ArrayLike, y: ArrayLike) -> Self:
         """Learns from the next user, or the next n, in order of arrival.
 
-        Features beyond ``feature_bound`` are scaled onto it and labels clipped.  A row that is no
-        numbers of the right shape, or has no label, counts as null, alone: the clock goes on, and
-        only ``private_messages_`` says so.
+        Features beyond ``feature_bound`` are scaled onto it and labels clipped.  A row that is not
+        numbers of the right shape, or has no label, counts as null: the clock goes on, and only
+        ``private_messages_`` says so.
 
         Args:
             x: shape (d,) with a single label, or (n, d): an array, a data frame of numbers, or a
@@ -262,7 +262,7 @@ class StreamLearner(Learner):
     # Increments ----------------------------------------------------------------------------------
 
     def _examples(self, block: Example) -> Example:
-        """Rows within the public bounds; what is no number stays none, and makes its row null."""
+        """Rows within the public bounds; NaN stays NaN, and makes its row null."""
         return self._within(block[0]), self._loss.labels(block[1])
 
     def _within(self, values: Array) -> Array:

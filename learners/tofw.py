@@ -17,7 +17,7 @@ whatever the loss, and the sums come from buffered Toeplitz noise.  Four strateg
 Each has a module of its own (`privlearn.learners.tofw_plain`, …), with its constants.
 
 All are tempered: the gradient is shrunk by the James-Stein factor of the *public* variance of its
-noise.  Steps, clips and epochs follow from public constants alone: d, the number of users, the
+noise.  Steps, clips and epochs follow from public constants only: d, the number of users, the
 budget, the bounds on features and labels.
 
 Increments are clipped in ℓ2 for every p: clipped in ℓq at the same residual they would need more

@@ -386,7 +386,7 @@ class LassoBandit:
     """The Lasso bandit of Bastani & Bayati 2020 (Algorithm 1); **not private**.
 
     Arm a is forced at rounds (2ⁿ − 1)·Kq + (q·a, q·(a + 1)], n = 0, 1, …  At all others the arms
-    within h/2 of the best by the Lasso on forced rounds alone (λ₁) are kept, and of these the best
+    within h/2 of the best by the Lasso on forced rounds only (λ₁) are kept, and of these the best
     by the Lasso on all rounds (λ₂√((ln t + ln d)/t)) is pulled.  The loss is ‖Y − Xβ‖²/n + λ‖β‖₁.
     Fits are renewed when rounds have grown by a twentieth, not at every round.
 

@@ -1,4 +1,4 @@
-"""The client of a local bandit: it sees its own users' rows, and lets out messages alone.
+"""The client of a local bandit: it sees its own users' rows, and lets out only messages.
 
 Actions, contexts, rewards and diagnostics stay on the device.  A message is the release of a local
 mechanism, which is paid for by the user's own token, put on a grid; nothing else that a client
@@ -64,7 +64,7 @@ class LocalClient(Generic[B]):
 
     A device has one user.  A gateway, or a simulation, has several, in order of arrival: one token
     then pays for all of them (for those of the warm-up another), each with noise drawn for this
-    user alone, and whoever runs it sees the rows of all.
+    user, and whoever runs it sees the rows of all.
 
     Rows that cannot be used give the message of the null record, and no error: wrong shapes, NaN,
     an action that does not exist.  Contexts and rewards beyond their bounds are cut to them for the
@@ -123,7 +123,7 @@ class LocalClient(Generic[B]):
         """
         method, index = self.config.method, self._one(user)
         if type(contexts) is np.ndarray and index.start >= self._warm:
-            # what needs no mending, without the ways of blocks
+            # what needs no mending, without what blocks need
             shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
             plain = contexts.shape == shape and contexts.dtype == np.float64
             if plain and math.isfinite(np.vdot(contexts, contexts)):
@@ -270,7 +270,7 @@ class LocalClient(Generic[B]):
                 return None
             if not method.reward_low <= reward <= method.reward_high:
                 return None
-            # half of what `_rows` leaves alone, so that it does the same; NaN is not below
+            # half of what `_rows` leaves as it is, so that it does the same; NaN is not below
             if not math.hypot(*values[0].tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
                 return None
             places = np.array([action], dtype=np.int64)
@@ -440,12 +440,12 @@ def _bare(block: Any) -> Any:
 
 
 def _finite(values: Array) -> Bools:
-    """Which rows hold numbers alone."""
+    """Which rows hold only finite numbers."""
     return np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
 
 
 def _norms(values: Array) -> Array:
-    """ℓ2 norms of rows, also of very long ones; NaN or inf where a number is none."""
+    """ℓ2 norms of rows, also of very long ones; NaN or inf where an entry is."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", values, values))
         overflowed = ~np.isfinite(norms)  # a row's norm has the same digits whatever others are

@@ -29,6 +29,7 @@ class MessageForm:
         part: the mechanism of one part.
         parts: how many parts a message has.
         dtype: the layout, as a numpy structure.
+        limit: the largest size of a number.
         step: of the messages' grid.
         estimate_size: numbers in an estimate of one part.
         estimate_step: of the grid on which estimates are added up.
@@ -40,7 +41,7 @@ class MessageForm:
         self.key = np.uint64(int.from_bytes(fingerprint[:8], "little"))
         head = [("first", "<u4"), ("batch", "<u4"), ("key", "<u8"), ("user", "<u8")]
         self.dtype = np.dtype([*head, ("values", "<i4", (report.size,))])
-        self.step = report.limit / GRID
+        self.limit, self.step = report.limit, report.limit / GRID
         self.estimate_size = part.domain.size
         self.estimate_step = part.estimate_limit / GRID
 
@@ -51,7 +52,7 @@ class MessageForm:
 
     def to_grid(self, reports: Array) -> NDArray[np.int32]:
         """Reports in steps of the grid, cut to the limit."""
-        steps: Array = reports.clip(-self.report.limit, self.report.limit) / self.step
+        steps: Array = reports.clip(-self.limit, self.limit) / self.step
         return np.rint(steps, out=steps).astype(np.int32)
 
     def encode(self, users: range, batch: int, reports: Array) -> bytes:

@@ -54,7 +54,7 @@ def _read_array(value: object) -> Array:
     except (KeyError, TypeError, OverflowError):
         raise ValueError("must be an array, or {'shape': [...], 'values': [...]}") from None
     if not np.isfinite(array).all():
-        raise ValueError("must hold finite numbers alone")
+        raise ValueError("must hold only finite numbers")
     return array
 
 
@@ -130,7 +130,7 @@ class LocalLearner(BaseModel, ABC):
 
     @abstractmethod
     def report(self) -> Report[Any]:
-        """The mechanism of one part, built from the public numbers alone."""
+        """The mechanism of one part, built from the public numbers only."""
 
     def batches(self) -> Sequence[int]:
         """First users of the batches in ascending order, from 0, then ``horizon``.
@@ -151,7 +151,7 @@ class LocalLearner(BaseModel, ABC):
 
     @abstractmethod
     def scores(self, model: Arrays, contexts: Array) -> Array:
-        """Scores of the arms, shape (n, n_arms), each row from its own contexts alone.
+        """Scores of the arms, shape (n, n_arms), each row from its own contexts only.
 
         The first of the largest is pulled; −inf is an eliminated arm.
 
@@ -163,7 +163,7 @@ class LocalLearner(BaseModel, ABC):
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: NDArray[Any], rewards: Array
     ) -> Array:
-        """What is reported, each row from its own data alone; a block for ``report().domain``.
+        """What is reported, each row from its own data only; a block for ``report().domain``.
 
         Floats, in the units of the domain, which clips them; users along the leading axis.
 
@@ -359,7 +359,7 @@ class LocalBanditConfig(BaseModel):
         """What a message costs its user.
 
         A message of all parts costs at least what one of a single part costs: its two laws can
-        differ as those of one part do, and in other ways besides.
+        differ as those of one part do, and otherwise.
         """
         return self.forms[self.warm_up == self.method.horizon].loss
 

@@ -210,7 +210,7 @@ class LocalServer:
         """Closes batches by the public clock.
 
         Args:
-            arrived: users 0..arrived−1 had their turn: every batch of such users alone is closed;
+            arrived: users 0..arrived−1 had their turn: every batch of only such users is closed;
                 by default, the open batch is.
         """
         if arrived is None:
