@@ -55,7 +55,7 @@ class Learner(ABC):
             raise RuntimeError("the learner has started: make a new one for another accountant")
 
     def _check_started(self) -> None:
-        if not self._started:
+        if not hasattr(self, "_accountant"):
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
 
     def _open_board(self, accountant: Accountant[Any]) -> None:
