@@ -46,10 +46,6 @@ class BatchLearner(Served[Any, Any, Any]):
         """Releases what the rows of a batch tell, and learns from it."""
 
     @abstractmethod
-    def _saved_params(self) -> dict[str, Any]:
-        """The constructor arguments as JSON."""
-
-    @abstractmethod
     def _saved_state(self) -> dict[str, Any]:
         """What was learned, as JSON; `_restore` reads it."""
 
@@ -99,6 +95,10 @@ class BatchLearner(Served[Any, Any, Any]):
             self._batch_field: self._batch,
             **self._saved_state(),
         }
+
+    def _saved_params(self) -> dict[str, Any]:
+        """The constructor arguments as JSON."""
+        return self.get_params()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the public state as JSON; sealed rows of an open batch are not in it."""

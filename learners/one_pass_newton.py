@@ -225,9 +225,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
 
     # Public state --------------------------------------------------------------------------------
 
-    def _saved_params(self) -> dict[str, Any]:
-        return self.get_params()
-
     def _saved_state(self) -> dict[str, Any]:
         return {"coins": self._coins.bit_generator.state, "evidence": self._released.to_dict()}
 

@@ -6,6 +6,7 @@ They see every user's row as it is and take no accountant.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import final
 
 import numpy as np
@@ -16,7 +17,7 @@ from privlearn.domains import Array
 from privlearn.learners.links import Link, mean_of, optimistic
 
 
-class _Greedy:
+class _Greedy(ABC):
     """Pulls the arm of the largest value; with one θ per arm, first every arm d times in turn."""
 
     coef_: Array
@@ -33,6 +34,10 @@ class _Greedy:
 
     def _values(self, contexts: Array) -> Array:
         return optimistic(contexts, self.coef_, None, None, shared=self.shared)
+
+    @abstractmethod
+    def learn(self, contexts: Array, arms: NDArray[np.int64], rewards: Array) -> None:
+        """Takes the contexts (n, d) of pulled arms, the arms, and their rewards (n,)."""
 
 
 class GreedyLeastSquares(_Greedy):
