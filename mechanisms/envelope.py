@@ -47,7 +47,7 @@ from typing import Any, NamedTuple, TypeVar, cast, final
 
 import numpy as np
 
-from privlearn._validate import positive
+from privlearn._validate import Positive, assign, check_fields
 from privlearn.domains import Array, Domain
 from privlearn.errors import SolverError
 from privlearn.mechanisms.linear_models import _Linear
@@ -86,13 +86,13 @@ class LipschitzEnvelope(Objective[X]):
     """
 
     objective: Objective[X]
-    clip: float
+    clip: Positive
     margin: float = 0.01
     dim: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clip", positive(clip=self.clip))
-        object.__setattr__(self, "dim", self.objective.dim)
+        check_fields(self)
+        assign(self, dim=self.objective.dim)
         if not 0 <= self.margin <= 0.5:
             raise ValueError(f"margin = {self.margin!r}: must lie in [0, 1/2]")
         if not math.isfinite(self.objective.depth):

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, cast, final
 
 import numpy as np
 
-from privlearn._validate import count, positive
+from privlearn._validate import Count, check_fields, positive
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm, _bound, _to_radius, exponent_of
+from privlearn.domains import Array, Bound, Norm, _to_radius, exponent_of
 from privlearn.mechanisms.objectives import UNIT, Objective
 
 
@@ -25,14 +25,13 @@ class Labelled:
     """
 
     kind: ClassVar[str] = "labelled"
-    dim: int
-    radius: float
+    dim: Count
+    radius: Bound
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dim", count(dim=self.dim))
-        object.__setattr__(self, "radius", _bound(radius=self.radius))
+        check_fields(self)
         if not -1e100 <= self.low < self.high <= 1e100:
             raise ValueError(f"low = {self.low!r}, high = {self.high!r}: low must be below high")
 

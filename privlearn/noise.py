@@ -7,13 +7,25 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal, Protocol, final
+from typing import Annotated, Any, Literal, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._exclusive import Exclusive
-from privlearn._validate import count, finite, positive, probability
+from privlearn._validate import (
+    AtLeastTwo,
+    Checked,
+    Count,
+    Finite,
+    Positive,
+    assign,
+    check_fields,
+    count,
+    finite,
+    positive,
+    probability,
+)
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Norm
 from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError
@@ -47,13 +59,10 @@ class Noise(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class GaussianNoise:
+class GaussianNoise(Checked):
     """N(0, std²) on each coordinate, in the unit of the data."""
 
-    std: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "std", positive(std=self.std))
+    std: Positive
 
     @property
     def norm(self) -> Norm:
@@ -72,13 +81,10 @@ class GaussianNoise:
 
 @final
 @dataclass(frozen=True, slots=True)
-class LaplaceNoise:
+class LaplaceNoise(Checked):
     """Laplace noise of the given scale on each coordinate, in the unit of the data."""
 
-    scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive(scale=self.scale))
+    scale: Positive
 
     @property
     def norm(self) -> Norm:
@@ -99,16 +105,13 @@ class LaplaceNoise:
 
 @final
 @dataclass(frozen=True, slots=True)
-class GumbelNoise:
+class GumbelNoise(Checked):
     """Gumbel noise, distribution function exp(−e^{−x/scale}), for scores of which one is chosen.
 
     In double precision: below 37·scale, on a grid that is coarse only where few numbers lie.
     """
 
-    scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive(scale=self.scale))
+    scale: Positive
 
     @property
     def norm(self) -> Norm:
@@ -131,13 +134,10 @@ class GumbelNoise:
 
 @final
 @dataclass(frozen=True, slots=True)
-class ExponentialNoise:
+class ExponentialNoise(Checked):
     """Exponential noise of mean ``scale``, for scores of which one is chosen."""
 
-    scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive(scale=self.scale))
+    scale: Positive
 
     @property
     def norm(self) -> Norm:
@@ -166,9 +166,16 @@ def _for_choices(noise: GumbelNoise | ExponentialNoise) -> BudgetError:
     )
 
 
+def _smooth_exponent(**named: float) -> float:
+    ((name, value),) = named.items()
+    if not 2 <= finite(**named) <= 1000:
+        raise ValueError(f"{name} = {value!r}: must lie in [2, 1000]")
+    return float(value)
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class GeneralizedGaussianNoise:
+class GeneralizedGaussianNoise(Checked):
     """Vectors (along the last axis) with density ∝ exp(−‖z‖²/(2std²)), ‖·‖ the norm of ℓp, p >= 2.
 
     Sampling (Han et al. 2022, Lemma 3.1 with its scale corrected: ``docs/errata``).  In polar
@@ -182,14 +189,8 @@ class GeneralizedGaussianNoise:
         exponent: p in [2, 1000].
     """
 
-    std: float
-    exponent: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "std", positive(std=self.std))
-        object.__setattr__(self, "exponent", positive(exponent=self.exponent))
-        if not 2 <= self.exponent <= 1000:
-            raise ValueError(f"exponent = {self.exponent!r}: must lie in [2, 1000]")
+    std: Positive
+    exponent: Annotated[float, _smooth_exponent]
 
     @property
     def norm(self) -> Norm:
@@ -255,6 +256,13 @@ _MOST_CATEGORIES = 2**20
 Surface = Literal["sphere", "gaussian"]
 
 
+def _on_grid(**named: float) -> float:
+    return math.floor(probability(**named) / _GRID) * _GRID
+
+
+GridProbability = Annotated[float, _on_grid]
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class CapNoise:
@@ -281,9 +289,9 @@ class CapNoise:
         ValueError: a number is out of range, or the cap too small for double precision.
     """
 
-    dim: int
-    threshold: float
-    probability: float
+    dim: Count
+    threshold: Finite
+    probability: GridProbability
     surface: Surface = "sphere"
     mass: float = field(init=False, compare=False)
     """q, of the cap under the null law."""
@@ -291,29 +299,26 @@ class CapNoise:
     """μ: a report about u is μ·u on average."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dim", count(dim=self.dim))
-        object.__setattr__(self, "threshold", finite(threshold=self.threshold))
+        check_fields(self)
         if self.surface not in ("sphere", "gaussian"):
             raise ValueError(f"surface = {self.surface!r}: must be 'sphere' or 'gaussian'")
         most = 9.0 if self.surface == "gaussian" else 1.0 if self.dim > 1 else 0.0
         if not 0 <= self.threshold < max(most, math.ulp(0.0)):
             raise ValueError(f"threshold = {self.threshold!r}: must be >= 0 and below {most}")
-        object.__setattr__(self, "mass", _cap_mass(self.dim, self.threshold, self.surface))
+        assign(self, mass=_cap_mass(self.dim, self.threshold, self.surface))
         if self.mass < _LEAST_MASS:
             raise ValueError(
                 f"threshold = {self.threshold!r}: beyond it the null law in dimension {self.dim} "
                 f"has less than {_LEAST_MASS}"
             )
-        p = math.floor(probability(probability=self.probability) / _GRID) * _GRID
-        object.__setattr__(self, "probability", p)
-        if not self.mass < p < 1:
+        if not self.mass < self.probability < 1:
             raise ValueError(
                 f"probability = {self.probability!r}: must lie between the null law's mass of the "
                 f"cap, {self.mass!r}, and 1"
             )
         least, most = self.densities
         moment = _cap_moment(self.dim, self.threshold, self.surface)
-        object.__setattr__(self, "mean", moment * (most - least))
+        assign(self, mean=moment * (most - least))
 
     @classmethod
     def at(cls, dim: int, threshold: float, epsilon: Exact, surface: Surface) -> CapNoise:
@@ -578,16 +583,14 @@ class CategoryNoise:
         ValueError: a number is out of range.
     """
 
-    categories: int
-    probability: float
+    categories: AtLeastTwo
+    probability: GridProbability
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", count(categories=self.categories, at_least=2))
+        check_fields(self)
         if self.categories > _MOST_CATEGORIES:
             raise ValueError(f"categories = {self.categories}: must be at most {_MOST_CATEGORIES}")
-        p = math.floor(probability(probability=self.probability) / _GRID) * _GRID
-        object.__setattr__(self, "probability", p)
-        if not 1 / self.categories < p:
+        if not 1 / self.categories < self.probability:
             raise ValueError(f"probability = {self.probability!r}: must exceed 1/categories")
 
     @classmethod
