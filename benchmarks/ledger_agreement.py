@@ -29,8 +29,8 @@ from privlearn.domains import Ball
 from privlearn.errors import InsufficientBudgetError, LedgerError, LedgerFeatureError
 from privlearn.ledger import Ledger, Record, read_records, write_export
 from privlearn.ledger.chain import chained
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 
 Body = dict[str, Any]
 Rng = np.random.Generator
@@ -55,7 +55,9 @@ def honest(rng: Rng) -> list[Record]:
     )
     for _ in range(rng.integers(0, 9)):
         first, stop = sorted(rng.choice(len(USERS) + 1, 2, replace=False).tolist())
-        mechanism = GaussianSum(Ball(float(rng.choice([0.5, 1.0])), 2), float(rng.choice([8, 20])))
+        mechanism = NoisySum(
+            Ball(float(rng.choice([0.5, 1.0])), 2), GaussianNoise(float(rng.choice([8, 20])))
+        )
         price = mechanism.loss() if rng.random() < 0.6 else ZCDP("0.04")
         try:
             token = book.issue(price, users=range(first, stop), label=f"sum {rng.integers(3)}")

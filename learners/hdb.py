@@ -59,7 +59,7 @@ from privlearn.learners.hdb_epochs import (
     epoch_ends,
 )
 from privlearn.learners.scalar_losses import ScalarLoss, code_of
-from privlearn.mechanisms.gaussian import GaussianSum
+from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -253,7 +253,7 @@ class DPHDB(ServedBandit):
         if self._epoch == 0:
             self._warm = self._estimate.theta
 
-    def _damping(self, rows: Rows[Feedback], epoch: range, sums: GaussianSum[Array]) -> Array:
+    def _damping(self, rows: Rows[Feedback], epoch: range, sums: NoisySum[Array]) -> Array:
         """Releases Σxxᵀ of the epoch; what follows from all so far."""
         token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
         contexts = rows.map_rows(lambda heard: heard.context[:, None, :])

@@ -23,7 +23,7 @@ log V for V vertices (2d for the ball).  A `GaussianDP` cap has no price for cho
 
 Source: Han et al. 2022, Algorithm 2, choose one vertex per user and pay for √T of them; epochs,
 clipping of residuals and Gumbel noise are ours.  Privacy: `BatchedPrefixSum`, `ReportNoisyMax`,
-`NoisyMaxStream`, `GaussianSum`; θ is post-processing.
+`NoisyMaxStream`, `NoisySum`; θ is post-processing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from privlearn.learners.streaming import (
     epoch_sizes,
 )
 from privlearn.learners.tofw_ways import scale_of
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
@@ -352,14 +352,14 @@ class _Choices(_Picking):
         super().__init__(learner, accountant)
         self.vertices = CrossPolytope(self._scale.dim)
         budget: Currency = accountant.budget
-        self._measured: list[GaussianSum[Array]] = []
+        self._measured: list[NoisySum[Array]] = []
         if not _priced(budget.gaussian_mass):
             self.rule = _SIGNS
             self._begin(Fraction(1))
             return
         self._begin(_CHOICE_SHARE)
         self._measured = [
-            GaussianSum.calibrated(
+            NoisySum.calibrated(
                 Ball(clip, self._picks, "linf"),
                 budget.share(1 - _CHOICE_SHARE),
                 adjacency=accountant.adjacency,

@@ -23,7 +23,7 @@ Increments are clipped in ℓ2 for every p: clipped in ℓq at the same residual
 noise, Gaussian or generalized Gaussian (`PrefixSum.calibrated` with ``exponent=None`` computes it).
 
 Source: the algorithm is that of Han et al. 2022 (Algorithm 1); clipping, noise, restarts and steps
-are ours.  Privacy: `PrefixSum`, `BatchedPrefixSum`, `GaussianSum`; θ is post-processing.
+are ours.  Privacy: `PrefixSum`, `BatchedPrefixSum`, `NoisySum`; θ is post-processing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from privlearn.learners.tofw_whitened import Whitened
 from privlearn.mechanisms import (
     AnytimeBLT,
     ColumnNormalizedBLT,
-    GaussianSum,
+    NoisySum,
     PrefixSum,
     PrefixSumStream,
 )
@@ -406,10 +406,10 @@ class _Buffered(Way):
         sizes = [int(total * share) for share in _BUFFERED_EPOCHS]
         sizes[-1] += total - sum(sizes)
         part = accountant.budget.share(Fraction(1, _BUFFERED_STEPS))
-        self._epochs: list[tuple[range, GaussianSum[Array]]] = []
+        self._epochs: list[tuple[range, NoisySum[Array]]] = []
         for size, level in zip(sizes, _BUFFERED_CLIPS, strict=True):
             clip = learner.clip or self._scale.clip(level)
-            sums = GaussianSum.calibrated(
+            sums = NoisySum.calibrated(
                 Ball(clip, learner.dim), part, adjacency=accountant.adjacency
             )
             if size:

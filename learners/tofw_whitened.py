@@ -37,7 +37,7 @@ import numpy as np
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.learners.streaming import Example
 from privlearn.learners.tofw_ways import Way
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -95,8 +95,8 @@ class _Epoch(NamedTuple):
     users: range
     moments: BatchedPrefixSum[Array]
     """One batch: contributions are added up as rows arrive, so that no d² per row is kept."""
-    steps: GaussianSum[Array]
-    means: tuple[GaussianSum[Array] | None, GaussianSum[Array] | None]
+    steps: NoisySum[Array]
+    means: tuple[NoisySum[Array] | None, NoisySum[Array] | None]
     """Before and after the steps."""
 
     def plan(self) -> list[Plan]:
@@ -134,11 +134,11 @@ class Whitened(Way):
         usual = level * residual * (_BOUNDED_SLOPE if bounded else 1.0) * math.sqrt(scale.dim)
         clip = self._learner.clip or usual
 
-        def mean(part: float) -> GaussianSum[Array]:
+        def mean(part: float) -> NoisySum[Array]:
             ball = Ball(residual if bounded else part * residual, 1)
-            return GaussianSum.calibrated(ball, budget.share(_MEAN), adjacency=adjacency)
+            return NoisySum.calibrated(ball, budget.share(_MEAN), adjacency=adjacency)
 
-        means: tuple[GaussianSum[Array] | None, GaussianSum[Array] | None] = (None, None)
+        means: tuple[NoisySum[Array] | None, NoisySum[Array] | None] = (None, None)
         if constant is not None:
             means = (None if self._epochs else mean(_FIRST_MEAN), mean(_LAST_MEAN))
         left = 1 - _MOMENTS - _MEAN * sum(m is not None for m in means)
@@ -150,7 +150,7 @@ class Whitened(Way):
                 sizes=(len(users),),
                 adjacency=adjacency,
             ),
-            GaussianSum.calibrated(
+            NoisySum.calibrated(
                 Ball(clip, scale.dim),
                 budget.share(left / _STEPS),
                 adjacency=adjacency,
@@ -193,7 +193,7 @@ class Whitened(Way):
                 total = self._learner._board.post(f"moments/{self._number}", released)
                 self._moments, self._stream = self._moments + total, None
 
-    def _release(self, sums: GaussianSum[Array], rows: Rows[Array], label: str, name: str) -> Array:
+    def _release(self, sums: NoisySum[Array], rows: Rows[Array], label: str, name: str) -> Array:
         token = self._accountant.issue(sums.loss(), users=rows.users, label=label)
         released = sums.release(rows, token)
         return self._learner._board.post(f"{label}/{self._number}/{name}", released)
@@ -217,7 +217,7 @@ class Whitened(Way):
 
     def _centred(
         self,
-        sums: GaussianSum[Array] | None,
+        sums: NoisySum[Array] | None,
         rows: Rows[Example],
         white: Whitening,
         theta: Array,

@@ -3,7 +3,6 @@
 if __name__ != "privlearn.mechanisms":
     raise ImportError("import privlearn.mechanisms, not the folder: a second copy would not match")
 
-from privlearn.mechanisms.additive_reports import GaussianReport, LaplaceReport
 from privlearn.mechanisms.ball_reports import BallReport
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.category_reports import CategoryReport
@@ -14,12 +13,12 @@ from privlearn.mechanisms.factorization import (
     BufferedToeplitz,
     ColumnNormalizedBLT,
 )
-from privlearn.mechanisms.gaussian import GaussianSum
-from privlearn.mechanisms.generalized_gaussian import GeneralizedGaussianSum
 from privlearn.mechanisms.linear_models import Huber, Logistic, Poisson
 from privlearn.mechanisms.multinomial import MultinomialLogit
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxStream
+from privlearn.mechanisms.noisy_report import NoisyReport
+from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.objective_perturbation import ObjectivePerturbation
 from privlearn.mechanisms.objectives import Objective
 from privlearn.mechanisms.one_of_k import OneOfK, OneOfKStream, local_one_of_k
@@ -38,15 +37,13 @@ __all__ = [
     "ColumnNormalizedBLT",
     "CrossPolytope",
     "ExplicitVertices",
-    "GaussianReport",
-    "GaussianSum",
-    "GeneralizedGaussianSum",
     "Huber",
-    "LaplaceReport",
     "LipschitzEnvelope",
     "Logistic",
     "MultinomialLogit",
     "NoisyMaxStream",
+    "NoisyReport",
+    "NoisySum",
     "Objective",
     "ObjectivePerturbation",
     "OneOfK",

@@ -16,8 +16,9 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import AdjacencyError, UsersError
-from privlearn.losses import Loss, gaussian_std
+from privlearn.losses import Loss
 from privlearn.mechanisms.factorization import ColumnNormalizedBLT, Factorization
+from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
@@ -75,13 +76,12 @@ class BatchedPrefixSum(Generic[X]):
         """The least noise that ``budget`` allows; column-normalised BLT over the batches.
 
         Raises:
-            CurrencyError, ValueError: as for `GaussianSum.calibrated`; no batches.
+            CurrencyError, ValueError: as for `NoisySum.calibrated`; no batches.
         """
         batches = tuple(sizes)
         factorization = ColumnNormalizedBLT.fitted(max(len(batches), 1))
-        reach = domain.sensitivity(adjacency, "l2") * factorization.column_norm()
-        std = gaussian_std(reach, budget.gaussian_mass())
-        return cls(domain, batches, factorization, std, adjacency)
+        noise = gaussian_noise(domain, budget, adjacency, gain=factorization.column_norm())
+        return cls(domain, batches, factorization, noise.std, adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""

@@ -34,6 +34,7 @@ from typing import Any, Generic, TypeVar, cast, final
 
 from numpy.typing import NDArray
 
+from privlearn._validate import AtLeastTwo, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, OneOf
@@ -41,21 +42,21 @@ from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact, exact, round_up
 from privlearn.losses import Loss, PureEpsilon
 from privlearn.mechanisms.factorization import Factorization
-from privlearn.mechanisms.gaussian import GaussianSum
-from privlearn.mechanisms.generalized_gaussian import GeneralizedGaussianSum
+from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.noisy_max import (
     ReportNoisyMax,
     check_adjacency,
     choice_loss,
     release_picks,
 )
+from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
-from privlearn.noise import GeneralizedGaussianNoise
+from privlearn.noise import noise_from_dict
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
 
 X = TypeVar("X")
-Single = GaussianSum[X] | GeneralizedGaussianSum[X] | ReportNoisyMax
+Single = NoisySum[X] | ReportNoisyMax
 """Mechanisms with one release for which the lemma is proved."""
 
 
@@ -66,9 +67,15 @@ def _check_arms(mechanism: Any, kinds: tuple[type, ...], domain: Any) -> None:
         TypeError: a mechanism or a domain for which it is not proved.  AdjacencyError: add-remove,
         under which the null entries of a user would come and go too.
     """
-    if not isinstance(mechanism, kinds) or isinstance(domain, OneOf):
+    known = True
+    if isinstance(mechanism, NoisySum):
+        known = noise_from_dict(mechanism.noise.to_dict()) == mechanism.noise
+    if not isinstance(mechanism, kinds) or not known or isinstance(domain, OneOf):
         names = ", ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"mechanism = {mechanism!r}: the lemma is proved for one arm of: {names}")
+        raise TypeError(
+            f"mechanism = {mechanism!r}: the lemma is proved for one arm of: {names}, with noise "
+            "of this package"
+        )
     if getattr(mechanism, "adjacency", None) is Adjacency.ADD_REMOVE:
         raise AdjacencyError(
             "one of K has no add-remove price: a user is an entry in every arm, null or not"
@@ -85,7 +92,7 @@ class OneOfK(Generic[X]):
     is that of the module's lemma, with independent noise for every arm.
 
     Args:
-        mechanism: what each arm runs: `GaussianSum`, `GeneralizedGaussianSum` or `ReportNoisyMax`.
+        mechanism: what each arm runs: `NoisySum` or `ReportNoisyMax`.
         arms: K >= 2, public.
 
     Raises:
@@ -94,12 +101,12 @@ class OneOfK(Generic[X]):
     """
 
     mechanism: Single[X]
-    arms: int
+    arms: AtLeastTwo
 
     def __post_init__(self) -> None:
-        kinds = (GaussianSum, GeneralizedGaussianSum, ReportNoisyMax)
+        kinds = (NoisySum, ReportNoisyMax)
         _check_arms(self.mechanism, kinds, getattr(self.mechanism, "domain", None))
-        object.__setattr__(self, "arms", self.domain.arms)
+        check_fields(self)
         self.loss()
 
     @classmethod
@@ -114,10 +121,10 @@ class OneOfK(Generic[X]):
         """Gaussian sums with the least noise that ``budget`` allows.
 
         Raises:
-            As `GaussianSum.calibrated`.
+            As `NoisySum.calibrated`.
         """
-        made = GaussianSum.calibrated(OneOf(domain, arms), budget, adjacency=adjacency)
-        return cls(GaussianSum(domain, made.noise_std, adjacency), arms)
+        noise = gaussian_noise(OneOf(domain, arms), budget, adjacency)
+        return cls(NoisySum(domain, noise, adjacency), arms)
 
     @property
     def domain(self) -> OneOf[X]:
@@ -129,25 +136,30 @@ class OneOfK(Generic[X]):
         """The neighbour relation of the price."""
         return self.mechanism.adjacency
 
+    @property
+    def _one_sum(self) -> bool:
+        """Whether all arms together are one noisy sum, of contributions in `OneOf`."""
+        return isinstance(self.mechanism, NoisySum) and self.mechanism.noise.independent
+
     def spend(self) -> Spend:
         """The statement for the ledger."""
         one = self.mechanism.spend()
         name, more = f"one-of-k/{one.mechanism}", {**one.parameters, "arms": self.arms}
-        if isinstance(self.mechanism, GaussianSum):
+        if self._one_sum:
             return Spend(name, self.domain, one.noise, arithmetic="sum", parameters=more)
         return Spend(name, self.domain, one.noise, own_loss=self.loss(), parameters=more)
 
     def loss(self) -> Loss:
         """The price of one release of all arms."""
         mechanism = self.mechanism
-        if isinstance(mechanism, GaussianSum):
+        if self._one_sum:
             return self.spend().loss(self.adjacency)
         if isinstance(mechanism, ReportNoisyMax):
             eta = mechanism.eta
             if self.adjacency is Adjacency.REPLACE_ONE:
                 eta = max(eta, mechanism.eta_of(Adjacency.ZERO_OUT, times=2))
             return choice_loss(mechanism.noise, eta, mechanism.top, self.adjacency)
-        noise = GeneralizedGaussianNoise(mechanism.noise_std, mechanism.exponent)
+        noise = mechanism.noise
         reach = mechanism.domain.sensitivity(self.adjacency, noise.norm)
         if self.adjacency is Adjacency.REPLACE_ONE:
             away = mechanism.domain.sensitivity(Adjacency.ZERO_OUT, noise.norm)
@@ -169,7 +181,7 @@ class OneOfK(Generic[X]):
         check_adjacency(self.adjacency, token)
         token.check(rows)
         with token.spend(self.spend()) as receipt:
-            if isinstance(mechanism, GaussianSum):
+            if self._one_sum:
                 return receipt.release_sum(rows)
             flat = receipt.open(rows).sum(axis=0)
             sums = flat.reshape(self.arms, -1)
@@ -198,11 +210,12 @@ class OneOfKStream(Generic[X]):
     """
 
     mechanism: PrefixSum[X]
-    arms: int
+    arms: AtLeastTwo
 
     def __post_init__(self) -> None:
         _check_arms(self.mechanism, (PrefixSum,), getattr(self.mechanism, "domain", None))
-        object.__setattr__(self, "arms", self.domain.arms)
+        check_fields(self)
+        self.loss()
 
     @classmethod
     def calibrated(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar, final
@@ -15,9 +14,13 @@ from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import AdjacencyError, HorizonError, UsersError
-from privlearn.losses import Loss, gaussian_std
+from privlearn.losses import Loss
 from privlearn.mechanisms.factorization import BufferedToeplitz, Factorization
-from privlearn.mechanisms.generalized_gaussian import GeneralizedGaussianSum
+from privlearn.mechanisms.least_noise import (
+    first_that_fits,
+    gaussian_noise,
+    generalized_gaussian_noise,
+)
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
@@ -86,40 +89,31 @@ class PrefixSum(Generic[X]):
             factorization: instead of the default one for that horizon.
             adjacency: as above.
             exponent: of the noise; None chooses by computed error between Gaussian noise and the
-                least κ, as `GeneralizedGaussianSum.calibrated`.
+                least κ, as `least_noise`.
 
         Raises:
             TypeError: not exactly one of horizon and factorization.  CurrencyError, ValueError: as
-            for `GaussianSum.calibrated`.
+            for `NoisySum.calibrated`.
         """
         if (horizon is None) == (factorization is None):
             raise TypeError("give either horizon or factorization")
         if factorization is None:
             assert horizon is not None
             factorization = BufferedToeplitz.fitted(horizon)
+        norm = factorization.column_norm()
         if exponent != 2:
-            made = GeneralizedGaussianSum.calibrated(
-                domain, budget, exponent=exponent, adjacency=adjacency
-            )
-            if made.exponent != 2:
-                return cls._fitting(made, budget, factorization)
-        reach = domain.sensitivity(adjacency, "l2") * factorization.column_norm()
-        return cls(domain, factorization, gaussian_std(reach, budget.gaussian_mass()), adjacency)
+            single = generalized_gaussian_noise(domain, budget, exponent, adjacency)
+            if single.exponent != 2:
 
-    @classmethod
-    def _fitting(
-        cls, single: GeneralizedGaussianSum[X], budget: Currency, factorization: Factorization
-    ) -> PrefixSum[X]:
-        """The noise of one sum, times the column norm, up to rounding."""
-        std = single.noise_std * factorization.column_norm()
-        step = math.ulp(std)
-        while True:
-            made = cls(
-                single.domain, factorization, std, single.adjacency, exponent=single.exponent
-            )
-            if budget.covers(budget.price(made.loss())):
-                return made
-            std, step = std + step, 2 * step
+                def made(std: float) -> PrefixSum[X]:
+                    return cls(domain, factorization, std, adjacency, exponent=single.exponent)
+
+                def fits(std: float) -> bool:
+                    return budget.covers(budget.price(made(std).loss()))
+
+                return made(first_that_fits(single.std * norm, fits))
+        noise = gaussian_noise(domain, budget, adjacency, gain=norm)
+        return cls(domain, factorization, noise.std, adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""

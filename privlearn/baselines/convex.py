@@ -33,19 +33,18 @@ from privlearn.learners.streaming import Example, StreamLearner, Terms, checked_
 from privlearn.learners.tofw_ways import Scale, scale_of
 from privlearn.mechanisms import (
     BinaryTree,
-    GaussianSum,
-    GeneralizedGaussianSum,
+    NoisySum,
     PrefixSum,
     PrefixSumStream,
 )
 from privlearn.mechanisms.batched_sums import even_sizes
-from privlearn.mechanisms.generalized_gaussian import regular_exponent
+from privlearn.mechanisms.least_noise import regular_exponent
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.tabular import row_from
 
 Noise = Literal["gaussian", "generalized"]
-Summed = GaussianSum[Array] | GeneralizedGaussianSum[Array]
+Summed = NoisySum[Array]
 
 
 class _LpLearner(StreamLearner):
@@ -220,11 +219,12 @@ def _sums(scale: Scale, level: float, learner: NoisySFW, accountant: Accountant[
     q = learner._feature_norm
     if learner.noise == "gaussian" or q <= 2:
         ball = Ball(scale.clip(level), learner.dim)
-        return GaussianSum.calibrated(ball, budget, adjacency=adjacency)
+        return NoisySum.calibrated(ball, budget, adjacency=adjacency)
     clip = scale.clip(level) / scale.length * float(learner.feature_bound)
-    return GeneralizedGaussianSum.calibrated(
+    return NoisySum.calibrated(
         Ball(clip, learner.dim, q),
         budget,
+        noise="generalized-gaussian",
         exponent=regular_exponent(q, learner.dim),
         adjacency=adjacency,
     )
@@ -240,9 +240,9 @@ class _Steps:
         self._steps = steps
         self._pending: list[Rows[Example]] = []
 
-    def sums(self, clip: float, dim: int) -> GaussianSum[Array]:
+    def sums(self, clip: float, dim: int) -> NoisySum[Array]:
         budget: Currency = self._accountant.budget
-        return GaussianSum.calibrated(
+        return NoisySum.calibrated(
             Ball(clip, dim),
             budget.share(Fraction(1, self._steps)),
             adjacency=self._accountant.adjacency,
@@ -256,7 +256,7 @@ class _Steps:
         return kept
 
     def gradient(
-        self, kept: Rows[Example], sums: GaussianSum[Array], theta: Array, name: str
+        self, kept: Rows[Example], sums: NoisySum[Array], theta: Array, name: str
     ) -> Array:
         """The noisy mean gradient at θ."""
         token = self._accountant.issue(sums.loss(), users=kept.users, label=self._label)
@@ -388,7 +388,7 @@ class LocalMD(_LpLearner):
         self._ball, self._scale = self._set_up()
         self._map = min(max(self.p, 1 + 1 / math.log(max(self.dim, 3))), 2.0)
         self._steps = _Steps(self, accountant, self.steps, "step")
-        users, self._phases = accountant.users, list[tuple[range, GaussianSum[Array]]]()
+        users, self._phases = accountant.users, list[tuple[range, NoisySum[Array]]]()
         start = users.start
         for phase in range(self.phases):
             last = phase == self.phases - 1

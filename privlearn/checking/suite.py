@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from privlearn._validate import count
-from privlearn.budgets import ZCDP, GaussianDP
+from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import Exact
 from privlearn.checking.faint import FACTOR
@@ -44,15 +44,13 @@ from privlearn.mechanisms import (
     ColumnNormalizedBLT,
     CrossPolytope,
     ExplicitVertices,
-    GaussianReport,
-    GaussianSum,
-    GeneralizedGaussianSum,
     Huber,
-    LaplaceReport,
     LipschitzEnvelope,
     Logistic,
     MultinomialLogit,
     NoisyMaxStream,
+    NoisyReport,
+    NoisySum,
     Objective,
     ObjectivePerturbation,
     OneOfK,
@@ -204,9 +202,9 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
         "envelope": LipschitzEnvelope(Logistic(2), 0.5),
     }
     made: dict[str, Callable[[], Any]] = {
-        "gaussian-sum/ball": partial(GaussianSum.calibrated, ball, rho),
-        "gaussian-sum/box": partial(GaussianSum.calibrated, Box(-1.0, 2.0, 2), rho),
-        "gaussian-sum/gram": partial(GaussianSum.calibrated, matrix, rho),
+        "gaussian-sum/ball": partial(NoisySum.calibrated, ball, rho),
+        "gaussian-sum/box": partial(NoisySum.calibrated, Box(-1.0, 2.0, 2), rho),
+        "gaussian-sum/gram": partial(NoisySum.calibrated, matrix, rho),
     }
     for name, factorization in streams.items():
         made[f"prefix-sum/{name}"] = partial(
@@ -232,10 +230,18 @@ def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
             choice, SimplexVertices(3), 1.0, rho, noise="exponential"
         ),
         "generalized-gaussian-sum/l3": partial(
-            GeneralizedGaussianSum.calibrated, Ball(1.0, 2, 3.0), rho, exponent=3.0
+            NoisySum.calibrated,
+            Ball(1.0, 2, 3.0),
+            rho,
+            noise="generalized-gaussian",
+            exponent=3.0,
         ),
         "generalized-gaussian-sum/linf": partial(
-            GeneralizedGaussianSum.calibrated, Ball(1.0, 2, "linf"), rho, exponent=4.0
+            NoisySum.calibrated,
+            Ball(1.0, 2, "linf"),
+            rho,
+            noise="generalized-gaussian",
+            exponent=4.0,
         ),
         "prefix-sum/l3": partial(
             PrefixSum.calibrated,
@@ -270,9 +276,11 @@ def _reports() -> dict[str, Callable[[], Any]]:
         "ball-report/privunit-g": partial(BallReport.privunit_g, 3, 1.0, 1),
         "ball-report/one-number": partial(BallReport.best, 1, 1.0, 1),
         "projected-report/privunit": partial(ProjectedReport.privunit, 5, 1.0, 2, size=2),
-        "gaussian-report/ball": partial(GaussianReport.calibrated, ball, mu),
-        "gaussian-report/gram": partial(GaussianReport.calibrated, PSDTrace(1.5, 3), mu),
-        "laplace-report/box": partial(LaplaceReport.calibrated, Box(-1.0, 1.0, 2), 1),
+        "gaussian-report/ball": partial(NoisyReport.calibrated, ball, mu),
+        "gaussian-report/gram": partial(NoisyReport.calibrated, PSDTrace(1.5, 3), mu),
+        "laplace-report/box": partial(
+            NoisyReport.calibrated, Box(-1.0, 1.0, 2), PureDP(1), noise="laplace"
+        ),
         "category-report/three": partial(CategoryReport.calibrated, 3, 1),
         "one-of-k-report/ball": _ball_of_k,
         "one-of-k-report/gaussian": _gaussian_of_k,
@@ -285,7 +293,7 @@ def _ball_of_k() -> OneOfKReport[Any]:
 
 def _gaussian_of_k() -> OneOfKReport[Any]:
     budget = GaussianDP.from_mu_squared("0.5")
-    return OneOfKReport(GaussianReport.calibrated(Ball(1.0, 2), budget), 2)
+    return OneOfKReport(NoisyReport.calibrated(Ball(1.0, 2), budget), 2)
 
 
 def catalogue() -> dict[str, Checks]:

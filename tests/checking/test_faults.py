@@ -8,7 +8,7 @@ import pytest
 from privlearn.checking.faults import ANIMALS, MUTANTS, Animal, Edit, Examined, Mutant, animal
 from privlearn.domains import Ball, _upper
 from privlearn.errors import CheckError
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 
 CONFIDENCE = 1 - 0.05 / (len(ANIMALS) + len(MUTANTS))
@@ -126,7 +126,7 @@ def test_cached_results_are_not_carried_over() -> None:
             "1",
         ),
     )
-    mechanism = GaussianSum(Ball(1.0, 1), 2.0)
+    mechanism = NoisySum(Ball(1.0, 1), GaussianNoise(2.0))
     before = mechanism.loss()
     mutant = Mutant("cheap", "Nothing.", sensitivity, Examined(lambda: str(mechanism.loss())))
     assert mutant.check().how != str(before)

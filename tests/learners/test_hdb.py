@@ -395,8 +395,8 @@ def test_the_sensitivity_that_is_paid_for_is_attained_on_one_arm(user: int) -> N
     move = np.linalg.norm(sums[0] - sums[1])
     step: Any = unstarted(first_epoch=4).start(joint(USERS))._steps[0]
     assert move == pytest.approx(2 * step.mechanism.domain.radius, rel=1e-9)
-    assert (move / step.mechanism.noise_std) ** 2 / 2 == pytest.approx(1.0, rel=1e-9), "ρ = 1"
-    assert (move / step.mechanism.noise_std) ** 2 / 2 <= 1.0
+    assert (move / step.mechanism.error_std()) ** 2 / 2 == pytest.approx(1.0, rel=1e-9), "ρ = 1"
+    assert (move / step.mechanism.error_std()) ** 2 / 2 <= 1.0
 
 
 def test_a_changed_arm_moves_the_sums_by_the_root_of_two_clips() -> None:
@@ -620,7 +620,7 @@ def test_zero_out_costs_half_the_noise() -> None:
     )
     learner: Any = unstarted().start(accountant)
     whole: Any = fresh()
-    ratio = learner._steps[0].mechanism.noise_std / whole._steps[0].mechanism.noise_std
+    ratio = learner._steps[0].mechanism.error_std() / whole._steps[0].mechanism.error_std()
     assert ratio == pytest.approx(0.5)
     Crowd().play(learner)
 

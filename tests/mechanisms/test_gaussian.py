@@ -16,8 +16,8 @@ from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.domains import Ball, Box, Domain, PSDTrace
 from privlearn.entries import RetireEntry, SpendEntry
 from privlearn.errors import CurrencyError, LossExceedsTokenError
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
 
 SAMPLE_SIZE = 20_000
@@ -39,7 +39,7 @@ DOMAINS: list[Domain[Any]] = [
 ]
 
 
-def run(mechanism: GaussianSum[Any], data: Any, seed: int = 0) -> Any:
+def run(mechanism: NoisySum[Any], data: Any, seed: int = 0) -> Any:
     users = range(len(data))
     accountant = CentralAccountant(ZCDP("1e30"), users=users, noise=NoiseSource.simulation(seed))
     token = accountant.issue(mechanism.loss(), users=users, label="sum")
@@ -50,7 +50,7 @@ def run(mechanism: GaussianSum[Any], data: Any, seed: int = 0) -> Any:
 def test_calibrated_noise_fits_its_budget_and_wastes_none(
     budget: Currency, domain: Domain[Any], adjacency: Adjacency
 ) -> None:
-    mechanism = GaussianSum.calibrated(domain, budget, adjacency=adjacency)
+    mechanism = NoisySum.calibrated(domain, budget, adjacency=adjacency)
     price = budget.price(mechanism.loss())
     assert budget.covers(price)
     waste = [(b - p) / b for b, p in zip(budget.amounts, price.amounts, strict=True)]
@@ -63,34 +63,36 @@ def test_calibrated_noise_fits_its_budget_and_wastes_none(
 
 def test_pure_budgets_and_budgets_of_nothing_buy_no_gaussian() -> None:
     with pytest.raises(CurrencyError, match="no finite price in PureDP"):
-        GaussianSum.calibrated(Ball(1.0, 2), PureDP(1))
+        NoisySum.calibrated(Ball(1.0, 2), PureDP(1))
     with pytest.raises(ValueError, match="noise needs a budget > 0"):
-        GaussianSum.calibrated(Ball(1.0, 2), ZCDP(0))
+        NoisySum.calibrated(Ball(1.0, 2), ZCDP(0))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
 def test_noise_that_is_no_number_is_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match=r"noise_std = .*must be"):
-        GaussianSum(Ball(1.0, 2), bad)
+    with pytest.raises(ValueError, match=r"std = .*must be"):
+        NoisySum(Ball(1.0, 2), GaussianNoise(bad))
 
 
 def test_the_sum_is_of_clipped_rows() -> None:
     data = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 1.0], [1e308, -1e308]])
-    total = run(GaussianSum(Ball(1.0, 2), 1e-9), data)
+    total = run(NoisySum(Ball(1.0, 2), GaussianNoise(1e-9)), data)
     np.testing.assert_allclose(total, [0.9, 1.2], atol=1e-6)
     factors = np.array([[[3.0, 0.0]], [[0.0, 0.5]]])
-    gram = run(GaussianSum(PSDTrace(1.0, 2), 1e-9), factors)
+    gram = run(NoisySum(PSDTrace(1.0, 2), GaussianNoise(1e-9)), factors)
     np.testing.assert_allclose(gram, [[1.0, 0.0], [0.0, 0.25]], atol=1e-6)
 
 
 def test_a_null_row_counts_as_the_null_contribution_of_the_domain() -> None:
     data = np.array([[2.5], [np.nan]])
-    np.testing.assert_allclose(run(GaussianSum(Box(2, 3, 1), 1e-9), data), [2.5 + 2.0], atol=1e-6)
+    np.testing.assert_allclose(
+        run(NoisySum(Box(2, 3, 1), GaussianNoise(1e-9)), data), [2.5 + 2.0], atol=1e-6
+    )
 
 
 def test_the_noise_has_the_stated_std_on_every_coordinate_and_half_variance_off_diagonal() -> None:
     std, users = 3.0, range(2)
-    mechanism = GaussianSum(PSDTrace(1.0, 2), std)
+    mechanism = NoisySum(PSDTrace(1.0, 2), GaussianNoise(std))
     accountant = CentralAccountant(ZCDP("1e30"), users=users, noise=NoiseSource.simulation(5))
     rows = Rows.seal(np.zeros((2, 1, 2)), users=users)
     noise = mechanism.spend().noise
@@ -116,7 +118,7 @@ def test_the_spend_is_in_the_ledger_before_rows_are_opened(monkeypatch: pytest.M
     """And an error after it leaves the token lost and charged."""
     users = range(3)
     accountant = CentralAccountant(ZCDP(1), users=users, noise=NoiseSource.simulation(0))
-    mechanism = GaussianSum(Ball(1.0, 2), 10.0)
+    mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(10.0))
     token = accountant.issue(mechanism.loss(), users=users, label="sum")
     seen: list[str] = []
 
@@ -139,7 +141,9 @@ def test_a_token_that_is_too_small_is_left_alone() -> None:
     accountant = CentralAccountant(ZCDP(1), users=users, noise=NoiseSource.simulation(0))
     token = accountant.issue(ZCDP("0.001"), users=users, label="small")
     with pytest.raises(LossExceedsTokenError, match="gaussian-sum costs"):
-        GaussianSum(Ball(1.0, 2), 10.0).release(Rows.seal(np.ones((3, 2)), users=users), token)
+        NoisySum(Ball(1.0, 2), GaussianNoise(10.0)).release(
+            Rows.seal(np.ones((3, 2)), users=users), token
+        )
     assert not any(isinstance(entry, SpendEntry) for entry in accountant.ledger.entries)
 
 
@@ -149,7 +153,7 @@ def test_null_rows_change_neither_errors_nor_the_ledger() -> None:
     def entries(data: Any) -> list[Any]:
         users = range(4)
         accountant = CentralAccountant(ZCDP(1), users=users, noise=NoiseSource.simulation(0))
-        mechanism = GaussianSum(Ball(1.0, 2), 10.0)
+        mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(10.0))
         token = accountant.issue(mechanism.loss(), users=users, label="sum")
         mechanism.release(Rows.seal(data, users=users), token)
         bodies = [entry.body() for entry in accountant.ledger.entries]

@@ -24,8 +24,8 @@ from privlearn.losses import Gaussian
 from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
-    GaussianSum,
     Logistic,
+    NoisySum,
     ObjectivePerturbation,
     PrefixSum,
 )
@@ -60,16 +60,16 @@ def stream(n: int, at: int = 0) -> Array:
     return np.where(np.arange(n) == at, 1.0, 0.0)[:, None]
 
 
-def gaussian_sum(size: int = 1) -> GaussianSum[Array]:
+def gaussian_sum(size: int = 1) -> NoisySum[Array]:
     """μ = 1 for vectors of the unit ball."""
 
-    return GaussianSum(Ball(1.0, size), noise_std=2.0)
+    return NoisySum(Ball(1.0, size), GaussianNoise(2.0))
 
 
-def matrix_sum() -> GaussianSum[Array]:
+def matrix_sum() -> NoisySum[Array]:
     """A sum of matrices of trace 10."""
 
-    return GaussianSum(PSDTrace(10.0, 2), noise_std=14.0)
+    return NoisySum(PSDTrace(10.0, 2), GaussianNoise(14.0))
 
 
 def tree() -> PrefixSum[Array]:

@@ -54,10 +54,10 @@ from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
-    GaussianSum,
     Huber,
     Logistic,
     MultinomialLogit,
+    NoisySum,
     ObjectivePerturbation,
     Poisson,
     PrefixSum,
@@ -381,7 +381,7 @@ class OwnSum:
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_gaussian_sums_are_tight(domain: Domain[Any], adjacency: Adjacency) -> None:
-    found = white_box(GaussianSum(domain, 1.7, adjacency), orders=(1.01, 2.0, 128.0))
+    found = white_box(NoisySum(domain, GaussianNoise(1.7), adjacency), orders=(1.01, 2.0, 128.0))
     assert not found.violated, found
     assert found.tight, found
     assert found.error < 1e-6
@@ -389,7 +389,7 @@ def test_gaussian_sums_are_tight(domain: Domain[Any], adjacency: Adjacency) -> N
 
 def test_one_dimensional_matrices_cost_half_of_what_is_charged() -> None:
     """The pair of the docstring needs two axes: at dim = 1 the diameter is the trace."""
-    found = white_box(GaussianSum(PSDTrace(1.0, 1), 1.0), orders=(2.0,))
+    found = white_box(NoisySum(PSDTrace(1.0, 1), GaussianNoise(1.0)), orders=(2.0,))
     assert found.curve[0].ratio == pytest.approx(2.0)
 
 
@@ -430,10 +430,10 @@ def test_the_other_bug_of_a_tree_and_of_adjacency() -> None:
     assert honest is not None
     shallow = Gaussian(honest * 4 / 5)  # a depth of 4 instead of 5
     assert white_box(tree, shallow, orders=(2.0,)).violated
-    total = GaussianSum(Ball(1.0, 2), 2.0)
-    removed = GaussianSum(Ball(1.0, 2), 2.0, Adjacency.ADD_REMOVE).loss()
+    total = NoisySum(Ball(1.0, 2), GaussianNoise(2.0))
+    removed = NoisySum(Ball(1.0, 2), GaussianNoise(2.0), Adjacency.ADD_REMOVE).loss()
     assert white_box(total, removed, orders=(2.0,)).violated
-    gram = GaussianSum(PSDTrace(4.0, 3), 3.0)
+    gram = NoisySum(PSDTrace(4.0, 3), GaussianNoise(3.0))
     published = Gaussian(2 * 4.0 / 9.0)  # (√(2K)/σ)² for K = 4, where (√2·K/σ)² is right
     assert white_box(gram, published, orders=(2.0,)).violated
 
@@ -456,7 +456,7 @@ def test_faults_of_mechanisms_with_their_own_arithmetic() -> None:
 
 def test_a_clip_that_is_dropped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ball, "clip", lambda self, block: np.nan_to_num(np.asarray(block)))
-    assert white_box(GaussianSum(Ball(1.0, 2), 2.0), orders=(2.0,)).violated
+    assert white_box(NoisySum(Ball(1.0, 2), GaussianNoise(2.0)), orders=(2.0,)).violated
 
 
 def test_noise_that_is_a_little_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,13 +466,13 @@ def test_noise_that_is_a_little_too_small_is_caught(monkeypatch: pytest.MonkeyPa
             "draw",
             lambda self, source, shape: source.normal(shape) * self.std * 0.95,
         )
-        found = white_box(GaussianSum(Ball(1.0, 2), 2.0), orders=(2.0,))
+        found = white_box(NoisySum(Ball(1.0, 2), GaussianNoise(2.0)), orders=(2.0,))
         assert found.curve[0].ratio == pytest.approx(0.95**2)
         assert found.violated
     plain = NoiseSource.normal
     monkeypatch.setattr(NoiseSource, "normal", lambda self, shape: plain(self, shape) * 0.95)
     with pytest.raises(CheckError, match="sampler is off"):
-        white_box(GaussianSum(Ball(1.0, 2), 2.0), orders=(2.0,))
+        white_box(NoisySum(Ball(1.0, 2), GaussianNoise(2.0)), orders=(2.0,))
 
 
 def test_the_samplers_have_their_laws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,7 +487,7 @@ def test_the_samplers_have_their_laws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_neighbours_of_ones_own() -> None:
     near = [(np.array([[0.1, 0.0], [0.0, 0.0]]), np.array([[0.2, 0.0], [0.0, 0.0]]))]
-    found = white_box(GaussianSum(Ball(1.0, 2), 2.0), neighbours=near, orders=(2.0,))
+    found = white_box(NoisySum(Ball(1.0, 2), GaussianNoise(2.0)), neighbours=near, orders=(2.0,))
     assert found.curve[0].exact == pytest.approx(0.0025)
     with pytest.raises(CheckError, match="no domain"):
         white_box(_Homeless(), orders=(2.0,))

@@ -25,8 +25,8 @@ from privlearn.losses import Gaussian, Loss
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
-    GaussianSum,
     Logistic,
+    NoisySum,
     ObjectivePerturbation,
     PrefixSum,
 )
@@ -50,15 +50,15 @@ def printed_in_the_guide() -> Any:
 
 SOUND: list[tuple[str, Callable[[], Any]]] = [
     ("the guide's", lambda: printed_in_the_guide()(Ball(1.0, 1, "l1"), 4.0)),
-    ("Gaussian sum", lambda: GaussianSum.calibrated(Ball(1.0, 3), ZCDP("0.5"))),
-    ("Gram matrix", lambda: GaussianSum.calibrated(PSDTrace(1.0, 2), ZCDP("0.5"))),
+    ("Gaussian sum", lambda: NoisySum.calibrated(Ball(1.0, 3), ZCDP("0.5"))),
+    ("Gram matrix", lambda: NoisySum.calibrated(PSDTrace(1.0, 2), ZCDP("0.5"))),
     (
         "add-remove",
-        lambda: GaussianSum.calibrated(Box(0, 1, 2), ZCDP("0.5"), adjacency=Adjacency.ADD_REMOVE),
+        lambda: NoisySum.calibrated(Box(0, 1, 2), ZCDP("0.5"), adjacency=Adjacency.ADD_REMOVE),
     ),
     (
         "zero-out",
-        lambda: GaussianSum.calibrated(Box(1, 2, 2), ZCDP("0.5"), adjacency=Adjacency.ZERO_OUT),
+        lambda: NoisySum.calibrated(Box(1, 2, 2), ZCDP("0.5"), adjacency=Adjacency.ZERO_OUT),
     ),
     ("prefix sums", lambda: PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.5"), horizon=8)),
     (
@@ -90,7 +90,7 @@ def test_a_sound_mechanism_passes(name: str, make: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "check", mechanism_checks(GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=1200)
+    "check", mechanism_checks(NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=1200)
 )
 def test_the_checks_one_by_one(check: Callable[[], object]) -> None:
     check()
@@ -616,7 +616,7 @@ def test_a_stream_that_is_not_one_is_named() -> None:
 
 
 def test_a_claim_of_ones_own_is_checked() -> None:
-    mechanism = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
+    mechanism = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
     report = check_mechanism(mechanism, claim=ZCDP("0.45"), samples=800, raise_error=False)
     assert [result.name for result in report.failed] == ["check_exact_divergence"]
     with pytest.raises(PrivacyViolation, match="check_samples_do_not_refute"):

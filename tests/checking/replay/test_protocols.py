@@ -28,7 +28,7 @@ from privlearn.checking.replay.populations import null_person, replaced, shopper
 from privlearn.domains import Array, Ball
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses import Gaussian, Laplace
-from privlearn.mechanisms import GaussianSum, Logistic, ObjectivePerturbation, PrefixSum
+from privlearn.mechanisms import Logistic, NoisySum, ObjectivePerturbation, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
 from privlearn.rows.functions import RowFunction
@@ -204,8 +204,8 @@ def test_local_learners_are_checked_at_their_own_accountant() -> None:
 
 
 def summed(accountant: Any, rows: Rows[Array], label: str = "sum") -> Any:
-    mechanism: GaussianSum[Array] = GaussianSum(
-        Ball(1.0, DIM), 20.0, adjacency=accountant.adjacency
+    mechanism: NoisySum[Array] = NoisySum(
+        Ball(1.0, DIM), GaussianNoise(20.0), adjacency=accountant.adjacency
     )
     token = accountant.issue(mechanism.loss(), users=rows.users, label=label)
     return mechanism.release(rows, token)
@@ -483,7 +483,7 @@ def test_the_minimiser_moves_no_further_than_strong_convexity_allows() -> None:
     far = minimiser_moves(fit.spend())
     assert far is not None
     assert far == pytest.approx(spread / 2 + 2 * fit.solver_error, rel=1e-12)
-    assert minimiser_moves(GaussianSum(Ball(1.0, 2), 3.0).spend()) is None
+    assert minimiser_moves(NoisySum(Ball(1.0, 2), GaussianNoise(3.0)).spend()) is None
 
     def tilted(accountant: Any, rows: Rows[Any]) -> Any:
         spend = fit.spend()

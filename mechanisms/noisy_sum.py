@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
 
-from privlearn._validate import positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
-from privlearn.losses import Loss, gaussian_std
-from privlearn.noise import GaussianNoise
+from privlearn.losses import Loss
+from privlearn.mechanisms.least_noise import Family, check_noise, family_of, least_noise
+from privlearn.noise import AdditiveNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
 
@@ -19,24 +19,32 @@ X = TypeVar("X")
 
 @final
 @dataclass(frozen=True, slots=True)
-class GaussianSum(Generic[X]):
-    """The sum of clipped contributions of a batch, plus N(0, noise_std²) on every coordinate.
+class NoisySum(Generic[X]):
+    """The sum of clipped contributions of a batch, plus noise.
 
-    Privacy: a Gaussian loss of mass (sensitivity/noise_std)², where the sensitivity is the
-    domain's under ``adjacency`` (Bun & Steinke 2016, Proposition 1.6).
+    Privacy: the loss of the noise at the domain's sensitivity under ``adjacency``, in the norm of
+    the noise: (sensitivity/std)² in ℓ2 for Gaussian noise (Bun & Steinke 2016, Proposition 1.6),
+    ε = sensitivity/scale in ℓ1 for Laplace noise, ρ = (p−1)·s²/(2·std²) in ℓp for generalized
+    Gaussian noise (``docs/errata/generalized-gaussian.md``).
 
     Args:
         domain: what one user can contribute; records are clipped into it.
-        noise_std: standard deviation per coordinate (svec coordinate for matrices).
+        noise: on every coordinate (svec coordinate for matrices), in the unit of the sum.
         adjacency: must be the accountant's.
+        name: in the ledger; default the noise's family, as in ``gaussian-sum``.
+
+    Raises:
+        TypeError: ``noise`` is none.  BudgetError: it is noise for choices.
     """
 
     domain: Domain[X]
-    noise_std: float
+    noise: AdditiveNoise
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    name: str = ""
 
     def __post_init__(self) -> None:
-        positive(noise_std=self.noise_std)
+        check_noise(self.noise)
+        self.loss()
 
     @classmethod
     def calibrated(
@@ -44,19 +52,18 @@ class GaussianSum(Generic[X]):
         domain: Domain[X],
         budget: Currency,
         *,
+        noise: Family = "gaussian",
+        exponent: float | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    ) -> GaussianSum[X]:
-        """The least noise that ``budget`` allows.
-
-        Raises:
-            CurrencyError: no Gaussian fits this currency.  ValueError: a budget of zero.
-        """
-        std = gaussian_std(domain.sensitivity(adjacency, "l2"), budget.gaussian_mass())
-        return cls(domain, std, adjacency)
+    ) -> NoisySum[X]:
+        """The least noise that ``budget`` allows; arguments and errors as of `least_noise`."""
+        found = least_noise(domain, budget, noise, exponent=exponent, adjacency=adjacency)
+        return cls(domain, found, adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
-        return Spend("gaussian-sum", self.domain, GaussianNoise(self.noise_std), arithmetic="sum")
+        name = self.name or f"{family_of(self.noise)}-sum"
+        return Spend(name, self.domain, self.noise, arithmetic="sum")
 
     def loss(self) -> Loss:
         """The price of one release."""
@@ -64,7 +71,7 @@ class GaussianSum(Generic[X]):
 
     def error_std(self) -> float:
         """Standard deviation of the noise on each coordinate, unit of the sum."""
-        return self.noise_std
+        return self.noise.coordinate_std(self.domain.size)
 
     def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
         """Releases the noisy sum over ``rows``; null rows count as the null contribution.
