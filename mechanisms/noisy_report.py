@@ -9,6 +9,7 @@ for nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
@@ -105,11 +106,11 @@ class NoisyReport(EachReport[X]):
 
     def error_std(self) -> float:
         """Standard deviation of the noise on each number, unit of the data."""
-        return self.noise.coordinate_std(self.size)
+        return math.sqrt(self.noise.variance(self.size))
 
     def mean_squared_error(self) -> float:
         """E‖report − contribution‖²."""
-        return self.size * self.error_std() ** 2
+        return self.size * self.noise.variance(self.size)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
 
@@ -71,7 +72,7 @@ class NoisySum(Generic[X]):
 
     def error_std(self) -> float:
         """Standard deviation of the noise on each coordinate, unit of the sum."""
-        return self.noise.coordinate_std(self.domain.size)
+        return math.sqrt(self.noise.variance(self.domain.size))
 
     def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
         """Releases the noisy sum over ``rows``; null rows count as the null contribution.

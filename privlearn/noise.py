@@ -64,8 +64,8 @@ class AdditiveNoise(Noise, Protocol):
     def independent(self) -> bool:
         """Whether coordinates are, so that noise on two vectors is noise on one longer vector."""
 
-    def coordinate_std(self, dim: int) -> float:
-        """Standard deviation of each coordinate of a vector of length ``dim``."""
+    def variance(self, dim: int) -> float:
+        """Of each coordinate of a vector of length ``dim``."""
 
     def reach(self, dim: int) -> float:
         """No number of a vector of length ``dim`` is farther from 0, as it is drawn here."""
@@ -90,8 +90,8 @@ class GaussianNoise(Checked):
     def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
         return source.normal(shape) * self.std
 
-    def coordinate_std(self, dim: int) -> float:
-        return self.std
+    def variance(self, dim: int) -> float:
+        return self.std * self.std
 
     def reach(self, dim: int) -> float:
         """Our normals end at 8.6 standard deviations."""
@@ -122,8 +122,8 @@ class LaplaceNoise(Checked):
         signs, exponentials = source.uniform(shape), -np.log(source.uniform(shape))
         return np.where(signs < 0.5, -1.0, 1.0) * exponentials * self.scale
 
-    def coordinate_std(self, dim: int) -> float:
-        return math.sqrt(2) * self.scale
+    def variance(self, dim: int) -> float:
+        return 2 * self.scale**2
 
     def reach(self, dim: int) -> float:
         """Uniform numbers >= 2⁻⁵³ end at 36.8 scales."""
@@ -271,6 +271,9 @@ class GeneralizedGaussianNoise(Checked):
             return self.std
         logs = math.lgamma(3 / p) - math.lgamma(1 / p) + math.lgamma(d / p)
         return self.std * math.sqrt(d * math.exp(logs - math.lgamma((d + 2) / p)))
+
+    def variance(self, dim: int) -> float:
+        return self.coordinate_std(dim) ** 2
 
     def reach(self, dim: int) -> float:
         """The norm is std·‖normals‖₂ for ``dim`` normals, each below 8.6."""

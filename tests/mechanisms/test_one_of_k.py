@@ -33,7 +33,7 @@ from privlearn.domains import (
 )
 from privlearn.entries import SpendEntry
 from privlearn.errors import AdjacencyError, PrivacyViolation, UsersError
-from privlearn.losses import Gaussian, PureEpsilon
+from privlearn.losses import Gaussian, Laplace, PureEpsilon
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
@@ -49,7 +49,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.noisy_max import Family, choice_loss
 from privlearn.mechanisms.vertices import Vertices
-from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, NoiseSource
+from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
 
 ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0)
@@ -215,6 +215,9 @@ def test_the_price_of_one_arm_alone_is_too_small_where_null_is_no_centre() -> No
     assert not white_box(mechanism, one.loss() * 5).violated
     ball = NoisySum(Ball(1.0, 3), GaussianNoise(1.0))
     assert OneOfK(ball, 5).loss() == ball.loss()
+    count = NoisySum(Box(0.0, 1.0, 1), LaplaceNoise(4.0))
+    assert (count.loss(), OneOfK(count, 5).loss()) == (Laplace("0.25"), Laplace("0.5"))
+    assert white_box(OneOfK(count, 5), count.loss()).violated
 
 
 @pytest.mark.parametrize(
@@ -226,8 +229,9 @@ def test_the_price_of_one_arm_alone_is_too_small_where_null_is_no_centre() -> No
         OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 6.0), 2),
         OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 9.0, 2, "laplace"), 2),
         OneOfK(NoisySum(Ball(1.0, 3, 4.0), GeneralizedGaussianNoise(5.0, 3.0)), 2),
+        OneOfK(NoisySum(Box(0.0, 1.0, 1), LaplaceNoise(4.0)), 2),
     ],
-    ids=["gaussian", "gram", "stream", "gumbel", "laplace", "generalized"],
+    ids=["gaussian", "gram", "stream", "gumbel", "laplace", "generalized", "laplace-sum"],
 )
 def test_it_keeps_the_laws_of_mechanisms(mechanism: Any) -> None:
     check_mechanism(mechanism, samples=1_500)

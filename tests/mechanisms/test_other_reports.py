@@ -18,7 +18,7 @@ from privlearn import tokens
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import ApproxDP, GaussianDP, PureDP
+from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.domains import Ball, Box, Categories, OneOf, PSDTrace
 from privlearn.errors import (
     AdjacencyError,
@@ -40,7 +40,14 @@ from privlearn.mechanisms import (
     report_from_dict,
     report_streams,
 )
-from privlearn.noise import CapNoise, CategoryNoise, GaussianNoise, LaplaceNoise, NoiseSource
+from privlearn.noise import (
+    CapNoise,
+    CategoryNoise,
+    GaussianNoise,
+    GeneralizedGaussianNoise,
+    LaplaceNoise,
+    NoiseSource,
+)
 from privlearn.protocols import Report
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
@@ -54,6 +61,7 @@ REPORTS: list[Report[Any]] = [
     ProjectedReport.privunit(3, 2.0, 1, size=2),
     NoisyReport.calibrated(Ball(2.0, 3), MU),
     NoisyReport.calibrated(Box(-1.0, 1.0, 3), PureDP(1), noise="laplace"),
+    NoisyReport(Ball(1.0, 3, 4.0), GeneralizedGaussianNoise(2.0, 4.0)),
     CategoryReport.calibrated(4, 1),
     OneOfKReport(BallReport.best(3, 2.0, 1), 2),
     OneOfKReport(ProjectedReport.privunit(3, 2.0, 1, size=2), 2),
@@ -72,7 +80,10 @@ def epsilon_of(report: Any) -> float:
 
 
 def cap_of(report: Any) -> Any:
-    return GaussianDP.from_mu_squared(9) if report.loss().pure() is None else PureDP(40)
+    loss = report.loss()
+    if loss.gaussian() is None and loss.pure() is None:  # generalized Gaussian
+        return ZCDP(40)
+    return GaussianDP.from_mu_squared(9) if loss.pure() is None else PureDP(40)
 
 
 def device(report: Any, n: int, seed: int = 0) -> LocalAccountant[Any]:
@@ -121,6 +132,7 @@ def test_reports_without_a_surface_are_plausible_up_to_their_limit() -> None:
         BallReport.privunit_g(3, 2.0, 1),
         NoisyReport.calibrated(Ball(2.0, 3), MU),
         NoisyReport.calibrated(Box(-1.0, 1.0, 3), PureDP(1), noise="laplace"),
+        NoisyReport(Ball(1.0, 3, 4.0), GeneralizedGaussianNoise(2.0, 4.0)),
     ):
         end, grid = np.full((1, 3), report.limit), report.limit / 2**23
         assert report.plausible(np.concatenate([end, -end]), 0.0).all()
@@ -475,7 +487,7 @@ def test_additive_noise_has_its_scale() -> None:
     ours = (sampled(gaussian, x) - x[0]).ravel() / gaussian.error_std()
     assert stats.kstest(ours, "norm").pvalue > 1e-3
     assert stats.kstest(0.95 * ours, "norm").pvalue < 1e-3
-    ours = (sampled(laplace, x) - x[0]).ravel() / laplace.scale
+    ours = (sampled(laplace, x) - x[0]).ravel() * math.sqrt(2) / laplace.error_std()
     assert stats.kstest(ours, "laplace").pvalue > 1e-3
     assert stats.kstest(0.95 * ours, "laplace").pvalue < 1e-3
 
@@ -517,7 +529,10 @@ def test_laplace_reports_cost_their_epsilon(domain: Any, epsilon: Any) -> None:
     report: NoisyReport[Any] = NoisyReport.calibrated(domain, PureDP(epsilon), noise="laplace")
     assert isinstance(report.loss(), Laplace)
     reach = domain.sensitivity(Adjacency.REPLACE_ONE, "l1")
-    ratio = reach / report.scale  # of log densities, attained at the two farthest contributions
+    assert isinstance(report.noise, LaplaceNoise)
+    ratio = (
+        reach / report.noise.scale
+    )  # of log densities, attained at the two farthest contributions
     assert ratio <= epsilon_of(report) * (1 + 1e-15) <= float(epsilon) * (1 + 1e-15)
     assert ratio >= float(epsilon) * (1 - 1e-10)
     with pytest.raises(ValueError, match="epsilon"):
@@ -646,7 +661,7 @@ def test_refused() -> None:
     ):
         with pytest.raises(AdjacencyError, match="add-remove"):
             make()
-    with pytest.raises(ValueError, match="noise_std"):
+    with pytest.raises(ValueError, match=r"std = 0\.0"):
         NoisyReport(Ball(1.0, 2), GaussianNoise(0.0))
     for probability in (0.2, 1 / 3, 1.0, math.nan):
         with pytest.raises(ValueError, match="probability"):
@@ -660,7 +675,15 @@ def test_refused() -> None:
         CategoryReport.calibrated(2**20 + 1, 1)
     with pytest.raises(ValueError, match="arms"):
         OneOfKReport(BallReport.best(2, 1.0, 1), 1)
-    for wrong in (CategoryReport.calibrated(3, 1), NoisySum(Ball(1.0, 2), GaussianNoise(1.0))):
+    with pytest.raises(TypeError, match="must be noise, such as"):
+        NoisyReport(Ball(1.0, 2), 1.0)  # type: ignore[arg-type]
+    # ρ of two arms is 2·(p−1)R²/(2σ²) where noise is drawn for each, and not 2^{2/p} of one
+    joint = NoisyReport(Ball(1.0, 2, 3.0), GeneralizedGaussianNoise(9.0, 3.0))
+    for wrong in (
+        CategoryReport.calibrated(3, 1),
+        NoisySum(Ball(1.0, 2), GaussianNoise(1.0)),
+        joint,
+    ):
         with pytest.raises(TypeError, match="the lemma is proved for"):
             OneOfKReport(wrong, 2)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="one contribution"):

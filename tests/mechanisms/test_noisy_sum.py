@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.checking import check_mechanism
 from privlearn.domains import Ball, Box, Domain, PSDTrace
 from privlearn.entries import RetireEntry, SpendEntry
-from privlearn.errors import CurrencyError, LossExceedsTokenError
+from privlearn.errors import BudgetError, CurrencyError, LossExceedsTokenError
 from privlearn.mechanisms import NoisySum
-from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.noise import (
+    AdditiveNoise,
+    GaussianNoise,
+    GeneralizedGaussianNoise,
+    GumbelNoise,
+    LaplaceNoise,
+    NoiseSource,
+)
 from privlearn.rows import Rows
 
 SAMPLE_SIZE = 20_000
@@ -165,3 +173,61 @@ def test_null_rows_change_neither_errors_nor_the_ledger() -> None:
     good = np.ones((4, 2))
     bad = np.array([[np.nan, 1], [1, 1], [np.inf, 1], [1, 1]])
     assert entries(good) == entries(bad)
+
+
+# Any noise ----------------------------------------------------------------------------------------
+
+NOISES: list[tuple[Domain[Any], AdditiveNoise, str]] = [
+    (Ball(1.0, 2), GaussianNoise(3.0), "gaussian-sum"),
+    (Ball(1.0, 2, "l1"), LaplaceNoise(4.0), "laplace-sum"),
+    (Ball(1.0, 2, 3.0), GeneralizedGaussianNoise(5.0, 3.0), "generalized-gaussian-sum"),
+]
+
+
+@pytest.mark.parametrize(("domain", "noise", "name"), NOISES, ids=[name for *_, name in NOISES])
+def test_any_noise_is_priced_named_and_lawful(
+    domain: Domain[Any], noise: AdditiveNoise, name: str
+) -> None:
+    mechanism = NoisySum(domain, noise)
+    assert mechanism.spend().mechanism == name, "ledgers of earlier versions say the same"
+    assert NoisySum(domain, noise, name="our-sum").spend().mechanism == "our-sum"
+    reach = domain.sensitivity(Adjacency.REPLACE_ONE, noise.norm)
+    assert mechanism.loss() == noise.loss(reach, Adjacency.REPLACE_ONE)
+    assert not check_mechanism(mechanism, samples=1_200).failed
+
+
+@pytest.mark.parametrize(("domain", "noise", "name"), NOISES, ids=[name for *_, name in NOISES])
+def test_the_stated_error_is_that_of_what_is_released(
+    domain: Domain[Any], noise: AdditiveNoise, name: str
+) -> None:
+    drawn = noise.draw(NoiseSource.simulation(3), (40_000, domain.size))
+    stated = NoisySum(domain, noise).error_std()
+    assert np.std(drawn) == pytest.approx(stated, rel=STD_TOLERANCE)
+    assert np.std(drawn * 1.05) != pytest.approx(stated, rel=STD_TOLERANCE)
+    assert np.abs(drawn).max() <= noise.reach(domain.size)
+
+
+@given(
+    st.fractions(min_value=Fraction(1, 1000), max_value=50, max_denominator=10**9),
+    st.sampled_from(DOMAINS),
+    st.sampled_from(Adjacency),
+)
+def test_laplace_noise_fits_its_budget_and_wastes_none(
+    epsilon: Fraction, domain: Domain[Any], adjacency: Adjacency
+) -> None:
+    mechanism = NoisySum.calibrated(domain, PureDP(epsilon), noise="laplace", adjacency=adjacency)
+    price = PureDP(epsilon).price(mechanism.loss()).epsilon
+    assert 0 <= (epsilon - price) / epsilon <= Fraction(1, 10**9)
+
+
+def test_what_is_no_additive_noise_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"noise = 20\.0: must be noise, such as GaussianNoise"):
+        NoisySum(Ball(1.0, 2), 20.0)  # type: ignore[arg-type]
+    with pytest.raises(BudgetError, match="gumbel noise protects which of several scores"):
+        NoisySum(Ball(1.0, 2), GumbelNoise(1.0))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="noise = 'gauss': must be one of gaussian, laplace"):
+        NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), noise="gauss")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"exponent = 3\.0: only generalized Gaussian noise"):
+        NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), exponent=3.0)
+    with pytest.raises(CurrencyError, match="Laplace noise is fitted to PureDP"):
+        NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), noise="laplace")
