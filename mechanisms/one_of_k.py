@@ -45,12 +45,12 @@ from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.noisy_max import (
     ReportNoisyMax,
-    check_adjacency,
     choice_loss,
     release_picks,
 )
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
+from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.noise import noise_from_dict
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token

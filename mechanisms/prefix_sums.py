@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, Self, TypeVar, final
+from typing import Generic, TypeVar, final
 
 import numpy as np
 
-from privlearn._exclusive import Exclusive
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
-from privlearn.errors import AdjacencyError, HorizonError, UsersError
+from privlearn.errors import AdjacencyError, HorizonError
 from privlearn.losses import Loss
 from privlearn.mechanisms.factorization import BufferedToeplitz, Factorization
 from privlearn.mechanisms.least_noise import (
@@ -21,9 +19,10 @@ from privlearn.mechanisms.least_noise import (
     gaussian_noise,
     generalized_gaussian_noise,
 )
+from privlearn.mechanisms.receipt_stream import ReceiptStream
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.tokens import Released, Spend, Token
 
 X = TypeVar("X")
 
@@ -170,10 +169,6 @@ class PrefixSum(Generic[X]):
             HorizonError: the token's users outnumber the horizon.  AdjacencyError: the token is for
             another neighbour relation.  TokenError: see `Token.spend`.
         """
-        if token.adjacency is not self.adjacency:
-            raise AdjacencyError(
-                f"a stream for {self.adjacency.value}, a token for {token.adjacency.value}"
-            )
         horizon = self.factorization.horizon
         if horizon is not None and len(token.users) > horizon:
             raise HorizonError(f"users = {token.users!r} exceed horizon = {horizon}")
@@ -181,19 +176,17 @@ class PrefixSum(Generic[X]):
 
 
 @final
-class PrefixSumStream(Generic[X]):
+class PrefixSumStream(ReceiptStream[X]):
     """An open stream; close it (or leave its ``with`` block) to retire the token."""
 
-    __slots__ = ("__total", "_lock", "_mechanism", "_next", "_noise", "_receipt")
+    __slots__ = ("__total", "_mechanism", "_noise")
 
     def __init__(self, mechanism: PrefixSum[X], token: Token[B]) -> None:
+        super().__init__(mechanism.spend(), token, mechanism.adjacency)
         self._mechanism = mechanism
-        self._receipt: Receipt = token.spend(mechanism.spend())
         size = mechanism.domain.size
         self._noise = mechanism.factorization.stream(lambda n: self._receipt.draw((n, size)))
-        self._next = token.users.start
         self.__total = np.zeros(size)
-        self._lock = Exclusive("a stream")
 
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Adds the next rows and releases the running sum after each of them.
@@ -219,36 +212,9 @@ class PrefixSumStream(Generic[X]):
 
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
         with self._lock, self._receipt.round():  # one noise row is for one sum
-            if rows.users.start != self._next:
-                raise UsersError(
-                    f"the stream is at user {self._next}, the rows at {rows.users.start}"
-                )
-            values = self._receipt.open(rows)
-            self._next = rows.users.stop
+            values = self._opened(rows)
             values[0] += self.__total
-            sums = np.cumsum(values, axis=0)
+            sums = values if len(values) == 1 else np.cumsum(values, axis=0)
             self.__total = sums[-1]
             noisy = sums + self._noise.next(len(sums))
             return self._receipt.publish(self._mechanism.domain.decode(noisy[kept]))
-
-    def close(self) -> None:
-        """Retires the token; nothing more can be appended."""
-        with self._lock:
-            self._receipt.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not self._receipt.closed and error is None:
-            self.close()
-        else:
-            self._receipt.abandon(error)
-
-    def __repr__(self) -> str:
-        return f"PrefixSumStream(next user {self._next}, sealed)"
