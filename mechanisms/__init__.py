@@ -13,6 +13,7 @@ from privlearn.mechanisms.factorization import (
     BufferedToeplitz,
     ColumnNormalizedBLT,
 )
+from privlearn.mechanisms.function_mechanism import FunctionMechanism, mechanism
 from privlearn.mechanisms.linear_models import Huber, Logistic, Poisson
 from privlearn.mechanisms.multinomial import MultinomialLogit
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
@@ -37,6 +38,7 @@ __all__ = [
     "ColumnNormalizedBLT",
     "CrossPolytope",
     "ExplicitVertices",
+    "FunctionMechanism",
     "Huber",
     "LipschitzEnvelope",
     "Logistic",
@@ -56,5 +58,6 @@ __all__ = [
     "ReportNoisyMax",
     "SimplexVertices",
     "local_one_of_k",
+    "mechanism",
     "report_from_dict",
 ]
