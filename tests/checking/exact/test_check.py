@@ -330,24 +330,6 @@ def test_claims_of_every_kind_about_laplace_noise(claim: Any, good: bool) -> Non
 
 
 @dataclass(frozen=True)
-class LaplaceSum:
-    """The mechanism of the contributors' guide."""
-
-    domain: Domain[Any]
-    scale: float
-
-    def loss(self) -> Loss:
-        return self._spend().loss(Adjacency.REPLACE_ONE)
-
-    def _spend(self) -> Spend:
-        return Spend("laplace-sum", self.domain, LaplaceNoise(self.scale), arithmetic="sum")
-
-    def release(self, rows: Rows[Any], token: Token[Any]) -> Released[Any]:
-        with token.spend(self._spend()) as receipt:
-            return receipt.release_sum(rows)
-
-
-@dataclass(frozen=True)
 class OwnSum:
     """A sum by its own arithmetic, with the faults that are asked for."""
 
@@ -395,10 +377,10 @@ def test_one_dimensional_matrices_cost_half_of_what_is_charged() -> None:
 
 def test_laplace_sums_of_a_third_party() -> None:
     for domain in (Ball(1.0, 3, "l1"), Box(0.0, 1.0, 1)):
-        found = white_box(LaplaceSum(domain, 2.0), orders=(1.01, 2.0, 32.0))
+        found = white_box(NoisySum(domain, LaplaceNoise(2.0)), orders=(1.01, 2.0, 32.0))
         assert not found.violated, found
         assert found.tight, found
-    spread = white_box(LaplaceSum(Ball(1.0, 2), 2.0), orders=(1.01, 2.0, 32.0))
+    spread = white_box(NoisySum(Ball(1.0, 2), LaplaceNoise(2.0)), orders=(1.01, 2.0, 32.0))
     assert not spread.violated
     assert not spread.tight  # a sensitivity spread over coordinates costs less
 

@@ -43,13 +43,13 @@ def printed_in_the_guide() -> Any:
     assert block is not None
     names: dict[str, Any] = {"__name__": "snippet"}
     exec(compile(block.group(1), str(GUIDE), "exec", dont_inherit=True), names)
-    return names["LaplaceSum"]
+    return names["laplace_sum"]
 
 
 # Sound mechanisms ------------------------------------------------------------------------------
 
 SOUND: list[tuple[str, Callable[[], Any]]] = [
-    ("the guide's", lambda: printed_in_the_guide()(Ball(1.0, 1, "l1"), 4.0)),
+    ("the guide's", printed_in_the_guide),
     ("Gaussian sum", lambda: NoisySum.calibrated(Ball(1.0, 3), ZCDP("0.5"))),
     ("Gram matrix", lambda: NoisySum.calibrated(PSDTrace(1.0, 2), ZCDP("0.5"))),
     (
