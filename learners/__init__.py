@@ -11,13 +11,18 @@ from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.learners.one_pass_newton import OnePassNewtonMNL
 from privlearn.learners.pofw import DPPOFW
-from privlearn.learners.scalar_losses import CustomLoss, LogisticLoss, ScalarLoss, SquaredLoss
 from privlearn.learners.tofw import DPTOFW
 from privlearn.local.batch_sums import Tally
 from privlearn.local.client import LocalClient
 from privlearn.local.messages import Message
 from privlearn.local.protocol import LocalBandit, Method, Model
 from privlearn.local.server import LocalServer
+from privlearn.mechanisms.scalar_objectives import (
+    CustomObjective,
+    LogisticObjective,
+    ScalarObjective,
+    SquaredObjective,
+)
 from privlearn.mnl import NO_ITEM
 
 __all__ = [
@@ -29,20 +34,20 @@ __all__ = [
     "LDPSGD",
     "NO_ITEM",
     "ConstraintSet",
-    "CustomLoss",
+    "CustomObjective",
     "LocalBandit",
     "LocalClient",
     "LocalServer",
-    "LogisticLoss",
+    "LogisticObjective",
     "LpBall",
     "Message",
     "Method",
     "Model",
     "OnePassNewtonMNL",
     "Polytope",
-    "ScalarLoss",
+    "ScalarObjective",
     "Simplex",
-    "SquaredLoss",
+    "SquaredObjective",
     "Tally",
     "best_assortments",
 ]

@@ -58,8 +58,8 @@ from privlearn.learners.hdb_epochs import (
     Setting,
     epoch_ends,
 )
-from privlearn.learners.scalar_losses import ScalarLoss, code_of
 from privlearn.mechanisms.noisy_sum import NoisySum
+from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -81,7 +81,7 @@ class DPHDB(ServedBandit):
         n_arms: K >= 2.
         dim: d.
         loss: ``"squared"`` (linear rewards, clipped to ±``reward_bound``), ``"logistic"`` (rewards
-            0 and 1), or a `ScalarLoss` whose derivative in the score is φ'.
+            0 and 1), or a `ScalarObjective` whose derivative in the score is φ'.
         context_bound: public bound on context entries, which are clamped to it.
         reward_bound: public bound on rewards, for squared loss.
         method: ``"gaussian"``, ``"noisy_max"``, or one of these with constants of its own.
@@ -105,7 +105,7 @@ class DPHDB(ServedBandit):
         *,
         n_arms: int,
         dim: int,
-        loss: Literal["squared", "logistic"] | ScalarLoss = "squared",
+        loss: Literal["squared", "logistic"] | ScalarObjective = "squared",
         context_bound: float = 1.0,
         reward_bound: float = 1.0,
         method: Literal["gaussian", "noisy_max"] | Epochs = "gaussian",
@@ -299,7 +299,7 @@ class DPHDB(ServedBandit):
         path: str | os.PathLike[str],
         accountant: Accountant[Any],
         *,
-        loss: ScalarLoss | None = None,
+        loss: ScalarObjective | None = None,
     ) -> DPHDB:
         """Goes on from a saved state under the resumed accountant of the same ledger.
 

@@ -48,7 +48,6 @@ from privlearn.learners.constraint_sets import (
     Simplex,
     checked_member,
 )
-from privlearn.learners.scalar_losses import ScalarLoss
 from privlearn.learners.streaming import (
     Example,
     StreamLearner,
@@ -62,6 +61,7 @@ from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
+from privlearn.mechanisms.scalar_objectives import ScalarObjective
 from privlearn.mechanisms.vertices import (
     CrossPolytope,
     ExplicitVertices,
@@ -115,7 +115,7 @@ class DPPOFW(StreamLearner):
 
     Args:
         constraint_set: ``LpBall(dim, 1, radius)``, a `Simplex` or a `Polytope`.
-        loss: ``"squared"``, ``"logistic"``, or a `ScalarLoss`.
+        loss: ``"squared"``, ``"logistic"``, or a `ScalarObjective`.
         feature_bound: bound on ‖x‖_∞; longer features are scaled onto it.
         label_bound: bound on |y| for the squared loss.
         method: see the module; only the ℓ1 ball has ``"thresholds"`` and ``"choices"``.
@@ -129,7 +129,7 @@ class DPPOFW(StreamLearner):
         self,
         constraint_set: ConstraintSet,
         *,
-        loss: str | ScalarLoss = "squared",
+        loss: str | ScalarObjective = "squared",
         feature_bound: float = 1.0,
         label_bound: float = 1.0,
         method: Method = "auto",

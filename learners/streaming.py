@@ -24,7 +24,12 @@ from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, HorizonError, ProvenanceError
 from privlearn.learners.constraint_sets import norms
 from privlearn.learners.inputs import absent, block_of, row_of
-from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, code_of, named_loss
+from privlearn.mechanisms.scalar_objectives import (
+    ScalarObjective,
+    SquaredObjective,
+    code_of,
+    named_objective,
+)
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -58,7 +63,7 @@ class StreamLearner(ABC):
     ``private_messages_`` holds messages about single users' data, for the operator alone.
     """
 
-    loss: str | ScalarLoss
+    loss: str | ScalarObjective
     feature_bound: float
     label_bound: float
     clock_: int
@@ -137,7 +142,7 @@ class StreamLearner(ABC):
         if accountant.adjacency is Adjacency.ADD_REMOVE:
             raise AdjacencyError("under add-remove every later row of a stream would shift")
         self._bound = positive(feature_bound=self.feature_bound)
-        self._loss = named_loss(self.loss, positive(label_bound=self.label_bound))
+        self._loss = named_objective(self.loss, positive(label_bound=self.label_bound))
         self._check_params()
         self._theta: Array = np.zeros(self._dim)
         self._board = Billboard(accountant, accountant.users)
@@ -313,7 +318,7 @@ class StreamLearner(ABC):
     def _increments(self, terms: Terms) -> Callable[[Example], Array]:
         """Weighted sums of the rows' gradients at public parameters; row by row, shape (n, d)."""
 
-        if isinstance(self._loss, SquaredLoss):  # linear in θ: one score is enough
+        if isinstance(self._loss, SquaredObjective):  # linear in θ: one score is enough
             mixed: Array = sum((weight * theta for weight, theta in terms), np.zeros(self._dim))
             total = sum(weight for weight, _ in terms)
             terms = [(total, mixed / total)]

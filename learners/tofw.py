@@ -46,7 +46,6 @@ from privlearn.learners.constraint_sets import (
     dual_exponent,
     exponent,
 )
-from privlearn.learners.scalar_losses import ScalarLoss
 from privlearn.learners.streaming import (
     Example,
     StreamLearner,
@@ -66,6 +65,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
 from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.scalar_objectives import ScalarObjective
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -112,7 +112,7 @@ class DPTOFW(StreamLearner):
         dim: d.
         p: θ lives in an ℓp ball, p in (1, ∞], and features are bounded in the dual norm.
         radius: of that ball.
-        loss: ``"squared"``, ``"logistic"``, or a `ScalarLoss`.
+        loss: ``"squared"``, ``"logistic"``, or a `ScalarObjective`.
         feature_bound: bound on ‖x‖_q; longer features are scaled onto it.
         label_bound: bound on |y| for the squared loss.
         method: ``"restarts"``, ``"plain"``, ``"buffered"`` or ``"whitened"``; see the module.
@@ -135,7 +135,7 @@ class DPTOFW(StreamLearner):
         *,
         p: float = 2.0,
         radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
+        loss: str | ScalarObjective = "squared",
         feature_bound: float = 1.0,
         label_bound: float = 1.0,
         method: Method = "restarts",

@@ -6,8 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from privlearn.learners.scalar_losses import ScalarLoss
 from privlearn.learners.streaming import Example, typical_length
+from privlearn.mechanisms.scalar_objectives import ScalarObjective
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -38,7 +38,9 @@ class Scale(NamedTuple):
         return self.dim / (self.length**2 * self.curvature)
 
 
-def scale_of(loss: ScalarLoss, *, dim: int, q: float, feature_bound: float, reach: float) -> Scale:
+def scale_of(
+    loss: ScalarObjective, *, dim: int, q: float, feature_bound: float, reach: float
+) -> Scale:
     """Units of the rules from public constants; ``reach`` is half of the set's radius."""
     unit = loss.unit
     return Scale(

@@ -14,7 +14,7 @@ from privlearn.mechanisms.factorization import (
     ColumnNormalizedBLT,
 )
 from privlearn.mechanisms.function_mechanism import FunctionMechanism, mechanism
-from privlearn.mechanisms.linear_models import Huber, Logistic, Poisson
+from privlearn.mechanisms.linear_models import LinearObjective
 from privlearn.mechanisms.multinomial import MultinomialLogit
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxStream
@@ -26,6 +26,14 @@ from privlearn.mechanisms.one_of_k import OneOfK, OneOfKStream, local_one_of_k
 from privlearn.mechanisms.one_of_k_reports import OneOfKReport, report_from_dict
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
 from privlearn.mechanisms.projected_reports import ProjectedReport
+from privlearn.mechanisms.scalar_objectives import (
+    CustomObjective,
+    HuberObjective,
+    LogisticObjective,
+    PoissonObjective,
+    ScalarObjective,
+    SquaredObjective,
+)
 from privlearn.mechanisms.vertices import CrossPolytope, ExplicitVertices, SimplexVertices
 
 __all__ = [
@@ -37,11 +45,13 @@ __all__ = [
     "CategoryReport",
     "ColumnNormalizedBLT",
     "CrossPolytope",
+    "CustomObjective",
     "ExplicitVertices",
     "FunctionMechanism",
-    "Huber",
+    "HuberObjective",
+    "LinearObjective",
     "LipschitzEnvelope",
-    "Logistic",
+    "LogisticObjective",
     "MultinomialLogit",
     "NoisyMaxStream",
     "NoisyReport",
@@ -51,12 +61,14 @@ __all__ = [
     "OneOfK",
     "OneOfKReport",
     "OneOfKStream",
-    "Poisson",
+    "PoissonObjective",
     "PrefixSum",
     "PrefixSumStream",
     "ProjectedReport",
     "ReportNoisyMax",
+    "ScalarObjective",
     "SimplexVertices",
+    "SquaredObjective",
     "local_one_of_k",
     "mechanism",
     "report_from_dict",

@@ -15,7 +15,13 @@ from privlearn.budgets import ZCDP, Currency, PureDP
 from privlearn.domains import Ball, Domain, Norm, exponent_of
 from privlearn.errors import CurrencyError
 from privlearn.losses import gaussian_std
-from privlearn.noise import AdditiveNoise, GaussianNoise, GeneralizedGaussianNoise, LaplaceNoise
+from privlearn.noise import (
+    AdditiveNoise,
+    GaussianNoise,
+    GeneralizedGaussianNoise,
+    LaplaceNoise,
+    Noise,
+)
 
 Family = Literal["gaussian", "laplace", "generalized-gaussian"]
 """Of additive noise, as ledgers name it."""
@@ -132,7 +138,7 @@ def first_that_fits(std: float, fits: Callable[[float], bool]) -> float:
     return std
 
 
-def check_noise(noise: AdditiveNoise) -> None:
+def check_noise(noise: Noise) -> None:
     """Raises TypeError where a number stands in place of noise."""
     if not callable(getattr(noise, "draw", None)):
         raise TypeError(f"noise = {noise!r}: must be noise, such as GaussianNoise(1.0)")

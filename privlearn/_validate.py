@@ -89,7 +89,8 @@ def assign(made: object, **values: object) -> None:
 
 def check_fields(made: object) -> None:
     """Calls the check in each annotation, ``std: Positive``, and stores what it returns."""
-    for name, check in _checks_of(type(made)):
+    kind: Any = type(made)
+    for name, check in _checks_of(kind):
         object.__setattr__(made, name, check(**{name: getattr(made, name)}))
 
 

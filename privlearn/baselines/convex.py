@@ -28,7 +28,6 @@ from privlearn._validate import count, finite, positive
 from privlearn.budgets import ZCDP, Currency
 from privlearn.domains import Array, Ball
 from privlearn.learners.constraint_sets import LpBall, dual_exponent, exponent
-from privlearn.learners.scalar_losses import ScalarLoss, named_loss
 from privlearn.learners.streaming import Example, StreamLearner, Terms, checked_choice
 from privlearn.learners.tofw_ways import Scale, scale_of
 from privlearn.mechanisms import (
@@ -39,6 +38,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.batched_sums import even_sizes
 from privlearn.mechanisms.least_noise import regular_exponent
+from privlearn.mechanisms.scalar_objectives import ScalarObjective, named_objective
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.tabular import row_from
@@ -130,7 +130,7 @@ class NoisySFW(_LpLearner):
         dim: d.
         p: the ℓp ball; features are bounded in the dual norm.
         radius: of the ball that vertices are taken from.
-        loss: ``"squared"``, ``"logistic"``, or a `ScalarLoss`.
+        loss: ``"squared"``, ``"logistic"``, or a `ScalarObjective`.
         feature_bound: bound on ‖x‖_q.
         label_bound: bound on |y| for the squared loss.
         noise: ``"gaussian"``, clipped in ℓ2; ``"generalized"``, clipped in ℓq and for `ZCDP` caps.
@@ -146,7 +146,7 @@ class NoisySFW(_LpLearner):
         *,
         p: float = 2.0,
         radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
+        loss: str | ScalarObjective = "squared",
         feature_bound: float = 1.0,
         label_bound: float = 1.0,
         noise: Noise = "gaussian",
@@ -288,7 +288,7 @@ class NoisySGD(_LpLearner):
         *,
         p: float = 2.0,
         radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
+        loss: str | ScalarObjective = "squared",
         feature_bound: float = 1.0,
         label_bound: float = 1.0,
         passes: int = 60,
@@ -358,7 +358,7 @@ class LocalMD(_LpLearner):
         *,
         p: float = 1.5,
         radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
+        loss: str | ScalarObjective = "squared",
         feature_bound: float = 1.0,
         label_bound: float = 1.0,
         phases: int = 2,
@@ -481,7 +481,7 @@ class PublishedTOFW(_LpLearner):
         *,
         p: float = 2.0,
         radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
+        loss: str | ScalarObjective = "squared",
         feature_bound: float = 1.0,
         label_bound: float = 1.0,
         noise: Literal["true", "printed"] = "true",
@@ -508,7 +508,7 @@ class PublishedTOFW(_LpLearner):
 
     @property
     def _domain(self) -> Ball:
-        loss = named_loss(self.loss, positive(label_bound=self.label_bound))
+        loss = named_objective(self.loss, positive(label_bound=self.label_bound))
         bound = positive(feature_bound=self.feature_bound)
         slope = loss.slope if math.isfinite(loss.slope) else loss.curvature * self.label_bound
         reach = bound * (loss.curvature * bound * 2 * self.radius + slope)
@@ -588,11 +588,11 @@ class OnlineFrankWolfe:
         *,
         p: float = 2.0,
         radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
+        loss: str | ScalarObjective = "squared",
         label_bound: float = 1.0,
         step: float = 1.0,
     ) -> None:
-        self._ball, self._loss = LpBall(dim, p, radius), named_loss(loss, label_bound)
+        self._ball, self._loss = LpBall(dim, p, radius), named_objective(loss, label_bound)
         self.step = positive(step=step)
         self.coef_ = np.zeros(dim)
         self._before, self._sum, self._t = self.coef_, np.zeros(dim), 0

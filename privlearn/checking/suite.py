@@ -44,9 +44,8 @@ from privlearn.mechanisms import (
     ColumnNormalizedBLT,
     CrossPolytope,
     ExplicitVertices,
-    Huber,
+    LinearObjective,
     LipschitzEnvelope,
-    Logistic,
     MultinomialLogit,
     NoisyMaxStream,
     NoisyReport,
@@ -56,7 +55,6 @@ from privlearn.mechanisms import (
     OneOfK,
     OneOfKReport,
     OneOfKStream,
-    Poisson,
     PrefixSum,
     ProjectedReport,
     ReportNoisyMax,
@@ -194,12 +192,12 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
         "anytime": AnytimeBLT(),
     }
     objectives: dict[str, Objective[Any]] = {
-        "logistic-1d": Logistic(1),
-        "logistic": Logistic(2),
-        "poisson": Poisson(2, max_rate=3.0),
-        "huber": Huber(2),
+        "logistic-1d": LinearObjective.logistic(1),
+        "logistic": LinearObjective.logistic(2),
+        "poisson": LinearObjective.poisson(2, max_rate=3.0),
+        "huber": LinearObjective.huber(2),
         "multinomial": MultinomialLogit(max_items=2, dim=2),
-        "envelope": LipschitzEnvelope(Logistic(2), 0.5),
+        "envelope": LipschitzEnvelope(LinearObjective.logistic(2), 0.5),
     }
     made: dict[str, Callable[[], Any]] = {
         "gaussian-sum/ball": partial(NoisySum.calibrated, ball, rho),

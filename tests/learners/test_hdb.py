@@ -46,8 +46,8 @@ from privlearn.learners.hdb_epochs import (
     into_l1_ball,
     soft,
 )
-from privlearn.learners.scalar_losses import SquaredLoss
 from privlearn.ledger import Ledger
+from privlearn.mechanisms.scalar_objectives import SquaredObjective
 from privlearn.noise import NoiseSource
 from privlearn.simulation.linear_bandit import ArmMarket, classification_market, sparse_market
 
@@ -823,7 +823,7 @@ def test_states_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     fresh().save(path)
     with pytest.raises(DataError, match="nothing of this learner's plan is left"):
         DPHDB.load(path, joint())
-    fresh(loss=SquaredLoss(1.0)).save(path)
+    fresh(loss=SquaredObjective(1.0)).save(path)
     with pytest.raises(DataError, match="its loss has no name"):
         DPHDB.load(path, joint())
     for text in ("", "not json", "[]", "3", '{"privlearn_hdb": 99}', '{"privlearn_hdb": 1}'):
@@ -956,7 +956,7 @@ def test_types_that_are_no_method_or_loss_are_refused() -> None:
         fresh(method=3)
     with pytest.raises(TypeError, match="loss = 3"):
         fresh(loss=3)
-    state = fresh(loss=SquaredLoss(1.0), method=GaussianEpochs()).public_state()
+    state = fresh(loss=SquaredObjective(1.0), method=GaussianEpochs()).public_state()
     assert state == json.loads(json.dumps(state))
     assert state["epochs"] == fresh().public_state()["epochs"]
 

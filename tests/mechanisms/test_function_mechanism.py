@@ -173,7 +173,7 @@ def test_noise_of_a_matrix_in_another_norm_is_one_vector() -> None:
     noise = GeneralizedGaussianNoise(5.0, 4.0)
 
     def means(rows: Array, draw: Draw) -> Array:
-        return rows.sum(axis=0).reshape(2, 2) + draw((2, 2))
+        return np.asarray(rows.sum(axis=0).reshape(2, 2) + draw((2, 2)))
 
     accountant = CentralAccountant(ZCDP(9), users=range(3), noise=NoiseSource.simulation(2))
     made = of(means, domain=Ball(1.0, 4, 4.0), noise=noise, shape=(2, 2))

@@ -37,7 +37,7 @@ from privlearn.losses import Gaussian, Laplace, PureEpsilon
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
-    Logistic,
+    LinearObjective,
     NoisySum,
     ObjectivePerturbation,
     OneOfK,
@@ -371,7 +371,7 @@ REFUSED: list[Callable[[], Any]] = [
     lambda: OneOfK(NoisySum(OneOf(Ball(1.0, 2), 2), GaussianNoise(1.0)), 2),
     lambda: OneOfK(PrefixSum.calibrated(Ball(1.0, 2), RHO, horizon=4), 2),  # type: ignore[arg-type]
     lambda: OneOfK(
-        ObjectivePerturbation.calibrated(Logistic(2), RHO, max_rows=9),  # type: ignore[arg-type]
+        ObjectivePerturbation.calibrated(LinearObjective.logistic(2), RHO, max_rows=9),  # type: ignore[arg-type]
         2,
     ),
     lambda: OneOfKStream(NoisySum(Ball(1.0, 2), GaussianNoise(1.0)), 2),  # type: ignore[arg-type]

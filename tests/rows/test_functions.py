@@ -315,7 +315,7 @@ def test_our_own_functions_are_neither_named_nor_checked() -> None:
     class Heir(NoisySum[Array]):  # type: ignore[misc]
         """A class of the user's that inherits our methods."""
 
-    assert user_code(Heir(BALL, 1.0).release)[0].endswith("Heir")
+    assert user_code(Heir(BALL, GaussianNoise(1.0)).release)[0].endswith("Heir")
 
 
 def test_a_decorator_does_not_make_user_code_ours() -> None:

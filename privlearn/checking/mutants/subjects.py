@@ -24,7 +24,7 @@ from privlearn.losses import Gaussian
 from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
-    Logistic,
+    LinearObjective,
     NoisySum,
     ObjectivePerturbation,
     PrefixSum,
@@ -87,7 +87,9 @@ def buffered() -> PrefixSum[Array]:
 def fit() -> ObjectivePerturbation[Any]:
     """A logistic fit in one dimension."""
 
-    return ObjectivePerturbation(Logistic(1), 10.0, noise_std=4.5, blur_std=1e-6, max_rows=1)
+    return ObjectivePerturbation(
+        LinearObjective.logistic(1), 10.0, noise_std=4.5, blur_std=1e-6, max_rows=1
+    )
 
 
 FITTED = (record(1.0), np.array([1.0])), (record(1.0), np.array([-1.0]))

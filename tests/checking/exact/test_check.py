@@ -54,12 +54,10 @@ from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
-    Huber,
-    Logistic,
+    LinearObjective,
     MultinomialLogit,
     NoisySum,
     ObjectivePerturbation,
-    Poisson,
     PrefixSum,
 )
 from privlearn.mechanisms.regions import box
@@ -101,7 +99,14 @@ def test_some_pair_attains_the_sensitivity_in_l1(domain: Domain[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "objective", [Logistic(2), Huber(2), Poisson(2, 3.0), MultinomialLogit(2, 2)], ids=repr
+    "objective",
+    [
+        LinearObjective.logistic(2),
+        LinearObjective.huber(2),
+        LinearObjective.poisson(2, 3.0),
+        MultinomialLogit(2, 2),
+    ],
+    ids=repr,
 )
 def test_pairs_of_an_objective_come_in_the_order_of_their_gradients(objective: Any) -> None:
     domain = objective.domain
@@ -490,7 +495,14 @@ def _fitted(objective: Any, rho: str = "2") -> ObjectivePerturbation[Any]:
 
 
 @pytest.mark.parametrize(
-    "objective", [Logistic(1), Huber(1), Poisson(1, 2.0), MultinomialLogit(2, 1)], ids=repr
+    "objective",
+    [
+        LinearObjective.logistic(1),
+        LinearObjective.huber(1),
+        LinearObjective.poisson(1, 2.0),
+        MultinomialLogit(2, 1),
+    ],
+    ids=repr,
 )
 def test_minimisers_on_the_line_are_priced_above_the_truth(objective: Any) -> None:
     found = white_box(_fitted(objective))
@@ -501,7 +513,14 @@ def test_minimisers_on_the_line_are_priced_above_the_truth(objective: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "objective", [Logistic(2), Huber(2), Poisson(2, 0.5), MultinomialLogit(2, 2)], ids=repr
+    "objective",
+    [
+        LinearObjective.logistic(2),
+        LinearObjective.huber(2),
+        LinearObjective.poisson(2, 0.5),
+        MultinomialLogit(2, 2),
+    ],
+    ids=repr,
 )
 def test_minimisers_in_the_plane_are_priced_above_the_truth(objective: Any) -> None:
     found = white_box(_fitted(objective), orders=(1.01, 2.0, 16.0, 128.0))
@@ -511,7 +530,11 @@ def test_minimisers_in_the_plane_are_priced_above_the_truth(objective: Any) -> N
     assert found.error < 1e-6
 
 
-@pytest.mark.parametrize("objective", [Logistic(1), Huber(1), Poisson(1, 2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "objective",
+    [LinearObjective.logistic(1), LinearObjective.huber(1), LinearObjective.poisson(1, 2.0)],
+    ids=repr,
+)
 def test_the_density_of_a_minimiser_is_that_of_the_solver(objective: Any) -> None:
     """P(θ <= t) = P(b >= −J′(t)), as θ falls in b; the density must integrate to that."""
     records = objective.examples(np.random.default_rng(3), 3)
@@ -527,13 +550,13 @@ def test_the_density_of_a_minimiser_is_that_of_the_solver(objective: Any) -> Non
 
 
 def test_too_little_noise_for_a_minimiser_is_caught() -> None:
-    honest = _fitted(Huber(1))
+    honest = _fitted(LinearObjective.huber(1))
     # the same claim for a tilt with a third of the noise
     weak = ObjectivePerturbation(
-        Huber(1), honest.ridge, honest.noise_std / 3, honest.blur_std, max_rows=3
+        LinearObjective.huber(1), honest.ridge, honest.noise_std / 3, honest.blur_std, max_rows=3
     )
     claim = MinimizerLoss(
-        difference=Huber(1).difference,
+        difference=LinearObjective.huber(1).difference,
         trace=1.0,
         rank=1,
         directions=1,
@@ -546,8 +569,8 @@ def test_too_little_noise_for_a_minimiser_is_caught() -> None:
 
 def test_a_determinant_that_is_forgotten_is_caught() -> None:
     """Without the determinants a small ridge would look free."""
-    steep = ObjectivePerturbation(Huber(1), 0.02, 40.0, 1.0, max_rows=3)
-    shift_only = Gaussian((Huber(1).difference / 40.0) ** 2)
+    steep = ObjectivePerturbation(LinearObjective.huber(1), 0.02, 40.0, 1.0, max_rows=3)
+    shift_only = Gaussian((LinearObjective.huber(1).difference / 40.0) ** 2)
     assert white_box(steep, shift_only, orders=(1.5, 2.0)).violated
 
 
@@ -557,13 +580,15 @@ def test_the_released_minimiser_is_looked_at(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(GaussianNoise, "draw", halved)
     with pytest.raises(CheckError, match="not the minimiser"):
-        white_box(_fitted(Logistic(1)))
+        white_box(_fitted(LinearObjective.logistic(1)))
 
 
 def test_what_has_no_density_is_refused() -> None:
     small = box(1, -1.0, 1.0)
-    bounded = ObjectivePerturbation.calibrated(Logistic(1), ZCDP("1"), max_rows=3, region=small)
+    bounded = ObjectivePerturbation.calibrated(
+        LinearObjective.logistic(1), ZCDP("1"), max_rows=3, region=small
+    )
     with pytest.raises(CheckError, match="on a region"):
         minimiser_pairs(bounded)
     with pytest.raises(CheckError, match="one or two dimensions"):
-        minimiser_pairs(_fitted(Logistic(3)))
+        minimiser_pairs(_fitted(LinearObjective.logistic(3)))

@@ -25,7 +25,7 @@ from privlearn.losses import Gaussian, Loss
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
-    Logistic,
+    LinearObjective,
     NoisySum,
     ObjectivePerturbation,
     PrefixSum,
@@ -63,7 +63,9 @@ SOUND: list[tuple[str, Callable[[], Any]]] = [
     ("prefix sums", lambda: PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.5"), horizon=8)),
     (
         "objective perturbation",
-        lambda: ObjectivePerturbation.calibrated(Logistic(1), ZCDP("0.5"), max_rows=10),
+        lambda: ObjectivePerturbation.calibrated(
+            LinearObjective.logistic(1), ZCDP("0.5"), max_rows=10
+        ),
     ),
     ("a domain of one's own", lambda: Sum(Upper(3), LaplaceNoise(6.0))),
     ("reports", lambda: BallReport.best(2, 1.0, 1)),

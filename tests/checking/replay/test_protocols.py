@@ -28,7 +28,7 @@ from privlearn.checking.replay.populations import null_person, replaced, shopper
 from privlearn.domains import Array, Ball
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses import Gaussian, Laplace
-from privlearn.mechanisms import Logistic, NoisySum, ObjectivePerturbation, PrefixSum
+from privlearn.mechanisms import LinearObjective, NoisySum, ObjectivePerturbation, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
 from privlearn.rows.functions import RowFunction
@@ -230,7 +230,7 @@ def running(accountant: Any, rows: Rows[Array]) -> Any:
 
 def fitted(accountant: Any, rows: Rows[Any]) -> Any:
     mechanism = ObjectivePerturbation(
-        Logistic(DIM),
+        LinearObjective.logistic(DIM),
         ridge=2.0,
         noise_std=3.0,
         blur_std=0.05,
@@ -477,7 +477,7 @@ def test_unpaid_data_within_the_sensitivity_are_caught(own: bool) -> None:
 
 def test_the_minimiser_moves_no_further_than_strong_convexity_allows() -> None:
     fit = ObjectivePerturbation(
-        Logistic(DIM), ridge=2.0, noise_std=3.0, blur_std=0.05, max_rows=USERS
+        LinearObjective.logistic(DIM), ridge=2.0, noise_std=3.0, blur_std=0.05, max_rows=USERS
     )
     spread = fit.objective.spread(Adjacency.REPLACE_ONE)
     far = minimiser_moves(fit.spend())
