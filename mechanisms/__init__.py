@@ -22,7 +22,7 @@ from privlearn.mechanisms.noisy_report import NoisyReport
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.objective_perturbation import ObjectivePerturbation
 from privlearn.mechanisms.objectives import Objective
-from privlearn.mechanisms.one_of_k import OneOfK, OneOfKStream, local_one_of_k
+from privlearn.mechanisms.one_of_k import OneOfK, local_one_of_k
 from privlearn.mechanisms.one_of_k_reports import OneOfKReport, report_from_dict
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
 from privlearn.mechanisms.projected_reports import ProjectedReport
@@ -60,7 +60,6 @@ __all__ = [
     "ObjectivePerturbation",
     "OneOfK",
     "OneOfKReport",
-    "OneOfKStream",
     "PoissonObjective",
     "PrefixSum",
     "PrefixSumStream",

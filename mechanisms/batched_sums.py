@@ -9,15 +9,16 @@ from typing import Generic, TypeVar, final
 
 import numpy as np
 
-from privlearn._validate import count, positive
+from privlearn._validate import Positive, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
-from privlearn.errors import AdjacencyError, UsersError
+from privlearn.errors import UsersError
 from privlearn.losses import Loss
 from privlearn.mechanisms.factorization import ColumnNormalizedBLT, Factorization
 from privlearn.mechanisms.least_noise import gaussian_noise
-from privlearn.mechanisms.receipt_stream import ReceiptStream
+from privlearn.mechanisms.prefix_sums import SummingStream
+from privlearn.mechanisms.receipt_stream import StreamAdjacency
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
@@ -48,17 +49,15 @@ class BatchedPrefixSum(Generic[X]):
     domain: Domain[X]
     sizes: tuple[int, ...]
     factorization: Factorization
-    noise_std: float
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    noise_std: Positive
+    adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
 
     def __post_init__(self) -> None:
         if not isinstance(self.sizes, tuple) or not self.sizes:
             raise ValueError(f"sizes = {self.sizes!r}: must be a tuple with one entry per batch")
         for size in self.sizes:
             count(size=size)
-        positive(noise_std=self.noise_std)
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+        check_fields(self)
         horizon = self.factorization.horizon
         if horizon is not None and horizon < len(self.sizes):
             raise ValueError(f"factorization: for {horizon} batches, not {len(self.sizes)}")
@@ -118,19 +117,15 @@ class BatchedPrefixSum(Generic[X]):
 
 
 @final
-class BatchedStream(ReceiptStream[X]):
+class BatchedStream(SummingStream[X]):
     """An open stream; it retires the token with its last batch."""
 
-    __slots__ = ("__total", "_batch", "_ends", "_mechanism", "_noise")
+    __slots__ = ("_batch", "_ends")
 
     def __init__(self, mechanism: BatchedPrefixSum[X], token: Token[B]) -> None:
-        super().__init__(mechanism.spend(), token, mechanism.adjacency)
-        self._mechanism = mechanism
-        size = mechanism.domain.size
-        self._noise = mechanism.factorization.stream(lambda n: self._receipt.draw((n, size)))
+        super().__init__(mechanism.spend(), mechanism.factorization, token, mechanism.adjacency)
         self._ends = [token.users.start + int(end) for end in np.cumsum(mechanism.sizes)]
         self._batch = 0
-        self.__total = np.zeros(size)
 
     @property
     def next_end(self) -> int:
@@ -161,13 +156,13 @@ class BatchedStream(ReceiptStream[X]):
                 )
             values = self._opened(rows)
             # In order, one by one, so that the sum does not depend on how the batch was cut.
-            values[0] += self.__total
-            self.__total = np.cumsum(values, axis=0)[-1].copy()
+            values[0] += self._total
+            self._total = np.cumsum(values, axis=0)[-1].copy()
             if self._next < end:
                 return None
             self._batch += 1
-            noisy = self.__total + self._noise.next(1)[0]
-            released = self._receipt.publish(self._mechanism.domain.decode(noisy))
+            noisy = self._total + self._noise.next(1)[0]
+            released = self._receipt.publish(self._domain.decode(noisy))
             if self._complete:
                 self._receipt.close()
             return released

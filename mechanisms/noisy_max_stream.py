@@ -9,15 +9,15 @@ from typing import final
 
 import numpy as np
 
-from privlearn._validate import count, positive
+from privlearn._validate import Count, Positive, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Ball
-from privlearn.errors import AdjacencyError, HorizonError
+from privlearn.errors import HorizonError
 from privlearn.exact import round_up
 from privlearn.losses import BoundedRange, Loss, ZCDPLoss
 from privlearn.mechanisms.noisy_max import Picks, ReportNoisyMax
-from privlearn.mechanisms.receipt_stream import ReceiptStream
+from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
@@ -46,15 +46,12 @@ class NoisyMaxStream:
 
     vertices: Vertices
     clip: float
-    scale: float
-    horizon: int
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    scale: Positive
+    horizon: Count
+    adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
 
     def __post_init__(self) -> None:
-        positive(scale=self.scale)
-        count(horizon=self.horizon)
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+        check_fields(self)
         self.loss()
 
     @classmethod

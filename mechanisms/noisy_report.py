@@ -9,7 +9,6 @@ for nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
@@ -18,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import AdjacencyError
-from privlearn.mechanisms.least_noise import Family, check_noise, family_of, least_noise
+from privlearn.mechanisms.least_noise import family_of
+from privlearn.mechanisms.noisy_sum import Noisy
 from privlearn.mechanisms.report_streams import Draw, EachReport, largest_number
-from privlearn.noise import AdditiveNoise, noise_from_dict
+from privlearn.noise import noise_from_dict
 from privlearn.tokens import Spend
 
 X = TypeVar("X")
@@ -31,46 +30,25 @@ X = TypeVar("X")
 
 @final
 @dataclass(frozen=True, slots=True)
-class NoisyReport(EachReport[X]):
+class NoisyReport(Noisy[X], EachReport[X]):
     """The clipped contribution of one user plus noise, drawn for this user only.
 
     Privacy: as `NoisySum` of one row.
 
     Args:
-        domain: what one user can contribute; `OneOf` prices K reports of which one is real.
-        noise: on every number, in the unit of the data.
-        adjacency: must be the accountant's.
+        domain, noise, adjacency: see `Noisy`; the domain `OneOf` prices K reports of which one is
+            real.
 
     Raises:
-        TypeError: ``noise`` is none.  BudgetError: it is noise for choices.
         AdjacencyError: add-remove.
     """
 
-    domain: Domain[X]
-    noise: AdditiveNoise
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
-
     def __post_init__(self) -> None:
-        check_noise(self.noise)
         if self.adjacency is Adjacency.ADD_REMOVE:
             raise AdjacencyError(
                 "a local report has no add-remove price: who sends one is seen to take part"
             )
-        self.loss()
-
-    @classmethod
-    def calibrated(
-        cls,
-        domain: Domain[X],
-        budget: Currency,
-        *,
-        noise: Family = "gaussian",
-        exponent: float | None = None,
-        adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    ) -> NoisyReport[X]:
-        """The least noise that ``budget`` allows; arguments and errors as of `least_noise`."""
-        found = least_noise(domain, budget, noise, exponent=exponent, adjacency=adjacency)
-        return cls(domain, found, adjacency)
+        Noisy.__post_init__(self)
 
     @property
     def size(self) -> int:
@@ -103,10 +81,6 @@ class NoisyReport(EachReport[X]):
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
         """Whether each could be a report, up to ``slack`` in every number."""
         return np.asarray(np.abs(reports).max(axis=1) <= self.limit + slack)
-
-    def error_std(self) -> float:
-        """Standard deviation of the noise on each number, unit of the data."""
-        return math.sqrt(self.noise.variance(self.size))
 
     def mean_squared_error(self) -> float:
         """E‖report − contribution‖²."""

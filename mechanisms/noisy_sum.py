@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Generic, TypeVar, final
+from typing import Generic, Self, TypeVar, final
 
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
@@ -18,21 +19,14 @@ from privlearn.tokens import Released, Spend, Token
 X = TypeVar("X")
 
 
-@final
 @dataclass(frozen=True, slots=True)
-class NoisySum(Generic[X]):
-    """The sum of clipped contributions of a batch, plus noise.
-
-    Privacy: the loss of the noise at the domain's sensitivity under ``adjacency``, in the norm of
-    the noise: (sensitivity/std)² in ℓ2 for Gaussian noise (Bun & Steinke 2016, Proposition 1.6),
-    ε = sensitivity/scale in ℓ1 for Laplace noise, ρ = (p−1)·s²/(2·std²) in ℓp for generalized
-    Gaussian noise (``docs/errata/generalized-gaussian.md``).
+class Noisy(ABC, Generic[X]):
+    """Clipped contributions plus noise: what `NoisySum` and `NoisyReport` share.
 
     Args:
         domain: what one user can contribute; records are clipped into it.
-        noise: on every coordinate (svec coordinate for matrices), in the unit of the sum.
+        noise: on every number (svec coordinate for matrices), in the unit of the data.
         adjacency: must be the accountant's.
-        name: in the ledger; default the noise's family, as in ``gaussian-sum``.
 
     Raises:
         TypeError: ``noise`` is none.  BudgetError: it is noise for choices.
@@ -41,7 +35,6 @@ class NoisySum(Generic[X]):
     domain: Domain[X]
     noise: AdditiveNoise
     adjacency: Adjacency = Adjacency.REPLACE_ONE
-    name: str = ""
 
     def __post_init__(self) -> None:
         check_noise(self.noise)
@@ -56,23 +49,45 @@ class NoisySum(Generic[X]):
         noise: Family = "gaussian",
         exponent: float | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    ) -> NoisySum[X]:
+    ) -> Self:
         """The least noise that ``budget`` allows; arguments and errors as of `least_noise`."""
         found = least_noise(domain, budget, noise, exponent=exponent, adjacency=adjacency)
         return cls(domain, found, adjacency)
 
+    @abstractmethod
     def spend(self) -> Spend:
         """The statement for the ledger."""
-        name = self.name or f"{family_of(self.noise)}-sum"
-        return Spend(name, self.domain, self.noise, arithmetic="sum")
 
     def loss(self) -> Loss:
         """The price of one release."""
         return self.spend().loss(self.adjacency)
 
     def error_std(self) -> float:
-        """Standard deviation of the noise on each coordinate, unit of the sum."""
+        """Standard deviation of the noise on each number, unit of the data."""
         return math.sqrt(self.noise.variance(self.domain.size))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NoisySum(Noisy[X]):
+    """The sum of clipped contributions of a batch, plus noise.
+
+    Privacy: the loss of the noise at the domain's sensitivity under ``adjacency``, in the norm of
+    the noise: (sensitivity/std)² in ℓ2 for Gaussian noise (Bun & Steinke 2016, Proposition 1.6),
+    ε = sensitivity/scale in ℓ1 for Laplace noise, ρ = (p−1)·s²/(2·std²) in ℓp for generalized
+    Gaussian noise (``docs/errata/generalized-gaussian.md``).
+
+    Args:
+        domain, noise, adjacency: see `Noisy`.
+        name: in the ledger; default the noise's family, as in ``gaussian-sum``.
+    """
+
+    name: str = ""
+
+    def spend(self) -> Spend:
+        """The statement for the ledger."""
+        name = self.name or f"{family_of(self.noise)}-sum"
+        return Spend(name, self.domain, self.noise, arithmetic="sum")
 
     def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
         """Releases the noisy sum over ``rows``; null rows count as the null contribution.

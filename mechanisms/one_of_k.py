@@ -22,13 +22,16 @@ For balls around the null record D = 2R: K arms cost what one does.  The maximum
 of the arms; and no budget has to be split (Han et al. 2021, 2022 split it, or prove it with a step
 left out: ``docs/errata/synthetic-updates.md``, ``docs/errata/hdb.md``).
 
+Running sums by arm are `PrefixSum` over the domain `OneOf`: one token for all streams, of which
+every arm advances at every row; each row releases sums of shape (arms, size).
+
 The local form has one message of K parts instead of K streams; see `local_one_of_k`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
 
@@ -41,7 +44,6 @@ from privlearn.domains import Array, Domain, OneOf
 from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact, exact, round_up
 from privlearn.losses import Loss, PureEpsilon
-from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.noisy_max import (
     ReportNoisyMax,
@@ -49,7 +51,6 @@ from privlearn.mechanisms.noisy_max import (
     release_picks,
 )
 from privlearn.mechanisms.noisy_sum import NoisySum
-from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.noise import noise_from_dict
 from privlearn.rows import Rows
@@ -60,23 +61,22 @@ Single = NoisySum[X] | ReportNoisyMax
 """Mechanisms with one release for which the lemma is proved."""
 
 
-def _check_arms(mechanism: Any, kinds: tuple[type, ...], domain: Any) -> None:
+def _check_arms(mechanism: Any) -> None:
     """The hypotheses of the lemma, as far as they are not built in.
 
     Raises:
-        TypeError: a mechanism or a domain for which it is not proved.  AdjacencyError: add-remove,
-        under which the null entries of a user would come and go too.
+        TypeError: a mechanism, noise or a domain for which it is not proved.  AdjacencyError:
+        add-remove, under which the null entries of a user would come and go too.
     """
-    known = True
+    proved = isinstance(mechanism, NoisySum | ReportNoisyMax)
     if isinstance(mechanism, NoisySum):
-        known = noise_from_dict(mechanism.noise.to_dict()) == mechanism.noise
-    if not isinstance(mechanism, kinds) or not known or isinstance(domain, OneOf):
-        names = ", ".join(kind.__name__ for kind in kinds)
+        proved = noise_from_dict(mechanism.noise.to_dict()) == mechanism.noise
+    if not proved or isinstance(getattr(mechanism, "domain", None), OneOf):
         raise TypeError(
-            f"mechanism = {mechanism!r}: the lemma is proved for one arm of: {names}, with noise "
-            "of this package"
+            f"mechanism = {mechanism!r}: the lemma is proved for one arm of: NoisySum, "
+            "ReportNoisyMax, with noise of this package"
         )
-    if getattr(mechanism, "adjacency", None) is Adjacency.ADD_REMOVE:
+    if mechanism.adjacency is Adjacency.ADD_REMOVE:
         raise AdjacencyError(
             "one of K has no add-remove price: a user is an entry in every arm, null or not"
         )
@@ -104,8 +104,7 @@ class OneOfK(Generic[X]):
     arms: AtLeastTwo
 
     def __post_init__(self) -> None:
-        kinds = (NoisySum, ReportNoisyMax)
-        _check_arms(self.mechanism, kinds, getattr(self.mechanism, "domain", None))
+        _check_arms(self.mechanism)
         check_fields(self)
         self.loss()
 
@@ -190,98 +189,6 @@ class OneOfK(Generic[X]):
                 return cast(Released[Array], release_picks(receipt, picks))
             noisy = sums + receipt.draw(sums.shape)
             return receipt.release(self.domain.decode(noisy.reshape(-1)))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class OneOfKStream(Generic[X]):
-    """K streams of running sums, one for each arm, of which every row feeds at most one.
-
-    Rows are as for `OneOfK`.  One token pays for all streams; every arm advances by one at every
-    row.  The price follows from domain, noise and factorisation.  (With noise in ℓp, p > 2, a row
-    of noise is one vector for all arms, and the domain's sensitivity in ℓp prices it.)
-
-    Args:
-        mechanism: what each arm runs.
-        arms: K >= 2, public.
-
-    Raises:
-        As `OneOfK`.
-    """
-
-    mechanism: PrefixSum[X]
-    arms: AtLeastTwo
-
-    def __post_init__(self) -> None:
-        _check_arms(self.mechanism, (PrefixSum,), getattr(self.mechanism, "domain", None))
-        check_fields(self)
-        self.loss()
-
-    @classmethod
-    def calibrated(
-        cls,
-        domain: Domain[X],
-        budget: Currency,
-        *,
-        arms: int,
-        horizon: int | None = None,
-        factorization: Factorization | None = None,
-        adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    ) -> OneOfKStream[X]:
-        """The least noise that ``budget`` allows.
-
-        Raises:
-            As `PrefixSum.calibrated`.
-        """
-        made = PrefixSum.calibrated(
-            OneOf(domain, arms),
-            budget,
-            horizon=horizon,
-            factorization=factorization,
-            adjacency=adjacency,
-        )
-        return cls(PrefixSum(domain, made.factorization, made.noise_std, adjacency), arms)
-
-    @property
-    def domain(self) -> OneOf[X]:
-        """Where pairs (record, arm) are clipped."""
-        return OneOf(self.mechanism.domain, self.arms)
-
-    @property
-    def factorization(self) -> Factorization:
-        """That of every arm."""
-        return self.mechanism.factorization
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbour relation of the price."""
-        return self.mechanism.adjacency
-
-    def _joint(self) -> PrefixSum[tuple[X, NDArray[Any]]]:
-        return cast(
-            PrefixSum[tuple[X, NDArray[Any]]],
-            replace(self.mechanism, domain=cast(Any, self.domain)),
-        )
-
-    def spend(self) -> Spend:
-        """The statement for the ledger."""
-        return self._joint().spend()
-
-    def loss(self) -> Loss:
-        """The price of all streams together."""
-        return self._joint().loss()
-
-    def error_std(self, t: int) -> float:
-        """Standard deviation per coordinate of an arm's running sum after ``t`` >= 1 rows."""
-        return self._joint().error_std(t)
-
-    def open(self, token: Token[B]) -> PrefixSumStream[tuple[X, NDArray[Any]]]:
-        """Spends ``token`` for all streams; each row releases sums of shape (arms, size).
-
-        Raises:
-            As `PrefixSum.open`.
-        """
-        return self._joint().open(token)
 
 
 def local_one_of_k(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
-from privlearn._validate import positive
+from privlearn._validate import Checked, Positive
 from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
-from privlearn.errors import AdjacencyError, HorizonError
+from privlearn.errors import HorizonError
 from privlearn.losses import Loss
 from privlearn.mechanisms.factorization import BufferedToeplitz, Factorization
 from privlearn.mechanisms.least_noise import (
@@ -19,8 +19,8 @@ from privlearn.mechanisms.least_noise import (
     gaussian_noise,
     generalized_gaussian_noise,
 )
-from privlearn.mechanisms.receipt_stream import ReceiptStream
-from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise
+from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
+from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, SmoothExponent
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
 
@@ -29,7 +29,7 @@ X = TypeVar("X")
 
 @final
 @dataclass(frozen=True, slots=True)
-class PrefixSum(Generic[X]):
+class PrefixSum(Checked, Generic[X]):
     """Running sums of clipped contributions, released after every row of a stream.
 
     Releases A·x + B·z for the prefix-sum matrix A = B·C with iid Gaussian z of std ``noise_std``,
@@ -56,17 +56,11 @@ class PrefixSum(Generic[X]):
 
     domain: Domain[X]
     factorization: Factorization
-    noise_std: float
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    noise_std: Positive
+    adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
     calibration: Calibration = Calibration.PROVED
     by_arrival: bool = False
-    exponent: float = 2.0
-
-    def __post_init__(self) -> None:
-        positive(noise_std=self.noise_std)
-        GeneralizedGaussianNoise(self.noise_std, self.exponent)
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+    exponent: SmoothExponent = 2.0
 
     @classmethod
     def calibrated(
@@ -172,21 +166,28 @@ class PrefixSum(Generic[X]):
         horizon = self.factorization.horizon
         if horizon is not None and len(token.users) > horizon:
             raise HorizonError(f"users = {token.users!r} exceed horizon = {horizon}")
-        return PrefixSumStream(self, token)
+        return PrefixSumStream(self.spend(), self.factorization, token, self.adjacency)
+
+
+class SummingStream(ReceiptStream[X]):
+    """An open stream of running sums, with the noise of a factorisation ahead."""
+
+    __slots__ = ("_domain", "_noise", "_total")
+
+    def __init__(
+        self, spend: Spend, factorization: Factorization, token: Token[Any], adjacency: Adjacency
+    ) -> None:
+        super().__init__(spend, token, adjacency)
+        self._domain, size = spend.domain, spend.domain.size
+        self._noise = factorization.stream(lambda n: self._receipt.draw((n, size)))
+        self._total = np.zeros(size)
 
 
 @final
-class PrefixSumStream(ReceiptStream[X]):
+class PrefixSumStream(SummingStream[X]):
     """An open stream; close it (or leave its ``with`` block) to retire the token."""
 
-    __slots__ = ("__total", "_mechanism", "_noise")
-
-    def __init__(self, mechanism: PrefixSum[X], token: Token[B]) -> None:
-        super().__init__(mechanism.spend(), token, mechanism.adjacency)
-        self._mechanism = mechanism
-        size = mechanism.domain.size
-        self._noise = mechanism.factorization.stream(lambda n: self._receipt.draw((n, size)))
-        self.__total = np.zeros(size)
+    __slots__ = ()
 
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Adds the next rows and releases the running sum after each of them.
@@ -213,8 +214,8 @@ class PrefixSumStream(ReceiptStream[X]):
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
         with self._lock, self._receipt.round():  # one noise row is for one sum
             values = self._opened(rows)
-            values[0] += self.__total
+            values[0] += self._total
             sums = values if len(values) == 1 else np.cumsum(values, axis=0)
-            self.__total = sums[-1]
+            self._total = sums[-1]
             noisy = sums + self._noise.next(len(sums))
-            return self._receipt.publish(self._mechanism.domain.decode(noisy[kept]))
+            return self._receipt.publish(self._domain.decode(noisy[kept]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 from privlearn._exclusive import Exclusive
 from privlearn.adjacency import Adjacency
@@ -13,6 +13,15 @@ from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Spend, Token
 
 X = TypeVar("X")
+
+
+def _of_stream(*, adjacency: Adjacency) -> Adjacency:
+    if adjacency is Adjacency.ADD_REMOVE:
+        raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+    return adjacency
+
+
+StreamAdjacency = Annotated[Adjacency, _of_stream]
 
 
 class ReceiptStream(Generic[X]):

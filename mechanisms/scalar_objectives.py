@@ -74,15 +74,9 @@ class SquaredObjective(Checked):
     """(u − y)²/2 with labels clipped into [−label_bound, label_bound]."""
 
     kind: ClassVar[str] = "squared"
+    curvature: ClassVar[float] = 1.0
+    slope: ClassVar[float] = math.inf
     label_bound: Bound = 1.0
-
-    @property
-    def curvature(self) -> float:
-        return 1.0
-
-    @property
-    def slope(self) -> float:
-        return math.inf
 
     @property
     def unit(self) -> float:
@@ -107,18 +101,11 @@ class LogisticObjective:
     """
 
     kind: ClassVar[str] = "logistic"
-
-    @property
-    def curvature(self) -> float:
-        return 0.25
-
-    @property
-    def slope(self) -> float:
-        return 1.0
-
-    @property
-    def unit(self) -> None:
-        return None
+    curvature: ClassVar[float] = 0.25
+    slope: ClassVar[float] = 1.0
+    unit: ClassVar[None] = None
+    label_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    depth: ClassVar[float] = math.log(2)
 
     def derivative(self, score: Array, label: Array, /) -> Array:
         return _sigmoid(score) - label
@@ -126,14 +113,6 @@ class LogisticObjective:
     def labels(self, values: Array, /) -> Array:
         known = (values == 1) | (values == 0) | (values == -1)
         return np.where(known, np.maximum(values, 0.0), np.nan)
-
-    @property
-    def label_range(self) -> tuple[float, float]:
-        return 0.0, 1.0
-
-    @property
-    def depth(self) -> float:
-        return math.log(2)
 
     def value(self, score: Array, label: Array, /) -> Array:
         return np.asarray(np.logaddexp(0.0, score) - label * score)
@@ -164,6 +143,7 @@ class PoissonObjective(Checked):
     """
 
     kind: ClassVar[str] = "poisson"
+    unit: ClassVar[None] = None
     max_rate: Positive
 
     @property
@@ -173,10 +153,6 @@ class PoissonObjective(Checked):
     @property
     def slope(self) -> float:
         return self.max_rate
-
-    @property
-    def unit(self) -> None:
-        return None
 
     def derivative(self, score: Array, label: Array, /) -> Array:
         return self._rate(score) - label
@@ -222,12 +198,9 @@ class HuberObjective(Checked):
     """
 
     kind: ClassVar[str] = "huber"
+    curvature: ClassVar[float] = 1.0
     threshold: Positive = 1.0
     label_bound: Positive = 1.0
-
-    @property
-    def curvature(self) -> float:
-        return 1.0
 
     @property
     def slope(self) -> float:
@@ -286,6 +259,7 @@ class CustomObjective:
     """
 
     kind: ClassVar[str] = "custom"
+    unit: ClassVar[None] = None
     function: Callable[[Array, Array], Array]
     curvature: Bound
     slope: Bound
@@ -303,10 +277,6 @@ class CustomObjective:
         positive(largest_score=self.largest_score)
         count(points=self.points)
         try_out(self, self.label_low, self.label_high, self.largest_score, self.points)
-
-    @property
-    def unit(self) -> None:
-        return None
 
     def derivative(self, score: Array, label: Array, /) -> Array:
         return np.asarray(self.function(score, label), dtype=np.float64)

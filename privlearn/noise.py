@@ -76,12 +76,9 @@ class AdditiveNoise(Noise, Protocol):
 class GaussianNoise(Checked):
     """N(0, std²) on each coordinate, in the unit of the data."""
 
+    norm: ClassVar[Norm] = "l2"
     independent: ClassVar[bool] = True
     std: Positive
-
-    @property
-    def norm(self) -> Norm:
-        return "l2"
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """A Gaussian loss of mass (sensitivity/std)², rounded up."""
@@ -106,12 +103,9 @@ class GaussianNoise(Checked):
 class LaplaceNoise(Checked):
     """Laplace noise of the given scale on each coordinate, in the unit of the data."""
 
+    norm: ClassVar[Norm] = "l1"
     independent: ClassVar[bool] = True
     scale: Positive
-
-    @property
-    def norm(self) -> Norm:
-        return "l1"
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """A Laplace loss of ε = sensitivity/scale, rounded up."""
@@ -133,19 +127,11 @@ class LaplaceNoise(Checked):
         return {"family": "laplace", "scale": self.scale}
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class GumbelNoise(Checked):
-    """Gumbel noise, distribution function exp(−e^{−x/scale}), for scores of which one is chosen.
+class _ForChoices(Checked):
+    """Noise that protects which of several scores is largest, and no score itself."""
 
-    In double precision: below 37·scale, on a grid that is coarse only where few numbers lie.
-    """
-
-    scale: Positive
-
-    @property
-    def norm(self) -> Norm:
-        return "linf"
+    __slots__ = ()
+    norm: ClassVar[Norm] = "linf"
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """Refused: the price of a choice depends on what is chosen from.
@@ -153,7 +139,24 @@ class GumbelNoise(Checked):
         Raises:
             BudgetError: always.
         """
-        raise _for_choices(self)
+        raise BudgetError(
+            f"{self.to_dict()['family']} noise protects which of several scores is largest, not "
+            "the scores: use ReportNoisyMax, or state own_loss"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GumbelNoise(_ForChoices):
+    """Gumbel noise, distribution function exp(−e^{−x/scale}), for scores of which one is chosen.
+
+    In double precision: below 37·scale, on a grid that is coarse only where few numbers lie.
+    """
+
+    scale: Positive
 
     def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
         return np.asarray(-self.scale * np.log(-np.log(source.uniform(shape))))
@@ -164,22 +167,13 @@ class GumbelNoise(Checked):
 
 @final
 @dataclass(frozen=True, slots=True)
-class ExponentialNoise(Checked):
-    """Exponential noise of mean ``scale``, for scores of which one is chosen."""
+class ExponentialNoise(_ForChoices):
+    """Exponential noise of mean ``scale``, for scores of which one is chosen.
+
+    On a number that is released it would be one-sided, and reveal it.
+    """
 
     scale: Positive
-
-    @property
-    def norm(self) -> Norm:
-        return "linf"
-
-    def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
-        """Refused: one-sided noise on a number that is released reveals it.
-
-        Raises:
-            BudgetError: always.
-        """
-        raise _for_choices(self)
 
     def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
         return np.asarray(-self.scale * np.log(source.uniform(shape)))
@@ -188,19 +182,14 @@ class ExponentialNoise(Checked):
         return {"family": "exponential", "scale": self.scale}
 
 
-def _for_choices(noise: GumbelNoise | ExponentialNoise) -> BudgetError:
-    family = noise.to_dict()["family"]
-    return BudgetError(
-        f"{family} noise protects which of several scores is largest, not the scores: use "
-        "ReportNoisyMax, or state own_loss"
-    )
-
-
-def _smooth_exponent(**named: float) -> float:
+def _at_least_two(**named: float) -> float:
     ((name, value),) = named.items()
     if not 2 <= finite(**named) <= 1000:
         raise ValueError(f"{name} = {value!r}: must lie in [2, 1000]")
     return float(value)
+
+
+SmoothExponent = Annotated[float, _at_least_two]
 
 
 @final
@@ -221,7 +210,7 @@ class GeneralizedGaussianNoise(Checked):
 
     independent: ClassVar[bool] = False
     std: Positive
-    exponent: Annotated[float, _smooth_exponent]
+    exponent: SmoothExponent
 
     @property
     def norm(self) -> Norm:
@@ -327,6 +316,7 @@ class CapNoise:
         ValueError: a number is out of range, or the cap too small for double precision.
     """
 
+    norm: ClassVar[Norm] = "l2"
     dim: Count
     threshold: Finite
     probability: GridProbability
@@ -425,10 +415,6 @@ class CapNoise:
             )
             t = float(found.x)
         return cls.at(size, t, epsilon, surface)
-
-    @property
-    def norm(self) -> Norm:
-        return "l2"
 
     @property
     def densities(self) -> tuple[float, float]:
@@ -621,6 +607,7 @@ class CategoryNoise:
         ValueError: a number is out of range.
     """
 
+    norm: ClassVar[Norm] = "linf"
     categories: AtLeastTwo
     probability: GridProbability
 
@@ -646,10 +633,6 @@ class CategoryNoise:
         while (made := cls(k, p))._epsilon(Adjacency.REPLACE_ONE) > cost:
             p, step = p - step, 2 * step
         return made
-
-    @property
-    def norm(self) -> Norm:
-        return "linf"
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """Randomized response, under zero-out log max(pk, (k−1)/((1−p)k)), rounded up.

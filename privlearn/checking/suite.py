@@ -33,7 +33,7 @@ from privlearn.checking.power import with_power
 from privlearn.checking.replay.shipped_learners import WAYS, Way, replay_pairs
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import Subject
-from privlearn.domains import Ball, Box, PSDTrace
+from privlearn.domains import Ball, Box, OneOf, PSDTrace
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.mechanisms import (
     AnytimeBLT,
@@ -54,7 +54,6 @@ from privlearn.mechanisms import (
     ObjectivePerturbation,
     OneOfK,
     OneOfKReport,
-    OneOfKStream,
     PrefixSum,
     ProjectedReport,
     ReportNoisyMax,
@@ -261,7 +260,7 @@ def _arms(rho: ZCDP) -> dict[str, Callable[[], Any]]:
     return {
         "one-of-k/gaussian-sum": partial(OneOfK.calibrated, ball, rho, arms=3),
         "one-of-k/report-noisy-max": partial(OneOfK, choice, 2),
-        "one-of-k/prefix-sum": partial(OneOfKStream.calibrated, ball, rho, arms=2, horizon=HORIZON),
+        "one-of-k/prefix-sum": partial(PrefixSum.calibrated, OneOf(ball, 2), rho, horizon=HORIZON),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 from functools import cache
@@ -18,7 +19,7 @@ from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.checking import assert_private, check_domain, check_mechanism, white_box
-from privlearn.domains import Ball, Box, Norm, PSDTrace, domain_from_dict, exponent_of
+from privlearn.domains import Ball, Box, Norm, OneOf, PSDTrace, domain_from_dict, exponent_of
 from privlearn.entries import SpendEntry
 from privlearn.errors import CurrencyError, PrivacyViolation
 from privlearn.losses import Gaussian, GeneralizedGaussian
@@ -26,7 +27,6 @@ from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
     NoisySum,
-    OneOfKStream,
     PrefixSum,
 )
 from privlearn.mechanisms.factorization import Factorization
@@ -403,7 +403,7 @@ def test_streams_choose_their_noise_by_computed_error() -> None:
 
 def test_arms_of_a_stream_share_a_vector_of_such_noise() -> None:
     one = PrefixSum.calibrated(Ball(0.5, 2, 3.0), ZCDP("0.2"), horizon=16, exponent=3.0)
-    arms = OneOfKStream(one, 2)
+    arms = dataclasses.replace(one, domain=OneOf(Ball(0.5, 2, 3.0), 2))
     assert arms.loss() == one.loss()
     check_mechanism(arms, samples=1_500)
     assert arms.error_std(3) > one.error_std(3)

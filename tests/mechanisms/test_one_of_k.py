@@ -41,7 +41,6 @@ from privlearn.mechanisms import (
     NoisySum,
     ObjectivePerturbation,
     OneOfK,
-    OneOfKStream,
     PrefixSum,
     ReportNoisyMax,
     SimplexVertices,
@@ -198,10 +197,9 @@ def test_the_price_of_gaussian_arms_is_exact(inner: Domain[Any], adjacency: Adja
 
 @pytest.mark.parametrize("inner", [Ball(1.0, 2), Box(0.0, 1.0, 1)], ids=repr)
 def test_the_price_of_a_stream_is_exact(inner: Domain[Any]) -> None:
-    mechanism = OneOfKStream.calibrated(inner, RHO, arms=2, horizon=12)
+    mechanism = PrefixSum.calibrated(OneOf(inner, 2), RHO, horizon=12)
     assert white_box(mechanism).tight
     assert white_box(mechanism, Gaussian("0.5")).violated
-    assert mechanism.error_std(3) == mechanism.mechanism.error_std(3)
 
 
 def test_the_price_of_one_arm_alone_is_too_small_where_null_is_no_centre() -> None:
@@ -225,7 +223,7 @@ def test_the_price_of_one_arm_alone_is_too_small_where_null_is_no_centre() -> No
     [
         OneOfK.calibrated(Ball(1.0, 3), RHO, arms=2),
         OneOfK.calibrated(PSDTrace(1.0, 2), RHO, arms=2, adjacency=Adjacency.ZERO_OUT),
-        OneOfKStream.calibrated(Ball(1.0, 2), RHO, arms=2, horizon=16),
+        PrefixSum.calibrated(OneOf(Ball(1.0, 2), 2), RHO, horizon=16),
         OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 6.0), 2),
         OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 9.0, 2, "laplace"), 2),
         OneOfK(NoisySum(Ball(1.0, 3, 4.0), GeneralizedGaussianNoise(5.0, 3.0)), 2),
@@ -245,7 +243,7 @@ def test_arms_are_released_apart_with_independent_noise() -> None:
     np.testing.assert_allclose(quiet, exact, atol=1e-6)
     gg = NoisySum(Ball(1.0, 2, 3.0), GeneralizedGaussianNoise(1e-9, 3.0))
     np.testing.assert_allclose(run(OneOfK(gg, 3), (records, arms)), exact, atol=1e-6)
-    stream = run(OneOfKStream(PrefixSum.calibrated(Ball(1.0, 2), ZCDP(10**8), horizon=4), 3),
+    stream = run(PrefixSum.calibrated(OneOf(Ball(1.0, 2), 3), ZCDP(10**8), horizon=4),
                  (records, arms))  # fmt: skip
     np.testing.assert_allclose(stream[-1], exact, atol=1e-2)
     assert stream.shape == (4, 3, 2)
@@ -266,7 +264,7 @@ def test_arms_are_released_apart_with_independent_noise() -> None:
 
 def test_every_arm_advances_at_every_row() -> None:
     """A user of no arm, a bad arm or a bad record takes a place; nobody behind is shifted."""
-    mechanism = OneOfKStream.calibrated(Ball(1.0, 1), ZCDP(1), arms=2, horizon=4)
+    mechanism = PrefixSum.calibrated(OneOf(Ball(1.0, 1), 2), ZCDP(1), horizon=4)
     records, arms = np.array([[0.5], [0.25], [0.5], [0.5]]), np.array([0, 1, 0, 1])
     usual = run(mechanism, (records, arms))
     for other, arm in ((0.25, -1), (0.25, 7), (np.nan, 1)):
@@ -374,7 +372,6 @@ REFUSED: list[Callable[[], Any]] = [
         ObjectivePerturbation.calibrated(LinearObjective.logistic(2), RHO, max_rows=9),  # type: ignore[arg-type]
         2,
     ),
-    lambda: OneOfKStream(NoisySum(Ball(1.0, 2), GaussianNoise(1.0)), 2),  # type: ignore[arg-type]
     lambda: OneOfK(NoisySum(_Foreign(), GaussianNoise(1.0)), 2),
 ]
 
@@ -408,7 +405,7 @@ def test_an_audit_recomputes_gaussian_arms_and_trusts_choices() -> None:
     book = book_for(users, GaussianDP(9))
     for mechanism in (
         OneOfK.calibrated(Ball(1.0, 2), GaussianDP(1), arms=2),
-        OneOfKStream.calibrated(Ball(1.0, 2), GaussianDP(1), arms=2, horizon=3),
+        PrefixSum.calibrated(OneOf(Ball(1.0, 2), 2), GaussianDP(1), horizon=3),
     ):
         token = book.issue(mechanism.loss(), users=users, label="arms")
         if isinstance(mechanism, OneOfK):

@@ -65,7 +65,7 @@ def test_derivatives_are_those_of_the_loss(
         rise = np.diff(found) / np.diff(SCORES)
         assert rise.min() >= 0
         assert rise.max() <= loss.curvature + 1e-12
-        assert rise.max() == pytest.approx(loss.curvature, rel=0.03), "the bound is attained"
+        assert rise.max() == pytest.approx(loss.curvature, rel=0.05), "the bound is attained"
 
 
 def test_labels_of_a_regression_are_clipped() -> None:
