@@ -154,14 +154,11 @@ class BatchedStream(SummingStream[X]):
                     f"the stream is at user {self._next} and its batch ends before {end}; "
                     f"the rows are {rows.users!r}"
                 )
-            values = self._opened(rows)
-            # In order, one by one, so that the sum does not depend on how the batch was cut.
-            values[0] += self._total
-            self._total = np.cumsum(values, axis=0)[-1].copy()
+            total = self._sums(rows)[-1]
             if self._next < end:
                 return None
             self._batch += 1
-            noisy = self._total + self._noise.next(1)[0]
+            noisy = total + self._noise.next(1)[0]
             released = self._receipt.publish(self._domain.decode(noisy))
             if self._complete:
                 self._receipt.close()

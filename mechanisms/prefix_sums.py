@@ -172,7 +172,7 @@ class PrefixSum(Checked, Generic[X]):
 class SummingStream(ReceiptStream[X]):
     """An open stream of running sums, with the noise of a factorisation ahead."""
 
-    __slots__ = ("_domain", "_noise", "_total")
+    __slots__ = ("__total", "_domain", "_noise")
 
     def __init__(
         self, spend: Spend, factorization: Factorization, token: Token[Any], adjacency: Adjacency
@@ -180,7 +180,15 @@ class SummingStream(ReceiptStream[X]):
         super().__init__(spend, token, adjacency)
         self._domain, size = spend.domain, spend.domain.size
         self._noise = factorization.stream(lambda n: self._receipt.draw((n, size)))
-        self._total = np.zeros(size)
+        self.__total = np.zeros(size)
+
+    def _sums(self, rows: Rows[X]) -> Array:
+        """Sums of all rows so far, after each of the next ones; however these were cut."""
+        values = self._opened(rows)
+        values[0] += self.__total
+        sums = values if len(values) == 1 else np.cumsum(values, axis=0)
+        self.__total = sums[-1].copy()
+        return sums
 
 
 @final
@@ -213,9 +221,6 @@ class PrefixSumStream(SummingStream[X]):
 
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
         with self._lock, self._receipt.round():  # one noise row is for one sum
-            values = self._opened(rows)
-            values[0] += self._total
-            sums = values if len(values) == 1 else np.cumsum(values, axis=0)
-            self._total = sums[-1]
+            sums = self._sums(rows)
             noisy = sums + self._noise.next(len(sums))
             return self._receipt.publish(self._domain.decode(noisy[kept]))
