@@ -24,7 +24,7 @@ from privlearn.errors import TokenError
 from privlearn.losses import Loss
 from privlearn.mechanisms.least_noise import check_noise
 from privlearn.mechanisms.report_streams import Draw
-from privlearn.noise import Noise
+from privlearn.noise import AdditiveNoise
 from privlearn.rows import Rows
 from privlearn.rows.functions import user_code
 from privlearn.tokens import Receipt, Released, Spend, Token
@@ -37,7 +37,7 @@ Computes = Callable[[Array, Draw], ArrayLike]
 def mechanism(
     *,
     domain: Domain[X],
-    noise: Noise,
+    noise: AdditiveNoise,
     shape: tuple[int, ...] | None = None,
     gain: float = 1.0,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
@@ -61,8 +61,7 @@ def mechanism(
         name: in the ledger; default the function's, with hyphens.
 
     Raises:
-        TypeError: ``noise`` is none.  ValueError: a number out of range.  BudgetError: noise for
-        choices.
+        TypeError: ``noise`` is not added to numbers.  ValueError: a number out of range.
     """
 
     def made(function: Computes) -> FunctionMechanism[X]:
@@ -86,7 +85,7 @@ class FunctionMechanism(Generic[X]):
 
     function: Computes
     domain: Domain[X]
-    noise: Noise
+    noise: AdditiveNoise
     shape: tuple[int, ...]
     gain: Positive
     adjacency: Adjacency

@@ -15,13 +15,7 @@ from privlearn.budgets import ZCDP, Currency, PureDP
 from privlearn.domains import Ball, Domain, Norm, exponent_of
 from privlearn.errors import CurrencyError
 from privlearn.losses import gaussian_std
-from privlearn.noise import (
-    AdditiveNoise,
-    GaussianNoise,
-    GeneralizedGaussianNoise,
-    LaplaceNoise,
-    Noise,
-)
+from privlearn.noise import AdditiveNoise, GaussianNoise, GeneralizedGaussianNoise, LaplaceNoise
 
 Family = Literal["gaussian", "laplace", "generalized-gaussian"]
 """Of additive noise, as ledgers name it."""
@@ -138,10 +132,16 @@ def first_that_fits(std: float, fits: Callable[[float], bool]) -> float:
     return std
 
 
-def check_noise(noise: Noise) -> None:
-    """Raises TypeError where a number stands in place of noise."""
-    if not callable(getattr(noise, "draw", None)):
-        raise TypeError(f"noise = {noise!r}: must be noise, such as GaussianNoise(1.0)")
+def check_noise(noise: AdditiveNoise) -> None:
+    """Refuses what is not added to numbers: choices and caps are priced in another way.
+
+    Raises:
+        TypeError: a number, or noise of another kind.
+    """
+    if not callable(getattr(noise, "reach", None)):
+        raise TypeError(
+            f"noise = {noise!r}: must be noise that is added to numbers, such as GaussianNoise(1.0)"
+        )
 
 
 def family_of(noise: AdditiveNoise) -> str:

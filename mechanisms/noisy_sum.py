@@ -29,7 +29,7 @@ class Noisy(ABC, Generic[X]):
         adjacency: must be the accountant's.
 
     Raises:
-        TypeError: ``noise`` is none.  BudgetError: it is noise for choices.
+        TypeError: ``noise`` is not added to numbers.
     """
 
     domain: Domain[X]

@@ -16,10 +16,11 @@ from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking import check_mechanism
 from privlearn.domains import Ball, Box, Domain, PSDTrace
 from privlearn.entries import RetireEntry, SpendEntry
-from privlearn.errors import BudgetError, CurrencyError, LossExceedsTokenError
+from privlearn.errors import CurrencyError, LossExceedsTokenError
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import (
     AdditiveNoise,
+    CapNoise,
     GaussianNoise,
     GeneralizedGaussianNoise,
     GumbelNoise,
@@ -221,10 +222,11 @@ def test_laplace_noise_fits_its_budget_and_wastes_none(
 
 
 def test_what_is_no_additive_noise_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"noise = 20\.0: must be noise, such as GaussianNoise"):
+    with pytest.raises(TypeError, match=r"noise = 20\.0: must be noise that is added to numbers"):
         NoisySum(Ball(1.0, 2), 20.0)  # type: ignore[arg-type]
-    with pytest.raises(BudgetError, match="gumbel noise protects which of several scores"):
-        NoisySum(Ball(1.0, 2), GumbelNoise(1.0))  # type: ignore[arg-type]
+    for other in (GumbelNoise(1.0), CapNoise.half(2, 1)):  # whose price knows no sensitivity
+        with pytest.raises(TypeError, match=r"Noise\(.*\): must be noise that is added to numbers"):
+            NoisySum(Ball(1.0, 2), other)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="noise = 'gauss': must be one of gaussian, laplace"):
         NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), noise="gauss")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"exponent = 3\.0: only generalized Gaussian noise"):

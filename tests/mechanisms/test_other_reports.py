@@ -675,7 +675,7 @@ def test_refused() -> None:
         CategoryReport.calibrated(2**20 + 1, 1)
     with pytest.raises(ValueError, match="arms"):
         OneOfKReport(BallReport.best(2, 1.0, 1), 1)
-    with pytest.raises(TypeError, match="must be noise, such as"):
+    with pytest.raises(TypeError, match="must be noise that is added to numbers"):
         NoisyReport(Ball(1.0, 2), 1.0)  # type: ignore[arg-type]
     # ρ of two arms is 2·(p−1)R²/(2σ²) where noise is drawn for each, and not 2^{2/p} of one
     joint = NoisyReport(Ball(1.0, 2, 3.0), GeneralizedGaussianNoise(9.0, 3.0))
