@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Annotated, Any, Generic, Self, TypeVar
 
@@ -10,7 +11,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, UsersError
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Spend, Token
+from privlearn.tokens import Receipt, Released, Spend, Token
 
 X = TypeVar("X")
 
@@ -24,11 +25,10 @@ def _of_stream(*, adjacency: Adjacency) -> Adjacency:
 StreamAdjacency = Annotated[Adjacency, _of_stream]
 
 
-class ReceiptStream(Generic[X]):
+class ReceiptStream(ABC, Generic[X]):
     """An open stream; close it (or leave its ``with`` block) to retire the token.
 
-    A subclass has ``append(rows)``, which works inside ``with self._lock, self._receipt.round():``
-    and takes rows by `_opened`.
+    ``append`` works inside ``with self._lock, self._receipt.round():`` and takes rows by `_opened`.
     """
 
     __slots__ = ("_lock", "_next", "_receipt")
@@ -44,6 +44,10 @@ class ReceiptStream(Generic[X]):
         self._receipt: Receipt = token.spend(spend)
         self._next = token.users.start
         self._lock = Exclusive("a stream")
+
+    @abstractmethod
+    def append(self, rows: Rows[X]) -> Released[Any] | None:
+        """Adds the next rows, and releases what follows from them."""
 
     def _opened(self, rows: Rows[X]) -> Array:
         """The contributions of the next users.

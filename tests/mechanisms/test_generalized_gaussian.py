@@ -403,7 +403,8 @@ def test_streams_choose_their_noise_by_computed_error() -> None:
 
 def test_arms_of_a_stream_share_a_vector_of_such_noise() -> None:
     one = PrefixSum.calibrated(Ball(0.5, 2, 3.0), ZCDP("0.2"), horizon=16, exponent=3.0)
-    arms = dataclasses.replace(one, domain=OneOf(Ball(0.5, 2, 3.0), 2))
+    domain: Any = OneOf(Ball(0.5, 2, 3.0), 2)
+    arms = dataclasses.replace(one, domain=domain)
     assert arms.loss() == one.loss()
     check_mechanism(arms, samples=1_500)
     assert arms.error_std(3) > one.error_std(3)
