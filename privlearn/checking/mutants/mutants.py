@@ -244,8 +244,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.mechanisms.prefix_sums:PrefixSum.calibrated",
-                'domain.sensitivity(adjacency, "l2") * factorization.column_norm()',
-                'domain.sensitivity(adjacency, "l2")',
+                "gain=norm",
+                "gain=1.0",
             ),
         ),
         against_budget(
