@@ -40,6 +40,7 @@ from privlearn.ledger.chain import chained
 from privlearn.losses import MinimizerLoss, gaussian_loss, loss_from_dict
 from privlearn.mechanisms import (
     LinearObjective,
+    LogisticObjective,
     MultinomialLogit,
     Objective,
     ObjectivePerturbation,
@@ -303,15 +304,15 @@ def test_wrong_calibrations_are_named(wrong: dict[str, Any]) -> None:
 
 
 def test_an_objective_with_an_understated_bound_is_refused() -> None:
-    class Boastful(type(LinearObjective.logistic(2))):  # type: ignore[misc]
+    class Boastful(LinearObjective):  # type: ignore[misc]
         """Says that its gradients are half as long as they are."""
 
         @property
-        def slope(self) -> float:
+        def gradient_bound(self) -> float:
             return 0.5
 
     with pytest.raises(ValueError, match=r"gradient_bound = 0\.5 is stated"):
-        fit(objective=Boastful(2))
+        fit(objective=Boastful(LogisticObjective(), 2))
 
 
 # --- the release ----------------------------------------------------------------------------------
