@@ -12,7 +12,7 @@ from scipy.special import erfcx, expit
 
 from privlearn.budgets import GaussianDP
 from privlearn.domains import Array, PSDTrace
-from privlearn.mechanisms import GaussianReport
+from privlearn.mechanisms import NoisyReport
 
 Link = Literal["linear", "logistic", "poisson"]
 _NODES, _WEIGHTS = (half / 2 for half in np.polynomial.legendre.leggauss(20))
@@ -72,9 +72,9 @@ def _mills(x: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def least_gaussian(domain: PSDTrace, epsilon: float, delta: float) -> GaussianReport[Array]:
+def least_gaussian(domain: PSDTrace, epsilon: float, delta: float) -> NoisyReport[Array]:
     """The report of factors with the least noise that (ε, δ) allows."""
-    return GaussianReport.calibrated(domain, GaussianDP(gaussian_mu(epsilon, delta)))
+    return NoisyReport.calibrated(domain, GaussianDP(gaussian_mu(epsilon, delta)))
 
 
 def optimistic(
