@@ -98,7 +98,7 @@ def number(text):
 
 def parse(data):
     text = data.decode()
-    brackets = re.sub(r'"(?:[^"\\]|\\.)*"|[^][{}]', "", text, flags=re.S)
+    brackets = re.sub(r'"(?:[^"\\]|\\.)*+"?|[^][{}]', "", text, flags=re.S)
     depths = accumulate(1 if bracket in "{[" else -1 for bracket in brackets)
     need(max(depths, default=0) <= MOST_DEPTH, "nested too deeply")
     hooks, pairs = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), number), []
