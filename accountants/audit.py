@@ -25,7 +25,7 @@ from privlearn.accountants.guarantee import (
     spent,
     unless_failed,
 )
-from privlearn.accountants.pricing import Answer, largest_epsilon
+from privlearn.accountants.pricing import Answer, Work, largest_epsilon
 from privlearn.accountants.several import (
     CHOSEN_BEFORE,
     Pieces,
@@ -429,16 +429,20 @@ class _Audit:
         expended: list[Guarantee] = []
         shares: list[Share] = []
         notes = remarks(states)
+        work = Work()
         protecting = [b for b in books if users is None or users.start in b.state.users] or books
         for book in protecting:
             state = book.state
             try:
-                stated = _guarantee(book, promised(state, users), delta, rounds, users)
-                spent_so_far = _guarantee(book, spent(state, users), delta, rounds, users, True)
+                stated = _guarantee(book, promised(state, users), delta, rounds, users, work)
+                spent_so_far = _guarantee(
+                    book, spent(state, users), delta, rounds, users, work, ex_post=True
+                )
                 guarantees.append(stated)
                 expended.append(spent_so_far)
                 shares += _shares(book)
-                if stated.epsilon == math.inf and not stated.unknown and delta is None:
+                infinite = stated.epsilon == math.inf and not stated.unknown
+                if infinite and delta is None and rounds == 1:
                     self._found(f"accountant {state.number}: no finite ε at δ = {stated.delta:g}")
             except Exception as error:  # whatever a file holds, an audit ends
                 self._found(f"accountant {state.number}: no total: {error}")
@@ -448,8 +452,10 @@ class _Audit:
                 for book in books
                 if book not in protecting
             ]
-        together = _sums(books, promised_pieces, delta, notes, rounds, users)
-        expended_together = _sums(books, spent_pieces, delta, notes, rounds, users, True)
+        together = _sums(books, promised_pieces, delta, notes, rounds, users, work)
+        expended_together = _sums(
+            books, spent_pieces, delta, notes, rounds, users, work, ex_post=True
+        )
         return Certificate(
             guarantees=guarantees,
             spent=expended,
@@ -490,6 +496,8 @@ def _guarantee(
     delta: float | None,
     rounds: int,
     users: range | None,
+    work: Work,
+    *,
     ex_post: bool = False,
 ) -> Guarantee:
     state = book.state
@@ -513,7 +521,7 @@ def _guarantee(
         )
         lines.append(unprotected("What happened after the arrival depends on the user."))
     unknown = book.unpriced if ex_post else book.unplanned
-    found = _stated([state], totals.parts, delta, lines, rounds=rounds, unknown=unknown)
+    found = _stated([state], totals.parts, delta, lines, work, rounds=rounds, unknown=unknown)
     known = ex_post and rounds == 1 and not unknown
     bound = running_bound(state, users) if known else None
     extra: dict[str, object] = {"user": None if users is None else users.start}
@@ -527,6 +535,7 @@ def _stated(
     parts: list[Composite],
     delta: float | None,
     rests_on: list[Assumption],
+    work: Work,
     who: str = "",
     rounds: int = 1,
     unknown: str = "",
@@ -539,7 +548,7 @@ def _stated(
     if not unknown:
         rho = _times(_largest([rho_of(part) for part in parts]), rounds**2)
         mu = _times(_largest([mu_of(part) for part in parts]), rounds)
-        epsilon = largest_epsilon(parts, delta, rounds)
+        epsilon = largest_epsilon(parts, delta, rounds, work)
     first = states[0].opened
     ranges = {state.opened.users for state in states}
     return Guarantee(
@@ -575,6 +584,8 @@ def _sums(
     notes: list[str],
     rounds: int,
     users: range | None,
+    work: Work,
+    *,
     ex_post: bool = False,
 ) -> list[Guarantee]:
     found = []
@@ -595,6 +606,7 @@ def _sums(
                 added.parts,
                 delta,
                 list(dict.fromkeys(lines)),
+                work,
                 added.who,
                 rounds,
                 next(filter(None, reasons), ""),

@@ -1,0 +1,87 @@
+"""Whoever wrote a ledger does not decide how long its audit takes, and cannot make it lie."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from privlearn._chain import chained
+from privlearn.accountants import pricing
+from privlearn.accountants.audit import certify
+from privlearn.accountants.pricing import Work, largest_epsilon
+from privlearn.adjacency import Adjacency
+from privlearn.losses import Laplace, Loss, compose
+from privlearn.more_losses import SubsampledGaussian
+
+OPEN: dict[str, Any] = {
+    "entry": "open",
+    "software": "privlearn",
+    "trust": "central",
+    "adjacency": "replace-one",
+    "users": [0, 10],
+    "cap": {"kind": "zcdp", "rho": "1000"},
+    "promise": None,
+    "noise": "secure",
+    "simulated": False,
+    "side_information": [],
+    "durable": True,
+}
+
+
+def plan(name: str, losses: list[Loss]) -> dict[str, Any]:
+    """A plan of one run of each loss for everybody."""
+    items = [{"label": "", "users": [0, 10], "loss": loss.to_dict()} for loss in losses]
+    return {"entry": "plan", "accountant": name, "items": items}
+
+
+def test_tight_compositions_end_with_the_work_and_leave_bounds_that_hold() -> None:
+    work, epsilons = Work(), [f"0.{n}" for n in range(100, 200)]
+    totals = [compose([(Laplace(epsilon), 100)]) for epsilon in epsilons]
+    answers = [largest_epsilon([total], 1e-6, work=work) for total in totals]
+    tight = [answer.method == "dominating pairs" for answer in answers]
+    assert 10 < sum(tight) < 60
+    assert tight == sorted(tight, reverse=True)
+    first = tight.index(False)
+    exact = largest_epsilon([totals[first]], 1e-6)
+    assert exact.method == "dominating pairs"
+    assert exact.value < answers[first].value < 1.5 * exact.value
+    assert largest_epsilon([totals[0]], 1e-6, work=work) == answers[0]  # known: no further work
+
+
+def test_sampled_losses_take_more_of_the_work() -> None:
+    work = Work()
+    sampled = [
+        SubsampledGaussian(f"{n}", "0.01", adjacency=Adjacency.ADD_REMOVE) for n in range(2, 12)
+    ]
+    assert 1 < sum(map(work.allows, sampled)) < 6
+    assert work.allows(Laplace("0.1"))
+
+
+def test_many_accountants_share_the_work_of_one_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pricing, "_MOST_WORK", 300)
+    bodies = []
+    for n in range(6):
+        losses: list[Loss] = [Laplace(f"0.1{n}")] * 50
+        bodies += [OPEN | {"accountant": f"{n}"}, plan(f"{n}", losses)]
+    found = certify(chained(bodies))
+    methods = [guarantee.method for guarantee in found.guarantees]
+    assert found.problems == []
+    assert methods.count("dominating pairs") == 2
+    assert methods.count("renyi") == 4
+
+
+def test_rounds_without_a_finite_epsilon_are_no_problem_of_the_record() -> None:
+    promise = {"kind": "approx", "epsilon": "1", "delta": "1e-6"}
+    opened = OPEN | {
+        "accountant": "a",
+        "cap": {"kind": "zcdp", "rho": "0.01"},
+        "promise": promise,
+        "failure": "1e-9",
+    }
+    found = certify(chained([opened]), rounds=5000)
+    assert found.guarantees[0].epsilon == math.inf
+    assert found.problems == []
+    broken = certify(chained([opened | {"promise": None, "failure": "0.1"}]), delta=1e-3)
+    assert broken.guarantees[0].epsilon == math.inf
