@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -37,7 +38,7 @@ from privlearn.accountants.several import (
     user_sums,
 )
 from privlearn.accountants.spend_totals import SpendTotals
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, CurveWork
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import float_down, float_up
 from privlearn.entries import (
@@ -239,6 +240,8 @@ def certify(
     if delta is not None and delta != 0:
         probability(delta=delta)
     valid_count(rounds=rounds)
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
+        raise ValueError(f"head = {head!r:.80}: must be 64 hexadecimal digits in lower case")
     users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
     audited = _Audit(head)
     for record in records:
@@ -353,6 +356,7 @@ class _Audit:
         self.problems, self.consequences = _Findings(), _Findings()
         self.books: dict[str, _Book] = {}
         self.strangers: set[str] = set()
+        self.curve_work = CurveWork()
 
     def take(self, record: Record) -> None:
         """Looks at the next record."""
@@ -404,6 +408,7 @@ class _Audit:
             state = AccountState(entry)
             self.books[entry.accountant] = _Book(state)
             state.number = len(self.books)
+            state.curve_work = self.curve_work
             state.functions_named = self.format != 1
             check_beside(entry, others)
         except Exception as error:  # whatever a file holds, an audit ends

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import pytest
 
 from privlearn._chain import chained
-from privlearn.accountants import pricing
+from privlearn.accountants import pricing, state
 from privlearn.accountants.audit import certify
 from privlearn.accountants.pricing import Work, largest_epsilon
 from privlearn.adjacency import Adjacency
+from privlearn.errors import BudgetError
 from privlearn.losses import Laplace, Loss, compose
-from privlearn.more_losses import SubsampledGaussian
+from privlearn.more_losses import RandomizedResponse, SubsampledGaussian
 
 OPEN: dict[str, Any] = {
     "entry": "open",
@@ -70,6 +72,56 @@ def test_many_accountants_share_the_work_of_one_audit(monkeypatch: pytest.Monkey
     assert found.problems == []
     assert methods.count("dominating pairs") == 2
     assert methods.count("renyi") == 4
+
+
+def test_the_orders_of_a_curve_times_its_losses_are_limited() -> None:
+    many = {"kind": "renyi", "curve": [[f"{n}", "9"] for n in range(2, 302)]}
+    found = certify(chained([OPEN | {"accountant": "a", "cap": many}]))
+    assert any("cap at 300 orders: at most 256" in problem for problem in found.problems)
+    cap = {"kind": "renyi", "curve": many["curve"][:250]}
+    losses: list[Loss] = [Laplace(f"1e-5{n}") for n in range(4)]
+    opened = OPEN | {"accountant": "a", "cap": cap}
+    assert certify(chained([opened, plan("a", losses)])).problems == []
+    work = state.CurveWork(left=1000)
+    for _ in range(4):
+        work.take(250)
+    with pytest.raises(BudgetError, match="a loss to be priced with 250 values"):
+        work.take(250)
+    work.earn()
+    work.take(250)
+
+
+def test_the_accountants_of_a_ledger_share_the_prices_of_one_audit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cap = {"kind": "renyi", "curve": [[f"{n}", "9"] for n in range(2, 252)]}
+    module = sys.modules["privlearn.accountants.audit"]
+    monkeypatch.setattr(module, "CurveWork", lambda: state.CurveWork(left=750))
+    bodies = []
+    for name in ("a", "b"):
+        losses: list[Loss] = [Laplace(f"0.00{n}") for n in range(1, 4)]
+        bodies += [OPEN | {"accountant": name, "cap": cap}, plan(name, losses)]
+    assert certify(chained(bodies[:2])).problems == []
+    (problem,) = certify(chained(bodies)).problems
+    assert "entry 3: a loss to be priced with 250 values" in problem
+
+
+def test_randomized_responses_of_many_kinds_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["privlearn.accountants.audit"]
+    monkeypatch.setattr(module, "CurveWork", lambda: state.CurveWork(left=3 * 600))
+    losses: list[Loss] = [RandomizedResponse(f"0.00{n}", 20) for n in range(1, 4)]
+    opened = OPEN | {"accountant": "a"}
+    assert certify(chained([opened, plan("a", losses * 2)])).problems == []
+    found = certify(chained([opened, plan("a", [*losses, RandomizedResponse("0.004", 20)])]))
+    assert any("entry 1: a loss to be priced" in problem for problem in found.problems)
+    two: list[Loss] = [RandomizedResponse(f"0.00{n}") for n in range(1, 9)]  # takes no search
+    assert certify(chained([opened, plan("a", two)])).problems == []
+
+
+@pytest.mark.parametrize("head", ["abc", "A" * 64, "0" * 65, ""])
+def test_a_head_that_is_none_does_not_accuse_the_ledger(head: str) -> None:
+    with pytest.raises(ValueError, match="must be 64 hexadecimal digits"):
+        certify(chained([OPEN | {"accountant": "a"}]), head=head)
 
 
 def test_rounds_without_a_finite_epsilon_are_no_problem_of_the_record() -> None:
