@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from privlearn import pictures
 from privlearn._chain import chained
 from privlearn.accountants import pricing, state
 from privlearn.accountants.audit import certify
 from privlearn.accountants.pricing import Work, largest_epsilon
 from privlearn.adjacency import Adjacency
 from privlearn.errors import BudgetError
+from privlearn.ledger import write_export
 from privlearn.losses import Laplace, Loss, compose
 from privlearn.more_losses import RandomizedResponse, SubsampledGaussian
 
@@ -137,3 +140,16 @@ def test_rounds_without_a_finite_epsilon_are_no_problem_of_the_record() -> None:
     assert found.problems == []
     broken = certify(chained([opened | {"promise": None, "failure": "0.1"}]), delta=1e-3)
     assert broken.guarantees[0].epsilon == math.inf
+
+
+def test_of_very_many_accountants_the_first_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "_MOST_PANELS", 1)
+    figures: list[Any] = []
+    monkeypatch.setattr(pictures, "_save", lambda figure, path: figures.append(figure))
+    write_export(tmp_path / "l.jsonl", chained([OPEN | {"accountant": f"{n}"} for n in range(3)]))
+    found = pictures.plot_spending(tmp_path / "l.png", tmp_path / "l.jsonl")
+    assert len(found) == 3
+    assert len(figures[0].axes) == 1
+    assert figures[0].get_suptitle() == "the first 1 of 3 accountants"
