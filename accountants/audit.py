@@ -213,7 +213,7 @@ def audit(
         path: the SQLite ledger or its JSON-lines export; it is not changed.
         delta: where to state ε; default the δ of an (ε, δ) promise, else 1e-6.  At 0 it is finite
             where all losses are pure.
-        head: a last hash that was kept (64 hexadecimal digits), to detect cuts and rewrites; of an earlier one,
+        head: a last hash that was kept, 64 digits, to detect cuts and rewrites; of an earlier one,
             `Certificate.head_at` says where in the ledger, which continues it, it stands.
         user: an arrival index; default the maximum over users.
         rounds: for a person with so many rows (group privacy).
