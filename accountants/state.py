@@ -55,7 +55,7 @@ from privlearn.losses import (
     leaves_of,
     loss_from_dict,
 )
-from privlearn.more_losses import ByArrival, MayFail
+from privlearn.more_losses import ByArrival, MayFail, RandomizedResponse
 from privlearn.noise import GaussianNoise, Noise, noise_from_dict
 from privlearn.objective_loss import MinimizerLoss
 
@@ -222,6 +222,37 @@ class Planned:
     left: int
 
 
+_MOST_ORDERS = 256
+_MOST_VALUES = 200_000
+_RESPONSE_WORK = 600
+"""The ρ of a randomized response of three or more categories takes as long as so many values."""
+
+
+@final
+@dataclass(slots=True)
+class CurveWork:
+    """Values of Rényi curves that may still be computed, so that no file decides how many.
+
+    A file of a megabyte could ask for a hundred million.
+    """
+
+    left: int = _MOST_VALUES
+
+    def take(self, values: int) -> None:
+        """Raises BudgetError if a further loss needs too many values."""
+        if values > self.left:
+            raise BudgetError(
+                f"a loss to be priced with {values} values of its curve: {_MOST_VALUES} and "
+                f"{_MOST_ORDERS} more for each entry can be computed; use fewer orders, or fewer "
+                "different losses"
+            )
+        self.left -= values
+
+    def earn(self) -> None:
+        """An entry was recorded, which may bring one more loss."""
+        self.left += _MOST_ORDERS
+
+
 @final
 class AccountState:
     """Everything that follows from one accountant's entries so far."""
@@ -231,11 +262,17 @@ class AccountState:
         cap = budget_from_dict(opened.cap)
         if not isinstance(cap, Currency) or cap.is_zero:
             raise BudgetError(f"cap {cap}: must be a currency above zero")
+        if len(cap.amounts) > _MOST_ORDERS:
+            raise BudgetError(
+                f"cap at {len(cap.amounts)} orders: at most {_MOST_ORDERS} are counted"
+            )
         promise = None if opened.promise is None else _read_promise(opened.promise)
         if promise is not None and not isinstance(promise, ApproxDP):
             raise BudgetError(f"promise {promise}: must be an (ε, δ) budget")
         self.opened = opened
         self.number = 1  # among the accountants of its ledger
+        self.curve_work = CurveWork()
+        """Shared by the accountants of a ledger that is audited."""
         self.functions_named = True
         """Whether user code that rows pass through is named; not in format 1."""
         self.cap = cap
@@ -321,6 +358,9 @@ class AccountState:
         self._last_price = None
         found = self._prices.get(loss)
         if found is None:
+            orders = len(self.cap.amounts) if len(self.cap.amounts) > 1 else 0
+            if work := orders + _RESPONSE_WORK * _responses(loss):
+                self.curve_work.take(work)
             failure = loss.failure() or _NEVER
             found = self.cap.price(loss.unless_failed() if failure else loss), failure
             if len(self._prices) >= 4096:
@@ -712,6 +752,7 @@ class AccountState:
 
     def record(self, entry: Entry) -> None:
         """Takes ``entry`` into account."""
+        self.curve_work.earn()
         match entry:
             case IssueEntry():
                 self._record_issue(entry)
@@ -864,6 +905,11 @@ def has_minimizer(loss: Loss) -> bool:
 
 def _may_fail(loss: Loss) -> bool:
     return isinstance(loss, MayFail) or any(_may_fail(part) for part, _ in loss.inner())
+
+
+def _responses(loss: Loss) -> int:
+    here = isinstance(loss, RandomizedResponse) and loss.categories > 2
+    return here + sum(_responses(part) for part, _ in loss.inner())
 
 
 def _by_arrival(loss: Loss) -> bool:

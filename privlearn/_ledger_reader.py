@@ -291,7 +291,8 @@ def _depth(data: bytes) -> int:
     return max(accumulate(1 if step == 43 else -1 for step in brackets), default=0)
 
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# a text without an end goes on to the end: looked for again at each of its quotes, it takes hours
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _STEPS = bytes.maketrans(b"{[}]", b"++--")
 _OTHERS = bytes(set(range(256)) - set(b"{[}]"))
 
