@@ -252,7 +252,7 @@ class _Accountant(Generic[B]):
 
     def failure(self, user: int | None = None) -> Fraction:
         """The probability of failing that is charged or reserved for one user (default: most)."""
-        return self._state.ceiling.failing.largest(self._range(user))
+        return self._state.ceiling.largest_failure(self._range(user))
 
     def epsilon(self, delta: float, *, of: Of = "guarantee", rounds: int = 1) -> float:
         """ε at ``delta``: of the guarantee (plan total or cap), or of what was spent, ex post.

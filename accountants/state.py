@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
-from privlearn.accountants.ceiling import Charges, Vector
+from privlearn.accountants.ceiling import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict, exact, exact_text
@@ -121,15 +121,13 @@ class Ceiling:
     users: range
     cap: Currency
     failure: Fraction
-    charged: Charges[Any] = field(init=False)
-    """In numbers of the currency of the cap: a Fraction, or a Vector where it has several."""
-    failing: Charges[Fraction] = field(init=False)
-    most: Any = field(init=False)
+    charged: Charges = field(init=False)
+    """In numbers of the currency of the cap."""
+    failing: Charges = field(init=False)
 
     def __post_init__(self) -> None:
-        self.charged = Charges(self.users, _amount(self.cap.zero()))
-        self.failing = Charges(self.users, _NEVER)
-        self.most = _amount(self.cap)
+        self.charged = Charges(self.users, len(self.cap.amounts))
+        self.failing = Charges(self.users)
 
     def check(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Raises InsufficientBudgetError unless every one of the users has room for that much.
@@ -137,9 +135,9 @@ class Ceiling:
         This is the filter: the next spend is chosen after everything before it was seen, and may
         be made only if the sum, of amounts known before it runs, stays under the cap.
         """
-        above = self.charged.first_above(self.most, _amount(amount), users)
+        above = self.charged.first_above(self.cap.amounts, amount.amounts, users)
         if above is not None:
-            piece, value = above[0], self.in_currency(above[1])
+            piece, value = above[0], self.cap._of(above[1])
             # an audit goes on after a cap was exceeded
             remaining = self.cap - value if self.cap.covers(value) else self.cap.zero()
             raise InsufficientBudgetError(
@@ -147,43 +145,43 @@ class Ceiling:
             )
         if not failure:
             return
-        failed = self.failing.first_above(self.failure, failure, users)
+        failed = self.failing.first_above((self.failure,), (failure,), users)
         if failed is not None:
+            piece, (before,) = failed
             raise InsufficientBudgetError(
-                spent=f"failure {exact_text(failed[1])}",
+                spent=f"failure {exact_text(before)}",
                 requested=f"failure {exact_text(failure)}",
-                remaining=f"failure {exact_text(max(self.failure - failed[1], Fraction(0)))}",
-                users=failed[0],
+                remaining=f"failure {exact_text(max(self.failure - before, Fraction(0)))}",
+                users=piece,
             )
 
     def charge(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Adds to what is charged."""
-        self.charged.charge(users, _amount(amount))
+        self.charged.charge(users, amount.amounts)
         if failure:
-            self.failing.charge(users, failure)
+            self.failing.charge(users, (failure,))
 
     def release(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Takes off what was charged for these users."""
-        self.charged.charge(users, _amount(amount), released=True)
+        self.charged.charge(users, amount.amounts, released=True)
         if failure:
-            self.failing.charge(users, failure, released=True)
+            self.failing.charge(users, (failure,), released=True)
 
     def largest(self, users: range | None = None) -> Currency:
         """The largest charge on any of the users, amount by amount."""
-        return self.in_currency(self.charged.largest(users))
+        return self.cap._of(self.charged.largest(users))
+
+    def largest_failure(self, users: range | None = None) -> Fraction:
+        """The largest probability of failing of any of the users."""
+        return self.failing.largest(users)[0]
 
     def pieces(self) -> Iterator[tuple[range, Currency]]:
         """What is charged, piece by piece."""
-        return ((users, self.in_currency(value)) for users, value in self.charged.pieces())
+        return ((users, self.cap._of(value)) for users, value in self.charged.pieces())
 
-    def in_currency(self, value: Fraction | Vector) -> Currency:
-        """Charged amounts in the currency of the cap."""
-        return self.cap._of((value,) if isinstance(value, Fraction) else tuple(value))
-
-
-def _amount(value: Currency) -> Any:
-    amounts = value.amounts
-    return amounts[0] if len(amounts) == 1 else Vector(amounts)
+    def failures(self) -> Iterator[tuple[range, Fraction]]:
+        """How likely failures are, piece by piece."""
+        return ((users, failure) for users, (failure,) in self.failing.pieces())
 
 
 @dataclass(slots=True)
@@ -416,7 +414,7 @@ class AccountState:
         none = Ceiling(self.users, self.cap, self.failure)
         for users, total in trial.pieces():
             none.check(users, total, _NEVER)
-        for users, failure in trial.failing.pieces():
+        for users, failure in trial.failures():
             none.check(users, self.cap.zero(), failure)
 
     def _check_issue(self, entry: IssueEntry) -> None:
@@ -768,7 +766,7 @@ class AccountState:
         self.ceiling.release(_range(allowance.entry.users), inner.cap, inner.failure)
         for piece, value in inner.pieces():
             self.ceiling.charge(piece, value, _NEVER)
-        for piece, failed in inner.failing.pieces():
+        for piece, failed in inner.failures():
             self.ceiling.charge(piece, self.cap.zero(), failed)
 
     def _paying(self, account: Account) -> Ceiling:
