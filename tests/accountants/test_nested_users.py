@@ -226,33 +226,35 @@ AMOUNTS = st.builds(Fraction, st.integers(0, 5), st.sampled_from([1, 1, 1, 2, 3,
     RANGES,
     st.sampled_from([1, 2]),
 )
-@patch.multiple("privlearn.accountants.ceiling", _LONGEST_LEAF=4, _LONGEST=3)
 def test_charges_are_what_an_array_says(
     charges: list[tuple[range, Fraction, Fraction, bool]], asked: range, terms: int
 ) -> None:
     """Whatever their denominators, and in deep trees: what is kept are the exact sums."""
-    users = range(2, 28)
-    book = Charges(users, terms)
-    array = {user: [Fraction(0)] * terms for user in users}
-    for where, *both, released in charges:
-        amounts = tuple(both[:terms])
-        book.charge(where, amounts, released=released)
-        for user in set(where) & set(users):
-            pairs = zip(array[user], amounts, strict=True)
-            array[user] = [value + (-a if released else a) for value, a in pairs]
-    assert {user: [*value] for piece, value in book.pieces() for user in piece} == array
-    inside = range(max(asked.start, 2), min(asked.stop, 28))
-    if not inside:
-        return
-    assert book.largest(inside) == tuple(map(max, zip(*(array[u] for u in inside), strict=True)))
-    for most in (-3, Fraction(1, 3), 4):
-        more = Fraction(8, 7)
-        above = book.first_above((Fraction(most),) * terms, (more,) * terms, inside)
-        over = [u for u in inside if any(value + more > most for value in array[u])]
-        assert (above is None) is not bool(over)
-        if above is not None:
-            assert above[0].start == over[0]
-            assert [*above[1]] == array[over[0]]
+    with patch.multiple("privlearn.accountants.ceiling", _LONGEST_LEAF=4, _LONGEST=3):
+        users = range(2, 28)
+        book = Charges(users, terms)
+        array = {user: [Fraction(0)] * terms for user in users}
+        for where, *both, released in charges:
+            amounts = tuple(both[:terms])
+            book.charge(where, amounts, released=released)
+            for user in set(where) & set(users):
+                pairs = zip(array[user], amounts, strict=True)
+                array[user] = [value + (-a if released else a) for value, a in pairs]
+        assert {user: [*value] for piece, value in book.pieces() for user in piece} == array
+        inside = range(max(asked.start, 2), min(asked.stop, 28))
+        if not inside:
+            return
+        assert book.largest(inside) == tuple(
+            map(max, zip(*(array[u] for u in inside), strict=True))
+        )
+        for most in (-3, Fraction(1, 3), 4):
+            more = Fraction(8, 7)
+            above = book.first_above((Fraction(most),) * terms, (more,) * terms, inside)
+            over = [u for u in inside if any(value + more > most for value in array[u])]
+            assert (above is None) is not bool(over)
+            if above is not None:
+                assert above[0].start == over[0]
+                assert [*above[1]] == array[over[0]]
 
 
 def test_denominators_that_keep_growing_do_not_touch_every_piece() -> None:
