@@ -338,9 +338,9 @@ class _Accountant(Generic[B]):
         with self._lock:
             return sum(
                 account.spend is not None
-                and account.entry.label == label
-                and account.entry.users[0] < users.stop
-                and users.start < account.entry.users[1]
+                and account.label == label
+                and account.users[0] < users.stop
+                and users.start < account.users[1]
                 for account in self._state.accounts.values()
             )
 
@@ -509,7 +509,7 @@ class _Accountant(Generic[B]):
         for account in self._state.outstanding():
             outcome: Outcome = "unused" if account.spend is None else "lost"
             self._append(
-                RetireEntry(accountant=self.id, token=account.entry.token, outcome=outcome)
+                RetireEntry(accountant=self.id, token=account.token, outcome=outcome)
             )
         for allowance in self._state.delegated():
             self._take_back(allowance.entry.allowance)

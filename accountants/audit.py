@@ -285,21 +285,21 @@ class _Book:
 
     def take(self, entry: Entry) -> str:
         """Checks and records an entry, and says what is wrong with it."""
-        problem = ""
+        problem, state = "", self.state
         try:
-            self.state.check(entry)
+            state.check(entry)
         except Exception as error:  # whatever a file holds, an audit ends
             problem = str(error)
         try:
             # Also what should not have happened counts as spent.
-            self.state.record(entry)
-            self.totals.add(self.state, entry)
+            state.record(entry)
+            self.totals.add(state, entry)
         except Exception as error:
             problem = problem or str(error)
             self.cannot_count(entry.entry, problem)
-        if isinstance(entry, RetireEntry) and entry.token in self.state.accounts:
+        if entry.__class__ is RetireEntry:
             self._fold(entry)
-        elif isinstance(entry, SpendEntry):
+        elif entry.__class__ is SpendEntry:
             self._drop(entry)
         return problem
 
@@ -308,13 +308,16 @@ class _Book:
         account = self.state.accounts.get(entry.token)
         if account is not None and account.spend is entry:
             self.spent = account.spend = self.spent or entry
+            account.loss = None
 
     def _fold(self, entry: RetireEntry) -> None:
-        account = self.state.accounts[entry.token]
+        account = self.state.accounts.get(entry.token)
+        if account is None:
+            return
         if account.spend is not None and entry.outcome in ("lost", "uncovered"):
             self.totals.lost += 1
         if entry.outcome == "uncovered":
-            self.totals.uncovered.append((entry.token, account.entry.label))
+            self.totals.uncovered.append((entry.token, account.label))
         self.state.fold(entry.token)
 
     def cannot_count(self, kind: object, why: str) -> None:

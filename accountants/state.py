@@ -33,6 +33,7 @@ from privlearn.entries import (
     RetireEntry,
     ReturnEntry,
     SpendEntry,
+    Users,
 )
 from privlearn.errors import (
     AdjacencyError,
@@ -195,9 +196,13 @@ class Allowance:
 
 @dataclass(slots=True)
 class Account:
-    """One token's history."""
+    """One token's history; of its issue only what is still needed, as an audit may hold many."""
 
-    entry: IssueEntry
+    token: str
+    label: str
+    users: Users
+    planned: int | None
+    allowance: str | None
     budget: Currency
     failure: Fraction
     spend: SpendEntry | None = None
@@ -205,7 +210,7 @@ class Account:
     outcome: str | None = None
     held: bool = True
     """Whether its budget is charged; not once the loss or nothing is charged instead."""
-    functions: dict[str, None] = field(default_factory=dict)
+    functions: dict[str, None] | None = None
     """Names of user code that its rows passed through, in the order in which they came."""
 
 
@@ -369,36 +374,22 @@ class AccountState:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
         before = self._denominator
         try:
-            self._check(entry)
+            _CHECKS[entry.__class__](self, entry)
         except BaseException:
             self._denominator, self._last_price, self._last_budget = before, None, None
             raise
 
-    def _check(self, entry: Entry) -> None:
-        match entry:
-            case IssueEntry():
-                self._check_issue(entry)
-            case SpendEntry():
-                self._check_spend(entry)
-            case RetireEntry():
-                self._check_retire(entry)
-            case PlanEntry():
-                self._check_plan(entry)
-            case FunctionsEntry():
-                self._check_functions(entry)
-            case AttestEntry():
-                self._check_attest(entry)
-            case DelegateEntry():
-                self._check_delegate(entry)
-            case ReturnEntry():
-                self._delegated(entry.allowance)
-            case CloseEntry():
-                if self.outstanding():
-                    raise LedgerError("tokens without an end: retire them before closing")
-                if self.delegated():
-                    raise LedgerError("allowances that were not returned: return them first")
-            case OpenEntry():
-                raise LedgerError(f"accountant {entry.accountant!r} was opened before")
+    def _check_close(self, _: CloseEntry) -> None:
+        if self.outstanding():
+            raise LedgerError("tokens without an end: retire them before closing")
+        if self.delegated():
+            raise LedgerError("allowances that were not returned: return them first")
+
+    def _check_open(self, entry: OpenEntry) -> None:
+        raise LedgerError(f"accountant {entry.accountant!r} was opened before")
+
+    def _check_return(self, entry: ReturnEntry) -> None:
+        self._delegated(entry.allowance)
 
     def _check_plan(self, entry: PlanEntry) -> None:
         begun = self.accounts or self.folded or self.attested or self.allowances
@@ -472,8 +463,8 @@ class AccountState:
         account = self._account(entry.token)
         if account.spend is not None or account.outcome is not None:
             raise TokenSpentError(f"token {entry.token} was spent or retired before")
-        if entry.users != account.entry.users:
-            raise TokenError(f"token {entry.token} was issued for users {account.entry.users}")
+        if entry.users != account.users:
+            raise TokenError(f"token {entry.token} was issued for users {account.users}")
         if entry.trust is not self.opened.trust:
             raise BudgetError(
                 f"spend under {entry.trust.value} trust: the accountant is "
@@ -536,7 +527,7 @@ class AccountState:
     def _check_planned(self, account: Account, entry: SpendEntry, loss: Loss) -> None:
         if self.plan is None:
             return
-        item = self._item(account.entry.planned)
+        item = self._item(account.planned)
         if item is None:
             raise BudgetError(f"token {entry.token} is not in the committed plan")
         if not _dominates(item.loss, loss):
@@ -608,7 +599,7 @@ class AccountState:
         if account.spend is None or account.outcome is not None:
             state = "unspent" if account.spend is None else "retired"
             raise TokenError(f"token {entry.token} is {state}: no rows are opened for it")
-        if known := [name for name in entry.names if name in account.functions]:
+        if known := [name for name in entry.names if name in (account.functions or ())]:
             raise LedgerError(f"token {entry.token}: functions {known} were named before")
 
     def _check_retire(self, entry: RetireEntry) -> None:
@@ -666,11 +657,12 @@ class AccountState:
         return self.ceiling.charged.check(users)
 
     def _account(self, token: str) -> Account:
-        if token not in self.accounts:
+        account = self.accounts.get(token)
+        if account is None:
             if token in self.folded:
                 raise TokenSpentError(f"token {token} was retired before")
             raise TokenError(f"token {token} was never issued here")
-        return self.accounts[token]
+        return account
 
     def _currency(self, data: dict[str, object]) -> Currency:
         last = self._last_budget
@@ -710,27 +702,19 @@ class AccountState:
 
     def record(self, entry: Entry) -> None:
         """Takes ``entry`` into account."""
-        match entry:
-            case IssueEntry():
-                self._record_issue(entry)
-            case SpendEntry():
-                self._record_spend(entry)
-            case RetireEntry():
-                self._record_retire(entry)
-            case PlanEntry():
-                self._record_plan(entry)
-            case FunctionsEntry():
-                self._account(entry.token).functions.update(dict.fromkeys(entry.names))
-            case AttestEntry():
-                self._record_attest(entry)
-            case DelegateEntry():
-                self._record_delegate(entry)
-            case ReturnEntry():
-                self._record_return(entry)
-            case CloseEntry():
-                self.closed = True
-            case OpenEntry():
-                pass
+        _RECORDS[entry.__class__](self, entry)
+
+    def _record_open(self, _: OpenEntry) -> None:
+        """It is the state that it opened."""
+
+    def _record_close(self, _: CloseEntry) -> None:
+        self.closed = True
+
+    def _record_functions(self, entry: FunctionsEntry) -> None:
+        account = self._account(entry.token)
+        if account.functions is None:
+            account.functions = {}
+        account.functions.update(dict.fromkeys(entry.names))
 
     def _record_plan(self, entry: PlanEntry) -> None:
         self.plan = []
@@ -745,7 +729,15 @@ class AccountState:
 
     def _record_issue(self, entry: IssueEntry) -> None:
         failure = self._stated_failure(entry.failure)
-        account = Account(entry, self._currency(entry.budget), failure)
+        account = Account(
+            entry.token,
+            entry.label,
+            entry.users,
+            entry.planned,
+            entry.allowance,
+            self._currency(entry.budget),
+            failure,
+        )
         self.accounts[entry.token] = account
         if self.plan is None:
             self._paying(account).charge(_range(entry.users), account.budget, account.failure)
@@ -771,7 +763,7 @@ class AccountState:
 
     def _paying(self, account: Account) -> Ceiling:
         """The ceiling that carries a token: its allowance's until that is returned."""
-        name = account.entry.allowance
+        name = account.allowance
         allowance = None if name is None else self.allowances.get(name)
         return self.ceiling if allowance is None or allowance.returned else allowance.ceiling
 
@@ -794,14 +786,14 @@ class AccountState:
         if self.plan is not None:
             return
         account.held = False
-        if held and len(pieces) == 1 and entry.users == account.entry.users:
+        if held and len(pieces) == 1 and entry.users == account.users:
             price, failure = self._price(loss)
             same = failure is account.failure or failure == account.failure
             if same and price.amounts == account.budget.amounts:
                 return
         ceiling = self._paying(account)
         if held:  # the token may have held more than its one loss; the rest is free again
-            ceiling.release(_range(account.entry.users), account.budget, account.failure)
+            ceiling.release(_range(account.users), account.budget, account.failure)
         for piece, part in pieces:
             ceiling.charge(piece, *self._price(part))
 
@@ -822,8 +814,8 @@ class AccountState:
             if account.held:
                 account.held = False
                 ceiling = self._paying(account)
-                ceiling.release(_range(account.entry.users), account.budget, account.failure)
-        elif item := self._item(account.entry.planned):
+                ceiling.release(_range(account.users), account.budget, account.failure)
+        elif item := self._item(account.planned):
             item.left += 1
 
     def _record_attest(self, entry: AttestEntry) -> None:
@@ -835,6 +827,32 @@ class AccountState:
             self.ceiling.charge(users, price * entry.most_messages, failure * entry.most_messages)
         elif item := self._item(entry.planned):
             item.left -= entry.most_messages
+
+
+_CHECKS: dict[type[Any], Callable[[AccountState, Any], None]] = {
+    OpenEntry: AccountState._check_open,
+    PlanEntry: AccountState._check_plan,
+    DelegateEntry: AccountState._check_delegate,
+    ReturnEntry: AccountState._check_return,
+    IssueEntry: AccountState._check_issue,
+    SpendEntry: AccountState._check_spend,
+    FunctionsEntry: AccountState._check_functions,
+    RetireEntry: AccountState._check_retire,
+    AttestEntry: AccountState._check_attest,
+    CloseEntry: AccountState._check_close,
+}
+_RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
+    OpenEntry: AccountState._record_open,
+    PlanEntry: AccountState._record_plan,
+    DelegateEntry: AccountState._record_delegate,
+    ReturnEntry: AccountState._record_return,
+    IssueEntry: AccountState._record_issue,
+    SpendEntry: AccountState._record_spend,
+    FunctionsEntry: AccountState._record_functions,
+    RetireEntry: AccountState._record_retire,
+    AttestEntry: AccountState._record_attest,
+    CloseEntry: AccountState._record_close,
+}
 
 
 def _check_relation(opened: OpenEntry) -> None:
