@@ -359,15 +359,17 @@ class _Audit:
 
     def take(self, record: Record) -> None:
         """Looks at the next record."""
-        self.format = record.format
-        misplaced = record.seq != self.chain.size
-        for problem in self.chain.add(record):
-            self.problems.add(problem)
+        self.format, chain = record.format, self.chain
+        misplaced = record.seq != chain.size
+        problems = chain.add(record)
+        if problems:
+            for problem in problems:
+                self.problems.add(problem)
             self.broken = True
             if misplaced:
                 self.gap = "entries are missing or were moved"
         self.entries += 1
-        if self.head == self.chain.head:
+        if self.head == chain.head:
             self.head_at = self.entries
         for problem in self._read(record):
             self._found(f"entry {record.seq}: {problem}")
@@ -375,7 +377,8 @@ class _Audit:
     def _found(self, problem: str, *, follows: bool = False) -> None:
         (self.consequences if follows or self.broken else self.problems).add(problem)
 
-    def _read(self, record: Record) -> list[str]:
+    def _read(self, record: Record) -> Sequence[str]:
+        """What is wrong with an entry itself."""
         try:
             entry = parse_entry(record.body)
         except ValidationError as error:
@@ -386,19 +389,19 @@ class _Audit:
         except Exception as error:  # whatever a file holds, an audit ends
             found = [str(error)]
         else:
-            return [problem for problem in [self._enter(record.seq, entry)] if problem]
+            book = self.books.get(entry.accountant)
+            problem = self._enter(record, entry) if book is None else book.take(entry)
+            return (problem,) if problem else ()
         book = self.books.get(str(record.body.get("accountant")))
         if book is not None:
             book.cannot_count(record.body.get("entry"), f"entry {record.seq}: {found[0]}")
         return found
 
-    def _enter(self, seq: int, entry: Entry) -> str:
-        book = self.books.get(entry.accountant)
-        if book is not None:
-            return book.take(entry)
+    def _enter(self, record: Record, entry: Entry) -> str:
+        """An entry of an accountant that is not known."""
         if not isinstance(entry, OpenEntry):
             if entry.accountant in self.strangers:
-                self._found(f"entry {seq}: the same accountant is not open", follows=True)
+                self._found(f"entry {record.seq}: the same accountant is not open", follows=True)
                 return ""
             self.strangers.add(entry.accountant)
             return f"accountant {entry.accountant} is not open"
