@@ -508,9 +508,7 @@ class _Accountant(Generic[B]):
     def _end_outstanding(self) -> None:
         for account in self._state.outstanding():
             outcome: Outcome = "unused" if account.spend is None else "lost"
-            self._append(
-                RetireEntry(accountant=self.id, token=account.token, outcome=outcome)
-            )
+            self._append(RetireEntry(accountant=self.id, token=account.token, outcome=outcome))
         for allowance in self._state.delegated():
             self._take_back(allowance.entry.allowance)
 

@@ -285,9 +285,7 @@ class Charges:
             self._root = _Node(starts, [], [root, other], root.top)
             self._root.exact = False
 
-    def _add(
-        self, node: _Node[Any], start: int, stop: int, end: int, by: Any, grows: bool
-    ) -> None:
+    def _add(self, node: _Node[Any], start: int, stop: int, end: int, by: Any, grows: bool) -> None:
         """Adds to pieces from ``start`` to ``stop``; those of the node end at ``end``."""
         starts = node.starts
         count = len(starts)

@@ -6,7 +6,9 @@ Work is counted in calls of Python functions, which do not depend on the machine
 from __future__ import annotations
 
 import copy
+import gc
 import sys
+import weakref
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -25,6 +27,7 @@ from privlearn.accountants.ceiling import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
+from privlearn.entries import Entry, parse_entry
 from privlearn.errors import InsufficientBudgetError
 from privlearn.ledger import Ledger
 from privlearn.losses import Gaussian, Laplace, Loss
@@ -174,6 +177,30 @@ def test_of_spends_without_an_end_only_one_is_kept(one: list[Body]) -> None:
     (book,) = audited.books.values()
     assert len(book.state.accounts) == book.lost == 5
     assert len({id(account.spend) for account in book.state.accounts.values()}) == 1
+
+
+@pytest.mark.parametrize("ends", [("retire",), ("retire", "spend")])
+def test_entries_of_tokens_without_an_end_are_not_kept(
+    one: list[Body], ends: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a million of them would take more memory than an audit may."""
+    seen: list[weakref.ref[Entry]] = []
+
+    def read(body: Body) -> Entry:
+        entry = parse_entry(body)
+        seen.append(weakref.ref(entry))
+        return entry
+
+    monkeypatch.setattr(sys.modules[_Audit.__module__], "parse_entry", read)
+    audited = _Audit()
+    for record in tokens(one, nested(40)):
+        if record.body["entry"] not in (*ends, "close"):
+            audited.take(record)
+    gc.collect()
+    kept = [entry for ref in seen if (entry := ref()) is not None]
+    assert len(seen) == 1 + 40 * (3 - len(ends))
+    # the opening, and of spends the first, which stands for all, and the last
+    assert len(kept) <= 3
 
 
 def test_sliding_windows_of_a_live_accountant_take_hardly_more_work_each() -> None:
