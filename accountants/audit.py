@@ -234,7 +234,8 @@ def certify(
 ) -> Certificate:
     """Recomputes everything from ledger records; problems are listed, not raised.
 
-    The records are looked at one by one; of a token that has ended only its name is kept.
+    The records are looked at one by one; of a token that has ended only its name is kept, and of
+    no token the entries.
     """
     if delta is not None and delta != 0:
         probability(delta=delta)
