@@ -235,7 +235,8 @@ def certify(
 ) -> Certificate:
     """Recomputes everything from ledger records; problems are listed, not raised.
 
-    The records are looked at one by one; of a token that has ended only its name is kept.
+    The records are looked at one by one; of a token that has ended only its name is kept, and of
+    no token the entries.
     """
     if delta is not None and delta != 0:
         probability(delta=delta)
@@ -288,21 +289,21 @@ class _Book:
 
     def take(self, entry: Entry) -> str:
         """Checks and records an entry, and says what is wrong with it."""
-        problem = ""
+        problem, state = "", self.state
         try:
-            self.state.check(entry)
+            state.check(entry)
         except Exception as error:  # whatever a file holds, an audit ends
             problem = str(error)
         try:
             # Also what should not have happened counts as spent.
-            self.state.record(entry)
-            self.totals.add(self.state, entry)
+            state.record(entry)
+            self.totals.add(state, entry)
         except Exception as error:
             problem = problem or str(error)
             self.cannot_count(entry.entry, problem)
-        if isinstance(entry, RetireEntry) and entry.token in self.state.accounts:
+        if entry.__class__ is RetireEntry:
             self._fold(entry)
-        elif isinstance(entry, SpendEntry):
+        elif entry.__class__ is SpendEntry:
             self._drop(entry)
         return problem
 
@@ -311,13 +312,16 @@ class _Book:
         account = self.state.accounts.get(entry.token)
         if account is not None and account.spend is entry:
             self.spent = account.spend = self.spent or entry
+            account.loss = None
 
     def _fold(self, entry: RetireEntry) -> None:
-        account = self.state.accounts[entry.token]
+        account = self.state.accounts.get(entry.token)
+        if account is None:
+            return
         if account.spend is not None and entry.outcome in ("lost", "uncovered"):
             self.totals.lost += 1
         if entry.outcome == "uncovered":
-            self.totals.uncovered.append((entry.token, account.entry.label))
+            self.totals.uncovered.append((entry.token, account.label))
         self.state.fold(entry.token)
 
     def cannot_count(self, kind: object, why: str) -> None:
@@ -360,15 +364,17 @@ class _Audit:
 
     def take(self, record: Record) -> None:
         """Looks at the next record."""
-        self.format = record.format
-        misplaced = record.seq != self.chain.size
-        for problem in self.chain.add(record):
-            self.problems.add(problem)
+        self.format, chain = record.format, self.chain
+        misplaced = record.seq != chain.size
+        problems = chain.add(record)
+        if problems:
+            for problem in problems:
+                self.problems.add(problem)
             self.broken = True
             if misplaced:
                 self.gap = "entries are missing or were moved"
         self.entries += 1
-        if self.head == self.chain.head:
+        if self.head == chain.head:
             self.head_at = self.entries
         for problem in self._read(record):
             self._found(f"entry {record.seq}: {problem}")
@@ -376,7 +382,8 @@ class _Audit:
     def _found(self, problem: str, *, follows: bool = False) -> None:
         (self.consequences if follows or self.broken else self.problems).add(problem)
 
-    def _read(self, record: Record) -> list[str]:
+    def _read(self, record: Record) -> Sequence[str]:
+        """What is wrong with an entry itself."""
         try:
             entry = parse_entry(record.body)
         except ValidationError as error:
@@ -387,19 +394,19 @@ class _Audit:
         except Exception as error:  # whatever a file holds, an audit ends
             found = [str(error)]
         else:
-            return [problem for problem in [self._enter(record.seq, entry)] if problem]
+            book = self.books.get(entry.accountant)
+            problem = self._enter(record, entry) if book is None else book.take(entry)
+            return (problem,) if problem else ()
         book = self.books.get(str(record.body.get("accountant")))
         if book is not None:
             book.cannot_count(record.body.get("entry"), f"entry {record.seq}: {found[0]}")
         return found
 
-    def _enter(self, seq: int, entry: Entry) -> str:
-        book = self.books.get(entry.accountant)
-        if book is not None:
-            return book.take(entry)
+    def _enter(self, record: Record, entry: Entry) -> str:
+        """An entry of an accountant that is not known."""
         if not isinstance(entry, OpenEntry):
             if entry.accountant in self.strangers:
-                self._found(f"entry {seq}: the same accountant is not open", follows=True)
+                self._found(f"entry {record.seq}: the same accountant is not open", follows=True)
                 return ""
             self.strangers.add(entry.accountant)
             return f"accountant {entry.accountant} is not open"

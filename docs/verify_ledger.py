@@ -12,6 +12,7 @@ import math
 import re
 import sqlite3
 import sys
+from contextlib import closing
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
@@ -57,12 +58,10 @@ class Unreadable(Exception):
 def need(condition, problem):
     if not condition:
         raise ValueError(problem)
-
 def exact(text):
     found = re.fullmatch(NUMBER, text)
     need(found is not None and int(found[1] or 0) <= 400, "not an exact number")
     return Fraction(text)
-
 def fits(kind, value):  # whether a JSON value is what FORMS says
     if kind[0] == "[":
         return type(value) is list and all(fits(kind[1:], one) for one in value)
@@ -114,19 +113,20 @@ def rows(path):
             return
     log, size, steps = Path(f"{path}-wal"), path.stat().st_size, []
     mode, size = ("mode=ro", size + log.stat().st_size) if log.exists() else ("immutable=1", size)
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024)
-    connection.set_progress_handler(lambda: steps.append(1) or len(steps) > 100, 10_000)
-    for pragma, value in ("application_id", 0x70726C6E), ("user_version", 2), ("encoding", "UTF-8"):
-        need(connection.execute(f"PRAGMA {pragma}").fetchone() == (value,), "not of format 2")
-    found = [str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema LIMIT 9")]
-    need(sorted(found) in (TABLES[:1], TABLES), "other tables than those of a ledger")
-    connection.text_factory = bytes
-    for seq, data, stored in connection.execute("SELECT * FROM entries ORDER BY seq"):
-        size -= len(data) + len(stored)
-        need(size >= 0, "entries that are larger than their file")
-        steps.clear()
-        yield seq, data, stored
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)) as connection:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024)
+        connection.set_progress_handler(lambda: steps.append(1) or len(steps) > 100, 10_000)
+        known = {"application_id": 0x70726C6E, "user_version": 2, "encoding": "UTF-8"}
+        for pragma, value in known.items():
+            need(connection.execute(f"PRAGMA {pragma}").fetchone() == (value,), "not of format 2")
+        found = [str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema LIMIT 9")]
+        need(sorted(found) in (TABLES[:1], TABLES), "other tables than those of a ledger")
+        connection.text_factory = bytes
+        for seq, data, stored in connection.execute("SELECT * FROM entries ORDER BY seq"):
+            size -= len(data) + len(stored)
+            need(size >= 0, "entries that are larger than their file")
+            steps.clear()
+            yield seq, data, stored
 
 class Account:
     def __init__(self, body, unchecked):
