@@ -15,10 +15,10 @@ from typing import Any
 
 from privlearn.errors import CheckError
 
-_listeners: list[Ears] = []
+_listeners: list[OutputCapture] = []
 
 
-class Ears:
+class OutputCapture:
     """Writes down what is printed, warned of and logged, with the time on a public clock.
 
     Loggers that do not hand on to the root logger are not heard.
@@ -28,28 +28,28 @@ class Ears:
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        self.heard: list[tuple[int, str, str]] = []
+        self.captured: list[tuple[int, str, str]] = []
         """When, what and where, in order; what is written piecemeal stands together."""
         self.open = True
         self._clock = clock
 
-    def hear(self, text: str, where: str) -> None:
+    def record(self, text: str, where: str) -> None:
         """Notes a text, unless nobody listens at present."""
         now = self._clock()
         if not self.open or not text:
             return
-        if self.heard and self.heard[-1][::2] == (now, where):
-            text = self.heard.pop()[1] + text
-        self.heard.append((now, text, where))
+        if self.captured and self.captured[-1][::2] == (now, where):
+            text = self.captured.pop()[1] + text
+        self.captured.append((now, text, where))
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
+    def capturing(self) -> Iterator[None]:
         """Hears everything while the block runs."""
         root, handler = logging.getLogger(), _Handler(self)
         level = root.level
 
         def warned(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-            self.hear(f"{category.__name__}: {message}\n", "warnings")
+            self.record(f"{category.__name__}: {message}\n", "warnings")
 
         with (
             contextlib.redirect_stdout(_Stream(self, "stdout")),
@@ -69,25 +69,25 @@ class Ears:
                 root.removeHandler(handler)
 
 
-class aside:
+class muted:
     """While the block runs, users act: what they print or warn of is theirs and is not heard."""
 
     def __enter__(self) -> None:
-        self._were_open = [ears for ears in _listeners if ears.open]
-        for ears in self._were_open:
-            ears.open = False
+        self._were_open = [capture for capture in _listeners if capture.open]
+        for capture in self._were_open:
+            capture.open = False
 
     def __exit__(self, *_: object) -> None:
-        for ears in self._were_open:
-            ears.open = True
+        for capture in self._were_open:
+            capture.open = True
 
 
 class _Stream(io.TextIOBase):
-    def __init__(self, ears: Ears, where: str) -> None:
-        self._ears, self._where = ears, where
+    def __init__(self, capture: OutputCapture, where: str) -> None:
+        self._capture, self._where = capture, where
 
     def write(self, text: str, /) -> int:
-        self._ears.hear(text, self._where)
+        self._capture.record(text, self._where)
         return len(text)
 
     def writable(self) -> bool:
@@ -95,13 +95,13 @@ class _Stream(io.TextIOBase):
 
 
 class _Handler(logging.Handler):
-    def __init__(self, ears: Ears) -> None:
+    def __init__(self, capture: OutputCapture) -> None:
         super().__init__()
-        self._ears = ears
+        self._capture = capture
 
     def emit(self, record: logging.LogRecord) -> None:
         text = f"{record.name} {record.levelname}: {record.getMessage()}\n"
-        self._ears.hear(text, "log")
+        self._capture.record(text, "log")
 
 
 class _TimeUp(BaseException):

@@ -13,7 +13,7 @@ from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.noise import CapNoise, CategoryNoise, Noise, NoiseSource
-from privlearn.tokens import Outcome, Spend, Tape, Token, mint_token
+from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token, mint_token
 
 
 @final
@@ -37,7 +37,7 @@ class _Anything(Currency):
 
 
 @final
-class _Faint:
+class _DividedNoise:
     """Noise divided by a number; everything else is said as before."""
 
     def __init__(self, noise: Noise, by: float) -> None:
@@ -53,11 +53,11 @@ class _Faint:
 
 
 def _stated(noise: Noise) -> Noise:
-    return noise.noise if isinstance(noise, _Faint) else noise
+    return noise.noise if isinstance(noise, _DividedNoise) else noise
 
 
 @final
-class Laboratory:
+class StubAccountant:
     """Issues tokens for mechanisms under test, thousands a second, and remembers the last spend.
 
     Noise can be reached only after a spend here too: `record_spend` is what unlocks it, so that a
@@ -66,21 +66,21 @@ class Laboratory:
     Args:
         seed: of the reproducible noise.
         adjacency: the neighbour relation that tokens carry.
-        faintness: by how much the noise is divided that receipts draw; a planted fault, by which a
-            check learns what it can see.
+        noise_divisor: by how much the noise is divided that receipts draw: a planted fault, by
+            which a check measures its own power.
     """
 
     trust: ClassVar[Trust] = Trust.CENTRAL
-    tape: ClassVar[Tape | None] = None
+    observer: ClassVar[ReleaseObserver | None] = None
 
     def __init__(
         self,
         seed: int,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         *,
-        faintness: float = 1.0,
+        noise_divisor: float = 1.0,
     ) -> None:
-        self._faintness = faintness
+        self._noise_divisor = noise_divisor
         self._stated: dict[str, tuple[Spend, Noise]] = {}
         self.id, self.adjacency = "laboratory", adjacency
         self.last_spend: Spend | None = None
@@ -107,10 +107,12 @@ class Laboratory:
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         self.last_spend = spend
         self._open.add(token.id)
-        if self._faintness != 1.0:
+        if self._noise_divisor != 1.0:
             self._stated[token.id] = spend, _stated(spend.noise)
             # behind the back of the receipt, which holds this object
-            object.__setattr__(spend, "noise", _Faint(_stated(spend.noise), self._faintness))
+            object.__setattr__(
+                spend, "noise", _DividedNoise(_stated(spend.noise), self._noise_divisor)
+            )
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         pass

@@ -81,7 +81,7 @@ def test_nobody_else_and_nothing_public_depends_on_one_user(kind: Any, drive: An
     people = generated_pairs(12, 1, n_items=ARMS, dim=DIM, users=12, positions=(3, 4))
     for number, (data, neighbour) in enumerate(people):
         found = assert_noninterference(
-            start, data, neighbour, drive=drive, seed=number, budget=ZCDP(30)
+            start, data, neighbour, protocol=drive, seed=number, budget=ZCDP(30)
         )
         moved += found.moved > 0
     assert moved > 4

@@ -22,9 +22,9 @@ from privlearn.adjacency import Adjacency
 from privlearn.baselines.linear_bandits import RandomArms
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP
 from privlearn.checking import assert_noninterference
-from privlearn.checking.isolation import aside
+from privlearn.checking.isolation import muted
 from privlearn.checking.replay.populations import replaced
-from privlearn.checking.replay.protocols import Drive
+from privlearn.checking.replay.protocols import InteractionProtocol
 from privlearn.domains import Array
 from privlearn.entries import FunctionsEntry, PlanEntry, SpendEntry
 from privlearn.errors import (
@@ -124,12 +124,12 @@ def pull(learner: Any, users: Iterable[ArmUser]) -> Iterator[int]:
     for user in users:
         arm = learner.select(user.context)
         yield arm
-        with aside():
+        with muted():
             reward = user.pay(arm)
         learner.observe(reward)
 
 
-def pulled(size: int = 1_000_000) -> Drive:
+def pulled(size: int = 1_000_000) -> InteractionProtocol:
     """`play`, in blocks of so many users; each receives the arm that is asked about first."""
 
     def drive(learner: Any, users: Iterable[ArmUser]) -> Iterator[int | None]:
@@ -152,7 +152,7 @@ def _paying(block: list[ArmUser], received: list[int | None]) -> Callable[[Any, 
             place = int(number)
             if received[place] is None:
                 received[place] = int(arm)
-            with aside():
+            with muted():
                 rewards.append(block[place].pay(int(arm)))
         return rewards
 
@@ -351,7 +351,9 @@ def test_nobody_else_and_nothing_public_depends_on_one_user(way: str) -> None:
         data, neighbour = arm_pair(5, number, dim=DIM, users=USERS, positions=(3, 4))
         if way == "logistic":
             data, neighbour = binary(data, neighbour)
-        moved += assert_noninterference(make, data, neighbour, drive=drive, seed=number).moved > 0
+        moved += (
+            assert_noninterference(make, data, neighbour, protocol=drive, seed=number).moved > 0
+        )
     assert moved > 5
 
 
@@ -374,7 +376,7 @@ def test_a_changed_arm_is_a_neighbour_that_passes() -> None:
             received[-1].append(arm)
             yield arm
 
-    assert_noninterference(factory(), data, neighbour, drive=drive, budget=ZCDP(100))
+    assert_noninterference(factory(), data, neighbour, protocol=drive, budget=ZCDP(100))
     assert received[0][5] != received[1][5]
 
 
@@ -513,7 +515,7 @@ def test_broken_variants_are_caught(
                 lambda accountant: Wrapped(accountant, plant, **changes),
                 data,
                 neighbour,
-                drive=pull,
+                protocol=pull,
                 budget=ZCDP(50),
                 seed=number,
             )

@@ -23,7 +23,7 @@ from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.noise import LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Outcome, Spend, Tape, Token, mint_token
+from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token, mint_token
 
 _MOST_NUMBERS = 4096
 _GRID = 512
@@ -101,7 +101,7 @@ class _Desk:
     """The issuer of one token that holds enough for anything; keeps no books."""
 
     id, trust = "white box", Trust.CENTRAL
-    tape: Tape | None = None
+    observer: ReleaseObserver | None = None
 
     def __init__(self, adjacency: Adjacency, noise: _Ending) -> None:
         self.adjacency, self.noise = adjacency, cast(NoiseSource, noise)

@@ -63,14 +63,14 @@ class Seen:
 
     released: Any
     value: Array
-    tape: RunTape
+    observer: RunTape
     book: Book
     token: Token[Any]
 
     @property
     def opened(self) -> Array:
         """Contributions, one row per user."""
-        return np.concatenate(self.tape.rows) if self.tape.rows else np.zeros((0, 0))
+        return np.concatenate(self.observer.rows) if self.observer.rows else np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
@@ -111,24 +111,24 @@ class Case:
     def account(
         self, users: range, cap: Currency | None = None, seed: int | None = None
     ) -> tuple[Book, RunTape]:
-        tape = RunTape()
+        observer = RunTape()
         kind = LocalAccountant if self.spend.arithmetic == "each" else CentralAccountant
         book: Book = kind(
             self.cap if cap is None else cap,
             users=users,
             noise=NoiseSource.simulation(self.seed if seed is None else seed),
             adjacency=self.loss.adjacency,
-            tape=tape,
+            observer=observer,
             failure=Fraction(999, 1000) if self.loss.failure() else 0,
         )
-        return book, tape
+        return book, observer
 
     def run(self, rows: Rows[Any], *, cap: Currency | None = None, seed: int | None = None) -> Seen:
         """One run with a token for its loss."""
-        book, tape = self.account(rows.users, cap, seed)
+        book, observer = self.account(rows.users, cap, seed)
         token = book.issue(self.loss, users=rows.users, label="law")
         released, value = released_by(self.mechanism, rows, token)
-        return Seen(released, np.asarray(value), tape, book, token)
+        return Seen(released, np.asarray(value), observer, book, token)
 
     def on(self, block: Any, *, seed: int | None = None) -> Seen:
         return self.run(Rows.seal(block, users=range(length(block))), seed=seed)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
-from privlearn.budgets import ZCDP
-from privlearn.checking.faults.cases import Examined, Made, White
-from privlearn.checking.mutants.mutation import Edit, Mutant
-from privlearn.checking.mutants.subjects import (
+from mutant_cases import (
     FITTED,
     against_budget,
     against_own_loss,
@@ -24,6 +20,10 @@ from privlearn.checking.mutants.subjects import (
     stream,
     tree,
 )
+from mutation import Deferred, Edit, InspectionCase, Mutant
+
+from privlearn.budgets import ZCDP
+from privlearn.checking.faults.cases import ExactCase
 from privlearn.domains import Ball, Box
 from privlearn.mechanisms import BinaryTree, GaussianSum, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
@@ -83,7 +83,7 @@ MUTANTS = (
                 "1",
             ),
         ),
-        White(gaussian_sum),
+        ExactCase(gaussian_sum),
     ),
     Mutant(
         "the published sensitivity of a Gram matrix",
@@ -134,7 +134,7 @@ MUTANTS = (
                 "source.normal(shape) * (0.95 * self.std)",
             ),
         ),
-        White(gaussian_sum),
+        ExactCase(gaussian_sum),
     ),
     Mutant(
         "one-sided Laplace noise",
@@ -196,7 +196,7 @@ MUTANTS = (
                 "    self._issuer.record_spend(self._token, self._spend, loss)\n",
             ),
         ),
-        Examined(spends_late),
+        InspectionCase(spends_late),
     ),
     Mutant(
         "a token that pays for anything",
@@ -209,7 +209,7 @@ MUTANTS = (
                 "False",
             ),
         ),
-        Examined(overspends),
+        InspectionCase(overspends),
     ),
     # Streams
     Mutant(
@@ -287,7 +287,7 @@ MUTANTS = (
                 "return c * c / 16",
             ),
         ),
-        White(fit),
+        ExactCase(fit),
     ),
     # Learners
     Mutant(
@@ -324,7 +324,7 @@ MUTANTS = (
                 "bonus.mean(axis=0, keepdims=True)",
             ),
         ),
-        Made(policy_map),
+        Deferred(policy_map),
     ),
 )
 """Every fault that was planted in this package."""

@@ -10,7 +10,7 @@ FACTOR = 2.0
 """The fault that a check has to see, and what the scale of noise is divided by."""
 
 
-class FaintGenerator(np.random.Generator):
+class ReducedNoiseGenerator(np.random.Generator):
     """A generator whose noise has half the scale; what is not noise around a place is as it was.
 
     Multivariate normals are made from standard ones, and are halved with them.

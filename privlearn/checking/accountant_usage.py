@@ -17,7 +17,7 @@ from privlearn.accountants.state import AccountState
 
 
 @dataclass
-class Openings:
+class AccountantUsage:
     """What was seen.
 
     Attributes:
@@ -35,7 +35,7 @@ class Openings:
 
 
 _LOCK = threading.Lock()
-_WATCHING: list[Openings] = []
+_WATCHING: list[AccountantUsage] = []
 _BASE: Any = _Accountant
 _KEPT: dict[str, Callable[..., None]] = {}
 """The methods themselves, while somebody watches."""
@@ -54,9 +54,9 @@ def _appended(self: Any, *args: Any, **options: Any) -> None:
 
 
 @contextmanager
-def openings() -> Iterator[Openings]:
+def watch_accountants() -> Iterator[AccountantUsage]:
     """Watches all accountants of this process, also those of other threads."""
-    seen = Openings()
+    seen = AccountantUsage()
     with _LOCK:
         if not _WATCHING:
             _KEPT.update(_start=_BASE._start, _append=_BASE._append)
