@@ -156,7 +156,7 @@ def assert_private(
 
     Args:
         mechanism: ``f(data, rng)``, ``f(data)``, a mechanism of this package's protocol, or a
-            `Subject`; see `sampling_target`.
+            `SamplingTarget`; see `sampling_target`.
         claim: what it promises; default, for a mechanism, its ``loss()``.
         neighbours: a pair of data sets, or a list of pairs; default, for a mechanism with a shipped
             domain, its extreme records.

@@ -1,10 +1,10 @@
-"""Neighbours to try where the user gives none: pairs of data sets, the likeliest first.
+"""Neighbours to try where the user gives none: pairs of data sets, the most informative first.
 
-Nobody knows the worst neighbours of somebody else's arithmetic.  What is tried here are records
-that differ in every way that a fault was seen to need (all entries at once, one against the others,
-half against half, one alone, something against the null record, half of something), each alone,
+The worst neighbours of a third-party mechanism are unknown.  What is tried here are records that
+differ in every way that a fault was seen to need (all entries at once, one against the others, half
+against half, only one, something against the null record, half of something), each by itself,
 beside few and beside many others, and where the others bring a decision to its boundary.  A check
-chooses among them on outputs of their own (`black_box`), so that more candidates cost power, but no
+chooses among them on outputs of their own (`black_box`), so that more pairs cost power, but no
 confidence.
 """
 
@@ -38,9 +38,9 @@ DataPair = tuple[Any, Any]
 """Two data sets, or two records as blocks of one."""
 
 FEW = 5
-"""Others beside a record that push a sum one way."""
+"""Other records, all on one side of a sum."""
 MANY = 12
-"""Others of which one half pulls against the other."""
+"""Other records, half of them on either side."""
 PATH = 128
 """Users of which one after the other changes sides, to find where a decision turns."""
 STRIDE = 8
@@ -66,7 +66,7 @@ def default_pairs(
         mechanism: has ``release(rows, token)`` or ``open(token)``.
         adjacency: the neighbour relation of the pairs.
         records: a block of records to choose from (leading axis: users), the last one null if
-            there is such; default, for a shipped domain: its telling ones.
+            there is such; default, for a shipped domain: its informative ones.
         seed: of random records.
 
     Raises:

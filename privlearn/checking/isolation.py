@@ -1,4 +1,4 @@
-"""What surrounds a run under check: somebody who listens, and a time limit."""
+"""What surrounds a run under check: a capture of its output, and a time limit."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from typing import Any
 
 from privlearn.errors import CheckError
 
-_listeners: list[OutputCapture] = []
+_active: list[OutputCapture] = []
 
 
 class OutputCapture:
-    """Writes down what is printed, warned of and logged, with the time on a public clock.
+    """Records what is printed, warned of and logged, with the time on a public clock.
 
-    Loggers that do not hand on to the root logger are not heard.
+    Loggers that do not propagate to the root logger are not captured.
 
     Args:
-        clock: read whenever something is said.
+        clock: read at every text.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.captured: list[tuple[int, str, str]] = []
-        """When, what and where, in order; what is written piecemeal stands together."""
+        """When, what and where, in order; consecutive writes to one place are joined."""
         self.open = True
         self._clock = clock
 
     def record(self, text: str, where: str) -> None:
-        """Notes a text, unless nobody listens at present."""
+        """Appends a text, unless the capture is muted."""
         now = self._clock()
         if not self.open or not text:
             return
@@ -44,7 +44,7 @@ class OutputCapture:
 
     @contextlib.contextmanager
     def capturing(self) -> Iterator[None]:
-        """Hears everything while the block runs."""
+        """Captures everything while the block runs."""
         root, handler = logging.getLogger(), _Handler(self)
         level = root.level
 
@@ -60,20 +60,20 @@ class OutputCapture:
             warnings.showwarning = warned
             root.addHandler(handler)
             root.setLevel(logging.DEBUG)
-            _listeners.append(self)
+            _active.append(self)
             try:
                 yield
             finally:
-                _listeners.remove(self)
+                _active.remove(self)
                 root.setLevel(level)
                 root.removeHandler(handler)
 
 
 class muted:
-    """While the block runs, users act: what they print or warn of is theirs and is not heard."""
+    """While the block runs, users act: what they print or warn of is not captured."""
 
     def __enter__(self) -> None:
-        self._were_open = [capture for capture in _listeners if capture.open]
+        self._were_open = [capture for capture in _active if capture.open]
         for capture in self._were_open:
             capture.open = False
 

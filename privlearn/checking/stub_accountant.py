@@ -1,4 +1,4 @@
-"""Tokens for a mechanism on the bench: any price, no cap, no ledger, reproducible noise."""
+"""An accountant for single mechanisms under test: any price, no cap, no ledger, seeded noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token, mint_token
 
 @final
 class _Anything(Currency):
-    """Holds every loss; there is nothing to protect on the bench."""
+    """Holds every loss; a mechanism under test has no budget to keep."""
 
     __slots__ = ()
     kind: ClassVar[str] = "anything"
@@ -82,7 +82,7 @@ class StubAccountant:
     ) -> None:
         self._noise_divisor = noise_divisor
         self._stated: dict[str, tuple[Spend, Noise]] = {}
-        self.id, self.adjacency = "laboratory", adjacency
+        self.id, self.adjacency = "stub", adjacency
         self.last_spend: Spend | None = None
         self._noise = NoiseSource.simulation(seed)
         self._open: set[str] = set()
@@ -100,7 +100,7 @@ class StubAccountant:
         """A token that any loss fits into."""
         self._count += 1
         token: Token[Currency] = mint_token(
-            self, f"laboratory/{self._count}", self._budget, users, "bench", Fraction(1)
+            self, f"stub/{self._count}", self._budget, users, "check", Fraction(1)
         )
         return token
 

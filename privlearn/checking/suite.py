@@ -1,9 +1,9 @@
-"""`privlearn check`: the whole kit over everything that is shipped, or over your own.
+"""`privlearn check`: every check on everything that is shipped, or on your own.
 
 Each subject is checked in every way that applies to it: exactly (white box), by sampling (black
 box), against the laws of mechanisms, by replay on neighbouring users.  A finding states what was
-claimed, what was computed exactly, and the lower bound that samples allow.  The faults are the
-kit's own test: broken mechanisms must be caught, their corrected controls must pass.
+claimed, what was computed exactly, and the lower bound that samples allow.  The faults test
+the checks themselves: broken mechanisms must be caught, their corrected controls must pass.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib.util
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -92,7 +93,7 @@ class CheckFinding(BaseModel):
         subject: what was checked.
         check: how.
         result: "holds" was computed exactly or tried in full; "not refuted" is all that samples
-            can say; "MISSED" and "ALARM" are the kit's own failures, on a planted fault or
+            can say; "MISSED" and "ALARM" are failures of the checks, on a planted fault or
             its control.
         unit: of the three numbers.
         claimed: the promise.
@@ -125,7 +126,7 @@ class CheckFinding(BaseModel):
 
     @property
     def bad(self) -> bool:
-        """Whether somebody has to look."""
+        """Whether it is a failure."""
         return self.result in BAD
 
     @property
@@ -135,7 +136,7 @@ class CheckFinding(BaseModel):
 
 
 class CheckReport(BaseModel):
-    """What the kit found, subject by subject."""
+    """All findings, subject by subject."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -181,6 +182,9 @@ class Settings:
 
 
 Checks = Callable[[Settings], Iterator[CheckFinding]]
+
+FORMER_GROUPS = {"zoo": "faults"}
+"""Former names that the command still takes, for one release."""
 
 
 # What is shipped ----------------------------------------------------------------------------------
@@ -290,12 +294,12 @@ def _gaussian_of_k() -> OneOfKReport[Any]:
 
 
 def catalogue() -> dict[str, Checks]:
-    """Everything that can be asked for by name; ``faults`` test the kit itself."""
+    """Everything that can be asked for by name; ``faults`` test the checks themselves."""
     entries: dict[str, Checks] = {}
     for name, make in shipped_mechanisms().items():
         entries[name] = partial(_made, name, make)
-    for way in LEARNER_CASES:
-        entries[f"learner/{way}"] = partial(replay_findings, way)
+    for case in LEARNER_CASES:
+        entries[f"learner/{case}"] = partial(replay_findings, case)
     for fault in FAULTS:
         entries[f"faults/{fault.name}"] = partial(fault_findings, fault)
     return entries
@@ -309,7 +313,7 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
     """
     known = catalogue()
     selected: dict[str, Checks] = {}
-    for name in names:
+    for name in map(_present_name, names):
         if ".py:" in name:
             selected[name] = partial(own_findings, name)
             continue
@@ -330,6 +334,15 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
             )
         selected |= matching
     return selected
+
+
+def _present_name(name: str) -> str:
+    group, slash, rest = name.partition("/")
+    if group not in FORMER_GROUPS:
+        return name
+    present = FORMER_GROUPS[group] + slash + rest
+    warnings.warn(f"{name!r} is now called {present!r}", FutureWarning, stacklevel=3)
+    return present
 
 
 def run(
@@ -470,21 +483,21 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def replay_findings(way: LearnerCase, settings: Settings) -> Iterator[CheckFinding]:
+def replay_findings(case: LearnerCase, settings: Settings) -> Iterator[CheckFinding]:
     """Replays of a learner on generated neighbours."""
-    ways = sum(other.learner == way.learner for other in LEARNER_CASES) or 1
-    began, pairs = time.perf_counter(), math.ceil(PAIRS / (ways * way.cost))
-    free = way.options.get("may_spend_nothing", False)  # it claims a loss of 0, which has no half
+    cases = sum(other.learner == case.learner for other in LEARNER_CASES) or 1
+    began, pairs = time.perf_counter(), math.ceil(PAIRS / (cases * case.cost))
+    free = case.options.get("may_spend_nothing", False)  # it claims a loss of 0, which has no half
     result: Conclusion
     power: float | None = None
     try:
-        replays = replay_pairs(way, pairs, seed=settings.seed)
+        replays = replay_pairs(case, pairs, seed=settings.seed)
         result, detail = "holds", f"{replays.moved} pairs moved something that was paid for"
         power = None if replays.moved or free else 0.0
     except InterferenceError as error:
         result, detail = "VIOLATED", "; ".join([str(error), *getattr(error, "__notes__", [])])
     yield CheckFinding(
-        subject=f"learner/{way}",
+        subject=f"learner/{case}",
         check="replay",
         result=result,
         samples=pairs,
@@ -522,7 +535,9 @@ def _of_case(name: str, case: CheckCase, settings: Settings, *, broken: bool) ->
 
 
 def own_findings(where: str, settings: Settings) -> Iterator[CheckFinding]:
-    """Checks what ``path/to/module.py:Factory`` makes: a mechanism, a `Subject`, or a `Way`.
+    """Checks what ``path/to/module.py:Factory`` makes.
+
+    That is a mechanism, a `SamplingTarget`, or a `LearnerCase`.
 
     Raises:
         CheckError: the file or the name is missing, or makes something else.
@@ -540,7 +555,7 @@ def own_findings(where: str, settings: Settings) -> Iterator[CheckFinding]:
     else:
         raise CheckError(
             f"{where} is {made!r}: must be, or make when called without arguments, a mechanism "
-            "(loss() and release(rows, token) or open(token)), a Subject, or a Way"
+            "(loss() and release(rows, token) or open(token)), a SamplingTarget, or a LearnerCase"
         )
 
 

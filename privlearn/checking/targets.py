@@ -60,7 +60,7 @@ def sampling_target(
     Args:
         mechanism: ``f(data, rng)`` with a NumPy generator, or ``f(data)`` with randomness of its
             own; or a mechanism of this package's protocol, whose data are blocks of records
-            (what `Rows.seal` takes, leading axis: users); or a `Subject`.
+            (what `Rows.seal` takes, leading axis: users); or a `SamplingTarget`.
         claim: default: the mechanism's own ``loss()``.
         neighbours: a tuple of two data sets, or a list of such tuples; default, for a mechanism
             with a shipped domain: `default_pairs`.
@@ -79,7 +79,7 @@ def sampling_target(
     if not callable(mechanism):
         raise CheckError(
             f"mechanism = {mechanism!r}: must be f(data, rng), or have loss() and release(rows, "
-            "token), or be a Subject"
+            "token), or be a SamplingTarget"
         )
     if claim is None:
         raise CheckError(f"{called}: a plain function needs a claim, such as PureDP(1)")

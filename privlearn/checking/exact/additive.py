@@ -1,7 +1,7 @@
-"""Laws of what mechanisms let out that add normal or Laplace noise, once or along a stream.
+"""Output distributions of mechanisms that add normal or Laplace noise, once or along a stream.
 
-Short streams, and mechanisms of any make, are probed number by number (`white_box_probe`).  Long
-streams whose noise is that of a factorisation are solved (`white_box_streams`).  Either way the
+Short streams, and mechanisms of any make, are probed number by number (`exact.probe`).  Long
+streams whose noise is that of a factorisation are solved (`exact.streams`).  Either way the
 changed record is put at arrivals all over the horizon; where only a window of the stream was looked
 at, that is said, because later outputs can only tell more.
 """

@@ -1,9 +1,9 @@
-"""Claims against the exact divergence of the mechanism's own laws on its worst neighbours.
+"""Claims against the exact divergence of a mechanism's output distributions on worst neighbours.
 
-Nothing is sampled: laws are computed (`white_box_laws`), from a measurement of what the mechanism
-does with noise (`white_box_probe`), from a change of variables (`white_box_minimisers`), or from
-the loss itself (`white_box_losses`).  A claim that stands is right for *these* neighbours and up to
-the stated numerical error; it is not shown that no others are worse.
+Nothing is sampled: output distributions are computed (`exact.distributions`), from a measurement of
+what the mechanism does with noise (`exact.probe`), from a change of variables (`exact.minimisers`),
+or from the loss itself (`exact.loss_pairs`).  A claim that stands is right for *these* neighbours
+and up to the stated numerical error; it is not shown that no others are worse.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.exact.additive import additive_distributions
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
 from privlearn.checking.exact.choices import choice_pairs
@@ -35,12 +35,11 @@ from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
 from privlearn.checking.exact.probe import check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
+from privlearn.checking.targets import Claimable
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.exact import exact_text, float_up
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of
 from privlearn.mechanisms import ObjectivePerturbation
-
-Claimable: TypeAlias = Loss | Currency | ApproxDP
 
 ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _EPSILONS = (0.0, 0.25, 1.0, 4.0)

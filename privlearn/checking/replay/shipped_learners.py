@@ -40,7 +40,7 @@ class LearnerCase:
 
     Attributes:
         learner: its name.
-        how: which way.
+        how: which case.
         factory: starts it with an accountant.
         protocol: see `privlearn.checking.replay.protocols`.
         options: further arguments of `assert_noninterference`.
@@ -209,7 +209,7 @@ LEARNER_CASES = (
 )
 
 
-def replay_pairs(way: LearnerCase, n: int, *, seed: int = 0) -> Replays:
+def replay_pairs(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
     """Checks a learner on ``n`` generated pairs of neighbours.
 
     Raises:
@@ -220,19 +220,19 @@ def replay_pairs(way: LearnerCase, n: int, *, seed: int = 0) -> Replays:
     people = generated_pairs(
         count(n=n),
         seed,
-        n_items=way.n_items,
+        n_items=case.n_items,
         dim=DIM,
         users=USERS,
         positions=(FIRST - 1, FIRST),
-        arrays=way.arrays,
+        arrays=case.arrays,
     )
     for number, (data, neighbour) in enumerate(people):
         try:
             result = assert_noninterference(
-                way.factory, data, neighbour, protocol=way.protocol, seed=number, **way.options
+                case.factory, data, neighbour, protocol=case.protocol, seed=number, **case.options
             )
         except Exception as error:
-            error.add_note(f"{way}: pair {number} of seed {seed}")
+            error.add_note(f"{case}: pair {number} of seed {seed}")
             raise
         moved += result.moved > 0
         runs += result.runs

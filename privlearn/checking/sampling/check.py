@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
@@ -48,9 +47,9 @@ from privlearn.checking.sampling.encoding import (
 from privlearn.checking.sampling.event_bounds import PRUDENCE, Cut, best_cut, event_bound
 from privlearn.checking.sampling.sequential import EProcess, best_moment, moment_bound
 from privlearn.checking.targets import Claimable, SamplingTarget, alike, sampling_target
+from privlearn.domains import Array
 from privlearn.errors import CheckError
 
-Array = NDArray[np.float64]
 Distinguisher = Callable[[Any], float]
 Drawn = tuple[list[Any], list[Any]]
 """Outputs of either data set."""
@@ -118,7 +117,7 @@ def black_box(
     Args:
         mechanism: see `sampling_target`.
         claim: what it promises: a loss, a currency or ``ApproxDP``; default: its own loss.
-        neighbours: a pair of data sets, or several, of which the most telling is chosen first.
+        neighbours: a pair of data sets, or several, of which the most informative is chosen first.
         samples: the most outputs to draw, for both data sets together.
         sequential: bet on pairs of outputs and stop at the first refutation.
         confidence: of the bound.
@@ -206,7 +205,7 @@ class _Check:
         )
 
     def choose_pair(self) -> tuple[int, int, Drawn]:
-        """The most telling pair of neighbours, the outputs spent on finding it, and those of it.
+        """The most informative pair of neighbours, the outputs spent on all, and its own.
 
         Many pairs are looked at shortly, the better ones again.  These outputs choose and teach;
         they take no part in the bound.

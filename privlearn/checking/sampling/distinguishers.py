@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.checking.sampling.encoding import OutputTable
+from privlearn.domains import Array
 
-Array = NDArray[np.float64]
 Keyed = NDArray[np.int64]
 Scorer = Callable[[OutputTable], Array]
 

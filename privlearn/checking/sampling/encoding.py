@@ -37,9 +37,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn.domains import Array
 from privlearn.errors import CheckError
 
-Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 MAX_NUMBERS = 4096

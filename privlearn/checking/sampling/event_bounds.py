@@ -20,8 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtr
 
 from privlearn.checking.sampling.claims import Claim
-
-Array = NDArray[np.float64]
+from privlearn.domains import Array
 
 THRESHOLDS = 160
 

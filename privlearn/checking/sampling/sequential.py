@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from privlearn.checking.sampling.claims import Claim
-
-Array = NDArray[np.float64]
+from privlearn.domains import Array
 
 CLIPS = (1.0, 2.0, 4.0)
 """Bounds on the log ratios that moments are taken of."""

@@ -257,7 +257,7 @@ def test_bad_arguments_are_refused(more: dict[str, Any], error: Any, message: st
 
 def test_a_mechanism_that_always_fails_or_hides_is_an_error() -> None:
     for sequential in (False, True):
-        with pytest.raises(CheckError, match="every run fails in both"):
+        with pytest.raises(CheckError, match="every run fails on both"):
             check(lambda w, r: 1 / 0, PureDP(1), sequential=sequential)
         with pytest.raises(CheckError, match="cannot be looked into"):
             check(lambda w, r: object(), PureDP(1), sequential=sequential)
