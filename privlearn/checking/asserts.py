@@ -59,7 +59,6 @@ from privlearn.rows import Rows
 D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)
 X = TypeVar("X")
-X_contra = TypeVar("X_contra")
 
 CONFIDENCE = 0.99
 """Of bounds in tests that name none: one correct check in a hundred may fail, and with a fixed seed

@@ -64,7 +64,7 @@ class StubAccountant:
     mechanism that draws first fails as it would fail to be durable.
 
     Args:
-        seed: of the reproducible noise.
+        noise: where it is drawn; a number is the seed of simulated noise.
         adjacency: the neighbour relation that tokens carry.
         noise_divisor: by how much the noise is divided that receipts draw: a planted fault, by
             which a check measures its own power.
@@ -75,7 +75,7 @@ class StubAccountant:
 
     def __init__(
         self,
-        seed: int,
+        noise: int | NoiseSource,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         *,
         noise_divisor: float = 1.0,
@@ -84,7 +84,7 @@ class StubAccountant:
         self._stated: dict[str, tuple[Spend, Noise]] = {}
         self.id, self.adjacency = "stub", adjacency
         self.last_spend: Spend | None = None
-        self._noise = NoiseSource.simulation(seed)
+        self._noise = NoiseSource.simulation(noise) if isinstance(noise, int) else noise
         self._open: set[str] = set()
         self._count = 0
         self._budget = _Anything()

@@ -45,6 +45,8 @@ ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _EPSILONS = (0.0, 0.25, 1.0, 4.0)
 """Where a Gaussian claim is compared as a curve of (ε, δ)."""
 _TIGHT = 1e-6
+_MEASURED = ((choice_pairs, CHOICE_ERROR), (report_pairs, REPORT_ERROR))
+"""What finds the measured output distributions, if they are of its kind, and their error."""
 
 
 @final
@@ -283,7 +285,7 @@ def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> ExactResult:
     """Compares a loss with the laws that its kind is about.
 
     Raises:
-        CheckError: see `law_pairs`.
+        CheckError: see `distribution_pairs`.
     """
     return compare(loss, distribution_pairs(loss, orders), subject=loss.kind, orders=orders)
 
@@ -310,7 +312,7 @@ def white_box(
             shipped ``domain``, in a stream at every arrival.
         users: the number of records of the default data sets; by default all that a stream is
             for, up to 65,536 arrivals, or to so many as can be probed where its noise does not
-            come from a ``factorization``.  `Exact.whole` says whether that was all.
+            come from a ``factorization``.  `ExactResult.whole` says whether that was all.
         orders: Rényi orders > 1.
 
     Raises:
@@ -318,17 +320,24 @@ def white_box(
     """
     started = time.perf_counter()
     name = type(mechanism).__name__
-    if isinstance(mechanism, ObjectivePerturbation):
-        result = _minimiser(mechanism, claim, neighbours, orders)
-    elif (pairs := choice_pairs(mechanism, neighbours)) is not None:
-        result = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
-        result = _measured(result, CHOICE_ERROR)
-    elif (pairs := report_pairs(mechanism, neighbours)) is not None:
-        result = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
-        result = _measured(result, REPORT_ERROR)
-    else:
-        result = _additive(mechanism, claim, neighbours, users, orders)
+    result = _compared(mechanism, claim, neighbours, users, orders)
     return replace(result, subject=name, seconds=time.perf_counter() - started)
+
+
+def _compared(
+    mechanism: Any,
+    claim: Claimable | None,
+    neighbours: Sequence[tuple[Any, Any]] | None,
+    users: int | None,
+    orders: Sequence[float],
+) -> ExactResult:
+    if isinstance(mechanism, ObjectivePerturbation):
+        return _minimiser(mechanism, claim, neighbours, orders)
+    for pairs_of, error in _MEASURED:
+        if (pairs := pairs_of(mechanism, neighbours)) is not None:
+            promise = mechanism.loss() if claim is None else claim
+            return _measured(compare(promise, pairs, orders=orders), error)
+    return _additive(mechanism, claim, neighbours, users, orders)
 
 
 def _measured(result: ExactResult, error: float) -> ExactResult:
