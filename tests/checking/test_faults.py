@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from privlearn.checking import suite
 from privlearn.checking.faults import FAULTS, CaseResult, Fault, fault
+from privlearn.errors import CheckError
 
 CONFIDENCE = 1 - 0.025 / len(FAULTS)
 """So that with probability 0.975 no correct control at all gives a false alarm."""
@@ -37,3 +41,24 @@ def test_names_are_unique_and_everything_has_a_source() -> None:
     assert fault(names[3]) is FAULTS[3]
     with pytest.raises(KeyError, match="'unicorn' is not a known fault; there are"):
         fault("unicorn")
+
+
+# The command line -----------------------------------------------------------------------------
+
+
+def test_the_faults_can_be_asked_for_by_name() -> None:
+    chosen = suite.chosen(["faults"])
+    assert set(chosen) == {f"faults/{each.name}" for each in FAULTS}
+    assert not any(name.startswith(("zoo", "mutants")) for name in suite.catalogue())
+    with pytest.raises(CheckError, match="nothing is called 'mutants'"):
+        suite.chosen(["mutants"])
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [("zoo", "faults"), (f"zoo/{FAULTS[0].name}", f"faults/{FAULTS[0].name}")],
+)
+def test_the_former_name_is_taken_and_answered_with_the_new_one(former: str, present: str) -> None:
+    with pytest.warns(FutureWarning, match=re.escape(f"{former!r} is now called {present!r}")):
+        chosen = suite.chosen([former])
+    assert list(chosen) == list(suite.chosen([present]))

@@ -105,8 +105,8 @@ def test_powers_add_up_to_a_verdict() -> None:
 # Half the noise ---------------------------------------------------------------------------------
 
 
-def test_a_faint_generator_halves_noise_around_its_place() -> None:
-    faint, plain = ReducedNoiseGenerator(np.random.PCG64(5)), np.random.default_rng(5)
+def test_a_reduced_noise_generator_halves_noise_around_its_place() -> None:
+    reduced, plain = ReducedNoiseGenerator(np.random.PCG64(5)), np.random.default_rng(5)
     draws: tuple[Callable[[Generator], Any], ...] = (
         lambda rng: rng.normal(3.0, 2.0, 9),
         lambda rng: rng.laplace(3.0, 2.0, 9),
@@ -120,11 +120,11 @@ def test_a_faint_generator_halves_noise_around_its_place() -> None:
         lambda rng: rng.multivariate_normal([3.0, 3.0], np.eye(2), 9),
     )
     for draw in draws:
-        np.testing.assert_allclose(draw(faint) - 3.0, (draw(plain) - 3.0) / 2, rtol=1e-12)
+        np.testing.assert_allclose(draw(reduced) - 3.0, (draw(plain) - 3.0) / 2, rtol=1e-12)
     out = np.empty(4)
-    assert faint.standard_normal(out=out) is out
+    assert reduced.standard_normal(out=out) is out
     np.testing.assert_allclose(out, plain.standard_normal(4) / 2)
-    assert faint.random() == plain.random()
+    assert reduced.random() == plain.random()
 
 
 @dataclass(frozen=True)
@@ -148,14 +148,14 @@ class Sum:
 
 
 @pytest.mark.parametrize("noise", [GaussianNoise(3.0), LaplaceNoise(3.0)])
-def test_a_faint_laboratory_halves_what_receipts_draw_and_nothing_that_is_stated(
+def test_a_stub_accountant_with_a_divisor_halves_what_receipts_draw_and_nothing_that_is_stated(
     noise: Noise,
 ) -> None:
     made = Sum(noise)
     rows: Rows[Any] = Rows.seal(np.zeros((2, 1)), users=range(2))
-    plain, faint = StubAccountant(3), StubAccountant(3, noise_divisor=2.0)
+    plain, reduced = StubAccountant(3), StubAccountant(3, noise_divisor=2.0)
     for _ in range(3):
-        assert run_once(made, rows, plain) == pytest.approx(2 * run_once(made, rows, faint))
+        assert run_once(made, rows, plain) == pytest.approx(2 * run_once(made, rows, reduced))
         assert made.stated.noise is noise, "what was stated stays"
 
 

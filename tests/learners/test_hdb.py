@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choosing_users import bodies
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rewarding_users import RewardingCrowd
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.accountants.audit import audit
@@ -26,7 +28,7 @@ from privlearn.checking.isolation import muted
 from privlearn.checking.replay.populations import replaced
 from privlearn.checking.replay.protocols import InteractionProtocol
 from privlearn.domains import Array
-from privlearn.entries import FunctionsEntry, PlanEntry, SpendEntry
+from privlearn.entries import PlanEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     CurrencyError,
@@ -68,40 +70,10 @@ def fresh(**changes: Any) -> DPHDB:
     return unstarted(**changes).start(joint())
 
 
-class Crowd:
-    """Contexts, the reward of every arm, and which arms were pulled."""
-
+class Crowd(RewardingCrowd):
     def __init__(self, seed: int = 0, n: int = HORIZON) -> None:
         rng = np.random.default_rng(seed)
-        self.contexts = rng.uniform(-1.2, 1.2, (n, DIM))
-        self.rewards = rng.uniform(-1.2, 1.2, (n, ARMS))
-        self.places = np.arange(n, dtype=np.float64)[:, None]
-        self.arms: list[int] = []
-
-    def respond(self, own: Visitor, arms: Any) -> Array:
-        self.arms.extend(arms.tolist())
-        return np.array(self.rewards[own.private[:, 0].astype(int), arms])
-
-    def play(self, learner: DPHDB, start: int = 0, stop: int | None = None) -> None:
-        learner.play(self.contexts[start:stop], self.respond, self.places[start:stop])
-
-    def one_by_one(self, learner: DPHDB, start: int = 0, stop: int | None = None) -> None:
-        for context, rewards in zip(
-            self.contexts[start:stop], self.rewards[start:stop], strict=True
-        ):
-            arm = learner.select(context)
-            self.arms.append(arm)
-            learner.observe(float(rewards[arm]))
-
-
-def bodies(learner: DPHDB) -> list[str]:
-    """The ledger without the accountant's random name, and without the name of who answers."""
-    accountant: Any = learner._accountant
-    return [
-        json.dumps(entry.body(), sort_keys=True).replace(accountant.id, "accountant")
-        for entry in accountant.ledger.entries
-        if not isinstance(entry, FunctionsEntry)
-    ]
+        super().__init__(rng.uniform(-1.2, 1.2, (n, DIM)), rng.uniform(-1.2, 1.2, (n, ARMS)))
 
 
 # Users with a reward from every arm ----------------------------------------------------
