@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from privlearn.checking.faults import learners_learning as bad
+from privlearn.checking.faults import learners_learning as learning
 from privlearn.checking.faults.cases import Fault, ReplayCase, RowMapCase
 from privlearn.checking.faults.learners_learning import DIM, N_ITEMS, Honest
 from privlearn.checking.replay.populations import Person, buys_nothing, replaced, shopper
@@ -152,27 +152,27 @@ _PAID = "Bun & Steinke 2016: the price follows from the sensitivity of what is r
 _CHANNEL = "outputs beside the billboard; found in review of learners like these"
 
 LEAKS: tuple[tuple[type[Honest], BadData, str], ...] = (
-    (bad.SkipsBadRows, "nan", _PROBE),
-    (bad.SkipsBadRowsSilently, "nan", _PROBE),
-    (bad.RawMaximumInAParameter, "large", _PROBE),
-    (bad.RawMaximumInALongParameter, "large", _PROBE),
-    (bad.RawMaximumAsTheDomain, "large", _PAID),
+    (learning.SkipsBadRows, "nan", _PROBE),
+    (learning.SkipsBadRowsSilently, "nan", _PROBE),
+    (learning.RawMaximumInAParameter, "large", _PROBE),
+    (learning.RawMaximumInALongParameter, "large", _PROBE),
+    (learning.RawMaximumAsTheDomain, "large", _PAID),
     (RawValueBesideTheRelease, "large", _PROBE),
     (RawValueInALongPublicArray, "large", _PROBE),
     (RawValueInALongArrayOfAnObject, "large", _CHANNEL),
     (RawValueBelowThePrintedDigits, "large", _CHANNEL),
     (RawValueInThePolicy, "large", _BILLBOARD),
-    (bad.DataDependentBatchEnd, "large", _BILLBOARD),
-    (bad.FewerCallsOnBadData, "nan", _PROBE),
-    (bad.FailsOnBadData, "nan", _CHANNEL),
-    (bad.BatchStatistic, "large", _PAID),
-    (bad.ChangesTheLabel, "large", _CHANNEL),
-    (bad.ForgetsToRetire, "nan", _CHANNEL),
-    (bad.ReleasesWithoutNoise, "large", _PAID),
-    (bad.RawValueInTheRelease, "large", _PAID),
-    (bad.RawNotANumberInTheRelease, "nan", _PAID),
-    (bad.OldValueInTheRelease, "large", _PAID),
-    (bad.OldValueInAStream, "large", _PAID),
+    (learning.DataDependentBatchEnd, "large", _BILLBOARD),
+    (learning.FewerCallsOnBadData, "nan", _PROBE),
+    (learning.FailsOnBadData, "nan", _CHANNEL),
+    (learning.BatchStatistic, "large", _PAID),
+    (learning.ChangesTheLabel, "large", _CHANNEL),
+    (learning.ForgetsToRetire, "nan", _CHANNEL),
+    (learning.ReleasesWithoutNoise, "large", _PAID),
+    (learning.RawValueInTheRelease, "large", _PAID),
+    (learning.RawNotANumberInTheRelease, "nan", _PAID),
+    (learning.OldValueInTheRelease, "large", _PAID),
+    (learning.OldValueInAStream, "large", _PAID),
     (RawValueInAnAttribute, "large", _CHANNEL),
     (RawValueBehindACoarsePrint, "large", _CHANNEL),
     (Prints, "large", _CHANNEL),
@@ -180,7 +180,7 @@ LEAKS: tuple[tuple[type[Honest], BadData, str], ...] = (
     (Warns, "large", _CHANNEL),
     (Logs, "large", _CHANNEL),
     (TellsOnAnotherBoard, "large", _BILLBOARD),
-    (bad.UnderstatedSensitivity, "large", _PAID),
+    (learning.UnderstatedSensitivity, "large", _PAID),
 )
 """Each leak, the data that bring it out, and where it comes from."""
 

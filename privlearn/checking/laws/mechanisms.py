@@ -20,7 +20,7 @@ from privlearn.checking.default_neighbours import default_pairs, informative_rec
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.isolation import OutputCapture
 from privlearn.checking.laws.domains import DomainCase, domain_report, tried_records
-from privlearn.checking.laws.harness import CAPS, ROUNDING, Case, Seen, price_in
+from privlearn.checking.laws.harness import CAPS, ROUNDING, Case, ObservedRun, price_in
 from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
 from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
@@ -394,7 +394,7 @@ def check_sum_moves_by_its_sensitivity(case: Case) -> LawFinding:
         raise NotApplicable("its arithmetic is its own: only the black and the white box see it")
     adjacency = case.loss.adjacency
     limit = case.domain.sensitivity(adjacency, case.spend.noise.norm) * case.spend.gain
-    without: dict[Adjacency, Callable[[], Seen]] = {
+    without: dict[Adjacency, Callable[[], ObservedRun]] = {
         Adjacency.REPLACE_ONE: lambda: case.on(case.block),
         Adjacency.ZERO_OUT: lambda: case.run(case.replaced(0, None)),
         Adjacency.ADD_REMOVE: lambda: case.on(record_at(case.block, slice(1, None))),

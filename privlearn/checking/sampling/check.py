@@ -169,7 +169,7 @@ def black_box(
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Result:
     bound: float
     samples: int
     event: str
@@ -207,8 +207,8 @@ class _Check:
     def choose_pair(self) -> tuple[int, int, Drawn]:
         """The most informative pair of neighbours, the outputs spent on all, and its own.
 
-        Many pairs are looked at shortly, the better ones again.  These outputs choose and teach;
-        they take no part in the bound.
+        Many pairs are looked at shortly, the better ones again.  These outputs choose a pair and
+        train distinguishers; they take no part in the bound.
         """
         pairs = self._pairs_looked_at()
         if pairs == 1:
@@ -250,7 +250,7 @@ class _Check:
     def _tables(
         self, first: list[Any], second: list[Any]
     ) -> tuple[OutputTable, OutputTable, OutputTable]:
-        if self.distinguisher is not None:  # which may know outputs that nobody else can look into
+        if self.distinguisher is not None:  # which may take outputs that cannot be tabulated
             first, second = [None] * len(first), [None] * len(second)
         like = tabulate([*first, *second])
         return like.take(slice(0, len(first))), like.take(slice(len(first), None)), like
@@ -336,7 +336,7 @@ class _Check:
 
     # A fixed number of outputs --------------------------------------------------------------------
 
-    def split(self, pair: int, used: int, known: Drawn) -> _Found:
+    def split(self, pair: int, used: int, known: Drawn) -> _Result:
         """Learns on some outputs, the ``known`` ones among them, and concludes from fresh ones."""
         each = (self.samples - used) // 2
         train = min(int(LEARNING * (each + len(known[0]))), ENOUGH)
@@ -362,7 +362,7 @@ class _Check:
 
     def _concluded(
         self, score: Score, like: OutputTable, fresh: Drawn, confidence: float
-    ) -> _Found:
+    ) -> _Result:
         """The bound that fresh outputs earn by a score that was learned from others."""
         test = len(fresh[0])
         cut = best_cut(self.claim, score.first, score.second, test)
@@ -377,7 +377,7 @@ class _Check:
             k, low = (p.sum(), q.sum()) if cut.above else (q.sum(), p.sum())
             bound = event_bound(self.claim, int(k), test, int(low), test, confidence)
             method = "binomial region of an event"
-        return _Found(bound, 2 * test, text, float(p.mean()), float(q.mean()), method, ())
+        return _Result(bound, 2 * test, text, float(p.mean()), float(q.mean()), method, ())
 
     def _expected(self, cut: Cut, score: Score, n: int) -> float:
         """The bound if the event is as frequent among held-out outputs as it was in training."""
@@ -395,7 +395,7 @@ class _Check:
 
     # One pair after the other ---------------------------------------------------------------------
 
-    def bet(self, pair: int, used: int, known: Drawn) -> _Found:
+    def bet(self, pair: int, used: int, known: Drawn) -> _Result:
         """Bets on fresh pairs of outputs until the claim is refuted or the samples are used up."""
         most = (self.samples - used) // 2
         sampler_p, sampler_q = samplers = self._samplers(pair, 2)
@@ -437,7 +437,7 @@ class _Check:
         cut = best_cut(self.claim, *past, len(past[0]))
         p_rate, q_rate = float(cut.holds(past[0]).mean()), float(cut.holds(past[1]).mean())
         text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
-        return _Found(
+        return _Result(
             e_process.bound(self.confidence),
             used + 2 * (len(first) - len(known[0])),
             text,

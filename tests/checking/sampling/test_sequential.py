@@ -10,7 +10,7 @@ from numpy.random import Generator
 from scipy.stats import binom
 
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from privlearn.checking.sampling.claims import Array, Claim, claim_of
+from privlearn.checking.sampling.claims import Claim, claim_of
 from privlearn.checking.sampling.event_bounds import event_bound
 from privlearn.checking.sampling.sequential import (
     EProcess,
@@ -20,6 +20,7 @@ from privlearn.checking.sampling.sequential import (
     calibrated,
     moment_bound,
 )
+from privlearn.domains import Array
 
 E = float(math.e)
 RESPONSE = np.array([1, E]) / (1 + E)
