@@ -149,7 +149,7 @@ def assert_private(
 ) -> Evidence:
     """Raises if a mechanism is seen to lose more privacy than it claims.
 
-    Silence is no proof: what is returned says which loss the samples exclude, and no more.  For a
+    A check that passes proves nothing: what is returned says which loss the samples exclude.  For a
     mechanism that adds its noise to one release or along a stream, the exact divergence is computed
     too (`white_box`), which finds what is too little for samples; a note says what came of that.
 
@@ -174,7 +174,7 @@ def assert_private(
 
     Raises:
         PrivacyViolation: with the bound, the event that separates them, and a line that finds
-            it again; its ``evidence`` is the `Evidence`, or the `Exact` divergence.
+            it again; its ``evidence`` is the `Evidence`, or the `ExactResult`.
         CheckError: the check cannot be done as asked for, or takes too long.
     """
     subject = sampling_target(mechanism, claim, neighbours, name=name, adjacency=adjacency)

@@ -1,8 +1,8 @@
 """How learners are run on users, and what each user receives: the protocols that replay knows.
 
-A *drive* is a generator: it takes a learner and the users in order of arrival, and yields, once for
-every user, what this user receives (None if nothing).  `serve` is the usual one.  One for learners
-of another kind takes a few lines::
+An *interaction protocol* is a generator: it takes a learner and the users in order of arrival, and
+yields, once for every user, what this user receives (None if nothing).  `serve` is the usual one.
+One for learners of another kind takes a few lines::
 
     def online(learner, users):                    # users are pairs (x, y)
         for x, y in users:

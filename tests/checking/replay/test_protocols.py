@@ -1,4 +1,4 @@
-"""Replay beyond assortment learners: other drives, other accountants, pipelines, no false pass."""
+"""Replay beyond assortment learners: other protocols, other accountants, pipelines, no false pass."""
 
 from __future__ import annotations
 
@@ -637,7 +637,7 @@ def test_what_users_say_is_not_heard() -> None:
 
 
 @pytest.mark.parametrize("times", [0, 2])
-def test_drives_yield_once_per_user(times: int) -> None:
+def test_protocols_yield_once_per_user(times: int) -> None:
     def protocol(learner: Any, users: Iterable[Any]) -> Iterator[None]:
         for _ in users:
             yield from [None] * times
