@@ -1,4 +1,4 @@
-"""Replay beyond assortment learners: other protocols, other accountants, pipelines, no false pass."""
+"""Replay beyond assortment learners: protocols, accountants, pipelines, no false pass."""
 
 from __future__ import annotations
 
