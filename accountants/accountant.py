@@ -57,7 +57,7 @@ from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Mechanism, Plan, Streaming
 from privlearn.rows import Rows
-from privlearn.tokens import Outcome, Released, Spend, Tape, Token, mint_token
+from privlearn.tokens import Outcome, Released, ReleaseObserver, Spend, Token, mint_token
 
 X = TypeVar("X")
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class _Accountant(Generic[B]):
             order; a larger budget for objective perturbation).
         adjacency: the neighbour relation; every loss must be stated for it.
         side_information: quantities computed from these or related data that are declared public.
-        tape: for checks only; needs simulation noise.
+        observer: for checks only; needs simulation noise.
         shared: whether to open beside the accountants that the ledger already holds.  This is a
             further cap, not the continuation of an old one, which is what `resume` is for.
         failure: a probability that is set aside for losses that may fail, such as `ApproxLoss`;
@@ -106,7 +106,7 @@ class _Accountant(Generic[B]):
         currency: type[B] | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         side_information: Iterable[str] = (),
-        tape: Tape | None = None,
+        observer: ReleaseObserver | None = None,
         shared: bool = False,
         population: str | None = None,
         failure: Exact = 0,
@@ -151,16 +151,21 @@ class _Accountant(Generic[B]):
         def beside(entries: Sequence[Entry]) -> None:
             check_beside(opened, [entry for entry in entries if isinstance(entry, OpenEntry)])
 
-        self._start(AccountState(opened), 1, book, source, tape)
+        self._start(AccountState(opened), 1, book, source, observer)
         book.append(opened, after=0, first=not shared, beside=beside)
 
     def _start(
-        self, state: AccountState, seen: int, ledger: Ledger, noise: NoiseSource, tape: Tape | None
+        self,
+        state: AccountState,
+        seen: int,
+        ledger: Ledger,
+        noise: NoiseSource,
+        observer: ReleaseObserver | None,
     ) -> None:
         """``seen``: how many of the ledger's entries are in the state."""
-        if tape is not None and not noise.simulated:
-            raise ValueError("tape: a check needs NoiseSource.simulation(seed)")
-        self._state, self.ledger, self.noise, self.tape = state, ledger, noise, tape
+        if observer is not None and not noise.simulated:
+            raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
+        self._state, self.ledger, self.noise, self.observer = state, ledger, noise, observer
         self._lock = Exclusive("an accountant")
         self._seen = seen
         self._interrupted = False
@@ -520,8 +525,8 @@ class _Accountant(Generic[B]):
         )
         with self._lock:
             self._append(entry)
-        if self.tape is not None:
-            self.tape.spent(token, spend)
+        if self.observer is not None:
+            self.observer.spent(token, spend)
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""

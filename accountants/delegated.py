@@ -15,7 +15,7 @@ from privlearn.exact import Exact, exact
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
-from privlearn.tokens import Outcome, Spend, Tape, Token
+from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token
 
 if TYPE_CHECKING:
     from privlearn.accountants.accountant import _Accountant
@@ -66,9 +66,9 @@ class Delegated(Generic[B]):
         return self._parent.noise
 
     @property
-    def tape(self) -> Tape | None:
+    def observer(self) -> ReleaseObserver | None:
         """The accountant's."""
-        return self._parent.tape
+        return self._parent.observer
 
     @property
     def closed(self) -> bool:

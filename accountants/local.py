@@ -26,7 +26,7 @@ from privlearn.exact import Exact
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
-from privlearn.tokens import Tape
+from privlearn.tokens import ReleaseObserver
 
 
 class LocalConfiguration(Protocol):
@@ -82,7 +82,7 @@ class LocalAccountant(_Accountant[B]):
         currency: type[B] | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         side_information: Iterable[str] = (),
-        tape: Tape | None = None,
+        observer: ReleaseObserver | None = None,
         shared: bool = False,
         population: str | None = None,
         failure: Exact = 0,
@@ -97,7 +97,7 @@ class LocalAccountant(_Accountant[B]):
             currency=currency,
             adjacency=adjacency,
             side_information=side_information,
-            tape=tape,
+            observer=observer,
             shared=shared,
             population=population,
             failure=failure,

@@ -23,8 +23,8 @@ from scipy.stats import binom
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.faults.few_inputs import PLACES
-from privlearn.checking.replay.shipped_learners import WAYS, replay_pairs
+from privlearn.checking.faults.few_inputs import FEW_INPUT_FAULTS
+from privlearn.checking.replay.shipped_learners import LEARNER_CASES, replay_pairs
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.suite import shipped_mechanisms
 from privlearn.checking.targets import Claimable
@@ -168,7 +168,7 @@ def alarms(jobs: int, runs: int) -> Table:
 
 
 def unaided_run(name: str, broken: bool, samples: int, run: int) -> bool:
-    *_, wrong, right = PLACES[name]
+    *_, wrong, right = FEW_INPUT_FAULTS[name]
     mechanism = wrong if broken else right
     return black_box(mechanism, samples=samples, seed=SEED + run, confidence=0.95).violated
 
@@ -176,12 +176,12 @@ def unaided_run(name: str, broken: bool, samples: int, run: int) -> bool:
 def unaided(jobs: int, runs: int) -> Table:
     """Mechanisms without given neighbours, by samples alone."""
     rows = []
-    for name in PLACES:
+    for name in FEW_INPUT_FAULTS:
         caught = in_parallel(unaided_run, ((name, True, 5_000, r) for r in range(runs // 10)), jobs)
         accused = in_parallel(unaided_run, ((name, False, 1_000, r) for r in range(runs)), jobs)
         exactly = ""
         with contextlib.suppress(CheckError):  # no law that can be written down
-            exactly = "caught" if white_box(PLACES[name][2]).violated else "missed"
+            exactly = "caught" if white_box(FEW_INPUT_FAULTS[name][2]).violated else "missed"
         share = f"{np.mean(caught):.0%} of {runs // 10}"
         rows.append([name, share, exactly, f"{np.sum(accused)} of {runs}"])
     columns = ("fault", "caught in 5,000 samples", "exactly", "control accused in 1,000 samples")
@@ -225,7 +225,7 @@ def exact() -> Table:
 def replays(quick: bool) -> Table:
     rows = []
     n = 20 if quick else 50
-    for way in WAYS:
+    for way in LEARNER_CASES:
         before = time.process_time()
         replay_pairs(way, n, seed=SEED)
         rows.append([str(way), str(n), f"{1e3 * (time.process_time() - before) / n:.2f}"])

@@ -169,7 +169,7 @@ def _frozen(value: object) -> bool:
 _OURS = frozenset(("privlearn.domains", "privlearn.noise"))
 
 
-class Tape(Protocol):
+class ReleaseObserver(Protocol):
     """What a check sees at the receipts of a simulation; see `privlearn.checking`."""
 
     def spent(self, token: Token[Any], spend: Spend) -> None:
@@ -194,7 +194,7 @@ class Issuer(Protocol):
     @property
     def noise(self) -> NoiseSource: ...
     @property
-    def tape(self) -> Tape | None: ...
+    def observer(self) -> ReleaseObserver | None: ...
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         """Returns only when the spend stands durably in the ledger."""
@@ -469,10 +469,10 @@ class Receipt:
         except RowLocalityError:
             self._end("uncovered")
             raise
-        # a copy: a tape may write to it
+        # a copy: an observer may write to it
         values = np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
-        if self._issuer.tape is not None:
-            self._issuer.tape.opened(self._token, self._spend, users, values)
+        if self._issuer.observer is not None:
+            self._issuer.observer.opened(self._token, self._spend, users, values)
         return values
 
     def _clip(self, block: Any, valid: NDArray[np.bool_]) -> Array:
@@ -561,8 +561,8 @@ class Receipt:
         if self._spend.arithmetic == "each":
             with self._token._lock:
                 self._check_each(value)
-        if self._issuer.tape is not None:
-            value = self._issuer.tape.released(self._token, value)
+        if self._issuer.observer is not None:
+            value = self._issuer.observer.released(self._token, value)
         frozen = np.array(value)
         frozen.setflags(write=False)
         digest = _digest_of(frozen)

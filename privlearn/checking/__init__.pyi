@@ -1,6 +1,6 @@
 from .asserts import assert_budget, assert_private
 from .evidence import Evidence
-from .exact.check import Exact, check_loss, white_box
+from .exact.check import ExactResult, check_loss, white_box
 from .laws.check import check_mechanism, mechanism_checks
 from .laws.domains import check_domain
 from .laws.row_maps import check_row_local
@@ -10,18 +10,18 @@ from .replay.check import (
     assert_pipeline_noninterference,
 )
 from .replay.populations import Person, generated_pairs
-from .replay.protocols import Assorting, Drive, User
+from .replay.protocols import AssortmentLearner, InteractionProtocol, User
 from .sampling.check import black_box
-from .targets import Subject, subject_of
+from .targets import SamplingTarget, sampling_target
 
 __all__ = [
-    "Assorting",
-    "Drive",
+    "AssortmentLearner",
     "Evidence",
-    "Exact",
+    "ExactResult",
+    "InteractionProtocol",
     "Person",
     "Replay",
-    "Subject",
+    "SamplingTarget",
     "User",
     "assert_budget",
     "assert_noninterference",
@@ -34,6 +34,6 @@ __all__ = [
     "check_row_local",
     "generated_pairs",
     "mechanism_checks",
-    "subject_of",
+    "sampling_target",
     "white_box",
 ]

@@ -36,14 +36,14 @@ from privlearn.budgets import (
     PureDP,
     Renyi,
 )
+from privlearn.checking.accountant_usage import AccountantUsage, watch_accountants
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.exact.check import Exact, white_box
+from privlearn.checking.exact.check import ExactResult, white_box
 from privlearn.checking.isolation import TimeLimit
-from privlearn.checking.openings import Openings, openings
 from privlearn.checking.power import noted, weakness
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.session import current, note
-from privlearn.checking.targets import Claimable, Subject, subject_of
+from privlearn.checking.targets import Claimable, SamplingTarget, sampling_target
 from privlearn.entries import OpenEntry, parse_entry
 from privlearn.errors import (
     CheckError,
@@ -59,13 +59,12 @@ from privlearn.rows import Rows
 D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)
 X = TypeVar("X")
-X_contra = TypeVar("X_contra")
 
 CONFIDENCE = 0.99
 """Of bounds in tests that name none: one correct check in a hundred may fail, and with a fixed seed
 it does so always or never."""
 SAMPLES = 5_000
-"""Runs, both worlds together, where none are asked for."""
+"""Runs, on both data sets together, where none are asked for."""
 SECOND_LOOK = 4
 """So many times as many are taken where these show little and nothing exact is known."""
 SECONDS = 60.0
@@ -110,7 +109,7 @@ def assert_private(
     samples: int | None = ...,
     sequential: bool = ...,
     confidence: float | None = ...,
-    witness: Callable[[Any], float] | None = ...,
+    distinguisher: Callable[[Any], float] | None = ...,
     seed: int = ...,
     seconds: float | None = ...,
     adjacency: Adjacency | None = ...,
@@ -119,14 +118,14 @@ def assert_private(
 ) -> Evidence: ...
 @overload
 def assert_private(
-    mechanism: _Releasing[X] | _Streaming[X] | Subject[X],
+    mechanism: _Releasing[X] | _Streaming[X] | SamplingTarget[X],
     claim: Claimable | None = ...,
     *,
     neighbours: Pairs[X] | None = ...,
     samples: int | None = ...,
     sequential: bool = ...,
     confidence: float | None = ...,
-    witness: Callable[[Any], float] | None = ...,
+    distinguisher: Callable[[Any], float] | None = ...,
     seed: int = ...,
     seconds: float | None = ...,
     adjacency: Adjacency | None = ...,
@@ -141,7 +140,7 @@ def assert_private(
     samples: int | None = None,
     sequential: bool = False,
     confidence: float | None = None,
-    witness: Callable[[Any], float] | None = None,
+    distinguisher: Callable[[Any], float] | None = None,
     seed: int = 0,
     seconds: float | None = None,
     adjacency: Adjacency | None = None,
@@ -150,23 +149,23 @@ def assert_private(
 ) -> Evidence:
     """Raises if a mechanism is seen to lose more privacy than it claims.
 
-    Silence is no proof: what is returned says which loss the samples exclude, and no more.  For a
+    A check that passes proves nothing: what is returned says which loss the samples exclude.  For a
     mechanism that adds its noise to one release or along a stream, the exact divergence is computed
     too (`white_box`), which finds what is too little for samples; a note says what came of that.
 
     Args:
         mechanism: ``f(data, rng)``, ``f(data)``, a mechanism of this package's protocol, or a
-            `Subject`; see `subject_of`.
+            `SamplingTarget`; see `sampling_target`.
         claim: what it promises; default, for a mechanism, its ``loss()``.
         neighbours: a pair of data sets, or a list of pairs; default, for a mechanism with a shipped
             domain, its extreme records.
-        samples: runs, both worlds together; default 5000, and 20,000 more where these do not even
+        samples: runs, of both data sets; default 5000, and 20,000 more where these do not even
             refute half the claim and nothing exact is known (each look then errs with half of the
             probability).
         sequential: stop as soon as the claim is refuted.
         confidence: of the bound; default that of the test (marker ``privacy``, or
             ``--privacy-confidence``), else 0.99.
-        witness: scores outputs, larger ones speak for the first data set; default: learned.
+        distinguisher: scores outputs, larger ones speak for the first data set; default: learned.
         seed: the same seed gives the same samples.
         seconds: time limit; default 60, or what the test has left.
         adjacency: if given, pairs that are no such neighbours are refused.
@@ -174,34 +173,36 @@ def assert_private(
         name: for messages.
 
     Raises:
-        PrivacyViolation: with the bound, the event that separates the worlds, and a line that finds
-            it again; its ``evidence`` is the `Evidence`, or the `Exact` divergence.
+        PrivacyViolation: with the bound, the event that separates them, and a line that finds
+            it again; its ``evidence`` is the `Evidence`, or the `ExactResult`.
         CheckError: the check cannot be done as asked for, or takes too long.
     """
-    subject = subject_of(mechanism, claim, neighbours, name=name, adjacency=adjacency)
+    subject = sampling_target(mechanism, claim, neighbours, name=name, adjacency=adjacency)
     settings: dict[str, Any] = {} if samples is None else {"samples": samples}
     settings |= {"sequential": sequential, "confidence": level_of(confidence), "seed": seed}
     if bits:
         settings["bits"] = True
-    look = partial(_look, subject, witness=witness, seconds=time_of(seconds), **settings)
+    look = partial(
+        _look, subject, distinguisher=distinguisher, seconds=time_of(seconds), **settings
+    )
     evidence = look()
     given = neighbours is not None or not hasattr(mechanism, "domain")
     pairs = list(subject.neighbours) if given else None
     exact = _exact(mechanism, claim, pairs, time_of(seconds))
-    if not (isinstance(exact, Exact) and exact.whole):
+    if not (isinstance(exact, ExactResult) and exact.whole):
         if samples is None and weakness(evidence):
             evidence = _looked_at_again(evidence, look)
         evidence = noted(evidence)
     if exact is not None:
         evidence = replace(evidence, notes=(*evidence.notes, str(exact).splitlines()[0]))
     note(summary_line(evidence))
-    if isinstance(exact, Exact) and exact.violated and not evidence.violated:
+    if isinstance(exact, ExactResult) and exact.violated and not evidence.violated:
         note(f"{subject.name}: VIOLATED by the exact divergence")
         raise PrivacyViolation(
             f"{exact}\n{evidence}\n  reproduce: white_box({_name(mechanism)}).demand()", exact
         )
     if evidence.violated:
-        passed = {"claim": claim, "neighbours": neighbours, "witness": witness}
+        passed = {"claim": claim, "neighbours": neighbours, "distinguisher": distinguisher}
         line = _call(mechanism, passed | {"adjacency": adjacency}, settings)
         raise PrivacyViolation(
             f"{evidence}\n  reproduce: {line}\n  where: pair {evidence.pair} of "
@@ -212,7 +213,7 @@ def assert_private(
 
 
 def _look(
-    subject: Subject[Any],
+    subject: SamplingTarget[Any],
     *,
     confidence: float,
     seed: int,
@@ -224,14 +225,14 @@ def _look(
     if samples is not None:
         return black_box(subject, samples=samples, confidence=confidence, seed=seed, **options)
     fresh = int(np.random.SeedSequence([seed, times]).generate_state(1)[0])
-    found = black_box(
+    evidence = black_box(
         subject,
         samples=times * SAMPLES,
         confidence=(1 + confidence) / 2,
         seed=seed if times == 1 else fresh,
         **options,
     )
-    return replace(found, confidence=confidence)
+    return replace(evidence, confidence=confidence)
 
 
 def _looked_at_again(first: Evidence, look: Callable[..., Evidence]) -> Evidence:
@@ -281,7 +282,7 @@ def _exact(
     claim: Claimable | None,
     pairs: list[tuple[Any, Any]] | None,
     seconds: float,
-) -> Exact | str | None:
+) -> ExactResult | str | None:
     """The exact divergence; or why it is not known; None for what is no mechanism."""
     if not (hasattr(mechanism, "release") or hasattr(mechanism, "open")):
         return None
@@ -496,7 +497,7 @@ def _run(
         noise = NoiseSource.simulation(seed)
         return in_memory(cap, noise, users=users, trust=trust, adjacency=adjacency)
 
-    with openings() as seen:
+    with watch_accountants() as seen:
         book = account(at_most)
         try:
             run(book)
@@ -504,7 +505,7 @@ def _run(
             refused = error
         else:
             return _opened(seen), None
-    with openings() as seen:
+    with watch_accountants() as seen:
         book = account(book.budget * _ROOM)
         try:
             run(book)
@@ -515,7 +516,7 @@ def _run(
     return _opened(seen), refused
 
 
-def _opened(seen: Openings) -> list[AccountState]:
+def _opened(seen: AccountantUsage) -> list[AccountState]:
     """All accountants of a run, its own and those that it opened besides, numbered in order.
 
     Raises:
@@ -613,7 +614,7 @@ def _worst(
         amounts = {key: _in_epsilon(epsilon) for key in distinct}
     else:
         amounts = {key: _priced(at_most, dict(key)) for key in distinct}
-        rank = {key: _ratio(at_most, found) for key, found in amounts.items()}
+        rank = {key: _ratio(at_most, spent) for key, spent in amounts.items()}
     keys = [frozenset(total.items()) for total in totals]
     most = max(range(len(pieces)), key=lambda i: rank[keys[i]])
     users, items = pieces[most]
@@ -664,11 +665,11 @@ def _within(state: AccountState, within: range | None) -> list[tuple[range, Coun
 
 
 def _composites(state: AccountState, *, within: range | None = None) -> Tallies[Loss]:
-    found: Tallies[Loss] = Tallies(state.users)
+    tallies: Tallies[Loss] = Tallies(state.users)
     for users, items in _within(state, within):
         for loss, count in _only_losses(_losses(items, state.opened.adjacency, None)):
-            found.add(users, loss, count)
-    return found
+            tallies.add(users, loss, count)
+    return tallies
 
 
 def _losses(
@@ -701,11 +702,11 @@ def _listed(state: AccountState, items: Counter[_Item]) -> tuple[BudgetItem, ...
         before, amount = rows.get((label, mechanism), (0, Fraction(0)))
         rows[label, mechanism] = before + count, amount + own.amounts[0] * count
     whole = sum((amount for _, amount in rows.values()), Fraction(0)) or Fraction(1)
-    found = [
+    shares = [
         BudgetItem(label, mechanism, count, float(amount / whole))
         for (label, mechanism), (count, amount) in rows.items()
     ]
-    return tuple(sorted(found, key=lambda item: -item.share))
+    return tuple(sorted(shares, key=lambda item: -item.share))
 
 
 def _priced(
@@ -719,15 +720,15 @@ def _priced(
     if isinstance(at_most, ApproxDP):
         losses = compose(_only_losses(total))
         return _in_epsilon(largest_epsilon([losses], float(at_most.delta)).value)
-    found = at_most.zero()
+    spent = at_most.zero()
     for what, count in total.items():
         try:
             if isinstance(what, Loss) and what.failure():
                 raise CurrencyError(f"a {what.kind} loss may fail; use ApproxDP")
-            found += (at_most.price(what) if isinstance(what, Loss) else what) * count
+            spent += (at_most.price(what) if isinstance(what, Loss) else what) * count
         except CurrencyError as error:
             raise CheckError(f"at_most = {at_most!r} cannot hold what was used: {error}") from None
-    return found.amounts
+    return spent.amounts
 
 
 def _in_epsilon(epsilon: float) -> tuple[Fraction, ...]:

@@ -16,7 +16,7 @@ class Evidence:
         claimed: the promise.
         bound: the loss is at least this, unless something of probability 1 − confidence happened.
         confidence: of the bound.
-        samples: runs in both worlds together, those spent on learning the witness included.
+        samples: runs on both data sets, those spent on learning the distinguisher included.
         event: what separates the two data sets best.
         p: held-out frequency of the event on the first data set.
         q: the same on the second.

@@ -1,4 +1,4 @@
-"""What surrounds a run under check: somebody who listens, and a time limit."""
+"""What surrounds a run under check: a capture of its output, and a time limit."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from typing import Any
 
 from privlearn.errors import CheckError
 
-_listeners: list[Ears] = []
+_active: list[OutputCapture] = []
 
 
-class Ears:
-    """Writes down what is printed, warned of and logged, with the time on a public clock.
+class OutputCapture:
+    """Records what is printed, warned of and logged, with the time on a public clock.
 
-    Loggers that do not hand on to the root logger are not heard.
+    Loggers that do not propagate to the root logger are not captured.
 
     Args:
-        clock: read whenever something is said.
+        clock: read at every text.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        self.heard: list[tuple[int, str, str]] = []
-        """When, what and where, in order; what is written piecemeal stands together."""
+        self.captured: list[tuple[int, str, str]] = []
+        """When, what and where, in order; consecutive writes to one place are joined."""
         self.open = True
         self._clock = clock
 
-    def hear(self, text: str, where: str) -> None:
-        """Notes a text, unless nobody listens at present."""
+    def record(self, text: str, where: str) -> None:
+        """Appends a text, unless the capture is muted."""
         now = self._clock()
         if not self.open or not text:
             return
-        if self.heard and self.heard[-1][::2] == (now, where):
-            text = self.heard.pop()[1] + text
-        self.heard.append((now, text, where))
+        if self.captured and self.captured[-1][::2] == (now, where):
+            text = self.captured.pop()[1] + text
+        self.captured.append((now, text, where))
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hears everything while the block runs."""
+    def capturing(self) -> Iterator[None]:
+        """Captures everything while the block runs."""
         root, handler = logging.getLogger(), _Handler(self)
         level = root.level
 
         def warned(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-            self.hear(f"{category.__name__}: {message}\n", "warnings")
+            self.record(f"{category.__name__}: {message}\n", "warnings")
 
         with (
             contextlib.redirect_stdout(_Stream(self, "stdout")),
@@ -60,34 +60,34 @@ class Ears:
             warnings.showwarning = warned
             root.addHandler(handler)
             root.setLevel(logging.DEBUG)
-            _listeners.append(self)
+            _active.append(self)
             try:
                 yield
             finally:
-                _listeners.remove(self)
+                _active.remove(self)
                 root.setLevel(level)
                 root.removeHandler(handler)
 
 
-class aside:
-    """While the block runs, users act: what they print or warn of is theirs and is not heard."""
+class muted:
+    """While the block runs, users act: what they print or warn of is not captured."""
 
     def __enter__(self) -> None:
-        self._were_open = [ears for ears in _listeners if ears.open]
-        for ears in self._were_open:
-            ears.open = False
+        self._were_open = [capture for capture in _active if capture.open]
+        for capture in self._were_open:
+            capture.open = False
 
     def __exit__(self, *_: object) -> None:
-        for ears in self._were_open:
-            ears.open = True
+        for capture in self._were_open:
+            capture.open = True
 
 
 class _Stream(io.TextIOBase):
-    def __init__(self, ears: Ears, where: str) -> None:
-        self._ears, self._where = ears, where
+    def __init__(self, capture: OutputCapture, where: str) -> None:
+        self._capture, self._where = capture, where
 
     def write(self, text: str, /) -> int:
-        self._ears.hear(text, self._where)
+        self._capture.record(text, self._where)
         return len(text)
 
     def writable(self) -> bool:
@@ -95,13 +95,13 @@ class _Stream(io.TextIOBase):
 
 
 class _Handler(logging.Handler):
-    def __init__(self, ears: Ears) -> None:
+    def __init__(self, capture: OutputCapture) -> None:
         super().__init__()
-        self._ears = ears
+        self._capture = capture
 
     def emit(self, record: logging.LogRecord) -> None:
         text = f"{record.name} {record.levelname}: {record.getMessage()}\n"
-        self._ears.hear(text, "log")
+        self._capture.record(text, "log")
 
 
 class _TimeUp(BaseException):

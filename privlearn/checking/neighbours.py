@@ -126,8 +126,8 @@ def _directions(size: int, rng: np.random.Generator) -> Array:
     """Unit vectors: the flattest, two axes, one halfway between, a random one."""
     unit = np.eye(size)
     many = [np.ones(size), unit[0], unit[-1], unit[0] - 0.5 * unit[-1], rng.standard_normal(size)]
-    kept = np.array(many[:1] if size == 1 else many)
-    return np.asarray(kept / np.linalg.norm(kept, axis=1, keepdims=True))
+    directions = np.array(many[:1] if size == 1 else many)
+    return np.asarray(directions / np.linalg.norm(directions, axis=1, keepdims=True))
 
 
 def _signed(directions: Array, scale: float) -> Array:

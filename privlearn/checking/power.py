@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.faint import FACTOR
+from privlearn.checking.reduced_noise import FACTOR
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.targets import Subject
+from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError
 
 _RUNS = 2
@@ -70,7 +70,7 @@ class Power:
         )
 
 
-Check = Callable[[Subject[Any], int, int], Evidence]
+Check = Callable[[SamplingTarget[Any], int, int], Evidence]
 """Does the same check again with a subject, a seed, and so many samples."""
 
 
@@ -81,26 +81,32 @@ def power_of_halving(evidence: Evidence) -> Power:
     return Power("half the claim", seen, 1, (evidence.bound,), half, evidence.samples)
 
 
-def power_of(subject: Subject[Any], evidence: Evidence, check: Check, samples: int) -> Power:
+def power_of(subject: SamplingTarget[Any], evidence: Evidence, check: Check, samples: int) -> Power:
     """Whether a check that found ``evidence`` would have seen a fault of factor 2."""
     halved = power_of_halving(evidence)
-    if halved.enough or subject.fainter is None:
+    if halved.enough or subject.start_reduced is None:
         return halved
-    planted = replace(subject, start=subject.fainter, fainter=None)
-    found: list[Evidence] = []
+    planted = replace(subject, start=subject.start_reduced, start_reduced=None)
+    planted_evidence: list[Evidence] = []
     for seed in range(evidence.seed, evidence.seed + _RUNS):
         try:
-            found.append(check(planted, seed, samples))
+            planted_evidence.append(check(planted, seed, samples))
         except CheckError:  # its noise has no scale, or without enough of it nothing runs
             return halved
-        if not found[-1].violated or found[-1].bound > _CLEARLY * evidence.claimed:
+        if (
+            not planted_evidence[-1].violated
+            or planted_evidence[-1].bound > _CLEARLY * evidence.claimed
+        ):
             break
-    bounds, seen = tuple(each.bound for each in found), sum(each.violated for each in found)
-    return Power("half its noise", seen, len(found), bounds, evidence.claimed, samples)
+    bounds, seen = (
+        tuple(each.bound for each in planted_evidence),
+        sum(each.violated for each in planted_evidence),
+    )
+    return Power("half its noise", seen, len(planted_evidence), bounds, evidence.claimed, samples)
 
 
 def with_power(
-    subject: Subject[Any], first: Evidence, *, samples: int, confidence: float
+    subject: SamplingTarget[Any], first: Evidence, *, samples: int, confidence: float
 ) -> tuple[Evidence, Power | None]:
     """What was found, or is found with more samples where these had no power, and the power.
 
@@ -113,7 +119,7 @@ def with_power(
         confidence: of its bound.
     """
 
-    def check(tried: Subject[Any], seed: int, number: int) -> Evidence:
+    def check(tried: SamplingTarget[Any], seed: int, number: int) -> Evidence:
         return black_box(
             tried, samples=number, confidence=confidence, seed=seed, seconds=60 * _MINUTES
         )

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from privlearn.checking.suite import Finding, Report
+    from privlearn.checking.suite import CheckFinding, CheckReport
 
 
-def print_report(report: Report, console: Console) -> None:
+def print_report(report: CheckReport, console: Console) -> None:
     """A table of what was claimed, computed and bounded, and below it whatever went wrong."""
     from rich.table import Table
 
@@ -69,7 +69,7 @@ CHECK_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
 )
 
 
-def _check_cells(finding: Finding) -> list[str]:
+def _check_cells(finding: CheckFinding) -> list[str]:
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:.4g}"
 

@@ -153,20 +153,20 @@ def _check_level(name: str, level: object) -> None:
 
 def _limits(item: pytest.Item) -> tuple[float | None, float | None]:
     """Seconds and confidence of the closest marker that gives them."""
-    found: dict[str, Any] = {"seconds": None, "confidence": None}
+    options: dict[str, Any] = {"seconds": None, "confidence": None}
     for marker in item.iter_markers("privacy"):  # closest first
-        if marker.args or set(marker.kwargs) - set(found):
+        if marker.args or set(marker.kwargs) - set(options):
             raise pytest.UsageError(
                 f"{item.nodeid}: privacy takes seconds=... and confidence=... only"
             )
         for name, value in marker.kwargs.items():
-            found[name] = value if found[name] is None else found[name]
-    _check_level(f"{item.nodeid}: privacy(confidence)", found["confidence"])
-    seconds = found["seconds"]
+            options[name] = value if options[name] is None else options[name]
+    _check_level(f"{item.nodeid}: privacy(confidence)", options["confidence"])
+    seconds = options["seconds"]
     good = not isinstance(seconds, bool) and isinstance(seconds, int | float) and seconds > 0
     if seconds is not None and not good:
         raise pytest.UsageError(f"{item.nodeid}: privacy(seconds={seconds!r}): must be above 0")
-    return seconds, found["confidence"]
+    return seconds, options["confidence"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

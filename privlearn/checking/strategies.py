@@ -190,11 +190,14 @@ def streams(
     return replace_one(records, min_users=horizon, max_users=horizon)
 
 
-Kind = Literal["shopper", "stranger", "null"]
+PersonKind = Literal["shopper", "stranger", "null"]
 
 
 def people(
-    n_items: int = 6, dim: int = 2, *, kinds: tuple[Kind, ...] = ("shopper", "stranger", "null")
+    n_items: int = 6,
+    dim: int = 2,
+    *,
+    kinds: tuple[PersonKind, ...] = ("shopper", "stranger", "null"),
 ) -> st.SearchStrategy[Person]:
     """Users with own data and a response to any offer; they shrink towards the first kind.
 
@@ -212,7 +215,7 @@ def people(
     )
 
 
-def _person(kind: Kind, seed: int, n_items: int, dim: int) -> Person:
+def _person(kind: PersonKind, seed: int, n_items: int, dim: int) -> Person:
     if kind == "null":
         return null_person(n_items, dim)
     return (shopper if kind == "shopper" else stranger)(np.random.default_rng(seed), n_items, dim)
@@ -239,7 +242,7 @@ def choice_rounds(
         odd: whether users may have data that no learner may trust.
     """
     _check_users(min_users, max_users)
-    kinds: tuple[Kind, ...] = ("shopper", "stranger") if odd else ("shopper",)
+    kinds: tuple[PersonKind, ...] = ("shopper", "stranger") if odd else ("shopper",)
     somebody = people(n_items, dim, kinds=kinds)
     data = draw(st.lists(somebody, min_size=min_users, max_size=max_users))
     at = draw(st.integers(0, len(data) - 1))

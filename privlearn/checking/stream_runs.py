@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from privlearn.adjacency import Adjacency
-from privlearn.checking.stub_accountant import Laboratory
+from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.rows import Rows
 from privlearn.tokens import Token
@@ -79,9 +79,9 @@ def accepted_users(mechanism: Any, adjacency: Adjacency, most: int) -> int:
 
 
 def _takes(mechanism: Any, adjacency: Adjacency, users: int) -> bool:
-    bench = Laboratory(0, adjacency)
+    stub = StubAccountant(0, adjacency)
     try:
-        released_by(mechanism, Rows.null(range(users)), bench.issue(range(users)))
+        released_by(mechanism, Rows.null(range(users)), stub.issue(range(users)))
     except Exception:
         return False
     return True

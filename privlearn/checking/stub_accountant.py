@@ -1,4 +1,4 @@
-"""Tokens for a mechanism on the bench: any price, no cap, no ledger, reproducible noise."""
+"""An accountant for single mechanisms under test: any price, no cap, no ledger, seeded noise."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.noise import CapNoise, CategoryNoise, Noise, NoiseSource
-from privlearn.tokens import Outcome, Spend, Tape, Token, mint_token
+from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token, mint_token
 
 
 @final
 class _Anything(Currency):
-    """Holds every loss; there is nothing to protect on the bench."""
+    """Holds every loss; a mechanism under test has no budget to keep."""
 
     __slots__ = ()
     kind: ClassVar[str] = "anything"
@@ -37,7 +37,7 @@ class _Anything(Currency):
 
 
 @final
-class _Faint:
+class _DividedNoise:
     """Noise divided by a number; everything else is said as before."""
 
     def __init__(self, noise: Noise, by: float) -> None:
@@ -53,38 +53,38 @@ class _Faint:
 
 
 def _stated(noise: Noise) -> Noise:
-    return noise.noise if isinstance(noise, _Faint) else noise
+    return noise.noise if isinstance(noise, _DividedNoise) else noise
 
 
 @final
-class Laboratory:
+class StubAccountant:
     """Issues tokens for mechanisms under test, thousands a second, and remembers the last spend.
 
     Noise can be reached only after a spend here too: `record_spend` is what unlocks it, so that a
     mechanism that draws first fails as it would fail to be durable.
 
     Args:
-        seed: of the reproducible noise.
+        noise: where it is drawn; a number is the seed of simulated noise.
         adjacency: the neighbour relation that tokens carry.
-        faintness: by how much the noise is divided that receipts draw; a planted fault, by which a
-            check learns what it can see.
+        noise_divisor: by how much the noise is divided that receipts draw: a planted fault, by
+            which a check measures its own power.
     """
 
     trust: ClassVar[Trust] = Trust.CENTRAL
-    tape: ClassVar[Tape | None] = None
+    observer: ClassVar[ReleaseObserver | None] = None
 
     def __init__(
         self,
-        seed: int,
+        noise: int | NoiseSource,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         *,
-        faintness: float = 1.0,
+        noise_divisor: float = 1.0,
     ) -> None:
-        self._faintness = faintness
+        self._noise_divisor = noise_divisor
         self._stated: dict[str, tuple[Spend, Noise]] = {}
-        self.id, self.adjacency = "laboratory", adjacency
+        self.id, self.adjacency = "stub", adjacency
         self.last_spend: Spend | None = None
-        self._noise = NoiseSource.simulation(seed)
+        self._noise = NoiseSource.simulation(noise) if isinstance(noise, int) else noise
         self._open: set[str] = set()
         self._count = 0
         self._budget = _Anything()
@@ -100,17 +100,19 @@ class Laboratory:
         """A token that any loss fits into."""
         self._count += 1
         token: Token[Currency] = mint_token(
-            self, f"laboratory/{self._count}", self._budget, users, "bench", Fraction(1)
+            self, f"stub/{self._count}", self._budget, users, "check", Fraction(1)
         )
         return token
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         self.last_spend = spend
         self._open.add(token.id)
-        if self._faintness != 1.0:
+        if self._noise_divisor != 1.0:
             self._stated[token.id] = spend, _stated(spend.noise)
             # behind the back of the receipt, which holds this object
-            object.__setattr__(spend, "noise", _Faint(_stated(spend.noise), self._faintness))
+            object.__setattr__(
+                spend, "noise", _DividedNoise(_stated(spend.noise), self._noise_divisor)
+            )
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         pass

@@ -1,9 +1,9 @@
-"""`privlearn check`: the whole kit over everything that is shipped, or over your own.
+"""`privlearn check`: every check on everything that is shipped, or on your own.
 
 Each subject is checked in every way that applies to it: exactly (white box), by sampling (black
 box), against the laws of mechanisms, by replay on neighbouring users.  A finding states what was
-claimed, what was computed exactly, and the lower bound that samples allow.  The zoo is the kit's
-own test: its animals must be caught, their corrected controls must not.
+claimed, what was computed exactly, and the lower bound that samples allow.  The faults test
+the checks themselves: broken mechanisms must be caught, their corrected controls must pass.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib.util
 import math
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -25,14 +26,14 @@ from pydantic import BaseModel, ConfigDict
 from privlearn._validate import count
 from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.exact.check import Exact
-from privlearn.checking.faint import FACTOR
-from privlearn.checking.faults import ANIMALS, MUTANTS, Animal, Exhibit, Mutant
-from privlearn.checking.laws.check import check_mechanism, subject_of_samples
+from privlearn.checking.exact.check import ExactResult
+from privlearn.checking.faults import FAULTS, CheckCase, Fault
+from privlearn.checking.laws.check import check_mechanism, target_of_samples
 from privlearn.checking.power import with_power
-from privlearn.checking.replay.shipped_learners import WAYS, Way, replay_pairs
+from privlearn.checking.reduced_noise import FACTOR
+from privlearn.checking.replay.shipped_learners import LEARNER_CASES, LearnerCase, replay_pairs
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.targets import Subject
+from privlearn.checking.targets import SamplingTarget
 from privlearn.domains import Ball, Box, OneOf, PSDTrace
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.mechanisms import (
@@ -61,8 +62,8 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.factorization import Factorization
 
-Result = Literal["holds", "VIOLATED", "not refuted", "caught", "MISSED", "ALARM", "not done"]
-BAD: frozenset[Result] = frozenset({"VIOLATED", "MISSED", "ALARM", "not done"})
+Conclusion = Literal["holds", "VIOLATED", "not refuted", "caught", "MISSED", "ALARM", "not done"]
+BAD: frozenset[Conclusion] = frozenset({"VIOLATED", "MISSED", "ALARM", "not done"})
 
 HORIZON = 24
 """Rows of the streams that are checked."""
@@ -74,20 +75,21 @@ ENOUGH = 0.75
 """Of the power of a check that is worth something."""
 
 ACCUSING = 0.95
-"""Confidence at which animals are to be caught."""
+"""Confidence at which broken mechanisms are to be caught."""
 
 PAIRS = 200
 """Generated pairs of neighbours for every learner, divided among the ways of running it."""
 
 
-class Finding(BaseModel):
+class CheckFinding(BaseModel):
     """One line of the report.
 
     Attributes:
         subject: what was checked.
         check: how.
         result: "holds" was computed exactly or tried in full; "not refuted" is all that samples
-            can say; "MISSED" and "ALARM" are the kit's own failures, on the zoo.
+            can say; "MISSED" and "ALARM" are failures of the checks, on a planted fault or
+            its control.
         unit: of the three numbers.
         claimed: the promise.
         exact: the loss on the worst neighbours, computed.
@@ -105,7 +107,7 @@ class Finding(BaseModel):
 
     subject: str
     check: str
-    result: Result
+    result: Conclusion
     unit: str = ""
     claimed: float | None = None
     exact: float | None = None
@@ -119,7 +121,7 @@ class Finding(BaseModel):
 
     @property
     def bad(self) -> bool:
-        """Whether somebody has to look."""
+        """Whether it is a failure."""
         return self.result in BAD
 
     @property
@@ -128,12 +130,12 @@ class Finding(BaseModel):
         return self.check == "exact" or (self.power is not None and self.power >= ENOUGH)
 
 
-class Report(BaseModel):
-    """What the kit found, subject by subject."""
+class CheckReport(BaseModel):
+    """All findings, subject by subject."""
 
     model_config = ConfigDict(frozen=True)
 
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
     seed: int
     seconds: float
 
@@ -174,7 +176,10 @@ class Settings:
             raise CheckError(f"samples = {self.samples!r}: must be at least {LEAST_SAMPLES}")
 
 
-Checks = Callable[[Settings], Iterator[Finding]]
+Checks = Callable[[Settings], Iterator[CheckFinding]]
+
+FORMER_GROUPS = {"zoo": "faults"}
+"""Former names that the command still takes, for one release."""
 
 
 # What is shipped ----------------------------------------------------------------------------------
@@ -294,17 +299,15 @@ def _gaussian_of_k() -> OneOfKReport[Any]:
 
 
 def catalogue() -> dict[str, Checks]:
-    """Everything that can be asked for by name; ``zoo`` and ``mutants`` test the kit itself."""
-    found: dict[str, Checks] = {}
+    """Everything that can be asked for by name; ``faults`` test the checks themselves."""
+    entries: dict[str, Checks] = {}
     for name, make in shipped_mechanisms().items():
-        found[name] = partial(_made, name, make)
-    for way in WAYS:
-        found[f"learner/{way}"] = partial(replay_findings, way)
-    for animal in ANIMALS:
-        found[f"zoo/{animal.name}"] = partial(animal_findings, animal)
-    for mutant in MUTANTS:
-        found[f"mutants/{mutant.name}"] = partial(mutant_findings, mutant)
-    return found
+        entries[name] = partial(_made, name, make)
+    for case in LEARNER_CASES:
+        entries[f"learner/{case}"] = partial(replay_findings, case)
+    for fault in FAULTS:
+        entries[f"faults/{fault.name}"] = partial(fault_findings, fault)
+    return entries
 
 
 def chosen(names: Sequence[str]) -> dict[str, Checks]:
@@ -314,10 +317,10 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
         CheckError: nothing is called that.
     """
     known = catalogue()
-    found: dict[str, Checks] = {}
-    for name in names:
+    selected: dict[str, Checks] = {}
+    for name in map(_present_name, names):
         if ".py:" in name:
-            found[name] = partial(own_findings, name)
+            selected[name] = partial(own_findings, name)
             continue
         if name.endswith(".py"):
             raise CheckError(f"{name}: say what in it is to be checked, {name}:NAME")
@@ -334,8 +337,17 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
                 f"nothing is called {name!r}{hint}; known: all, {', '.join(groups)}, a name below "
                 "one of these (`privlearn check --list`), or path/to/module.py:Factory"
             )
-        found |= matching
-    return found
+        selected |= matching
+    return selected
+
+
+def _present_name(name: str) -> str:
+    group, slash, rest = name.partition("/")
+    if group not in FORMER_GROUPS:
+        return name
+    present = FORMER_GROUPS[group] + slash + rest
+    warnings.warn(f"{name!r} is now called {present!r}", FutureWarning, stacklevel=3)
+    return present
 
 
 def run(
@@ -344,7 +356,7 @@ def run(
     progress: Callable[[str], None] = lambda name: None,
     *,
     jobs: int = 1,
-) -> Report:
+) -> CheckReport:
     """Runs the checks; the findings do not depend on ``jobs``, but for the seconds.
 
     Args:
@@ -354,16 +366,18 @@ def run(
         jobs: processes.
     """
     began = time.perf_counter()
-    findings: list[Finding] = []
-    for name, found in zip(checks, _in_order(checks, settings, jobs), strict=True):
+    findings: list[CheckFinding] = []
+    for name, results in zip(checks, _in_order(checks, settings, jobs), strict=True):
         progress(name)
-        findings += found
-    return Report(findings=tuple(findings), seed=settings.seed, seconds=time.perf_counter() - began)
+        findings += results
+    return CheckReport(
+        findings=tuple(findings), seed=settings.seed, seconds=time.perf_counter() - began
+    )
 
 
 def _in_order(
     checks: Mapping[str, Checks], settings: Settings, jobs: int
-) -> Iterator[list[Finding]]:
+) -> Iterator[list[CheckFinding]]:
     if count(jobs=jobs) == 1:
         yield from (list(check(settings)) for check in checks.values())
         return
@@ -373,7 +387,7 @@ def _in_order(
     yield from Parallel(n_jobs=jobs, return_as="generator")(tasks)
 
 
-def _named_findings(name: str, settings: Settings) -> list[Finding]:
+def _named_findings(name: str, settings: Settings) -> list[CheckFinding]:
     """For another process, which makes the check anew."""
     return list(chosen([name])[name](settings))
 
@@ -381,11 +395,11 @@ def _named_findings(name: str, settings: Settings) -> list[Finding]:
 # Findings -----------------------------------------------------------------------------------------
 
 
-def _made(name: str, make: Callable[[], Any], settings: Settings) -> Iterator[Finding]:
+def _made(name: str, make: Callable[[], Any], settings: Settings) -> Iterator[CheckFinding]:
     return mechanism_findings(name, make(), settings)
 
 
-def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterator[Finding]:
+def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterator[CheckFinding]:
     """All laws of a mechanism, its exact divergence and its samples among them."""
     began = time.perf_counter()
     options: dict[str, Any] = {
@@ -397,20 +411,20 @@ def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterato
     report = check_mechanism(mechanism, **options, raise_error=False)
     spent, computed = 0.0, False
     for result in report:
-        if isinstance(result.found, Exact):
-            spent += result.found.seconds
-            yield (line := _of_exact(name, result.found))
+        if isinstance(result.evidence, ExactResult):
+            spent += result.evidence.seconds
+            yield (line := _of_exact(name, result.evidence))
             computed = computed or line.conclusive
-        elif isinstance(result.found, Evidence):
-            line = _of_evidence(name, result.found)
+        elif isinstance(result.evidence, Evidence):
+            line = _of_evidence(name, result.evidence)
             if not (computed or line.bad):
-                subject = subject_of_samples(mechanism, **options)
-                line = _powered(name, subject, result.found, settings)
+                subject = target_of_samples(mechanism, **options)
+                line = _powered(name, subject, result.evidence, settings)
             spent += line.seconds
             yield line
     passed = sum(result.verdict == "passed" for result in report)
     broken = [*report.failed, *report.undone]
-    yield Finding(
+    yield CheckFinding(
         subject=name,
         check="laws",
         result="VIOLATED" if report.failed else "not done" if broken else "holds",
@@ -419,12 +433,12 @@ def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterato
     )
 
 
-def _of_exact(name: str, exact: Exact) -> Finding:
+def _of_exact(name: str, exact: ExactResult) -> CheckFinding:
     worst = exact.worst
-    result: Result = "holds" if exact.whole else "not refuted"
+    result: Conclusion = "holds" if exact.whole else "not refuted"
     how = ("tight" if exact.tight else "not tight") if exact.whole else "NOT THE WHOLE STREAM"
     where = f", {exact.looked}" if exact.looked else ""
-    return Finding(
+    return CheckFinding(
         subject=name,
         check="exact" if exact.whole else "window",
         result="VIOLATED" if exact.violated else result,
@@ -439,8 +453,8 @@ def _of_exact(name: str, exact: Exact) -> Finding:
     )
 
 
-def _of_evidence(name: str, evidence: Evidence) -> Finding:
-    return Finding(
+def _of_evidence(name: str, evidence: Evidence) -> CheckFinding:
+    return CheckFinding(
         subject=name,
         check="samples",
         result="VIOLATED" if evidence.violated else "not refuted",
@@ -454,14 +468,16 @@ def _of_evidence(name: str, evidence: Evidence) -> Finding:
     )
 
 
-def _powered(name: str, subject: Subject[Any], evidence: Evidence, settings: Settings) -> Finding:
+def _powered(
+    name: str, subject: SamplingTarget[Any], evidence: Evidence, settings: Settings
+) -> CheckFinding:
     """A finding of samples, more of them where the first had no power, and their power."""
     began = time.perf_counter()
-    found, power = with_power(
+    final, power = with_power(
         subject, evidence, samples=settings.samples, confidence=settings.confidence
     )
     seconds = evidence.seconds + time.perf_counter() - began
-    line = _of_evidence(name, found).model_copy(update={"seconds": seconds})
+    line = _of_evidence(name, final).model_copy(update={"seconds": seconds})
     if power is None:
         return line
     return line.model_copy(update={"power": power.share, "planted": str(power)})
@@ -472,21 +488,21 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
+def replay_findings(case: LearnerCase, settings: Settings) -> Iterator[CheckFinding]:
     """Replays of a learner on generated neighbours."""
-    ways = sum(other.learner == way.learner for other in WAYS) or 1
-    began, pairs = time.perf_counter(), math.ceil(PAIRS / (ways * way.cost))
-    free = way.options.get("may_spend_nothing", False)  # it claims a loss of 0, which has no half
-    result: Result
+    cases = sum(other.learner == case.learner for other in LEARNER_CASES) or 1
+    began, pairs = time.perf_counter(), math.ceil(PAIRS / (cases * case.cost))
+    free = case.options.get("may_spend_nothing", False)  # it claims a loss of 0, which has no half
+    result: Conclusion
     power: float | None = None
     try:
-        found = replay_pairs(way, pairs, seed=settings.seed)
-        result, detail = "holds", f"{found.moved} pairs moved something that was paid for"
-        power = None if found.moved or free else 0.0
+        replays = replay_pairs(case, pairs, seed=settings.seed)
+        result, detail = "holds", f"{replays.moved} pairs moved something that was paid for"
+        power = None if replays.moved or free else 0.0
     except InterferenceError as error:
         result, detail = "VIOLATED", "; ".join([str(error), *getattr(error, "__notes__", [])])
-    yield Finding(
-        subject=f"learner/{way}",
+    yield CheckFinding(
+        subject=f"learner/{case}",
         check="replay",
         result=result,
         samples=pairs,
@@ -497,61 +513,54 @@ def replay_findings(way: Way, settings: Settings) -> Iterator[Finding]:
     )
 
 
-def animal_findings(animal: Animal, settings: Settings) -> Iterator[Finding]:
-    """The broken one must be caught, its control must not."""
-    for exhibit, name, expected in (
-        (animal.exhibit, animal.name, True),
-        (animal.control, f"{animal.name}, corrected", False),
-    ):
-        yield _exhibited(f"zoo/{name}", exhibit, settings, expected)
+def fault_findings(fault: Fault, settings: Settings) -> Iterator[CheckFinding]:
+    """The broken mechanism must be caught, its control must pass."""
+    yield _of_case(f"faults/{fault.name}", fault.broken, settings, broken=True)
+    yield _of_case(f"faults/{fault.name}, corrected", fault.control, settings, broken=False)
 
 
-def mutant_findings(mutant: Mutant, settings: Settings) -> Iterator[Finding]:
-    """The fault in our own source must be caught, the source as it is must not."""
-    yield _exhibited(f"mutants/{mutant.name}", mutant, settings, True)
-    yield _exhibited(f"mutants/{mutant.name}, unchanged", mutant.exhibit, settings, False)
-
-
-def _exhibited(name: str, exhibit: Exhibit, settings: Settings, expected: bool) -> Finding:
+def _of_case(name: str, case: CheckCase, settings: Settings, *, broken: bool) -> CheckFinding:
     began = time.perf_counter()
     # A fault that is there may be accused more readily than one that is not.
-    level = min(settings.confidence, ACCUSING) if expected else settings.confidence
-    verdict = exhibit.check(confidence=level, seed=settings.seed)
-    result: Result = "caught" if verdict.caught else "MISSED"
-    if not expected:
-        result = "ALARM" if verdict.caught else "not refuted"
+    level = min(settings.confidence, ACCUSING) if broken else settings.confidence
+    result = case.check(confidence=level, seed=settings.seed)
+    conclusion: Conclusion = "caught" if result.caught else "MISSED"
+    if not broken:
+        conclusion = "ALARM" if result.caught else "not refuted"
     seconds = time.perf_counter() - began
-    if verdict.evidence is None:
-        return Finding(
-            subject=name, check="zoo", result=result, seconds=seconds, detail=verdict.how
+    if result.evidence is None:
+        return CheckFinding(
+            subject=name, check="faults", result=conclusion, seconds=seconds, detail=result.how
         )
-    line = _of_evidence(name, verdict.evidence)
-    return line.model_copy(update={"check": "zoo", "result": result, "seconds": seconds})
+    line = _of_evidence(name, result.evidence)
+    return line.model_copy(update={"check": "faults", "result": conclusion, "seconds": seconds})
 
 
 # Your own -----------------------------------------------------------------------------------------
 
 
-def own_findings(where: str, settings: Settings) -> Iterator[Finding]:
-    """Checks what ``path/to/module.py:Factory`` makes: a mechanism, a `Subject`, or a `Way`.
+def own_findings(where: str, settings: Settings) -> Iterator[CheckFinding]:
+    """Checks what ``path/to/module.py:Factory`` makes.
+
+    That is a mechanism, a `SamplingTarget`, or a `LearnerCase`.
 
     Raises:
         CheckError: the file or the name is missing, or makes something else.
     """
     made = _load(where)
-    if isinstance(made, Subject):
+    if isinstance(made, SamplingTarget):
         evidence = black_box(
             made, samples=settings.samples, confidence=settings.confidence, seed=settings.seed
         )
         yield _powered(made.name, made, evidence, settings)
-    elif isinstance(made, Way):
+    elif isinstance(made, LearnerCase):
         yield from replay_findings(made, settings)
     elif hasattr(made, "loss") and (hasattr(made, "release") or hasattr(made, "open")):
         yield from mechanism_findings(where.rpartition(":")[2], made, settings)
     else:
         raise CheckError(
             f"{where} is {made!r}: must be, or make when called without arguments, a mechanism "
-            "(loss() and release(rows, token) or open(token)), a Subject, or a Way"
+            "(loss() and release(rows, token) or open(token)), a SamplingTarget, or a LearnerCase"
         )
 
 
@@ -572,7 +581,9 @@ def _load(where: str) -> Any:
         raise CheckError(f"{path} has no {attribute!r}")
     made = getattr(module, attribute)
     if isinstance(made, type) or not (
-        isinstance(made, Subject | Way) or hasattr(made, "release") or hasattr(made, "open")
+        isinstance(made, SamplingTarget | LearnerCase)
+        or hasattr(made, "release")
+        or hasattr(made, "open")
     ):
         try:
             return made()
@@ -580,6 +591,7 @@ def _load(where: str) -> Any:
             raise CheckError(
                 f"{where} was called without arguments to make what is to be checked, and fails: "
                 f"{type(error).__name__}: {error}.  Wrap a plain function of data in "
-                "privlearn.checking.subject_of(function, claim, neighbours), a learner in a Way"
+                "privlearn.checking.sampling_target(function, claim, neighbours), a learner in a "
+                "LearnerCase"
             ) from error
     return made

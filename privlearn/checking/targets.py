@@ -1,4 +1,4 @@
-"""What a sampling check runs: something that turns data into random outputs, again and again."""
+"""What a sampling check runs: a function from data to random outputs, called many times."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 from privlearn._records import leaves, length, record_at
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP, Currency
-from privlearn.checking.candidates import candidate_pairs, run_once
-from privlearn.checking.faint import FACTOR, FaintGenerator
-from privlearn.checking.stub_accountant import Laboratory
+from privlearn.checking.default_neighbours import default_pairs, run_once
+from privlearn.checking.reduced_noise import FACTOR, ReducedNoiseGenerator
+from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.rows import Rows
@@ -25,7 +25,7 @@ Claimable = Loss | Currency | ApproxDP
 
 
 @dataclass(frozen=True)
-class Subject(Generic[D]):
+class SamplingTarget(Generic[D]):
     """Something to be checked by sampling.
 
     Args:
@@ -33,37 +33,37 @@ class Subject(Generic[D]):
         start: ``start(data, seed)`` returns ``draw``; each ``draw()`` is one fresh output.
         claim: what it promises about neighbouring data.
         neighbours: pairs of data sets.
-        fainter: as ``start``, with half the noise: a planted fault, by which a check learns what it
-            can see (`privlearn.checking.power`); None if that cannot be had.
-        candidates: whether these are guesses of the kit's own, the likeliest first, of which the
-            last may be left out where samples are few.
+        start_reduced: as ``start``, with half the noise: a planted fault, by which a check measures
+            its own power (`privlearn.checking.power`); None if that cannot be had.
+        default_neighbours: whether the pairs were chosen by this package, the most informative
+            first; the last may then be left out where samples are few.
     """
 
     name: str
     start: Callable[[D, int], Callable[[], Any]]
     claim: Claimable
     neighbours: Sequence[tuple[D, D]]
-    fainter: Callable[[D, int], Callable[[], Any]] | None = None
-    candidates: bool = False
+    start_reduced: Callable[[D, int], Callable[[], Any]] | None = None
+    default_neighbours: bool = False
 
 
-def subject_of(
+def sampling_target(
     mechanism: Any,
     claim: Claimable | None = None,
     neighbours: Any = None,
     *,
     name: str | None = None,
     adjacency: Adjacency | None = None,
-) -> Subject[Any]:
-    """Makes a subject of a plain function or of a mechanism with ``release`` or ``open``.
+) -> SamplingTarget[Any]:
+    """Makes a target of a plain function or of a mechanism with ``release`` or ``open``.
 
     Args:
         mechanism: ``f(data, rng)`` with a NumPy generator, or ``f(data)`` with randomness of its
             own; or a mechanism of this package's protocol, whose data are blocks of records
-            (what `Rows.seal` takes, leading axis: users); or a `Subject`.
+            (what `Rows.seal` takes, leading axis: users); or a `SamplingTarget`.
         claim: default: the mechanism's own ``loss()``.
         neighbours: a tuple of two data sets, or a list of such tuples; default, for a mechanism
-            with a shipped domain: `candidate_pairs`.
+            with a shipped domain: `default_pairs`.
         name: for reports.
         adjacency: if given, every pair is checked to be neighbours: sequences of records that
             differ in one place (replace-one, zero-out) or by one record (add-remove).
@@ -71,7 +71,7 @@ def subject_of(
     Raises:
         CheckError: nothing to run, no claim, no neighbours, or pairs that are no neighbours.
     """
-    if isinstance(mechanism, Subject):
+    if isinstance(mechanism, SamplingTarget):
         return _restated(mechanism, claim, neighbours, name, adjacency)
     called = name or _name_of(mechanism)
     if hasattr(mechanism, "release") or hasattr(mechanism, "open"):
@@ -79,7 +79,7 @@ def subject_of(
     if not callable(mechanism):
         raise CheckError(
             f"mechanism = {mechanism!r}: must be f(data, rng), or have loss() and release(rows, "
-            "token), or be a Subject"
+            "token), or be a SamplingTarget"
         )
     if claim is None:
         raise CheckError(f"{called}: a plain function needs a claim, such as PureDP(1)")
@@ -87,24 +87,27 @@ def subject_of(
         raise CheckError(f"{called}: a plain function needs neighbours, a pair of data sets")
     pairs = _pairs(neighbours)
     _check_pairs(pairs, adjacency)
-    start, fainter = _starter(mechanism, _generator), _starter(mechanism, _faint_generator)
+    start, start_reduced = (
+        _starter(mechanism, _generator),
+        _starter(mechanism, _reduced_noise_generator),
+    )
     own = _positional(mechanism) == 1 and not _takes_named_generator(mechanism)
-    return Subject(called, start, _checked(claim), pairs, None if own else fainter)
+    return SamplingTarget(called, start, _checked(claim), pairs, None if own else start_reduced)
 
 
 def _restated(
-    subject: Subject[Any], claim: Any, neighbours: Any, name: str | None, adjacency: Any
-) -> Subject[Any]:
+    subject: SamplingTarget[Any], claim: Any, neighbours: Any, name: str | None, adjacency: Any
+) -> SamplingTarget[Any]:
     pairs = _pairs(subject.neighbours if neighbours is None else neighbours)
     _check_pairs(pairs, adjacency)
     promise = subject.claim if claim is None else claim
-    guessed = subject.candidates and neighbours is None
+    guessed = subject.default_neighbours and neighbours is None
     return replace(
         subject,
         name=name or subject.name,
         claim=_checked(promise),
         neighbours=pairs,
-        candidates=guessed,
+        default_neighbours=guessed,
     )
 
 
@@ -144,8 +147,8 @@ def _generator(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def _faint_generator(seed: int) -> np.random.Generator:
-    return FaintGenerator(np.random.PCG64(seed))
+def _reduced_noise_generator(seed: int) -> np.random.Generator:
+    return ReducedNoiseGenerator(np.random.PCG64(seed))
 
 
 def _starter(
@@ -274,40 +277,40 @@ def _used_up(data: Any, depth: int = 8) -> bool:
 
 def _of_mechanism(
     mechanism: Any, claim: Any, neighbours: Any, name: str, adjacency: Adjacency | None
-) -> Subject[Any]:
+) -> SamplingTarget[Any]:
     own = mechanism.loss() if hasattr(mechanism, "loss") else None
     promise = _checked(own if claim is None else claim)
     relation = adjacency or (own.adjacency if isinstance(own, Loss) else Adjacency.REPLACE_ONE)
 
-    def on(bench: Laboratory, block: Any) -> Callable[[], Any]:
+    def on(stub: StubAccountant, block: Any) -> Callable[[], Any]:
         rows: Rows[Any] = Rows.seal(block, users=range(length(block)))
-        return lambda: run_once(mechanism, rows, bench)
+        return lambda: run_once(mechanism, rows, stub)
 
     def start(block: Any, seed: int) -> Callable[[], Any]:
-        return on(Laboratory(seed, relation), block)
+        return on(StubAccountant(seed, relation), block)
 
-    def fainter(block: Any, seed: int) -> Callable[[], Any]:
-        return on(Laboratory(seed, relation, faintness=FACTOR), block)
+    def start_reduced(block: Any, seed: int) -> Callable[[], Any]:
+        return on(StubAccountant(seed, relation, noise_divisor=FACTOR), block)
 
     if neighbours is None:
-        pairs = candidate_pairs(mechanism, adjacency=relation)
-        return Subject(name, start, promise, pairs, fainter, candidates=True)
+        pairs = default_pairs(mechanism, adjacency=relation)
+        return SamplingTarget(name, start, promise, pairs, start_reduced, default_neighbours=True)
     pairs = _pairs(neighbours)
     _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
     for i, (first, second) in enumerate(pairs):
         _check_adjacent(i, _records(first), _records(second), relation)
         _check_form(i, mechanism, (first, second), relation)
-    return Subject(name, start, promise, pairs, fainter)
+    return SamplingTarget(name, start, promise, pairs, start_reduced)
 
 
 def _check_form(i: int, mechanism: Any, blocks: tuple[Any, Any], adjacency: Adjacency) -> None:
-    """Rows of another form than the domain's would be null, and alike, in both worlds."""
-    bench = Laboratory(0, adjacency)
+    """Rows of another form than the domain's would be null, and alike, for both data sets."""
+    stub = StubAccountant(0, adjacency)
     for block in blocks:
         rows: Rows[Any] = Rows.seal(block, users=range(length(block)))
         with contextlib.suppress(Exception):  # an output like any other, when it is run in earnest
-            run_once(mechanism, rows, bench)
-        spend = bench.last_spend
+            run_once(mechanism, rows, stub)
+        spend = stub.last_spend
         if spend is None:
             return
         try:

@@ -17,7 +17,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="[NAME|all|FILE.py:FACTORY]...",
-            help="What to check; default: all mechanisms and learners, then the zoo.",
+            help="What to check; default: all mechanisms and learners, then the faults.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
@@ -34,17 +34,17 @@ def check(
     but something was checked without power: a fault of factor 2 that was planted in it was not
     found either.
     """
-    from privlearn.checking import suite as gate
+    from privlearn.checking import suite
     from privlearn.checking.printing import print_report
 
     with clear_errors():
         if list_names:
-            typer.echo("\n".join(gate.catalogue()))
+            typer.echo("\n".join(suite.catalogue()))
             return
-        settings = gate.Settings(confidence, samples, seed)
-        checks = gate.chosen(names or ["all"])
+        settings = suite.Settings(confidence, samples, seed)
+        checks = suite.chosen(names or ["all"])
         workers = min(jobs or os.cpu_count() or 1, len(checks))
-        report = gate.run(checks, settings, _named_bar(len(checks), quiet=json), jobs=workers)
+        report = suite.run(checks, settings, _named_bar(len(checks), quiet=json), jobs=workers)
     if json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
     else:

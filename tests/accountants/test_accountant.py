@@ -293,7 +293,7 @@ def test_simulation_is_never_certified_and_noise_kind_is_always_known() -> None:
 
 def test_a_check_tape_needs_simulation_noise() -> None:
     with pytest.raises(ValueError, match=r"a check needs NoiseSource.simulation"):
-        CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.memory(), tape=object())  # type: ignore[arg-type]
+        CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.memory(), observer=object())  # type: ignore[arg-type]
 
 
 def test_secure_noise_asks_for_a_ledger_that_lasts(tmp_path: Path) -> None:

@@ -360,7 +360,7 @@ def test_neighbours_change_nothing_but_what_was_paid_for(name: str, at: int, oth
         lambda accountant: MAKERS[name](DIM, p=1.5).start(accountant),
         users,
         neighbour,
-        drive=logged(3),
+        protocol=logged(3),
         accountant=CentralAccountant,
         budget=ZCDP(1),
     )

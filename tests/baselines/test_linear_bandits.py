@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rewarding_users import RewardingCrowd
 from sklearn.linear_model import Lasso
 
 from privlearn.accountants import JointAccountant
@@ -36,23 +37,11 @@ def fresh(kind: Any, rho: Any = 1, horizon: int = HORIZON, **changes: Any) -> An
     return kind(**params).start(joint(horizon, rho))
 
 
-class Crowd:
-    """Contexts, the reward of every arm, and which arms were pulled."""
-
+class Crowd(RewardingCrowd):
     def __init__(self, seed: int = 0, n: int = HORIZON) -> None:
-        rng = np.random.default_rng(seed)
-        self.contexts = rng.uniform(-1.2, 1.2, (n, DIM))
+        contexts = np.random.default_rng(seed).uniform(-1.2, 1.2, (n, DIM))
         self.theta = np.array([[0.5, -0.3, 0.1], [-0.2, 0.3, 0.4]])
-        self.rewards = np.clip(self.contexts, -1, 1) @ self.theta.T
-        self.places = np.arange(n, dtype=np.float64)[:, None]
-        self.arms: list[int] = []
-
-    def respond(self, own: Visitor, arms: Any) -> Array:
-        self.arms.extend(arms.tolist())
-        return np.array(self.rewards[own.private[:, 0].astype(int), arms])
-
-    def play(self, learner: Any) -> None:
-        learner.play(self.contexts, self.respond, self.places)
+        super().__init__(contexts, np.clip(contexts, -1, 1) @ self.theta.T)
 
 
 # Private ones -----------------------------------------------------------------------------
@@ -81,7 +70,7 @@ def test_nobody_else_and_nothing_public_depends_on_one_user(kind: Any, drive: An
     people = generated_pairs(12, 1, n_items=ARMS, dim=DIM, users=12, positions=(3, 4))
     for number, (data, neighbour) in enumerate(people):
         found = assert_noninterference(
-            start, data, neighbour, drive=drive, seed=number, budget=ZCDP(30)
+            start, data, neighbour, protocol=drive, seed=number, budget=ZCDP(30)
         )
         moved += found.moved > 0
     assert moved > 4

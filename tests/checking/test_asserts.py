@@ -19,9 +19,9 @@ from privlearn.checking import asserts
 from privlearn.checking import session as check_session
 from privlearn.checking.asserts import CONFIDENCE, assert_budget, assert_private
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.exact.check import Exact
+from privlearn.checking.exact.check import ExactResult
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.targets import Subject
+from privlearn.checking.targets import SamplingTarget
 from privlearn.domains import Array, Ball
 from privlearn.errors import (
     CheckError,
@@ -120,11 +120,14 @@ def test_a_sequential_check_stops_early() -> None:
     assert caught.value.evidence.samples < 5000
 
 
-def test_a_given_witness_is_used() -> None:
-    with pytest.raises(PrivacyViolation, match="the given witness"):
-        assert_private(half_noise, PureDP(1), neighbours=PAIR, witness=lambda out: -out)
+def test_a_given_distinguisher_is_used() -> None:
+    with pytest.raises(PrivacyViolation, match="the given distinguisher"):
+        assert_private(half_noise, PureDP(1), neighbours=PAIR, distinguisher=lambda out: -out)
     # One that looks away sees nothing, which the bound says.
-    assert assert_private(half_noise, PureDP(1), neighbours=PAIR, witness=lambda out: 0).bound < 0.2
+    assert (
+        assert_private(half_noise, PureDP(1), neighbours=PAIR, distinguisher=lambda out: 0).bound
+        < 0.2
+    )
 
 
 def test_a_mechanism_brings_its_claim_and_its_neighbours() -> None:
@@ -137,7 +140,7 @@ def test_a_price_a_hundredth_too_small_is_caught_by_the_exact_divergence() -> No
     assert_private(ShyGaussian(Ball(1.0, 2), 3.0), samples=1000)
     with pytest.raises(PrivacyViolation, match="VIOLATED") as caught:
         assert_private(ShyGaussian(Ball(1.0, 2), 3.0, understated=0.99), samples=1000)
-    assert isinstance(caught.value.evidence, Exact)
+    assert isinstance(caught.value.evidence, ExactResult)
     assert "white_box(ShyGaussian).demand()" in str(caught.value)
     shy, pair = ShyGaussian(Ball(1.0, 2), 3.0, 0.99), (np.full((1, 2), 5.0), np.full((1, 2), -5.0))
     with pytest.raises(PrivacyViolation):  # with neighbours that can be read only once
@@ -153,7 +156,7 @@ def test_a_stream_is_sampled() -> None:
 
 
 def test_a_subject_can_be_checked() -> None:
-    subject = Subject("mine", lambda data, seed: lambda: data, PureDP(1), [(0, 1)])
+    subject = SamplingTarget("mine", lambda data, seed: lambda: data, PureDP(1), [(0, 1)])
     with pytest.raises(PrivacyViolation, match="mine: VIOLATED"):
         assert_private(subject, samples=400)
 

@@ -14,16 +14,16 @@ from privlearn._records import length
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import PureDP
 from privlearn.checking import black_box
-from privlearn.checking.candidates import (
+from privlearn.checking.default_neighbours import (
     LONGEST,
     PATH,
-    candidate_pairs,
+    default_pairs,
     stream_rows,
-    turning_points,
+    turning_pairs,
 )
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.exact.choices import _FAMILIES, _Choice
-from privlearn.checking.faults.few_inputs import PLACES, Computes, RunningSums
+from privlearn.checking.faults.few_inputs import FEW_INPUT_FAULTS, Computes, RunningSums
 from privlearn.checking.sampling.distinguishers import repeats
 from privlearn.checking.sampling.encoding import Laid, layout, tabulate
 from privlearn.domains import Ball, Box
@@ -126,7 +126,7 @@ def test_a_choice_that_is_no_noisy_maximum_is_left_to_samples() -> None:
 
 
 def test_half_the_spread_of_a_simplex_is_seen_by_samples_too() -> None:
-    _, _, broken, _ = PLACES["half the spread of a simplex"]
+    _, _, broken, _ = FEW_INPUT_FAULTS["half the spread of a simplex"]
     assert black_box(broken, samples=1_500).violated
 
 
@@ -142,20 +142,19 @@ def test_few_samples_look_at_the_likeliest_neighbours_alone() -> None:
 
 
 def test_a_path_of_users_finds_where_a_raw_sum_decides() -> None:
-    _, _, broken, _ = PLACES["a release gated on the raw sum"]
+    _, _, broken, _ = FEW_INPUT_FAULTS["a release gated on the raw sum"]
     ends = np.ones((1, 1)), np.zeros((1, 1))
-    found = turning_points(broken, ends, Adjacency.REPLACE_ONE)
+    found = turning_pairs(broken, ends, Adjacency.REPLACE_ONE)
     assert [(a.sum(), b.sum(), len(a)) for a, b in found] == [(21, 20, PATH)]
     assert (
-        turning_points(NoisySum(Box(0, 1, 1), GaussianNoise(2.0)), ends, Adjacency.REPLACE_ONE)
-        == []
+        turning_pairs(NoisySum(Box(0, 1, 1), GaussianNoise(2.0)), ends, Adjacency.REPLACE_ONE) == []
     )
 
 
 def test_neighbours_are_neighbours_under_every_relation() -> None:
     for adjacency in Adjacency:
         mechanism = NoisySum(Box(-1, 2, 3), GaussianNoise(2.0), adjacency=adjacency)
-        for first, second in candidate_pairs(mechanism, adjacency=adjacency):
+        for first, second in default_pairs(mechanism, adjacency=adjacency):
             if adjacency is Adjacency.ADD_REMOVE:
                 assert length(first) == length(second) + 1 >= 2
                 continue
@@ -240,13 +239,13 @@ def test_flags_and_sharing_are_part_of_a_layout() -> None:
     assert "[0].layout" in both.paths or ".layout" in both.paths
 
 
-def test_a_given_witness_sees_the_output_itself() -> None:
+def test_a_given_distinguisher_sees_the_output_itself() -> None:
     def odd(x: list[float], rng: Rng) -> Any:
         value = rng.laplace(size=2) + x[0]
         return np.asfortranarray(value[None]) if rng.random() < 0.5 else value[None][:, ::-1]
 
     found = black_box(
-        odd, PureDP(1), ([9.0], [0.0]), samples=200, witness=lambda out: float(out.sum())
+        odd, PureDP(1), ([9.0], [0.0]), samples=200, distinguisher=lambda out: float(out.sum())
     )
     assert found.violated
 

@@ -11,10 +11,9 @@ import pytest
 from privlearn import ZCDP, Ball
 from privlearn import mechanisms as public
 from privlearn.adjacency import Adjacency
-from privlearn.checking import assert_private, check_mechanism
-from privlearn.checking import targets as subjects
-from privlearn.checking.candidates import LONGEST, candidate_pairs, run_once
-from privlearn.checking.stub_accountant import Laboratory
+from privlearn.checking import assert_private, check_mechanism, targets
+from privlearn.checking.default_neighbours import LONGEST, default_pairs, run_once
+from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.suite import shipped_mechanisms
 from privlearn.domains import Array, Box
 from privlearn.mechanisms import (
@@ -70,7 +69,7 @@ def test_every_public_mechanism_has_an_example() -> None:
 def one_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found does not matter here, so one pair of neighbours is enough."""
     monkeypatch.setattr(
-        subjects, "candidate_pairs", lambda *args, **more: candidate_pairs(*args, **more)[:1]
+        targets, "default_pairs", lambda *args, **more: default_pairs(*args, **more)[:1]
     )
 
 
@@ -85,7 +84,7 @@ def test_assert_private_runs_with_its_defaults(name: str) -> None:
 @pytest.mark.parametrize("horizon", [1, 16, 300])
 def test_a_stream_of_choices_is_sampled_within_its_horizon(horizon: int) -> None:
     stream = NoisyMaxStream.calibrated(CrossPolytope(1), 1.0, RHO, horizon=horizon)
-    subject = subjects.subject_of(stream)
+    subject = targets.sampling_target(stream)
     lengths = {len(data) for pair in subject.neighbours for data in pair}
     assert lengths == {min(horizon, LONGEST)}
     assert len(subject.start(subject.neighbours[0][0], 0)()) == min(horizon, 256)
@@ -99,11 +98,11 @@ def test_check_mechanism_runs_with_its_defaults(name: str) -> None:
 
 def test_all_batches_are_run_and_give_one_sum_each() -> None:
     batched = EXAMPLES["BatchedPrefixSum"]
-    bench = Laboratory(0, Adjacency.REPLACE_ONE)
+    stub = StubAccountant(0, Adjacency.REPLACE_ONE)
     rows: Rows[Any] = Rows.seal(np.ones((6, 1)), users=range(6))
-    sums = run_once(batched, rows, bench)
+    sums = run_once(batched, rows, stub)
     assert sums.shape == (3, 1)
     quiet = BatchedPrefixSum(
         batched.domain, batched.sizes, batched.factorization, 1e-9, batched.adjacency
     )
-    np.testing.assert_allclose(run_once(quiet, rows, bench)[:, 0], [2, 3, 6], atol=1e-6)
+    np.testing.assert_allclose(run_once(quiet, rows, stub)[:, 0], [2, 3, 6], atol=1e-6)

@@ -1,153 +1,64 @@
-"""The zoo as a gate: every fault is found, every correction passes, and mutants leave no trace."""
+"""Every planted fault is found by its check, and every corrected control passes it."""
 
 from __future__ import annotations
 
-import numpy as np
+import re
+
 import pytest
 
-from privlearn.checking.faults import (
-    ANIMALS,
-    MUTANTS,
-    Animal,
-    Edit,
-    Examined,
-    Mutant,
-    Verdict,
-    animal,
-)
-from privlearn.domains import Ball, PSDTrace, _upper
+from privlearn.checking import suite
+from privlearn.checking.faults import FAULTS, CaseResult, Fault, fault
 from privlearn.errors import CheckError
-from privlearn.mechanisms import NoisySum
-from privlearn.noise import GaussianNoise, NoiseSource
 
-CONFIDENCE = 1 - 0.05 / (len(ANIMALS) + len(MUTANTS))
-"""So that with probability 0.95 no correct control at all gives a false alarm."""
+CONFIDENCE = 1 - 0.025 / len(FAULTS)
+"""So that with probability 0.975 no correct control at all gives a false alarm."""
 
 
-@pytest.mark.parametrize("each", ANIMALS, ids=lambda each: each.name)
-def test_every_animal_is_caught(each: Animal) -> None:
-    verdict = each.exhibit.check()
+@pytest.mark.parametrize("each", FAULTS, ids=lambda each: each.name)
+def test_every_fault_is_caught(each: Fault) -> None:
+    verdict = each.broken.check()
     assert verdict.caught, verdict.how
 
 
 @pytest.fixture(scope="module")
-def of_controls() -> dict[int, Verdict]:
-    """What was said about each control; several animals share one."""
+def of_controls() -> dict[int, CaseResult]:
+    """What was said about each control; several faults share one."""
     return {}
 
 
-@pytest.mark.parametrize("each", ANIMALS, ids=lambda each: each.name)
-def test_every_control_passes(each: Animal, of_controls: dict[int, Verdict]) -> None:
+@pytest.mark.parametrize("each", FAULTS, ids=lambda each: each.name)
+def test_every_control_passes(each: Fault, of_controls: dict[int, CaseResult]) -> None:
     known = id(each.control)
     if known not in of_controls:
         of_controls[known] = each.control.check(confidence=CONFIDENCE)
     assert not of_controls[known].caught, of_controls[known].how
 
 
-@pytest.mark.parametrize("each", MUTANTS, ids=lambda each: each.name)
-def test_every_mutant_is_caught_and_the_original_restored(each: Mutant) -> None:
-    before = [edit._found()[2] for edit in each.edits]
-    verdict = each.check()
-    assert verdict.caught, verdict.how
-    assert all(edit._found()[2] is old for edit, old in zip(each.edits, before, strict=True))
-    verdict = each.exhibit.check(confidence=CONFIDENCE)
-    assert not verdict.caught, verdict.how
-
-
 def test_names_are_unique_and_everything_has_a_source() -> None:
-    names = [each.name for each in ANIMALS]
+    names = [each.name for each in FAULTS]
     assert len(set(names)) == len(names)
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 10
-    assert all(each.fault.endswith(".") and each.source for each in ANIMALS)
-    assert all(mutant.fault.endswith(".") for mutant in MUTANTS)
-    assert animal(names[3]) is ANIMALS[3]
-    with pytest.raises(KeyError, match="'unicorn' is not in the zoo; there are"):
-        animal("unicorn")
+    assert all(each.description.endswith(".") and each.source for each in FAULTS)
+    assert fault(names[3]) is FAULTS[3]
+    with pytest.raises(KeyError, match="'unicorn' is not a known fault; there are"):
+        fault("unicorn")
 
 
-# Mutation -----------------------------------------------------------------------------------------
+# The command line -----------------------------------------------------------------------------
+
+
+def test_the_faults_can_be_asked_for_by_name() -> None:
+    chosen = suite.chosen(["faults"])
+    assert set(chosen) == {f"faults/{each.name}" for each in FAULTS}
+    assert not any(name.startswith(("zoo", "mutants")) for name in suite.catalogue())
+    with pytest.raises(CheckError, match="nothing is called 'mutants'"):
+        suite.chosen(["mutants"])
 
 
 @pytest.mark.parametrize(
-    ("target", "old", "message"),
-    [
-        ("privlearn.domains:Ball.clip", "no such text", "occurs 0 times"),
-        ("privlearn.domains:Ball.clip", "values", r"occurs \d+ times"),
-        ("privlearn.domains:Ball.no_such_method", "x", "nothing of that name"),
-        ("privlearn.domains:NoSuchClass.clip", "x", "nothing of that name"),
-        ("privlearn.no_such_module:f", "x", "nothing of that name"),
-        # inherited: a change there would not be undone in the class it belongs to
-        ("privlearn.domains:Ball.diameter", "return", "nothing of that name"),
-    ],
+    ("former", "present"),
+    [("zoo", "faults"), (f"zoo/{FAULTS[0].name}", f"faults/{FAULTS[0].name}")],
 )
-def test_a_mutant_whose_text_is_gone_raises(target: str, old: str, message: str) -> None:
-    mutant = Mutant("rotten", "Nothing.", (Edit(target, old, "1"),), Examined(lambda: "caught"))
-    with pytest.raises(CheckError, match=message):
-        mutant.check()
-
-
-def test_a_second_edit_that_fails_undoes_the_first() -> None:
-    clip = vars(Ball)["clip"]
-    good = Edit("privlearn.domains:Ball.clip", "_to_radius(values, norms, self.radius)", "values")
-    bad = Edit("privlearn.domains:Box.clip", "no such text", "")
-    with pytest.raises(CheckError):
-        Mutant("half", "Nothing.", (good, bad), Examined(lambda: "caught")).check()
-    assert vars(Ball)["clip"] is clip
-
-
-def test_a_function_is_changed_by_one_edit_at_a_time() -> None:
-    clip = vars(Ball)["clip"]
-    edit = Edit("privlearn.domains:Ball.clip", "_to_radius(values, norms, self.radius)", "values")
-    with pytest.raises(CheckError, match="source cannot be read"):
-        Mutant("twice", "Nothing.", (edit, edit), Examined(lambda: "caught")).check()
-    assert vars(Ball)["clip"] is clip
-
-
-def test_the_original_comes_back_after_an_error() -> None:
-    def fails() -> str:
-        assert Ball(1.0, 1).clip(np.array([[3.0]])) == 3
-        raise RuntimeError("in the check")
-
-    edit = Edit("privlearn.domains:Ball.clip", "_to_radius(values, norms, self.radius)", "values")
-    with pytest.raises(RuntimeError, match="in the check"):
-        Mutant("fails", "Nothing.", (edit,), Examined(fails)).check()
-    assert Ball(1.0, 1).clip(np.array([[3.0]])) <= 1
-
-
-def test_all_kinds_of_functions_can_be_changed() -> None:
-    noise = NoiseSource.simulation(0)
-    edits = (
-        Edit("privlearn.domains:PSDTrace.size", "// 2", "// 1"),  # a property
-        Edit("privlearn.noise:NoiseSource.simulation", "simulated=True", "simulated=False"),
-        Edit("privlearn.domains:_upper", "np.triu_indices(dim)", "np.triu_indices(dim + 1)"),
-    )
-
-    def look() -> str | None:
-        from privlearn import domains
-
-        found = PSDTrace(1.0, 2).size, NoiseSource.simulation(0).simulated
-        return str((*found, len(domains._upper(2, "svec")[0])))
-
-    mutant = Mutant("several", "Nothing.", edits, Examined(look))
-    assert mutant.check().how == "(6, False, 6)"
-    assert look() == "(3, True, 3)"
-    assert noise.simulated
-    assert len(_upper(2, "svec")[0]) == 3
-
-
-def test_cached_results_are_not_carried_over() -> None:
-    sensitivity = (
-        Edit(
-            "privlearn.domains:Ball.sensitivity",
-            "(2 if adjacency is Adjacency.REPLACE_ONE else 1)",
-            "1",
-        ),
-    )
-
-    def price() -> str:  # one mechanism may keep its own
-        return str(NoisySum(Ball(1.0, 1), GaussianNoise(2.0)).loss())
-
-    before = price()
-    mutant = Mutant("cheap", "Nothing.", sensitivity, Examined(price))
-    assert mutant.check().how != before
-    assert price() == before
+def test_the_former_name_is_taken_and_answered_with_the_new_one(former: str, present: str) -> None:
+    with pytest.warns(FutureWarning, match=re.escape(f"{former!r} is now called {present!r}")):
+        chosen = suite.chosen([former])
+    assert list(chosen) == list(suite.chosen([present]))

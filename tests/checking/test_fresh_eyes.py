@@ -1,4 +1,4 @@
-"""Fifteen faults by somebody who had not seen the zoo, each beside its correct twin.
+"""Fifteen faults by somebody who had not seen the shipped ones, each with its correct twin.
 
 They were written before any was tried, and checked as a user would with the one-line tools.  What
 is wrong with each is its docstring; ``broken`` chooses between it and its twin, which differs by
@@ -44,7 +44,7 @@ from privlearn.checking import (
     check_row_local,
     generated_pairs,
 )
-from privlearn.checking.candidates import candidate_pairs
+from privlearn.checking.default_neighbours import default_pairs
 from privlearn.domains import Array
 from privlearn.errors import InterferenceError, PrivacyViolation, UsersError
 from privlearn.ledger import Ledger
@@ -480,7 +480,7 @@ MISSED = {
     "in events that are not rare: 5,000 samples refute it with some seeds and not with most; the "
     "exact check says that it does not apply, and why",
     "one sample for four rounds": "a loss of 1.6 times the claim where all four sums are large at "
-    "once, which the first world shows in under one run in fifty: 200,000 samples do not see it",
+    "once, which the first data set shows in under one run in fifty: 200,000 samples do not see it",
 }
 """What the one-line tools do not reliably see at their defaults, and why."""
 
@@ -503,7 +503,7 @@ def test_twins_of_what_is_missed_are_not_accused() -> None:
 
 
 def test_the_score_that_won_is_caught_on_the_right_neighbours() -> None:
-    everything_or_nothing = candidate_pairs(BestWithScore(True))[0]
+    everything_or_nothing = default_pairs(BestWithScore(True))[0]
     with pytest.raises(PrivacyViolation):
         assert_private(BestWithScore(True), neighbours=everything_or_nothing)
 

@@ -1,4 +1,4 @@
-"""Faults that a reviewer brought along, none of them from the zoo: found with default settings."""
+"""Faults that a reviewer brought along, none of them shipped: found with default settings."""
 
 from __future__ import annotations
 

@@ -14,14 +14,13 @@ from numpy.random import Generator
 from typer.testing import CliRunner
 
 from privlearn import Adjacency, Ball, GaussianNoise, LaplaceNoise, PureDP, Rows, Spend, Token
-from privlearn.checking import assert_private, subject_of
-from privlearn.checking import suite as gate
-from privlearn.checking.candidates import run_once
-from privlearn.checking.faint import FaintGenerator
+from privlearn.checking import assert_private, sampling_target, suite
+from privlearn.checking.default_neighbours import run_once
 from privlearn.checking.power import Power, power_of_halving, with_power
+from privlearn.checking.reduced_noise import ReducedNoiseGenerator
 from privlearn.checking.replay import shipped_learners
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.stub_accountant import Laboratory
+from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.cli.main import app
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -42,12 +41,12 @@ def noisy_sum(data: Any, rng: Generator) -> float:
     return float(data.sum() + rng.laplace(0.0, 1.0))
 
 
-def settings(samples: int = 1_000) -> gate.Settings:
-    return gate.Settings(0.99, samples, 0)
+def settings(samples: int = 1_000) -> suite.Settings:
+    return suite.Settings(0.99, samples, 0)
 
 
 def test_a_fault_that_neighbours_do_not_show_leaves_no_power() -> None:
-    subject = subject_of(above_threshold, PureDP(1), NEAR)
+    subject = sampling_target(above_threshold, PureDP(1), NEAR)
     first = black_box(subject, samples=1_000, confidence=0.99)
     assert not first.violated
     found, power = with_power(subject, first, samples=1_000, confidence=0.99)
@@ -59,7 +58,7 @@ def test_a_fault_that_neighbours_do_not_show_leaves_no_power() -> None:
 
 
 def test_a_tight_claim_on_good_neighbours_has_power_at_no_cost() -> None:
-    subject = subject_of(noisy_sum, PureDP(1), FAR)
+    subject = sampling_target(noisy_sum, PureDP(1), FAR)
     first = black_box(subject, samples=4_000, confidence=0.99)
     _, power = with_power(subject, first, samples=4_000, confidence=0.99)
     assert power == power_of_halving(first)
@@ -69,7 +68,7 @@ def test_a_tight_claim_on_good_neighbours_has_power_at_no_cost() -> None:
 
 def test_a_planted_fault_or_more_samples_give_power() -> None:
     """A claim that is looser than the truth: half of it holds, and half the noise does not."""
-    loose = subject_of(noisy_sum, PureDP("1.35"), FAR)
+    loose = sampling_target(noisy_sum, PureDP("1.35"), FAR)
     weak = black_box(loose, samples=400, confidence=0.99)
     assert not power_of_halving(weak).enough
     found, power = with_power(loose, weak, samples=400, confidence=0.99)
@@ -81,8 +80,8 @@ def test_a_planted_fault_or_more_samples_give_power() -> None:
 
 def test_an_own_generator_leaves_only_the_claim_to_be_halved() -> None:
     source = np.random.default_rng(0)
-    subject = subject_of(lambda data: float(source.laplace(data, 1.0)), PureDP(1), (0.0, 0.1))
-    assert subject.fainter is None
+    subject = sampling_target(lambda data: float(source.laplace(data, 1.0)), PureDP(1), (0.0, 0.1))
+    assert subject.start_reduced is None
     first = black_box(subject, samples=400)
     _, power = with_power(subject, first, samples=400, confidence=0.99)
     assert power is not None
@@ -91,7 +90,7 @@ def test_an_own_generator_leaves_only_the_claim_to_be_halved() -> None:
 
 
 def test_what_is_refuted_needs_no_power() -> None:
-    subject = subject_of(noisy_sum, PureDP("0.1"), FAR)
+    subject = sampling_target(noisy_sum, PureDP("0.1"), FAR)
     first = black_box(subject, samples=1_000)
     assert first.violated
     assert with_power(subject, first, samples=1_000, confidence=0.99) == (first, None)
@@ -106,8 +105,8 @@ def test_powers_add_up_to_a_verdict() -> None:
 # Half the noise ---------------------------------------------------------------------------------
 
 
-def test_a_faint_generator_halves_noise_around_its_place() -> None:
-    faint, plain = FaintGenerator(np.random.PCG64(5)), np.random.default_rng(5)
+def test_a_reduced_noise_generator_halves_noise_around_its_place() -> None:
+    reduced, plain = ReducedNoiseGenerator(np.random.PCG64(5)), np.random.default_rng(5)
     draws: tuple[Callable[[Generator], Any], ...] = (
         lambda rng: rng.normal(3.0, 2.0, 9),
         lambda rng: rng.laplace(3.0, 2.0, 9),
@@ -121,11 +120,11 @@ def test_a_faint_generator_halves_noise_around_its_place() -> None:
         lambda rng: rng.multivariate_normal([3.0, 3.0], np.eye(2), 9),
     )
     for draw in draws:
-        np.testing.assert_allclose(draw(faint) - 3.0, (draw(plain) - 3.0) / 2, rtol=1e-12)
+        np.testing.assert_allclose(draw(reduced) - 3.0, (draw(plain) - 3.0) / 2, rtol=1e-12)
     out = np.empty(4)
-    assert faint.standard_normal(out=out) is out
+    assert reduced.standard_normal(out=out) is out
     np.testing.assert_allclose(out, plain.standard_normal(4) / 2)
-    assert faint.random() == plain.random()
+    assert reduced.random() == plain.random()
 
 
 @dataclass(frozen=True)
@@ -149,14 +148,14 @@ class Sum:
 
 
 @pytest.mark.parametrize("noise", [GaussianNoise(3.0), LaplaceNoise(3.0)])
-def test_a_faint_laboratory_halves_what_receipts_draw_and_nothing_that_is_stated(
+def test_a_stub_accountant_with_a_divisor_halves_what_receipts_draw_and_nothing_that_is_stated(
     noise: Noise,
 ) -> None:
     made = Sum(noise)
     rows: Rows[Any] = Rows.seal(np.zeros((2, 1)), users=range(2))
-    plain, faint = Laboratory(3), Laboratory(3, faintness=2.0)
+    plain, reduced = StubAccountant(3), StubAccountant(3, noise_divisor=2.0)
     for _ in range(3):
-        assert run_once(made, rows, plain) == pytest.approx(2 * run_once(made, rows, faint))
+        assert run_once(made, rows, plain) == pytest.approx(2 * run_once(made, rows, reduced))
         assert made.stated.noise is noise, "what was stated stays"
 
 
@@ -164,7 +163,7 @@ def test_a_faint_laboratory_halves_what_receipts_draw_and_nothing_that_is_stated
 def test_noise_without_a_scale_is_not_divided(report: Any) -> None:
     rows: Rows[Any] = Rows.null(range(1))
     with pytest.raises(CheckError, match="has no scale"):
-        run_once(report, rows, Laboratory(0, faintness=2.0))
+        run_once(report, rows, StubAccountant(0, noise_divisor=2.0))
 
 
 # The gate and the command line --------------------------------------------------------------------
@@ -173,7 +172,7 @@ def test_noise_without_a_scale_is_not_divided(report: Any) -> None:
 FILE = """
 import numpy as np
 from privlearn import Ball, PureDP, ZCDP
-from privlearn.checking import subject_of
+from privlearn.checking import sampling_target
 from privlearn.mechanisms import NoisySum
 
 def above_threshold(queries, rng):
@@ -184,13 +183,13 @@ def noisy_sum(data, rng):
     return float(data.sum() + rng.laplace(0.0, 1.0))
 
 def Blind():
-    return subject_of(above_threshold, PureDP(1), (np.array([1.0, 2.0]), np.array([1.3, 2.0])))
+    return sampling_target(above_threshold, PureDP(1), (np.array([1.0, 2.0]), np.array([1.3, 2.0])))
 
 def Seeing():
-    return subject_of(noisy_sum, PureDP(1), (np.array([0.0]), np.array([1.0])))
+    return sampling_target(noisy_sum, PureDP(1), (np.array([0.0]), np.array([1.0])))
 
 def Wrong():
-    return subject_of(noisy_sum, PureDP("0.1"), (np.array([0.0]), np.array([1.0])))
+    return sampling_target(noisy_sum, PureDP("0.1"), (np.array([0.0]), np.array([1.0])))
 
 def Exact():
     return NoisySum.calibrated(Ball(1.0, 1), ZCDP("0.5"))
@@ -232,11 +231,13 @@ def test_the_power_is_in_the_json(path: Path) -> None:
 
 
 def test_one_check_with_power_is_enough_for_a_subject() -> None:
-    def line(check: str, power: float | None, result: gate.Result = "not refuted") -> gate.Finding:
-        return gate.Finding(subject="x", check=check, result=result, power=power, seconds=0.0)
+    def line(
+        check: str, power: float | None, result: suite.Conclusion = "not refuted"
+    ) -> suite.CheckFinding:
+        return suite.CheckFinding(subject="x", check=check, result=result, power=power, seconds=0.0)
 
-    def powerless(*lines: gate.Finding) -> tuple[str, ...]:
-        return gate.Report(findings=lines, seed=0, seconds=0.0).powerless
+    def powerless(*lines: suite.CheckFinding) -> tuple[str, ...]:
+        return suite.CheckReport(findings=lines, seed=0, seconds=0.0).powerless
 
     assert powerless(line("samples", 0.5), line("laws", None, "holds")) == ("x",)
     assert powerless(line("window", 0.0), line("samples", 1.0)) == ()
@@ -251,18 +252,20 @@ def test_one_check_with_power_is_enough_for_a_subject() -> None:
 def test_a_learner_that_pays_for_nothing_has_no_fault_of_factor_2(
     learner: str, power: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unmoved(way: shipped_learners.Way, n: int, *, seed: int) -> shipped_learners.Replays:
+    def unmoved(
+        way: shipped_learners.LearnerCase, n: int, *, seed: int
+    ) -> shipped_learners.Replays:
         return shipped_learners.Replays(n, 0, 2 * n, 0.0)
 
-    monkeypatch.setattr(gate, "replay_pairs", unmoved)
-    way = next(way for way in shipped_learners.WAYS if way.learner == learner)
-    (found,) = gate.replay_findings(way, gate.Settings())
+    monkeypatch.setattr(suite, "replay_pairs", unmoved)
+    way = next(way for way in shipped_learners.LEARNER_CASES if way.learner == learner)
+    (found,) = suite.replay_findings(way, suite.Settings())
     assert (found.result, found.power) == ("holds", power)
 
 
 def test_a_file_without_a_name_in_it_is_refused(path: Path) -> None:
     with pytest.raises(CheckError, match=r"say what in it is to be checked, .*:NAME"):
-        gate.chosen([str(path)])
+        suite.chosen([str(path)])
 
 
 def test_a_weak_bound_is_noted_where_nothing_exact_stands_beside_it() -> None:

@@ -27,7 +27,7 @@ from privlearn.checking.strategies import (
     streams,
     zero_out,
 )
-from privlearn.checking.targets import subject_of
+from privlearn.checking.targets import sampling_target
 from privlearn.domains import Array, Ball, Norm
 from privlearn.errors import InterferenceError
 from privlearn.learners import OnePassNewtonMNL
@@ -92,7 +92,7 @@ def test_replace_one_differs_in_one_record(pair: tuple[Array, Array]) -> None:
     first, second = pair
     assert 1 <= len(first) <= 6
     assert len(differing(first, second)) == 1
-    subject_of(NoisySum.calibrated(Ball(2.0, 3), ZCDP(1)), neighbours=pair)  # accepts it
+    sampling_target(NoisySum.calibrated(Ball(2.0, 3), ZCDP(1)), neighbours=pair)  # accepts it
 
 
 @QUICK
@@ -111,7 +111,7 @@ def test_add_remove_takes_one_record_out(pair: tuple[Array, Array]) -> None:
     gaps = [np.delete(larger, i, axis=0) for i in range(len(larger))]
     assert any(np.array_equal(gap, smaller) for gap in gaps)
     mechanism = NoisySum.calibrated(Ball(2.0, 3), ZCDP(1), adjacency=Adjacency.ADD_REMOVE)
-    subject_of(mechanism, neighbours=pair, adjacency=Adjacency.ADD_REMOVE)
+    sampling_target(mechanism, neighbours=pair, adjacency=Adjacency.ADD_REMOVE)
 
 
 @QUICK

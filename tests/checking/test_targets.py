@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP, PureDP
-from privlearn.checking.targets import Subject, subject_of
+from privlearn.checking.targets import SamplingTarget, sampling_target
 from privlearn.domains import Ball
 from privlearn.errors import CheckError
 from privlearn.losses import Gaussian
@@ -28,17 +28,17 @@ def test_functions_with_and_without_a_generator_are_run_alike() -> None:
     named = lambda data, *, rng: sum(data) + rng.normal()  # noqa: E731
     own = lambda data: sum(data)  # noqa: E731
     for function in (noisy, named):
-        draw = subject_of(function, PureDP(1), PAIR).start([1.0], 7)
+        draw = sampling_target(function, PureDP(1), PAIR).start([1.0], 7)
         assert draw() == 1.0 + np.random.default_rng(7).normal()
         assert draw() != draw()
-    assert subject_of(own, PureDP(1), PAIR).start([2.0], 0)() == 2.0
+    assert sampling_target(own, PureDP(1), PAIR).start([2.0], 0)() == 2.0
 
 
 def test_a_seed_gives_the_same_outputs_and_another_seed_others() -> None:
     block = np.eye(2)
     for subject, data in (
-        (subject_of(noisy, PureDP(1), PAIR), [1.0]),
-        (subject_of(NoisySum(Ball(1.0, 2), GaussianNoise(1.0))), block),
+        (sampling_target(noisy, PureDP(1), PAIR), [1.0]),
+        (sampling_target(NoisySum(Ball(1.0, 2), GaussianNoise(1.0))), block),
     ):
         one, again, other = (subject.start(data, seed) for seed in (1, 1, 2))
         first, second, third = one(), again(), other()
@@ -66,7 +66,7 @@ def test_a_seed_gives_the_same_outputs_and_another_seed_others() -> None:
 )
 def test_bad_neighbours_are_refused(neighbours: Any, message: str) -> None:
     with pytest.raises(CheckError, match=message):
-        subject_of(noisy, PureDP(1), neighbours)
+        sampling_target(noisy, PureDP(1), neighbours)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_bad_neighbours_are_refused(neighbours: Any, message: str) -> None:
 )
 def test_bad_mechanisms_and_claims_are_refused(mechanism: Any, claim: Any, message: str) -> None:
     with pytest.raises(CheckError, match=message):
-        subject_of(mechanism, claim, PAIR)
+        sampling_target(mechanism, claim, PAIR)
 
 
 @pytest.mark.parametrize(
@@ -102,32 +102,34 @@ def test_neighbours_are_checked_against_the_relation(
     first: Any, second: Any, adjacency: Adjacency, good: bool
 ) -> None:
     if good:
-        assert subject_of(noisy, PureDP(1), (first, second), adjacency=adjacency).name == "noisy"
+        assert (
+            sampling_target(noisy, PureDP(1), (first, second), adjacency=adjacency).name == "noisy"
+        )
         return
     with pytest.raises(CheckError, match=r"neighbours\[0\]"):
-        subject_of(noisy, PureDP(1), (first, second), adjacency=adjacency)
+        sampling_target(noisy, PureDP(1), (first, second), adjacency=adjacency)
 
 
 def test_an_iterator_of_pairs_is_read_once() -> None:
-    assert len(subject_of(noisy, PureDP(1), iter([(0, 1), (1, 2)])).neighbours) == 2
+    assert len(sampling_target(noisy, PureDP(1), iter([(0, 1), (1, 2)])).neighbours) == 2
 
 
 def test_a_subject_may_be_restated() -> None:
-    base = subject_of(noisy, PureDP(1), PAIR)
-    assert isinstance(base, Subject)
-    again = subject_of(base, ApproxDP(1, "0.1"), ([3.0], [4.0]), name="other")
+    base = sampling_target(noisy, PureDP(1), PAIR)
+    assert isinstance(base, SamplingTarget)
+    again = sampling_target(base, ApproxDP(1, "0.1"), ([3.0], [4.0]), name="other")
     assert (again.name, again.claim, again.neighbours) == (
         "other", ApproxDP(1, "0.1"), [([3.0], [4.0])],
     )  # fmt: skip
     with pytest.raises(CheckError, match="the same"):
-        subject_of(base, None, ([3.0], [3.0]))
+        sampling_target(base, None, ([3.0], [3.0]))
 
 
 def test_shipped_mechanisms_bring_their_claim_and_extreme_neighbours() -> None:
     mechanism = NoisySum(Ball(1.0, 3), GaussianNoise(2.0))
-    subject = subject_of(mechanism)
+    subject = sampling_target(mechanism)
     assert isinstance(subject.claim, Gaussian)
     assert all(np.shape(first) == np.shape(second) for first, second in subject.neighbours)
     assert np.shape(subject.start(subject.neighbours[0][0], 0)()) == (3,)
-    stream = subject_of(PrefixSum(Ball(1.0, 2), BinaryTree(16), 1.0))
+    stream = sampling_target(PrefixSum(Ball(1.0, 2), BinaryTree(16), 1.0))
     assert len(stream.start(stream.neighbours[0][0], 0)()) == 16

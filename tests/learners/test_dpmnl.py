@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choosing_users import DIM, HORIZON, N_ITEMS, SHOWN, Crowd, choose, one_by_one, users
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,13 +37,11 @@ from privlearn.learners import DPMNL
 from privlearn.learners.serving import Arrival
 from privlearn.losses import Loss, compose, loss_from_dict
 from privlearn.mechanisms import ObjectivePerturbation, PrefixSumStream
-from privlearn.mnl import NO_ITEM, Items
+from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Accountant
 from privlearn.simulation.choice import Market, gaussian_market
 
-N_ITEMS, DIM, SHOWN, HORIZON = 6, 2, 3, 60
-PREFERENCES = np.array([1.5, -1.0])
 TRIGGERS = ["public", "determinant"]
 by_trigger = pytest.mark.parametrize("trigger", TRIGGERS)
 
@@ -74,48 +73,6 @@ RICH = ZCDP(10_000)
 def rich(trigger: str = "determinant", seed: int = 0, **changes: Any) -> DPMNL:
     learner = unstarted(trigger=trigger, gram_share=0.5, exploration=1.0, **changes)
     return learner.start(joint(budget=RICH, seed=seed))
-
-
-def users(seed: int = 0, n: int = HORIZON) -> tuple[Array, Array, Array]:
-    """Features, revenues and uniforms."""
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, N_ITEMS, DIM)), rng.random((n, N_ITEMS)), rng.random((n, 1))
-
-
-def choose(features: Array, shown: Items, uniforms: float) -> int | None:
-    """One user's logit choice by inverse distribution function."""
-    items = shown[shown != NO_ITEM]
-    with np.errstate(all="ignore"):
-        weights = np.exp(features[items] @ PREFERENCES)
-        edges = np.cumsum(weights) / (1 + weights.sum())
-    place = int((edges < uniforms).sum())
-    return int(items[place]) if place < len(items) else None
-
-
-class Crowd:
-    """The users' side of the block path; remembers what each of them was shown."""
-
-    def __init__(self) -> None:
-        self.shown: list[list[int]] = []
-
-    def respond(self, own: Arrival, shown: Items) -> Items:
-        self.shown.extend(row[row != NO_ITEM].tolist() for row in shown)
-        choices = [
-            choose(x, items, float(u[0]))
-            for x, items, u in zip(own.features, shown, own.private, strict=True)
-        ]
-        return np.array([NO_ITEM if choice is None else choice for choice in choices])
-
-
-def one_by_one(
-    learner: DPMNL, features: Array, uniforms: Array, revenues: Array | None = None
-) -> list[list[int]]:
-    shown = []
-    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
-        items = learner.select(x) if revenues is None else learner.select(x, revenues[i])
-        shown.append(items.tolist())
-        learner.observe(choose(x, items, float(u[0])))
-    return shown
 
 
 def serve_all(learner: DPMNL, features: Array, uniforms: Array, single: bool) -> None:
@@ -598,7 +555,7 @@ def test_the_plan_refuses_what_non_interference_cannot_see(
     """These faults act alike on neighbours; the committed plan is what stops them."""
     data, neighbour = tame_pair(0)
     factory = planted(plant, trigger=trigger)
-    with pytest.raises(CheckError, match="fails in both worlds"):
+    with pytest.raises(CheckError, match="fails on both data sets"):
         assert_noninterference(factory, data, neighbour, budget=RICH)
     learner = factory(joint(budget=RICH))
     features, _, _ = users()

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choosing_users import bodies
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rewarding_users import RewardingCrowd
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.accountants.audit import audit
@@ -22,11 +24,11 @@ from privlearn.adjacency import Adjacency
 from privlearn.baselines.linear_bandits import RandomArms
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP
 from privlearn.checking import assert_noninterference
-from privlearn.checking.isolation import aside
+from privlearn.checking.isolation import muted
 from privlearn.checking.replay.populations import replaced
-from privlearn.checking.replay.protocols import Drive
+from privlearn.checking.replay.protocols import InteractionProtocol
 from privlearn.domains import Array
-from privlearn.entries import FunctionsEntry, PlanEntry, SpendEntry
+from privlearn.entries import PlanEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     CurrencyError,
@@ -68,40 +70,10 @@ def fresh(**changes: Any) -> DPHDB:
     return unstarted(**changes).start(joint())
 
 
-class Crowd:
-    """Contexts, the reward of every arm, and which arms were pulled."""
-
+class Crowd(RewardingCrowd):
     def __init__(self, seed: int = 0, n: int = HORIZON) -> None:
         rng = np.random.default_rng(seed)
-        self.contexts = rng.uniform(-1.2, 1.2, (n, DIM))
-        self.rewards = rng.uniform(-1.2, 1.2, (n, ARMS))
-        self.places = np.arange(n, dtype=np.float64)[:, None]
-        self.arms: list[int] = []
-
-    def respond(self, own: Visitor, arms: Any) -> Array:
-        self.arms.extend(arms.tolist())
-        return np.array(self.rewards[own.private[:, 0].astype(int), arms])
-
-    def play(self, learner: DPHDB, start: int = 0, stop: int | None = None) -> None:
-        learner.play(self.contexts[start:stop], self.respond, self.places[start:stop])
-
-    def one_by_one(self, learner: DPHDB, start: int = 0, stop: int | None = None) -> None:
-        for context, rewards in zip(
-            self.contexts[start:stop], self.rewards[start:stop], strict=True
-        ):
-            arm = learner.select(context)
-            self.arms.append(arm)
-            learner.observe(float(rewards[arm]))
-
-
-def bodies(learner: DPHDB) -> list[str]:
-    """The ledger without the accountant's random name, and without the name of who answers."""
-    accountant: Any = learner._accountant
-    return [
-        json.dumps(entry.body(), sort_keys=True).replace(accountant.id, "accountant")
-        for entry in accountant.ledger.entries
-        if not isinstance(entry, FunctionsEntry)
-    ]
+        super().__init__(rng.uniform(-1.2, 1.2, (n, DIM)), rng.uniform(-1.2, 1.2, (n, ARMS)))
 
 
 # Users with a reward from every arm ----------------------------------------------------
@@ -124,12 +96,12 @@ def pull(learner: Any, users: Iterable[ArmUser]) -> Iterator[int]:
     for user in users:
         arm = learner.select(user.context)
         yield arm
-        with aside():
+        with muted():
             reward = user.pay(arm)
         learner.observe(reward)
 
 
-def pulled(size: int = 1_000_000) -> Drive:
+def pulled(size: int = 1_000_000) -> InteractionProtocol:
     """`play`, in blocks of so many users; each receives the arm that is asked about first."""
 
     def drive(learner: Any, users: Iterable[ArmUser]) -> Iterator[int | None]:
@@ -152,7 +124,7 @@ def _paying(block: list[ArmUser], received: list[int | None]) -> Callable[[Any, 
             place = int(number)
             if received[place] is None:
                 received[place] = int(arm)
-            with aside():
+            with muted():
                 rewards.append(block[place].pay(int(arm)))
         return rewards
 
@@ -351,7 +323,9 @@ def test_nobody_else_and_nothing_public_depends_on_one_user(way: str) -> None:
         data, neighbour = arm_pair(5, number, dim=DIM, users=USERS, positions=(3, 4))
         if way == "logistic":
             data, neighbour = binary(data, neighbour)
-        moved += assert_noninterference(make, data, neighbour, drive=drive, seed=number).moved > 0
+        moved += (
+            assert_noninterference(make, data, neighbour, protocol=drive, seed=number).moved > 0
+        )
     assert moved > 5
 
 
@@ -374,7 +348,7 @@ def test_a_changed_arm_is_a_neighbour_that_passes() -> None:
             received[-1].append(arm)
             yield arm
 
-    assert_noninterference(factory(), data, neighbour, drive=drive, budget=ZCDP(100))
+    assert_noninterference(factory(), data, neighbour, protocol=drive, budget=ZCDP(100))
     assert received[0][5] != received[1][5]
 
 
@@ -513,7 +487,7 @@ def test_broken_variants_are_caught(
                 lambda accountant: Wrapped(accountant, plant, **changes),
                 data,
                 neighbour,
-                drive=pull,
+                protocol=pull,
                 budget=ZCDP(50),
                 seed=number,
             )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choosing_users import DIM, HORIZON, N_ITEMS, SHOWN, Crowd, bodies, choose, one_by_one, users
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.domains import Array, Ball, Box, PSDTrace
-from privlearn.entries import FunctionsEntry, IssueEntry, PlanEntry, SpendEntry
+from privlearn.entries import IssueEntry, PlanEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     CurrencyError,
@@ -38,9 +39,6 @@ from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, gradients, hessian
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.simulation.choice import gaussian_market
-
-N_ITEMS, DIM, SHOWN, HORIZON = 6, 2, 3, 60
-PREFERENCES = np.array([1.5, -1.0])
 
 
 def joint(
@@ -62,57 +60,6 @@ def unstarted(**changes: Any) -> OnePassNewtonMNL:
 
 def fresh(**changes: Any) -> OnePassNewtonMNL:
     return unstarted(**changes).start(joint())
-
-
-def users(seed: int = 0, n: int = HORIZON) -> tuple[Array, Array, Array]:
-    """Features, revenues and uniforms."""
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=(n, N_ITEMS, DIM)), rng.random((n, N_ITEMS)), rng.random((n, 1))
-
-
-def choose(features: Array, shown: Items, uniforms: float) -> int | None:
-    """One user's logit choice by inverse distribution function."""
-    items = shown[shown != NO_ITEM]
-    weights = np.exp(features[items] @ PREFERENCES)
-    edges = np.cumsum(weights) / (1 + weights.sum())
-    place = int((edges < uniforms).sum())
-    return int(items[place]) if place < len(items) else None
-
-
-class Crowd:
-    """The users' side of the block path; remembers what each of them was shown."""
-
-    def __init__(self) -> None:
-        self.shown: list[list[int]] = []
-
-    def respond(self, own: Arrival, shown: Items) -> Items:
-        self.shown.extend(row[row != NO_ITEM].tolist() for row in shown)
-        choices = [
-            choose(x, items, float(u[0]))
-            for x, items, u in zip(own.features, shown, own.private, strict=True)
-        ]
-        return np.array([NO_ITEM if choice is None else choice for choice in choices])
-
-
-def one_by_one(
-    learner: OnePassNewtonMNL, features: Array, uniforms: Array, revenues: Array | None = None
-) -> list[list[int]]:
-    shown = []
-    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
-        items = learner.select(x) if revenues is None else learner.select(x, revenues[i])
-        shown.append(items.tolist())
-        learner.observe(choose(x, items, float(u[0])))
-    return shown
-
-
-def bodies(learner: OnePassNewtonMNL) -> list[str]:
-    """The ledger without the accountant's random name, and without the name of who answers."""
-    accountant: Any = learner._accountant
-    return [
-        json.dumps(entry.body(), sort_keys=True).replace(accountant.id, "accountant")
-        for entry in accountant.ledger.entries
-        if not isinstance(entry, FunctionsEntry)
-    ]
 
 
 # One path in two forms ------------------------------------------------------------------

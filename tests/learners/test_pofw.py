@@ -27,7 +27,7 @@ from privlearn.noise import GumbelNoise, NoiseSource
 DIM, HORIZON = 4, 150
 BALL = LpBall(DIM, 1, 2.0)
 CORNERS = Polytope(np.random.default_rng(2).normal(size=(9, DIM)))
-WAYS = [
+LEARNER_CASES = [
     (BALL, "thresholds"),
     (BALL, "choices"),
     (BALL, "vertices"),
@@ -39,7 +39,7 @@ WAYS = [
     (BALL, "published"),
     (CORNERS, "published"),
 ]
-every = pytest.mark.parametrize(("inside", "method"), WAYS)
+every = pytest.mark.parametrize(("inside", "method"), LEARNER_CASES)
 
 
 def central(
@@ -85,7 +85,7 @@ def test_the_block_path_is_the_one_user_path(inside: Any, method: Any, loss: str
 
 
 @settings(max_examples=8, deadline=None)
-@given(cuts=st.lists(st.integers(1, HORIZON - 1), max_size=5), way=st.sampled_from(WAYS))
+@given(cuts=st.lists(st.integers(1, HORIZON - 1), max_size=5), way=st.sampled_from(LEARNER_CASES))
 def test_any_split_of_the_users_over_calls_gives_the_same_result(
     cuts: list[int], way: tuple[Any, Any]
 ) -> None:
@@ -208,7 +208,7 @@ def replay(inside: Any, method: Any, at: int, other: tuple[Any, Any], budget: An
         lambda accountant: DPPOFW(inside, method=method).start(accountant),
         users,
         [*users[:at], other, *users[at + 1 :]],
-        drive=logged,
+        protocol=logged,
         accountant=CentralAccountant,
         budget=budget,
     )

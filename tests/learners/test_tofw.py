@@ -237,7 +237,7 @@ def replay(
         lambda accountant: DPTOFW(DIM, p=1.5, method=method, **params).start(accountant),
         users,
         neighbour,
-        drive=logged(size),
+        protocol=logged(size),
         accountant=CentralAccountant,
         budget=budget,
     )

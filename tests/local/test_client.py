@@ -309,7 +309,7 @@ def test_a_bad_row_is_null_also_where_a_record_of_zeros_is_not(
 
     def opened(*row: Any) -> Array:
         tape, noise = Tape(), NoiseSource.simulation(1)
-        phone = LocalAccountant(GaussianDP(1), users=range(1), noise=noise, tape=tape)
+        phone = LocalAccountant(GaussianDP(1), users=range(1), noise=noise, observer=tape)
         LocalClient(config, phone).randomize(*row, model=published(config))
         return tape.rows[0]
 
@@ -636,7 +636,7 @@ def traffic(
     messages, seen, rows = [], [], []
     for user, person in enumerate(people[:stop]):
         tape = Tape(put.get(user))
-        client = device(config, range(user, user + 1), seed=user, tape=tape)
+        client = device(config, range(user, user + 1), seed=user, observer=tape)
         server.advance(user)
         messages.append(send(client, server.model(), person))
         server.update(messages[-1])

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from privlearn.accountants import audit
 from privlearn.baselines.linear_bandits import PrivateLeastSquares
-from privlearn.checking import suite as gate
-from privlearn.checking.replay.shipped_learners import WAYS
+from privlearn.checking import suite
+from privlearn.checking.replay.shipped_learners import LEARNER_CASES
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, SIMULATION
 from privlearn.datasets.user_tables import read_table
@@ -462,7 +462,7 @@ def test_settings_say_what_is_public_and_know_no_others() -> None:
 
 
 def test_the_gate_knows_what_is_new() -> None:
-    names = set(gate.catalogue())
+    names = set(suite.catalogue())
     assert {
         "report-noisy-max/gumbel",
         "report-noisy-max/gumbel-two-picks",
@@ -476,16 +476,16 @@ def test_the_gate_knows_what_is_new() -> None:
         "one-of-k/report-noisy-max",
         "one-of-k/prefix-sum",
     } <= names
-    learners = {way.learner for way in WAYS}
+    learners = {way.learner for way in LEARNER_CASES}
     assert {"DPTOFW", "DPPOFW", "DPHDB", "PrivateLeastSquares", "DPUCB"} <= learners
-    assert {f"learner/{way}" for way in WAYS} <= names
-    assert len({str(way) for way in WAYS}) == len(WAYS)
+    assert {f"learner/{way}" for way in LEARNER_CASES} <= names
+    assert len({str(way) for way in LEARNER_CASES}) == len(LEARNER_CASES)
 
 
 @pytest.mark.parametrize(
     "group", ["report-noisy-max/gumbel", "noisy-max-stream", "one-of-k/prefix-sum"]
 )
 def test_new_mechanisms_pass_the_gate(group: str) -> None:
-    report = gate.run(gate.chosen([group]), gate.Settings(samples=1_000))
+    report = suite.run(suite.chosen([group]), suite.Settings(samples=1_000))
     assert report.passed, [finding for finding in report.findings if finding.bad]
     assert {finding.check for finding in report.findings} >= {"laws", "samples"}

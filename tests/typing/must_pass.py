@@ -66,7 +66,7 @@ def checked() -> tuple[float, str]:
     assert_private(noisy, PureDP(1), neighbours=([0.0], [1.0]))
     assert_private(noisy, Gaussian(1), neighbours=[([0.0], [1.0]), ([1.0], [1.0, 2.0])])
     assert_private(noisy_by_name, ApproxDP(1, 1e-6), neighbours=(np.zeros(2), np.ones(2)))
-    assert_private(lambda data: data, PureDP(1), neighbours=(0, 1), witness=float)
+    assert_private(lambda data: data, PureDP(1), neighbours=(0, 1), distinguisher=float)
     total = NoisySum.calibrated(Ball(1.0, 2), ZCDP(1))
     found: Evidence = assert_private(total, neighbours=(np.zeros((1, 2)), np.ones((1, 2))))
     assert_private(PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=3), ZCDP("0.5"))

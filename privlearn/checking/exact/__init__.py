@@ -1,1 +1,1 @@
-"""Exact divergences of mechanisms, from their laws instead of samples."""
+"""Exact divergences of mechanisms, from their output distributions instead of samples."""

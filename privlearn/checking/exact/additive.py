@@ -1,7 +1,7 @@
-"""Laws of what mechanisms let out that add normal or Laplace noise, once or along a stream.
+"""Output distributions of mechanisms that add normal or Laplace noise, once or along a stream.
 
-Short streams, and mechanisms of any make, are probed number by number (`white_box_probe`).  Long
-streams whose noise is that of a factorisation are solved (`white_box_streams`).  Either way the
+Short streams, and mechanisms of any make, are probed number by number (`exact.probe`).  Long
+streams whose noise is that of a factorisation are solved (`exact.streams`).  Either way the
 changed record is put at arrivals all over the horizon; where only a window of the stream was looked
 at, that is said, because later outputs can only tell more.
 """
@@ -16,9 +16,9 @@ import numpy as np
 
 from privlearn._records import join, length, record_at
 from privlearn.checking.exact.distributions import (
-    Law,
+    Distribution,
+    DistributionPair,
     Normal,
-    Pair,
     Product,
     laplace,
     normal,
@@ -34,7 +34,7 @@ from privlearn.checking.stream_runs import (
     is_stream,
     released_by,
 )
-from privlearn.checking.stub_accountant import Laboratory
+from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -53,10 +53,10 @@ _MOST_PROBED = 512
 """Numbers of a stream that are probed one by one; it takes the third power of that."""
 
 
-class Laws(NamedTuple):
+class AdditiveDistributions(NamedTuple):
     """What was promised to whom, and the laws that neighbours give."""
 
-    parts: list[tuple[Any, list[Pair]]]
+    parts: list[tuple[Any, list[DistributionPair]]]
     looked: str
     """At which arrivals; empty for a single release."""
     whole: bool
@@ -110,12 +110,12 @@ class _Look:
         return list(self.loss.over(range(self.users)))
 
 
-def additive_laws(
+def additive_distributions(
     mechanism: Any,
     claim: Any,
     neighbours: Sequence[tuple[Any, Any]] | None,
     users: int | None,
-) -> Laws:
+) -> AdditiveDistributions:
     """The laws of a mechanism that adds noise.
 
     Args:
@@ -148,8 +148,8 @@ def additive_laws(
     if neighbours is not None and most < length(neighbours[0][0]):
         rows = length(neighbours[0][0])
         raise CheckError(f"{rows} rows of {size} numbers: too many to probe one by one{why}")
-    found = _probed(_Look(mechanism, loss, claim, neighbours, most, horizon))
-    return found._replace(looked=found.looked + why)
+    result = _probed(_Look(mechanism, loss, claim, neighbours, most, horizon))
+    return result._replace(looked=result.looked + why)
 
 
 def _horizon(mechanism: Any, loss: Loss) -> int | None:
@@ -163,10 +163,10 @@ def _horizon(mechanism: Any, loss: Loss) -> int | None:
 
 
 def _spend(mechanism: Any, loss: Loss) -> Any:
-    bench = Laboratory(0, loss.adjacency)
+    stub = StubAccountant(0, loss.adjacency)
     users = range(fixed_users(mechanism) or 1)
-    released_by(mechanism, Rows.null(users), bench.issue(users))
-    return bench.last_spend
+    released_by(mechanism, Rows.null(users), stub.issue(users))
+    return stub.last_spend
 
 
 def _size(mechanism: Any, loss: Loss) -> int:
@@ -208,7 +208,7 @@ def _difference(look: _Look, pair: tuple[Any, Any]) -> int:
 # Number by number -----------------------------------------------------------------------------
 
 
-def _probed(look: _Look) -> Laws:
+def _probed(look: _Look) -> AdditiveDistributions:
     mechanism, loss = look.mechanism, look.loss
     everywhere = hasattr(mechanism, "open")
     sets: list[tuple[tuple[Any, Any], int]]
@@ -235,10 +235,12 @@ def _probed(look: _Look) -> Laws:
         for part, promise in paid
         if any(place in part for place in places)
     ]
-    return Laws(parts, look.looked(len(set(places))), look.whole)
+    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole)
 
 
-def _laws(noise: Affine, shifts: Sequence[Array], places: Sequence[int], part: range) -> list[Pair]:
+def _laws(
+    noise: Affine, shifts: Sequence[Array], places: Sequence[int], part: range
+) -> list[DistributionPair]:
     """The pair with the largest shift among the users of ``part``; for Laplace noise all pairs."""
     chosen = [k for k, place in enumerate(places) if place in part]
     zero = np.zeros(len(noise.matrix))
@@ -250,32 +252,32 @@ def _laws(noise: Affine, shifts: Sequence[Array], places: Sequence[int], part: r
         masses[left > 1e-8 * np.linalg.norm(stacked, axis=0)] = np.inf
         k = chosen[int(masses.argmax())]
         p, q = whitened(Normal(shifts[k], noise.matrix), Normal(zero, noise.matrix))
-        return [Pair(p, q, f"pair {k}, arrival {places[k]}")]
+        return [DistributionPair(p, q, f"pair {k}, arrival {places[k]}")]
     if np.linalg.matrix_rank(noise.matrix) < noise.matrix.shape[1]:
         raise CheckError("several Laplace numbers are added up: their law is not computed")
-    made: dict[tuple[float, ...], Pair] = {}
+    made: dict[tuple[float, ...], DistributionPair] = {}
     for k in chosen:
         inside = np.linalg.lstsq(noise.matrix, shifts[k], rcond=1e-12)[0]
         if np.linalg.norm(shifts[k] - noise.matrix @ inside) > 1e-8 * np.linalg.norm(shifts[k]):
             p, q = whitened(Normal(shifts[k], noise.matrix), Normal(zero, noise.matrix))
-            return [Pair(p, q, f"pair {k}")]
+            return [DistributionPair(p, q, f"pair {k}")]
         moved = sorted(float(x) for x in np.abs(inside) if x > 1e-12)
-        parts = [Pair(laplace(x, 1.0), laplace(0.0, 1.0), f"pair {k}") for x in moved]
+        parts = [DistributionPair(laplace(x, 1.0), laplace(0.0, 1.0), f"pair {k}") for x in moved]
         if len(parts) > 1:
             one, two = (Product(tuple((law, 1) for law in laws)) for laws in _columns(parts))
-            parts = [Pair(one, two, f"pair {k}")]
+            parts = [DistributionPair(one, two, f"pair {k}")]
         made.update({tuple(np.round(moved, 9)): part for part in parts})
     return list(made.values())
 
 
-def _columns(pairs: Sequence[Pair]) -> tuple[list[Law], list[Law]]:
+def _columns(pairs: Sequence[DistributionPair]) -> tuple[list[Distribution], list[Distribution]]:
     return [pair.p for pair in pairs], [pair.q for pair in pairs]
 
 
 # Solved for -----------------------------------------------------------------------------------
 
 
-def _solved(look: _Look) -> Laws:
+def _solved(look: _Look) -> AdditiveDistributions:
     """The laws of a stream whose noise is correlated by a factorisation."""
     spend = _spend(look.mechanism, look.loss)
     if spend is None or not isinstance(spend.noise, GaussianNoise):
@@ -311,11 +313,11 @@ def _solved(look: _Look) -> Laws:
         for part, promise in look.promised()
         if any(place in part for place in places)
     ]
-    return Laws(parts, look.looked(len(set(places))), look.whole)
+    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole)
 
 
-def _largest(masses: Array, places: Sequence[int], part: range) -> Pair:
+def _largest(masses: Array, places: Sequence[int], part: range) -> DistributionPair:
     inside = [k for k, place in enumerate(places) if place in part]
     k = max(inside, key=lambda k: float(masses[k]))
     mass = float(masses[k])
-    return Pair(normal(mass**0.5, 1.0), normal(0.0, 1.0), f"arrival {places[k]}")
+    return DistributionPair(normal(mass**0.5, 1.0), normal(0.0, 1.0), f"arrival {places[k]}")

@@ -1,9 +1,9 @@
-"""Claims against the exact divergence of the mechanism's own laws on its worst neighbours.
+"""Claims against the exact divergence of a mechanism's output distributions on worst neighbours.
 
-Nothing is sampled: laws are computed (`white_box_laws`), from a measurement of what the mechanism
-does with noise (`white_box_probe`), from a change of variables (`white_box_minimisers`), or from
-the loss itself (`white_box_losses`).  A claim that stands is right for *these* neighbours and up to
-the stated numerical error; it is not shown that no others are worse.
+Nothing is sampled: output distributions are computed (`exact.distributions`), from a measurement of
+what the mechanism does with noise (`exact.probe`), from a change of variables (`exact.minimisers`),
+or from the loss itself (`exact.loss_pairs`).  A claim that stands is right for *these* neighbours
+and up to the stated numerical error; it is not shown that no others are worse.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.checking.exact.additive import additive_laws
+from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
+from privlearn.checking.exact.additive import additive_distributions
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
 from privlearn.checking.exact.choices import choice_pairs
 from privlearn.checking.exact.distributions import (
     Discrete,
-    Law,
+    Distribution,
+    DistributionPair,
     Normal,
-    Pair,
     Product,
     Value,
     hockey_stick,
@@ -30,22 +30,23 @@ from privlearn.checking.exact.distributions import (
     normal,
     renyi,
 )
-from privlearn.checking.exact.loss_pairs import law_pairs
+from privlearn.checking.exact.loss_pairs import distribution_pairs
 from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
 from privlearn.checking.exact.probe import check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
+from privlearn.checking.targets import Claimable
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.exact import exact_text, float_up
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of
 from privlearn.mechanisms import ObjectivePerturbation
 
-Claim: TypeAlias = Loss | Currency | ApproxDP
-
 ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _EPSILONS = (0.0, 0.25, 1.0, 4.0)
 """Where a Gaussian claim is compared as a curve of (ε, δ)."""
 _TIGHT = 1e-6
+_MEASURED = ((choice_pairs, CHOICE_ERROR), (report_pairs, REPORT_ERROR))
+"""What finds the measured output distributions, if they are of its kind, and their error."""
 
 
 @final
@@ -83,7 +84,7 @@ class Row:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Exact:
+class ExactResult:
     """A claim beside the exact numbers, one row for each.
 
     Of a stream that is too long, or without a horizon, only a window is looked at.  What is found
@@ -124,7 +125,7 @@ class Exact:
         """The largest numerical error."""
         return max(row.error for row in self.rows)
 
-    def demand(self) -> Exact:
+    def demand(self) -> ExactResult:
         """Returns itself.
 
         Raises:
@@ -153,8 +154,12 @@ class Exact:
 
 
 def compare(
-    claim: Claim, pairs: Sequence[Pair], *, subject: str = "laws", orders: Sequence[float] = ORDERS
-) -> Exact:
+    claim: Claimable,
+    pairs: Sequence[DistributionPair],
+    *,
+    subject: str = "laws",
+    orders: Sequence[float] = ORDERS,
+) -> ExactResult:
     """Compares every number of a claim with the largest one over pairs and directions.
 
     Raises:
@@ -168,13 +173,13 @@ def compare(
     rows = _rows(claim, _Largest(both), [float(order) for order in orders])
     if not rows:
         raise CheckError(f"{_named(claim)} makes no promise that can be compared with laws")
-    return Exact(subject, _named(claim), tuple(rows), time.perf_counter() - started)
+    return ExactResult(subject, _named(claim), tuple(rows), time.perf_counter() - started)
 
 
 class _Largest:
     """The largest of a number over pairs and directions; each computed once."""
 
-    def __init__(self, both: Sequence[tuple[Law, Law, str]]) -> None:
+    def __init__(self, both: Sequence[tuple[Distribution, Distribution, str]]) -> None:
         self._both = both
         self._kept: dict[float, tuple[Value, str]] = {}
 
@@ -191,7 +196,7 @@ class _Largest:
         rates = [(self.divergence(order), order) for order in orders]
         return max(
             ((Value(v.value / a, v.error / a), name) for (v, name), a in rates),
-            key=lambda found: found[0].value,
+            key=lambda result: result[0].value,
         )
 
     def delta(self, epsilon: float) -> tuple[Value, str]:
@@ -206,16 +211,16 @@ class _Largest:
         return all(not isinstance(p, Product) and _dimension(p) == 1 for p, _, _ in self._both)
 
 
-def _dimension(law: Law) -> int:
+def _dimension(law: Distribution) -> int:
     return 1 if isinstance(law, Discrete | Normal | Product) else len(law.centre)
 
 
-def _row(measure: str, claimed: float, found: tuple[Value, str], times: float = 1.0) -> Row:
-    (value, error), pair = found
+def _row(measure: str, claimed: float, result: tuple[Value, str], times: float = 1.0) -> Row:
+    (value, error), pair = result
     return Row(measure, claimed, value * times, error * times, pair)
 
 
-def _rows(claim: Claim, exact: _Largest, orders: Sequence[float]) -> list[Row]:
+def _rows(claim: Claimable, exact: _Largest, orders: Sequence[float]) -> list[Row]:
     match claim:
         case ApproxDP():
             epsilon, delta = float(claim.epsilon), float_up(claim.delta)
@@ -240,9 +245,9 @@ def _gaussian_rows(mass: float, exact: _Largest, orders: Sequence[float]) -> lis
         shifted = normal(math.sqrt(mass), 1.0), normal(0.0, 1.0)
         for epsilon in _EPSILONS:
             promised = hockey_stick(*shifted, epsilon)
-            found, name = exact.delta(epsilon)
-            row = Row(f"delta({epsilon:g})", promised.value, *found, name)
-            rows.append(replace(row, error=found.error + promised.error))
+            result, name = exact.delta(epsilon)
+            row = Row(f"delta({epsilon:g})", promised.value, *result, name)
+            rows.append(replace(row, error=result.error + promised.error))
     return rows
 
 
@@ -266,7 +271,7 @@ def _loss_rows(loss: Loss, exact: _Largest, orders: Sequence[float]) -> list[Row
     return rows
 
 
-def _named(claim: Claim) -> str:
+def _named(claim: Claimable) -> str:
     if isinstance(claim, Loss):
         text = ", ".join(f"{k}={v}" for k, v in claim.numbers().items())
         return f"{claim.kind}({text if len(text) < 200 else text[:200] + '…'})"
@@ -276,23 +281,23 @@ def _named(claim: Claim) -> str:
 # Mechanisms ------------------------------------------------------------------------------------
 
 
-def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> Exact:
+def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> ExactResult:
     """Compares a loss with the laws that its kind is about.
 
     Raises:
-        CheckError: see `law_pairs`.
+        CheckError: see `distribution_pairs`.
     """
-    return compare(loss, law_pairs(loss, orders), subject=loss.kind, orders=orders)
+    return compare(loss, distribution_pairs(loss, orders), subject=loss.kind, orders=orders)
 
 
 def white_box(
     mechanism: Any,
-    claim: Claim | None = None,
+    claim: Claimable | None = None,
     neighbours: Sequence[tuple[Any, Any]] | None = None,
     *,
     users: int | None = None,
     orders: Sequence[float] = ORDERS,
-) -> Exact:
+) -> ExactResult:
     """Compares what a mechanism claims with what it does to its worst neighbours, exactly.
 
     For a mechanism that adds normal or Laplace noise, be it one of ours or not, to a single release
@@ -307,7 +312,7 @@ def white_box(
             shipped ``domain``, in a stream at every arrival.
         users: the number of records of the default data sets; by default all that a stream is
             for, up to 65,536 arrivals, or to so many as can be probed where its noise does not
-            come from a ``factorization``.  `Exact.whole` says whether that was all.
+            come from a ``factorization``.  `ExactResult.whole` says whether that was all.
         orders: Rényi orders > 1.
 
     Raises:
@@ -315,35 +320,42 @@ def white_box(
     """
     started = time.perf_counter()
     name = type(mechanism).__name__
+    result = _compared(mechanism, claim, neighbours, users, orders)
+    return replace(result, subject=name, seconds=time.perf_counter() - started)
+
+
+def _compared(
+    mechanism: Any,
+    claim: Claimable | None,
+    neighbours: Sequence[tuple[Any, Any]] | None,
+    users: int | None,
+    orders: Sequence[float],
+) -> ExactResult:
     if isinstance(mechanism, ObjectivePerturbation):
-        found = _minimiser(mechanism, claim, neighbours, orders)
-    elif (pairs := choice_pairs(mechanism, neighbours)) is not None:
-        found = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
-        found = _measured(found, CHOICE_ERROR)
-    elif (pairs := report_pairs(mechanism, neighbours)) is not None:
-        found = compare(mechanism.loss() if claim is None else claim, pairs, orders=orders)
-        found = _measured(found, REPORT_ERROR)
-    else:
-        found = _additive(mechanism, claim, neighbours, users, orders)
-    return replace(found, subject=name, seconds=time.perf_counter() - started)
+        return _minimiser(mechanism, claim, neighbours, orders)
+    for pairs_of, error in _MEASURED:
+        if (pairs := pairs_of(mechanism, neighbours)) is not None:
+            promise = mechanism.loss() if claim is None else claim
+            return _measured(compare(promise, pairs, orders=orders), error)
+    return _additive(mechanism, claim, neighbours, users, orders)
 
 
-def _measured(found: Exact, error: float) -> Exact:
+def _measured(result: ExactResult, error: float) -> ExactResult:
     """With the error of log probabilities that were measured: of D(α) it is 2α/(α−1) times it."""
     rows = []
-    for row in found.rows:
+    for row in result.rows:
         order = float(row.measure[2:-1]) if row.measure.startswith("D(") else ORDERS[0]
         more = error * (2 * order / (order - 1) if row.measure != "epsilon" else 2)
         rows.append(replace(row, error=row.error + more))
-    return replace(found, rows=tuple(rows))
+    return replace(result, rows=tuple(rows))
 
 
 def _minimiser(
     mechanism: ObjectivePerturbation[Any],
-    claim: Claim | None,
+    claim: Claimable | None,
     neighbours: Sequence[tuple[Any, Any]] | None,
     orders: Sequence[float],
-) -> Exact:
+) -> ExactResult:
     if claim is None:
         exactly = [x for x, _ in leaves_of(mechanism.loss()) if isinstance(x, MinimizerLoss)]
         claim = exactly[0]
@@ -354,12 +366,12 @@ def _minimiser(
 
 def _additive(
     mechanism: Any,
-    claim: Claim | None,
+    claim: Claimable | None,
     neighbours: Sequence[tuple[Any, Any]] | None,
     users: int | None,
     orders: Sequence[float],
-) -> Exact:
-    laws = additive_laws(mechanism, claim, neighbours, users)
+) -> ExactResult:
+    laws = additive_distributions(mechanism, claim, neighbours, users)
     parts = [compare(promise, pairs, orders=orders) for promise, pairs in laws.parts]
-    worst = min(parts, key=lambda found: (not found.violated, found.worst.ratio))
+    worst = min(parts, key=lambda result: (not result.violated, result.worst.ratio))
     return replace(worst, looked=laws.looked, whole=laws.whole)

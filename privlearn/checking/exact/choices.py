@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from privlearn._records import join, length, record_at
-from privlearn.checking.candidates import record_pairs, spend_of, telling_records
-from privlearn.checking.exact.distributions import Discrete, Pair, renyi
+from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
+from privlearn.checking.exact.distributions import Discrete, DistributionPair, renyi
 from privlearn.checking.exact.probe import released_on
 from privlearn.domains import Array, Ball
 from privlearn.errors import CheckError
@@ -118,7 +118,9 @@ _FAMILIES: dict[type, _Family] = {
 }
 
 
-def choice_pairs(mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None) -> list[Pair] | None:
+def choice_pairs(
+    mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
+) -> list[DistributionPair] | None:
     """Laws of the picks on pairs of data sets; None if it is no mechanism that picks.
 
     Raises:
@@ -138,7 +140,7 @@ def choice_pairs(mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None) -
     if neighbours is not None:
         pairs = [made.pair(a, b, f"pair {k}") for k, (a, b) in enumerate(neighbours)]
         return _measurable(pairs)
-    records = telling_records(spend.domain)
+    records = informative_records(spend.domain)
     if isinstance(spend.domain, Ball) and hasattr(mechanism, "vertices"):
         records = _towards_vertices(spend.domain, mechanism.vertices, records)
     tried = record_pairs(spend.domain, records, loss.adjacency)[:_PAIRS]
@@ -158,7 +160,7 @@ def _made(
     neighbours: Sequence[tuple[Any, Any]] | None,
 ) -> _Choice | None:
     """How it draws and what it returns, on any data."""
-    block = telling_records(spend.domain) if neighbours is None else neighbours[0][0]
+    block = informative_records(spend.domain) if neighbours is None else neighbours[0][0]
     source = _Uniforms([])
     picks = released_on(mechanism, loss, record_at(block, slice(0, 1)), source)
     if picks.dtype.kind not in "iu":
@@ -194,23 +196,25 @@ class _Choice:
         calls = [uniforms for row in noise for uniforms in self.family.uniforms(row)]
         return released_on(self.mechanism, self.loss, block, _Uniforms(calls)).reshape(-1)
 
-    def worst(self, alone: Sequence[tuple[Any, Any]]) -> list[Pair]:
+    def worst(self, alone: Sequence[tuple[Any, Any]]) -> list[DistributionPair]:
         """Of pairs of data sets those that look worst on a rough measurement, and with a crowd."""
         rough = [[self.scores(block, _ROUGHLY) for block in both] for both in alone]
         reach = [_spread(a, b) for a, b in rough]
         near = [(np.maximum(a, -_REACH), np.maximum(b, -_REACH)) for a, b in rough]
         apart = [renyi(self.law(a), self.law(b), 2.0).value for a, b in near]
-        found: list[Pair | None] = []
+        result: list[DistributionPair | None] = []
         for k in np.argsort(-np.array(apart), kind="stable")[:_WORST]:
             one, two = alone[k]
-            found.append(self.pair(one, two, f"pair {k}"))
+            result.append(self.pair(one, two, f"pair {k}"))
         for k in np.argsort(-np.round(reach, 2), kind="stable")[:_WORST]:
             if reach[k] > 0:
                 one, two = alone[k]
-                found += self.crowded(one, two, reach[k], f"pair {k}")
-        return _measurable(found)
+                result += self.crowded(one, two, reach[k], f"pair {k}")
+        return _measurable(result)
 
-    def crowded(self, one: Any, two: Any, reach: float, label: str) -> list[Pair | None]:
+    def crowded(
+        self, one: Any, two: Any, reach: float, label: str
+    ) -> list[DistributionPair | None]:
         """Among others who make what either record favours unlikely, so that it counts most."""
         n = min(math.ceil(_UNLIKELY / reach), _CROWD)
         made = []
@@ -229,15 +233,15 @@ class _Choice:
         floor = self.family.floor
         low = np.full((1 if self.one_draw else self.top, self.n), floor)
         best = int(self.picks(block, low)[0])
-        found = np.zeros(self.n)
+        result = np.zeros(self.n)
         for i in range(self.n):
             if i != best:
-                found[i] = -self._needed(block, low, i, steps)
-        if self.n > 1 and np.isfinite(found).sum() == 1:
+                result[i] = -self._needed(block, low, i, steps)
+        if self.n > 1 and np.isfinite(result).sum() == 1:
             raise CheckError("the picks are not those of the largest noisy scores")
         if steps == _STEPS:
-            self._try(block, found)
-        return found
+            self._try(block, result)
+        return result
 
     def _needed(self, block: Any, low: Array, i: int, steps: int) -> float:
         """How much more noise than all others candidate i needs to win."""
@@ -266,12 +270,12 @@ class _Choice:
         shape = (1 if self.one_draw else self.top, self.n)
         return np.asarray(self.family.floor + rng.uniform(0, 12.0, shape))
 
-    def pair(self, first: Any, second: Any, label: str) -> Pair | None:
+    def pair(self, first: Any, second: Any, label: str) -> DistributionPair | None:
         """The laws on two data sets; None where a candidate is too unlikely for its digits."""
         scores = self.scores(first), self.scores(second)
         if not np.isfinite(scores).all():
             return None
-        return Pair(self.law(scores[0]), self.law(scores[1]), label)
+        return DistributionPair(self.law(scores[0]), self.law(scores[1]), label)
 
     def law(self, scores: Array) -> Discrete:
         """Of the picks, in order."""
@@ -284,19 +288,19 @@ class _Choice:
         return Discrete(masses - np.logaddexp.reduce(masses))
 
 
-def _measurable(pairs: Sequence[Pair | None]) -> list[Pair]:
+def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPair]:
     """The pairs whose laws could be measured.
 
     Raises:
         CheckError: there is none.
     """
-    found = [pair for pair in pairs if pair is not None]
-    if not found:
+    result = [pair for pair in pairs if pair is not None]
+    if not result:
         raise CheckError(
             "scores move by so much more than the noise that some candidates are too unlikely for "
             "their law to be measured"
         )
-    return found
+    return result
 
 
 def _spread(first: Array, second: Array) -> float:
@@ -327,11 +331,11 @@ def _one_by_one(one: Callable[[Array], Array], scores: Array, top: int) -> list[
     """Log probabilities of all ordered picks, each by the law of one among those left."""
     if top == 1:
         return list(one(scores))
-    found = []
+    result = []
     for first, log_mass in enumerate(one(scores)):
         rest = _one_by_one(one, np.delete(scores, first), top - 1)
-        found += [float(log_mass) + log_rest for log_rest in rest]
-    return found
+        result += [float(log_mass) + log_rest for log_rest in rest]
+    return result
 
 
 def _grid(scores: Array) -> tuple[Array, Array]:

@@ -95,24 +95,24 @@ class Normal:
 class Product:
     """Independent parts, each with the number of its copies."""
 
-    parts: tuple[tuple[Law, int], ...]
+    parts: tuple[tuple[Distribution, int], ...]
 
 
-Law: TypeAlias = Discrete | Density | Normal | Product
+Distribution: TypeAlias = Discrete | Density | Normal | Product
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Pair:
+class DistributionPair:
     """Laws of the output on two neighbouring data sets."""
 
-    p: Law
-    q: Law
+    p: Distribution
+    q: Distribution
     label: str = ""
 
-    def flipped(self) -> Pair:
+    def flipped(self) -> DistributionPair:
         """The other direction."""
-        return Pair(self.q, self.p, self.label)
+        return DistributionPair(self.q, self.p, self.label)
 
 
 def normal(mean: float, std: float) -> Density:
@@ -133,7 +133,7 @@ def laplace(mean: float, scale: float) -> Density:
     )
 
 
-def renyi(p: Law, q: Law, order: float) -> Value:
+def renyi(p: Distribution, q: Distribution, order: float) -> Value:
     """D_order(p‖q) in nats; inf where p has mass that q has not.
 
     Raises:
@@ -158,7 +158,7 @@ def renyi(p: Law, q: Law, order: float) -> Value:
     raise _unlike(p, q)
 
 
-def hockey_stick(p: Law, q: Law, epsilon: float) -> Value:
+def hockey_stick(p: Distribution, q: Distribution, epsilon: float) -> Value:
     """δ(ε) = ∫ max(p − e^ε·q, 0), the least δ for which p against q is (ε, δ)-indistinguishable.
 
     Raises:
@@ -180,7 +180,7 @@ def hockey_stick(p: Law, q: Law, epsilon: float) -> Value:
     )
 
 
-def largest_ratio(p: Law, q: Law) -> Value:
+def largest_ratio(p: Distribution, q: Distribution) -> Value:
     """The largest log(p/q) that was found: the privacy loss ε is at least this.
 
     Raises:
@@ -188,8 +188,8 @@ def largest_ratio(p: Law, q: Law) -> Value:
     """
     match p, q:
         case Product(), Product():
-            found = [(largest_ratio(a, b), n) for a, b, n in _matched(p, q)]
-            return Value(sum(v.value * n for v, n in found), sum(v.error * n for v, n in found))
+            result = [(largest_ratio(a, b), n) for a, b, n in _matched(p, q)]
+            return Value(sum(v.value * n for v, n in result), sum(v.error * n for v, n in result))
         case Discrete(), Discrete():
             lp, lq = p.log_mass, q.log_mass
         case Normal(), Normal():
@@ -209,13 +209,13 @@ def largest_ratio(p: Law, q: Law) -> Value:
     return Value(first - second, 16 * _ULP * (1 + size))
 
 
-def _unlike(p: Law, q: Law) -> CheckError:
+def _unlike(p: Distribution, q: Distribution) -> CheckError:
     return CheckError(
         f"cannot compare a {type(p).__name__} law with a {type(q).__name__} law of other shape"
     )
 
 
-def _matched(p: Product, q: Product) -> Sequence[tuple[Law, Law, int]]:
+def _matched(p: Product, q: Product) -> Sequence[tuple[Distribution, Distribution, int]]:
     if [n for _, n in p.parts] != [n for _, n in q.parts]:
         raise CheckError("products of different numbers of parts cannot be compared")
     return [(a, b, n) for (a, n), (b, _) in zip(p.parts, q.parts, strict=True)]
@@ -246,7 +246,7 @@ def squared_distance(p: Normal, q: Normal) -> float:
     return float(solved @ solved)
 
 
-def whitened(p: Normal, q: Normal) -> tuple[Law, Law]:
+def whitened(p: Normal, q: Normal) -> tuple[Distribution, Distribution]:
     """The same divergences in one dimension, along the line between the means."""
     mass = squared_distance(p, q)
     if math.isinf(mass):
@@ -290,8 +290,8 @@ def _integral(
     total = error = 0.0
     for depth in range(60):
         middle = left + 0.4472 * (right - left)
-        found, changes = _rule(f, np.r_[left, middle], np.r_[middle, right])
-        parts = found.reshape(2, -1)
+        result, changes = _rule(f, np.r_[left, middle], np.r_[middle, right])
+        parts = result.reshape(2, -1)
         apart = np.abs(parts.sum(axis=0) - coarse)
         still = apart <= noise * max(abs(total) + float(np.abs(coarse).sum()), 1e-300)
         done, rest = calm & still, ~(calm & still)
@@ -362,9 +362,9 @@ def _line(p: Density, q: Density, order: float, *, roughly: bool = False) -> Val
     near = near | np.r_[near[1:], False] | np.r_[False, near[:-1]]
     g = _exponent(p, q, order)
     noise = _TOLERANCE + _rounding(order, lp[near], lq[near])
-    found = _integral(lambda x: np.exp(g(x[:, None]) - top), left[near], right[near], noise)
+    result = _integral(lambda x: np.exp(g(x[:, None]) - top), left[near], right[near], noise)
     at = np.full((1, 1), float((left + right)[heights.argmax()] / 2))
-    return _divergence(p, q, order, top, found, at)
+    return _divergence(p, q, order, top, result, at)
 
 
 def _rounding(order: float, lp: Array, lq: Array) -> float:
@@ -374,11 +374,13 @@ def _rounding(order: float, lp: Array, lq: Array) -> float:
     return 4 * _ULP * (16 + order * largest[0] + (order - 1) * largest[1])
 
 
-def _divergence(p: Density, q: Density, order: float, top: float, found: Value, at: Array) -> Value:
+def _divergence(
+    p: Density, q: Density, order: float, top: float, result: Value, at: Array
+) -> Value:
     """D_order from ∫e^{g−top}, with the rounding of g at its peak in the error."""
-    relative = found.error / found.value
+    relative = result.error / result.value
     relative += _rounding(order, p.log_density(at), q.log_density(at))
-    return Value((top + math.log(found.value)) / (order - 1), relative / (order - 1))
+    return Value((top + math.log(result.value)) / (order - 1), relative / (order - 1))
 
 
 def _stick(p: Density, q: Density, epsilon: float) -> Value:
@@ -404,8 +406,8 @@ def _stick(p: Density, q: Density, epsilon: float) -> Value:
         same = ahead(middle) == sides[:-1][turn]
         low, high = np.where(same, middle, low), np.where(same, high, middle)
     edges = np.unique(np.r_[edges, low])
-    found = _integral(f, edges[:-1], edges[1:])
-    return Value(found.value, found.error + 64 * _ULP * found.value)
+    result = _integral(f, edges[:-1], edges[1:])
+    return Value(result.value, result.error + 64 * _ULP * result.value)
 
 
 # Two dimensions -------------------------------------------------------------------------------
@@ -457,9 +459,9 @@ _RIM = -32.0
 _MOST_POINTS = 30_000
 
 
-def _rough_plane(found: Value, order: float) -> CheckError | None:
+def _rough_plane(result: Value, order: float) -> CheckError | None:
     """What to raise where an integral over the plane is not known well enough."""
-    if found.error < 1e-7 * found.value * min(order - 1, 100.0):
+    if result.error < 1e-7 * result.value * min(order - 1, 100.0):
         return None
     return CheckError(
         "an integral over the plane did not converge: the density is not smooth, or not smooth "
@@ -474,7 +476,7 @@ def _plane(p: Density, q: Density, order: float, *, roughly: bool = False) -> Va
     if math.isinf(top):
         return Value(math.inf, 0.0)
     span, step, turns = 8.0, 0.6, 0
-    found = Value(math.inf, math.inf)
+    result = Value(math.inf, math.inf)
     while (2 * span / step) ** 2 < _MOST_POINTS:
         ticks = np.arange(-math.ceil(span / step), math.ceil(span / step) + 1) * step
         grid = np.stack(np.meshgrid(ticks, ticks, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -498,13 +500,13 @@ def _plane(p: Density, q: Density, order: float, *, roughly: bool = False) -> Va
         total *= step**2 * abs(float(np.linalg.det(widths)))
         if roughly:
             return Value((top + math.log(total)) / (order - 1), math.inf)
-        found = Value(total, abs(total - found.value))
-        if found.error <= 1e-10 * total:
+        result = Value(total, abs(total - result.value))
+        if result.error <= 1e-10 * total:
             break
         step /= math.sqrt(2)
-    if (failure := _rough_plane(found, order)) is not None:
+    if (failure := _rough_plane(result, order)) is not None:
         raise failure
-    return _divergence(p, q, order, top, found, mode[None])
+    return _divergence(p, q, order, top, result, mode[None])
 
 
 def _panelled(p: Density, q: Density, order: float, *, roughly: bool = False) -> Value:
@@ -524,16 +526,16 @@ def _panelled(p: Density, q: Density, order: float, *, roughly: bool = False) ->
     coarse = float((np.exp(logs - top) * area).sum())
     if roughly:
         return Value((top + math.log(coarse)) / (order - 1), math.inf)
-    found = Value(coarse, math.inf)
+    result = Value(coarse, math.inf)
     for nodes_each in (11, 16, 24, 36):
         logs, area = _tensor(p, q, order, (centre, spread, reach), nodes_each)
         fine = float((np.exp(logs - top) * area).sum())
-        found = Value(fine, abs(fine - found.value))
-        if found.error < 1e-9 * fine:
+        result = Value(fine, abs(fine - result.value))
+        if result.error < 1e-9 * fine:
             break
-    if (failure := _rough_plane(found, order)) is not None:
+    if (failure := _rough_plane(result, order)) is not None:
         raise failure
-    return _divergence(p, q, order, top, found, mode[None])
+    return _divergence(p, q, order, top, result, mode[None])
 
 
 def _tensor(

@@ -12,8 +12,8 @@ import numpy as np
 from privlearn.checking.exact.distributions import (
     Density,
     Discrete,
-    Law,
-    Pair,
+    Distribution,
+    DistributionPair,
     Product,
     laplace,
     normal,
@@ -42,7 +42,7 @@ _MOST_SYMBOLS = 10**6
 _MOST_PAIRS = 256
 
 
-def law_pairs(loss: Loss, orders: Sequence[float]) -> list[Pair]:
+def distribution_pairs(loss: Loss, orders: Sequence[float]) -> list[DistributionPair]:
     """Laws of the output under the worst neighbours of a loss that is about known laws.
 
     Args:
@@ -57,10 +57,10 @@ def law_pairs(loss: Loss, orders: Sequence[float]) -> list[Pair]:
         raise CheckError(
             f"a {loss.kind} loss does not say which laws it is about: give the mechanism instead"
         )
-    return [Pair(p, q, loss.kind) for p, q in pairs]
+    return [DistributionPair(p, q, loss.kind) for p, q in pairs]
 
 
-def _pairs(loss: Loss, orders: Sequence[float]) -> list[tuple[Law, Law]] | None:
+def _pairs(loss: Loss, orders: Sequence[float]) -> list[tuple[Distribution, Distribution]] | None:
     match loss:
         case Gaussian():
             return [_shifted(math.sqrt(loss.mu_squared))]
@@ -85,14 +85,16 @@ def _pairs(loss: Loss, orders: Sequence[float]) -> list[tuple[Law, Law]] | None:
         case BoundedRange():
             return [_worst_range(float(loss.epsilon), order) for order in orders]
         case ByArrival():
-            found = [_pairs(part, orders) for _, part in loss.parts]
-            return None if None in found else [pair for part in found for pair in part or ()]
+            result = [_pairs(part, orders) for _, part in loss.parts]
+            return None if None in result else [pair for part in result for pair in part or ()]
         case Composed():
             return _composed(loss, orders)
     return None
 
 
-def _composed(loss: Composed, orders: Sequence[float]) -> list[tuple[Law, Law]] | None:
+def _composed(
+    loss: Composed, orders: Sequence[float]
+) -> list[tuple[Distribution, Distribution]] | None:
     parts = [_pairs(part, orders) for part, _ in loss.parts]
     counts = [n for _, n in loss.parts]
     known = [part for part in parts if part is not None]
@@ -107,7 +109,7 @@ def _composed(loss: Composed, orders: Sequence[float]) -> list[tuple[Law, Law]] 
     ]
 
 
-def _shifted(mu: float) -> tuple[Law, Law]:
+def _shifted(mu: float) -> tuple[Distribution, Distribution]:
     return normal(mu, 1.0), normal(0.0, 1.0)
 
 
@@ -121,7 +123,7 @@ def _response(epsilon: float, categories: int) -> tuple[Discrete, Discrete]:
     )
 
 
-def _revealing(epsilon: float, delta: float) -> tuple[Law, Law]:
+def _revealing(epsilon: float, delta: float) -> tuple[Distribution, Distribution]:
     p, q = _response(epsilon, 2)
     known, rest = math.log(delta), math.log1p(-delta)
     return (
@@ -130,7 +132,7 @@ def _revealing(epsilon: float, delta: float) -> tuple[Law, Law]:
     )
 
 
-def _geometric(epsilon: float, sensitivity: int) -> tuple[Law, Law]:
+def _geometric(epsilon: float, sensitivity: int) -> tuple[Distribution, Distribution]:
     """P(x) ∝ e^{−a|x|} at 0 and Δ; all x <= 0 have one ratio and count as one symbol, as x >= Δ."""
     if sensitivity > _MOST_SYMBOLS:
         raise CheckError(f"sensitivity = {sensitivity}: at most {_MOST_SYMBOLS} symbols")
@@ -142,7 +144,7 @@ def _geometric(epsilon: float, sensitivity: int) -> tuple[Law, Law]:
     return Discrete(near), Discrete(near[::-1].copy())
 
 
-def _discrete_gaussian(sensitivity: Fraction, std: float) -> tuple[Law, Law]:
+def _discrete_gaussian(sensitivity: Fraction, std: float) -> tuple[Distribution, Distribution]:
     """Shifts by whole steps whose squares add up to at most Δ²: all of it where that is whole."""
     left = math.floor(sensitivity**2 + Fraction(1, 10**9))
     shifts: list[int] = []
@@ -153,7 +155,7 @@ def _discrete_gaussian(sensitivity: Fraction, std: float) -> tuple[Law, Law]:
     return Product(tuple((p, 1) for p, _ in pairs)), Product(tuple((q, 1) for _, q in pairs))
 
 
-def _shifted_grid(shift: int, std: float) -> tuple[Law, Law]:
+def _shifted_grid(shift: int, std: float) -> tuple[Distribution, Distribution]:
     reach = math.ceil(40 * std) + 130 * shift
     if 2 * reach > _MOST_SYMBOLS:
         raise CheckError(f"std = {std:g}: at most {_MOST_SYMBOLS} steps of the grid")
@@ -163,7 +165,7 @@ def _shifted_grid(shift: int, std: float) -> tuple[Law, Law]:
     return Discrete(first), Discrete(second)
 
 
-def _subsampled(z: float, q: float) -> tuple[Law, Law]:
+def _subsampled(z: float, q: float) -> tuple[Distribution, Distribution]:
     plain = normal(0.0, z)
     inside, outside = math.log(q), math.log1p(-q)
     constant = math.log(z) + math.log(2 * math.pi) / 2
@@ -176,17 +178,17 @@ def _subsampled(z: float, q: float) -> tuple[Law, Law]:
     return Density(mixed, (1.0,), z), plain
 
 
-def _worst_range(epsilon: float, order: float) -> tuple[Law, Law]:
+def _worst_range(epsilon: float, order: float) -> tuple[Distribution, Distribution]:
     """The two-point law on {t, t − ε} with the largest divergence of this order."""
     from scipy.optimize import minimize_scalar
 
-    found = minimize_scalar(
+    result = minimize_scalar(
         lambda t: -renyi(*_two_points(epsilon, t), order).value,
         bounds=(1e-9 * epsilon, epsilon * (1 - 1e-9)),
         method="bounded",
         options={"xatol": 1e-10},
     )
-    return _two_points(epsilon, float(found.x))
+    return _two_points(epsilon, float(result.x))
 
 
 def _two_points(epsilon: float, t: float) -> tuple[Discrete, Discrete]:

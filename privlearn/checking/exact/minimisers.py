@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from privlearn._records import length
-from privlearn.checking.exact.distributions import Density, Pair, rough_renyi
+from privlearn.checking.exact.distributions import Density, DistributionPair, rough_renyi
 from privlearn.checking.exact.probe import Script, run
 from privlearn.checking.neighbours import worst_pairs
 from privlearn.domains import Array
@@ -76,7 +76,7 @@ def minimiser_density(
 def minimiser_pairs(
     mechanism: ObjectivePerturbation[Any],
     neighbours: Sequence[tuple[Any, Any]] | None = None,
-) -> list[Pair]:
+) -> list[DistributionPair]:
     """Laws of the minimiser on the worst neighbours that are found, alone and among others.
 
     The blur that pays for the solver is left out: it only adds noise.
@@ -96,12 +96,14 @@ def minimiser_pairs(
             sets += [(np.concatenate([a, a, b]), np.concatenate([b, a, b])) for a, b in sets[:2]]
     else:
         sets = [(domain.clip(a), domain.clip(b)) for a, b in neighbours]
-    made: list[Pair] = []
+    made: list[DistributionPair] = []
     for k, (a, b) in enumerate(sets):
         p, q = (
             minimiser_density(objective, z, mechanism.ridge, mechanism.noise_std) for z in (a, b)
         )
-        made.append(Pair(*_same_axes(p, q), f"pair {k} ({len(a)} and {len(b)} records)"))
+        made.append(
+            DistributionPair(*_same_axes(p, q), f"pair {k} ({len(a)} and {len(b)} records)")
+        )
     if neighbours is not None:
         return made
     tried_at = _TRIED_AT[: 3 - objective.dim]  # in the plane every pair takes its time
@@ -136,7 +138,7 @@ def _flat(objective: Objective[Any], block: Any) -> Array:
     return objective.domain.clip(block) if n else np.zeros((0, objective.domain.size))
 
 
-def _both(pair: Pair, order: float) -> float:
+def _both(pair: DistributionPair, order: float) -> float:
     assert isinstance(pair.p, Density)
     assert isinstance(pair.q, Density)
     return max(rough_renyi(pair.p, pair.q, order), rough_renyi(pair.q, pair.p, order))
@@ -146,19 +148,19 @@ def _same_axes(p: Density, q: Density) -> tuple[Density, Density]:
     """Both laws with the jumps of both, along the same two axes."""
     if len(p.centre) == 1 or not (p.jumps or q.jumps):
         return p, q
-    found = [
+    result = [
         (row, places)
         for law in (p, q)
         if law.axes is not None
         for row, places in zip(np.linalg.inv(law.axes), law.jumps, strict=True)
         if places
     ]
-    axes, jumps = _merge_axes(found)
+    axes, jumps = _merge_axes(result)
     return replace(p, axes=axes, jumps=jumps), replace(q, axes=axes, jumps=jumps)
 
 
 def _merge_axes(
-    found: Sequence[tuple[Array, tuple[float, ...]]],
+    result: Sequence[tuple[Array, tuple[float, ...]]],
 ) -> tuple[Array, tuple[tuple[float, ...], ...]]:
     """Coordinates u_i = row_i·θ in which all jumps are at fixed values of one of the two.
 
@@ -167,7 +169,7 @@ def _merge_axes(
     """
     rows: list[Array] = []
     places: list[set[float]] = []
-    for row, jumps in found:
+    for row, jumps in result:
         for k, known in enumerate(rows):
             if abs(known[0] * row[1] - known[1] * row[0]) < 1e-9 * np.linalg.norm(row):
                 places[k] |= {t * float(known @ row) / float(row @ row) for t in jumps}
@@ -194,7 +196,7 @@ def _jumps(
     d = objective.dim
     if d > 1 and (objective.span != 1 or objective.rank != 1):
         return None, ()
-    found: list[tuple[Array, tuple[float, ...]]] = []
+    result: list[tuple[Array, tuple[float, ...]]] = []
     probe = np.array([[0.3, -0.2]])[:, :d] * min(reach, 1.0)
     for record in records:
         row = objective.gradients(record[None], probe)[0]
@@ -203,10 +205,10 @@ def _jumps(
         unit = row / np.linalg.norm(row)
         places = _bends(objective, record, unit, reach)
         if places:
-            found.append((unit, places))
+            result.append((unit, places))
     if d == 1:
-        return None, (tuple(float(u[0]) * t for u, places in found for t in places),)
-    return _merge_axes(found) if found else (None, ())
+        return None, (tuple(float(u[0]) * t for u, places in result for t in places),)
+    return _merge_axes(result) if result else (None, ())
 
 
 def _bends(

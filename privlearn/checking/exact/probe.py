@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 
 from privlearn._records import length
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP, Currency, PureDP, Renyi
-from privlearn.checking.stream_runs import appended_to
+from privlearn.checking.stream_runs import released_by
+from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.noise import LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Outcome, Spend, Tape, Token, mint_token
 
 _MOST_NUMBERS = 4096
 _GRID = 512
@@ -68,10 +65,10 @@ class Script:
         return taken.reshape(shape)
 
 
-class _Ending:
-    """A noise source that runs dry, for a mechanism that draws until it likes what it sees.
+class _LimitedSource:
+    """A noise source with a limit on its draws, for a mechanism that draws until a value suits it.
 
-    What is written down in advance does not change its mind: such a run would never end.
+    Numbers that are written down in advance may never suit it, and the run would not end.
     """
 
     name, simulated = "scripted", True
@@ -96,52 +93,12 @@ class _Ending:
             )
 
 
-@final
-class _Desk:
-    """The issuer of one token that holds enough for anything; keeps no books."""
-
-    id, trust = "white box", Trust.CENTRAL
-    tape: Tape | None = None
-
-    def __init__(self, adjacency: Adjacency, noise: _Ending) -> None:
-        self.adjacency, self.noise = adjacency, cast(NoiseSource, noise)
-        self._open = True
-
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
-        pass
-
-    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
-        pass
-
-    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
-        self._open = False
-
-    def outstanding(self, token: Token[Any]) -> bool:
-        return self._open
-
-
-def _purse(loss: Loss) -> Currency:
-    """A budget that covers ``loss``, in a currency in which it has a price."""
-    sure = loss.unless_failed()
-    if sure.zcdp() is not None:
-        return ZCDP(10**12)
-    if sure.pure() is not None:
-        return PureDP(10**12)
-    return Renyi({2: 10**12})
-
-
 def released_on(mechanism: Any, loss: Loss, block: Any, source: Any) -> Array:
     """What one run on ``block`` lets out, with the random numbers of ``source``."""
-    most_draws = _DRAWS + _DRAWS_EACH * length(block)
-    desk = _Desk(loss.adjacency, _Ending(source, most_draws))
     users = range(length(block))
-    rows = Rows.seal(block, users=users)
-    most = Fraction(999, 1000)
-    token: Token[Any] = mint_token(desk, "token", _purse(loss), users, "white box", most)
-    if hasattr(mechanism, "open") and not hasattr(mechanism, "release"):
-        with mechanism.open(token) as stream:
-            return np.asarray(appended_to(stream, rows)[1])
-    return np.asarray(mechanism.release(rows, token).value)
+    limited = _LimitedSource(source, _DRAWS + _DRAWS_EACH * len(users))
+    token = StubAccountant(cast(NoiseSource, limited), loss.adjacency).issue(users)
+    return np.asarray(released_by(mechanism, Rows.seal(block, users=users), token)[1])
 
 
 def run(mechanism: Any, loss: Loss, block: Any, script: Script) -> Array:

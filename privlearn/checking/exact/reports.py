@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import betainc, ndtr
 
 from privlearn._records import length, record_at
-from privlearn.checking.candidates import record_pairs, spend_of, telling_records
-from privlearn.checking.exact.distributions import Discrete, Pair
+from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
+from privlearn.checking.exact.distributions import Discrete, DistributionPair
 from privlearn.checking.exact.probe import released_on
 from privlearn.checking.neighbours import extreme_records
 from privlearn.domains import Array
@@ -60,7 +60,9 @@ class _Levels:
         return np.broadcast_to(self._normals[: shape[-1]], shape).copy()
 
 
-def report_pairs(mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None) -> list[Pair] | None:
+def report_pairs(
+    mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
+) -> list[DistributionPair] | None:
     """Laws of one user's report on pairs of records; None if it is none of these reports.
 
     Raises:
@@ -74,19 +76,19 @@ def report_pairs(mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None) -
     if not isinstance(spend.noise, CapNoise | CategoryNoise) or spend.arithmetic != "each":
         return None
     if neighbours is None:
-        records = telling_records(spend.domain)
+        records = informative_records(spend.domain)
         neighbours = record_pairs(spend.domain, records, loss.adjacency)[:1]
     if any(length(block) != 1 for pair in neighbours for block in pair):
         raise CheckError("neighbours: a report's law is computed for one user alone")
     if isinstance(spend.noise, CategoryNoise):
         laws = [[_answer_law(mechanism, loss, block) for block in pair] for pair in neighbours]
-        return [Pair(p, q, f"pair {k}") for k, (p, q) in enumerate(laws)]
+        return [DistributionPair(p, q, f"pair {k}") for k, (p, q) in enumerate(laws)]
     null = record_at(extreme_records(spend.domain), slice(-1, None))
-    found = []
+    result = []
     for k, pair in enumerate(neighbours):
         one, two = (_cap(mechanism, loss, block, null, spend.noise.surface) for block in pair)
-        found.append(_cap_pair(one, two, f"pair {k}"))
-    return found
+        result.append(_cap_pair(one, two, f"pair {k}"))
+    return result
 
 
 # Answers ------------------------------------------------------------------------------------------
@@ -101,16 +103,16 @@ def _answer_law(mechanism: Any, loss: Loss, block: Any) -> Discrete:
     ticks = (np.arange(_TICKS) + 0.5) / _TICKS
     few = ticks[:: _TICKS // 6]
     low, high = _LEAST, 1 - _LEAST
-    told = {answer(low, float(t)) for t in few}
+    answers = {answer(low, float(t)) for t in few}
     masses: dict[float, float] = {}
     share = 0.0
-    if len(told) == 1:  # not the null record, whose answer is uniform
+    if len(answers) == 1:  # not the null record, whose answer is uniform
         for _ in range(50):
             middle = (low + high) / 2
-            same = {answer(middle, float(t)) for t in few} == told
+            same = {answer(middle, float(t)) for t in few} == answers
             low, high = (middle, high) if same else (low, middle)
         share = low
-        masses[told.pop()] = share
+        masses[answers.pop()] = share
     others = [answer(1 - _LEAST, float(t)) for t in ticks]
     seen, counts = np.unique(others, return_counts=True)
     if max(counts) - min(counts) > 1 or min(counts) < 4:
@@ -227,7 +229,7 @@ def _mass_above(height: float, dim: int, surface: Surface) -> float:
     return tail if h >= 0 else 1 - tail
 
 
-def _cap_pair(one: _Cap, two: _Cap, label: str) -> Pair:
+def _cap_pair(one: _Cap, two: _Cap, label: str) -> DistributionPair:
     """Both laws on the cells that the two caps, and the opposite ones, make."""
     caps = [cap for cap in (one, two) if cap.axis is not None]
     if not caps:
@@ -249,4 +251,4 @@ def _cap_pair(one: _Cap, two: _Cap, label: str) -> Pair:
                 masses = masses[::-1]
         masses = masses[[0, 2]] if q == 0.5 or 1 - 2 * q < 1e-9 else masses
         laws.append(Discrete(np.log(masses / masses.sum())))
-    return Pair(laws[0], laws[1], label)
+    return DistributionPair(laws[0], laws[1], label)

@@ -87,7 +87,7 @@ def solved(
     script = _Scripted(columns)
     # a function of its own, because copies of the stream must draw from the same script
     stream = factorization.stream(lambda rows: script(rows))
-    masses, kept, at = np.zeros(columns), [], 0
+    masses, blocks, at = np.zeros(columns), [], 0
     while at < arrivals:
         script.next, script.drawn = script.units, 0
         ahead = _advanced(copy.deepcopy(stream), script, arrivals - at)
@@ -96,20 +96,20 @@ def solved(
         units = ahead[:, columns : columns + used]
         if np.abs(np.triu(units, 1)).max(initial=0.0) > 0 or not np.diagonal(units).all():
             raise CheckError("the noise of a row depends on later rows, or a row has none")
-        found = solve_triangular(units, wanted, lower=True)
-        masses += (found**2).sum(axis=0)
+        result = solve_triangular(units, wanted, lower=True)
+        masses += (result**2).sum(axis=0)
         if keep:
-            kept.append(found)
-        script.next, script.drawn = _written(script, found), 0
+            blocks.append(result)
+        script.next, script.drawn = _written(script, result), 0
         _advanced(stream, script, used)
         at += used
-    return masses, np.concatenate(kept) if kept else np.zeros((0, columns))
+    return masses, np.concatenate(blocks) if blocks else np.zeros((0, columns))
 
 
-def _written(script: _Scripted, found: Array) -> Callable[[int], Array]:
+def _written(script: _Scripted, result: Array) -> Callable[[int], Array]:
     def z(rows: int) -> Array:
         made = script.zeros(rows)
-        made[: len(found), : script.columns] = found
+        made[: len(result), : script.columns] = result
         return made
 
     return z
@@ -190,13 +190,13 @@ class Stream:
             starts = np.cumsum([0, *self.batches[:-1]])
             moved = np.add.reduceat(moved, starts, axis=0)
         sums = np.cumsum(moved, axis=0)
-        _, found = solved(
+        _, result = solved(
             self.mechanism.factorization,
             self.arrivals,
             lambda part: sums[part.start : part.stop],
             keep=True,
         )
-        return np.asarray(found / self.scale)
+        return np.asarray(result / self.scale)
 
     def check_between(self, pair: tuple[Any, Any], noise: Array) -> None:
         """Tries the noise that was found on the running code.

@@ -1,70 +1,65 @@
-"""The zoo: broken mechanisms, each beside its corrected control, for checks to be tried on.
+"""Broken mechanisms and learners, each with its corrected control, on which checks are tested.
 
-Every animal says in one sentence what is wrong with it and where it comes from.  A check that is
-pointed at its exhibit must find the fault, and must stay silent on its control.  Mutants are faults
-planted in the source of this package's own code.
+Every fault says in one sentence what is wrong and where it comes from.  The check of its broken
+case must find the fault, and the same check must pass on its control.
 """
 
-from privlearn.checking.faults import arithmetic as numerics
-from privlearn.checking.faults import few_inputs as places
-from privlearn.checking.faults import learners_leaking as telling
-from privlearn.checking.faults import missing_noise as beside
-from privlearn.checking.faults import prefix_sums as streams
-from privlearn.checking.faults import selection, sparse_vector, sums, third_party
-from privlearn.checking.faults.cases import (
-    Animal,
-    Examined,
-    Exhibit,
-    Lawful,
-    Made,
-    Replayed,
-    RowMap,
-    Sampled,
-    Verdict,
-    White,
+from privlearn.checking.faults import (
+    arithmetic,
+    few_inputs,
+    learners_leaking,
+    missing_noise,
+    prefix_sums,
+    selection,
+    sparse_vector,
+    sums,
+    third_party,
 )
-from privlearn.checking.mutants.mutants import MUTANTS
-from privlearn.checking.mutants.mutation import Edit, Mutant
+from privlearn.checking.faults.cases import (
+    CaseResult,
+    CheckCase,
+    ExactCase,
+    Fault,
+    LawCase,
+    ReplayCase,
+    RowMapCase,
+    SamplingCase,
+)
 
 __all__ = [
-    "ANIMALS",
-    "MUTANTS",
-    "Animal",
-    "Edit",
-    "Examined",
-    "Exhibit",
-    "Lawful",
-    "Made",
-    "Mutant",
-    "Replayed",
-    "RowMap",
-    "Sampled",
-    "Verdict",
-    "White",
-    "animal",
+    "FAULTS",
+    "CaseResult",
+    "CheckCase",
+    "ExactCase",
+    "Fault",
+    "LawCase",
+    "ReplayCase",
+    "RowMapCase",
+    "SamplingCase",
+    "fault",
 ]
 
-ANIMALS: tuple[Animal, ...] = (
-    *sparse_vector.ANIMALS,
-    *sums.ANIMALS,
-    *beside.ANIMALS,
-    *selection.ANIMALS,
-    *places.ANIMALS,
-    *streams.ANIMALS,
-    *numerics.ANIMALS,
-    *telling.ANIMALS,
-    *third_party.ANIMALS,
+FAULTS: tuple[Fault, ...] = (
+    *sparse_vector.FAULTS,
+    *sums.FAULTS,
+    *missing_noise.FAULTS,
+    *selection.FAULTS,
+    *few_inputs.FAULTS,
+    *prefix_sums.FAULTS,
+    *arithmetic.FAULTS,
+    *learners_leaking.FAULTS,
+    *third_party.FAULTS,
 )
 """Every broken mechanism and learner, with its control."""
 
 
-def animal(name: str) -> Animal:
-    """The animal of that name.
+def fault(name: str) -> Fault:
+    """The fault of that name.
 
     Raises:
         KeyError: there is none; the message lists the names.
     """
-    found = {each.name: each for each in ANIMALS}
-    if name not in found:
-        raise KeyError(f"{name!r} is not in the zoo; there are {', '.join(found)}")
-    return found[name]
+    known = {each.name: each for each in FAULTS}
+    if name not in known:
+        raise KeyError(f"{name!r} is not a known fault; there are {', '.join(known)}")
+    return known[name]

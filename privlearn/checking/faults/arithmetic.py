@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from privlearn.budgets import PureDP
-from privlearn.checking.faults.cases import Animal, sampled
+from privlearn.checking.faults.cases import Fault, RandomFunction, sampling_case
 from privlearn.domains import Array
 from privlearn.losses import Loss, MinimizerLoss
 
-Generator = np.random.Generator
-Released = Callable[[Any, Generator], Any]
 CASACUBERTA = (
     "Casacuberta, Shoemate, Vadhan & Wagaman 2022, Widespread underestimation of sensitivity in "
     "differentially private libraries and how to fix it"
@@ -85,7 +84,7 @@ def _slope(data: Any, theta: float) -> tuple[float, float]:
     return first, second
 
 
-def tilted_minimum(tilt: Callable[[Generator], float]) -> Released:
+def tilted_minimum(tilt: Callable[[Generator], float]) -> RandomFunction:
     """The exact minimiser of a logistic loss in one dimension, randomly tilted."""
 
     def release(data: Any, rng: Generator) -> float:
@@ -111,11 +110,11 @@ def tilt_on_grid(step: float) -> Callable[[Generator], float]:
 def on_the_grid_of(data: Any, step: float) -> Callable[[Any], float]:
     """How near −∇J(θ) is to the grid: the tilt that explains θ with this data set."""
 
-    def witness(output: Any) -> float:
+    def distinguisher(output: Any) -> float:
         b = _slope(data, float(output))[0] / step
         return -abs(b - round(b))
 
-    return witness
+    return distinguisher
 
 
 def _price() -> Loss:
@@ -145,12 +144,12 @@ def clamped(gradient: Array) -> Array:
     return np.clip(gradient, -RADIUS, RADIUS)
 
 
-def with_l1_noise(clip: Callable[[Array], Array], epsilon: float) -> Released:
+def with_l1_noise(clip: Callable[[Array], Array], epsilon: float) -> RandomFunction:
     """A clipped gradient with noise for an ℓ1 distance of 1."""
     return lambda data, rng: clip(data) + rng.laplace(scale=1 / epsilon, size=2)
 
 
-def with_linf_noise(clip: Callable[[Array], Array], epsilon: float) -> Released:
+def with_linf_noise(clip: Callable[[Array], Array], epsilon: float) -> RandomFunction:
     """A clipped gradient with noise of density exp(−ε‖z‖∞), for an ℓ∞ distance of 1."""
     return lambda data, rng: (
         clip(data) + rng.gamma(3.0, 1 / epsilon) * rng.uniform(-1.0, 1.0, size=2)
@@ -168,74 +167,74 @@ _SOLVER = (
 _COARSE, _FINE = TILT / 4, TILT * 2.0**-20
 _HERE, _THERE = (*_RECORDS, (1.0, 1.0)), (*_RECORDS, (0.37, -1.0))
 
-ANIMALS = (
-    Animal(
+FAULTS = (
+    Fault(
         "a sum rounded at every step",
         "In half precision one record decides whether hundreds of others are rounded away.",
         f"{CASACUBERTA}, repeated rounding",
-        sampled(half_precision_sum, PureDP(1), (_at_the_edge(0.0), _at_the_edge(2.0))),
-        sampled(double_precision_sum, PureDP(1), (_at_the_edge(0.0), _at_the_edge(2.0))),
+        sampling_case(half_precision_sum, PureDP(1), (_at_the_edge(0.0), _at_the_edge(2.0))),
+        sampling_case(double_precision_sum, PureDP(1), (_at_the_edge(0.0), _at_the_edge(2.0))),
     ),
-    Animal(
+    Fault(
         "a sum that wraps around",
         "In eight bits 127 + 1 is −128, before any noise is added.",
         f"{CASACUBERTA}, overflow",
-        sampled(wrapping_count, PureDP(1), (np.ones(127, int), np.ones(128, int))),
-        sampled(wide_count, PureDP(1), (np.ones(127, int), np.ones(128, int))),
+        sampling_case(wrapping_count, PureDP(1), (np.ones(127, int), np.ones(128, int))),
+        sampling_case(wide_count, PureDP(1), (np.ones(127, int), np.ones(128, int))),
     ),
-    Animal(
+    Fault(
         "floating-point Laplace",
         "Which doubles can come out depends on the value that the noise is added to.",
         "Mironov 2012, On significance of the least significant bits for differential privacy",
-        sampled(floating_point_laplace, PureDP(1), (0.0, 1.0), bits=True),
-        sampled(laplace_on_a_grid, PureDP(1), (0.0, 1.0), bits=True),
+        sampling_case(floating_point_laplace, PureDP(1), (0.0, 1.0), bits=True),
+        sampling_case(laplace_on_a_grid, PureDP(1), (0.0, 1.0), bits=True),
     ),
-    Animal(
+    Fault(
         "arg-min of a tilt on a coarse grid",
         "With finitely many tilts there are finitely many minimisers, other ones for other data.",
         _SOLVER,
-        sampled(tilted_minimum(tilt_on_grid(_COARSE)), _price(), (_HERE, _THERE)),
-        sampled(
+        sampling_case(tilted_minimum(tilt_on_grid(_COARSE)), _price(), (_HERE, _THERE)),
+        sampling_case(
             tilted_minimum(lambda rng: float(rng.normal(scale=TILT))), _price(), (_HERE, _THERE)
         ),
     ),
-    Animal(
+    Fault(
         # No value comes twice here, so that only who knows the objective sees the grid.
         "arg-min of a tilt on a fine grid",
         "−∇J(θ) lies on the grid for the true data and for no other.",
         _SOLVER,
-        sampled(
+        sampling_case(
             tilted_minimum(tilt_on_grid(_FINE)),
             _price(),
             (_HERE, _THERE),
-            witness=on_the_grid_of(_HERE, _FINE),
+            distinguisher=on_the_grid_of(_HERE, _FINE),
         ),
-        sampled(
+        sampling_case(
             tilted_minimum(real_tilt),
             _price(),
             (_HERE, _THERE),
-            witness=on_the_grid_of(_HERE, _FINE),
+            distinguisher=on_the_grid_of(_HERE, _FINE),
         ),
     ),
-    Animal(
+    Fault(
         "radial ℓ1 clipping taken as 1-Lipschitz",
         "Scaling into the ℓ1 ball nearly doubles small ℓ1 distances.",
         _CLIPPING,
-        sampled(
+        sampling_case(
             with_l1_noise(radial_l1, 1.5), PureDP("1.5"), (np.array([10.0, 0]), np.array([10.0, 1]))
         ),
-        sampled(
+        sampling_case(
             with_l1_noise(clamped, 1.5), PureDP("1.5"), (np.array([10.0, 0]), np.array([10.0, 1]))
         ),
     ),
-    Animal(
+    Fault(
         "radial ℓ∞ clipping taken as 1-Lipschitz",
         "Scaling into the cube nearly doubles small ℓ∞ distances.",
         _CLIPPING,
-        sampled(
+        sampling_case(
             with_linf_noise(radial_linf, 2), PureDP(2), (np.array([10.0, 10]), np.array([11.0, 9]))
         ),
-        sampled(
+        sampling_case(
             with_linf_noise(clamped, 2), PureDP(2), (np.array([10.0, 10]), np.array([11.0, 9]))
         ),
     ),

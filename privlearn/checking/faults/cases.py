@@ -1,4 +1,4 @@
-"""What can stand in the zoo: things that one of the checks can be pointed at."""
+"""Test cases for the checks: a mechanism or learner, with the check that is run on it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
+from numpy.random import Generator
 
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.laws.check import check_mechanism
 from privlearn.checking.laws.row_maps import check_row_local
 from privlearn.checking.replay.check import assert_noninterference
-from privlearn.checking.replay.protocols import Assorting, User
+from privlearn.checking.replay.protocols import AssortmentLearner, User
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.targets import Claimable, Subject, subject_of
+from privlearn.checking.targets import Claimable, sampling_target
 from privlearn.errors import InterferenceError, PrivacyViolation
 from privlearn.protocols import Accountant
 
+RandomFunction = Callable[[Any, Generator], Any]
+"""A mechanism as a plain function ``f(data, rng)``."""
+
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a check said about an exhibit.
+class CaseResult:
+    """What a check said about a case.
 
     Attributes:
         caught: whether the check found a fault.
@@ -35,112 +38,112 @@ class Verdict:
     evidence: Evidence | None = None
 
 
-class Exhibit(Protocol):
-    """One thing that a check can be pointed at."""
+class CheckCase(Protocol):
+    """A mechanism or learner, with the check that is run on it."""
 
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         """Runs the check; an error of the check itself is raised, never a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """A subject for the black box.
+class SamplingCase:
+    """A mechanism or sampling target for `black_box`.
 
     Args:
-        subject: what is run, with its claim and neighbours.
-        samples: in both worlds together.
+        target: what is run; a mechanism brings its own claim, and neighbours are then looked for.
+        samples: for both data sets together.
         sequential: whether to test while sampling.
-        witness: only where no learner could see the leak; the animal says why.
+        distinguisher: only where no learner could see the leak; the fault says why.
         bits: whether to look at the last bits of numbers.
     """
 
-    subject: Subject[Any]
+    target: Any
     samples: int = 5_000
     sequential: bool = False
-    witness: Callable[[Any], float] | None = None
+    distinguisher: Callable[[Any], float] | None = None
     bits: bool = False
 
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         evidence = black_box(
-            self.subject,
+            self.target,
             samples=self.samples,
             sequential=self.sequential,
             confidence=confidence,
-            witness=self.witness,
+            distinguisher=self.distinguisher,
             bits=self.bits,
             seed=seed,
         )
-        return Verdict(evidence.violated, str(evidence), evidence)
+        return CaseResult(evidence.violated, str(evidence), evidence)
 
 
-def sampled(
+def sampling_case(
     mechanism: Any,
     claim: Claimable | None,
     neighbours: tuple[Any, Any],
     *,
     name: str | None = None,
     samples: int = 5_000,
-    witness: Callable[[Any], float] | None = None,
+    distinguisher: Callable[[Any], float] | None = None,
     bits: bool = False,
-) -> Sampled:
-    """A function ``f(data, rng)`` or a mechanism, with a pair of neighbours, for the black box."""
-    subject = subject_of(mechanism, claim, neighbours, name=name)
-    return Sampled(subject, samples, witness=witness, bits=bits)
+) -> SamplingCase:
+    """A function ``f(data, rng)`` or a mechanism, with a pair of neighbours, for `black_box`."""
+    target = sampling_target(mechanism, claim, neighbours, name=name)
+    return SamplingCase(target, samples, distinguisher=distinguisher, bits=bits)
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayCase:
     """A learner for record / freeze / replay, in both directions."""
 
-    factory: Callable[[Accountant[Any]], Assorting]
+    factory: Callable[[Accountant[Any]], AssortmentLearner]
     data: Sequence[User]
     neighbour: Sequence[User]
 
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
-        """As for every exhibit; nothing is sampled, so ``confidence`` plays no part."""
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
+        """As for every case; nothing is sampled, so ``confidence`` is ignored."""
         for first, second in ((self.data, self.neighbour), (self.neighbour, self.data)):
             try:
                 assert_noninterference(self.factory, first, second, seed=seed)
             except InterferenceError as error:
-                return Verdict(True, str(error))
-        return Verdict(False, "replayed on the neighbour, both ways: nothing else changed")
+                return CaseResult(True, str(error))
+        return CaseResult(False, "replayed on the neighbour, both ways: nothing else changed")
 
 
 @dataclass(frozen=True, slots=True)
-class RowMap:
+class RowMapCase:
     """A function of blocks of rows, which must act on each row by itself."""
 
     function: Callable[[Any], Any]
     block: Any
     other: Any
 
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
-        """As for every exhibit; nothing is random, so neither argument plays a part."""
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
+        """As for every case; nothing is random, so both arguments are ignored."""
         try:
             check_row_local(self.function, self.block, self.other)
         except InterferenceError as error:
-            return Verdict(True, str(error))
-        return Verdict(False, "rows were permuted and replaced: no other row changed")
+            return CaseResult(True, str(error))
+        return CaseResult(False, "rows were permuted and replaced: no other row changed")
 
 
 @dataclass(frozen=True, slots=True)
-class White:
+class ExactCase:
     """A mechanism for the exact comparison with its claim, which defaults to its own loss."""
 
     mechanism: Callable[[], Any]
     claim: Claimable | None = None
 
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
-        """As for every exhibit; nothing is sampled, so neither argument plays a part."""
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
+        """As for every case; nothing is sampled, so both arguments are ignored."""
         try:
             exact = white_box(self.mechanism(), self.claim)
         except PrivacyViolation as error:
-            return Verdict(True, str(error))
-        return Verdict(exact.violated, str(exact))
+            return CaseResult(True, str(error))
+        return CaseResult(exact.violated, str(exact))
 
 
 @dataclass(frozen=True, slots=True)
-class Lawful:
+class LawCase:
     """A mechanism for all the laws that accountants and learners rely on.
 
     Args:
@@ -151,74 +154,52 @@ class Lawful:
     mechanism: Callable[[], Any]
     records: Any = None
 
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         try:
             report = check_mechanism(
                 self.mechanism(), records=self.records, confidence=confidence, seed=seed
             )
         except PrivacyViolation as error:
-            return Verdict(True, str(error))
-        return Verdict(False, report.summary())
+            return CaseResult(True, str(error))
+        return CaseResult(False, report.summary())
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """Something that can be looked at: ``fault()`` names what is wrong, or returns None."""
-
-    fault: Callable[[], str | None]
-
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
-        """As for every exhibit; nothing is random, so neither argument plays a part."""
-        found = self.fault()
-        return Verdict(found is not None, found or "looked at: nothing is wrong")
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """An exhibit that is put together at the check, by code that may have been changed for it."""
-
-    make: Callable[[], Exhibit]
-
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
-        return self.make().check(confidence=confidence, seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
-class Animal:
+class Fault:
     """A broken mechanism and what it would be without the fault.
 
     Attributes:
         name: unique.
-        fault: in one sentence, what is wrong.
+        description: in one sentence, what is wrong.
         source: where it happened or is described.
-        exhibit: the broken one, which its check must catch.
-        control: the corrected one, on which the same check must stay silent.
+        broken: the broken one, whose check must find the fault.
+        control: the corrected one, on which the same check must pass.
     """
 
     name: str
-    fault: str
+    description: str
     source: str
-    exhibit: Exhibit
-    control: Exhibit
+    broken: CheckCase
+    control: CheckCase
 
 
-def sampled_animal(
+def sampling_fault(
     name: str,
-    fault: str,
+    description: str,
     source: str,
-    broken: Callable[[Any, np.random.Generator], Any],
-    control: Callable[[Any, np.random.Generator], Any],
+    broken: RandomFunction,
+    control: RandomFunction,
     claim: Claimable,
     pair: tuple[Any, Any],
     *,
     samples: int = 5_000,
-) -> Animal:
+) -> Fault:
     """Two functions ``f(data, rng)`` with the same claim: a broken one and the corrected one."""
     corrected = f"{name}, corrected"
-    return Animal(
+    return Fault(
         name,
-        fault,
+        description,
         source,
-        sampled(broken, claim, pair, name=name, samples=samples),
-        sampled(control, claim, pair, name=corrected, samples=samples),
+        sampling_case(broken, claim, pair, name=name, samples=samples),
+        sampling_case(control, claim, pair, name=corrected, samples=samples),
     )

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.faults.cases import Animal, Exhibit, Verdict, White
-from privlearn.checking.sampling.check import black_box
+from privlearn.checking.faults.cases import CheckCase, ExactCase, Fault, SamplingCase
 from privlearn.domains import Array, Ball, Box, Domain
 from privlearn.errors import UsersError
 from privlearn.losses import BoundedRange, Loss, PureEpsilon, ZCDPLoss
@@ -153,24 +152,7 @@ class _Running:
             return self._receipt.publish(sums + self._receipt.draw(sums.shape))
 
 
-# As animals ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Bare:
-    """A mechanism for `black_box` with the neighbours that it finds by itself."""
-
-    mechanism: Callable[[], Any]
-    samples: int
-
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
-        found = black_box(
-            self.mechanism(),
-            samples=self.samples,
-            confidence=confidence,
-            seed=seed,
-        )
-        return Verdict(found.violated, str(found), found)
+# As faults ----------------------------------------------------------------------------------------
 
 
 _SPREAD = 4.0
@@ -186,7 +168,7 @@ def _number(compute: Compute, noise: Noise, price: Loss) -> Computes:
     return Computes("own", _UNIT, noise, compute, price)
 
 
-PLACES: dict[str, tuple[str, str, Any, Any]] = {
+FEW_INPUT_FAULTS: dict[str, tuple[str, str, Any, Any]] = {
     "half the spread of a simplex": (
         "Report noisy max with exponential noise forgets that one record moves two scores.",
         "Dwork & Roth 2014, Section 3.3: scores that move both ways cost twice",
@@ -240,14 +222,14 @@ _SAMPLES = {
 }
 
 
-def _exhibit(name: str, mechanism: Any) -> Exhibit:
+def _case(name: str, mechanism: Any) -> CheckCase:
     """Choices have an exact law; the others are sampled on neighbours that the kit finds."""
     if isinstance(mechanism, Computes) and mechanism.name == "choice":
-        return White(lambda: mechanism)
-    return Bare(lambda: mechanism, _SAMPLES[name])
+        return ExactCase(lambda: mechanism)
+    return SamplingCase(mechanism, _SAMPLES[name])
 
 
-ANIMALS = tuple(
-    Animal(name, fault, source, _exhibit(name, broken), _exhibit(name, control))
-    for name, (fault, source, broken, control) in PLACES.items()
+FAULTS = tuple(
+    Fault(name, fault, source, _case(name, broken), _case(name, control))
+    for name, (fault, source, broken, control) in FEW_INPUT_FAULTS.items()
 )

@@ -1,4 +1,4 @@
-"""Learners with a single fault in what they say, and all of these learners as animals."""
+"""Learners with a single fault in what they publish, and all broken learners as faults."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from privlearn.checking.faults import learners_learning as bad
-from privlearn.checking.faults.cases import Animal, Replayed, RowMap
+from privlearn.checking.faults import learners_learning as learning
+from privlearn.checking.faults.cases import Fault, ReplayCase, RowMapCase
 from privlearn.checking.faults.learners_learning import DIM, N_ITEMS, Honest
 from privlearn.checking.replay.populations import Person, buys_nothing, replaced, shopper
 from privlearn.domains import Array
@@ -133,11 +133,11 @@ class TellsOnAnotherBoard(Honest):
         return {"sum": np.nansum(self.seen)}
 
 
-Kind = Literal["nan", "large"]
-RowFunction = Callable[[Array], Array]
+BadData = Literal["nan", "large"]
+ArrayFunction = Callable[[Array], Array]
 
 
-def crowd_and_neighbour(kind: Kind) -> tuple[list[Person], list[Person]]:
+def crowd_and_neighbour(kind: BadData) -> tuple[list[Person], list[Person]]:
     """Forty users, and the same with the eighth replaced by one with data of that kind."""
     rng = np.random.default_rng(5)
     data = [shopper(rng, N_ITEMS, DIM) for _ in range(40)]
@@ -151,28 +151,28 @@ _BILLBOARD = "Hsu et al. 2016, the billboard lemma: all but own data must be a f
 _PAID = "Bun & Steinke 2016: the price follows from the sensitivity of what is released"
 _CHANNEL = "outputs beside the billboard; found in review of learners like these"
 
-LEAKS: tuple[tuple[type[Honest], Kind, str], ...] = (
-    (bad.SkipsBadRows, "nan", _PROBE),
-    (bad.SkipsBadRowsSilently, "nan", _PROBE),
-    (bad.RawMaximumInAParameter, "large", _PROBE),
-    (bad.RawMaximumInALongParameter, "large", _PROBE),
-    (bad.RawMaximumAsTheDomain, "large", _PAID),
+LEAKS: tuple[tuple[type[Honest], BadData, str], ...] = (
+    (learning.SkipsBadRows, "nan", _PROBE),
+    (learning.SkipsBadRowsSilently, "nan", _PROBE),
+    (learning.RawMaximumInAParameter, "large", _PROBE),
+    (learning.RawMaximumInALongParameter, "large", _PROBE),
+    (learning.RawMaximumAsTheDomain, "large", _PAID),
     (RawValueBesideTheRelease, "large", _PROBE),
     (RawValueInALongPublicArray, "large", _PROBE),
     (RawValueInALongArrayOfAnObject, "large", _CHANNEL),
     (RawValueBelowThePrintedDigits, "large", _CHANNEL),
     (RawValueInThePolicy, "large", _BILLBOARD),
-    (bad.DataDependentBatchEnd, "large", _BILLBOARD),
-    (bad.FewerCallsOnBadData, "nan", _PROBE),
-    (bad.FailsOnBadData, "nan", _CHANNEL),
-    (bad.BatchStatistic, "large", _PAID),
-    (bad.ChangesTheLabel, "large", _CHANNEL),
-    (bad.ForgetsToRetire, "nan", _CHANNEL),
-    (bad.ReleasesWithoutNoise, "large", _PAID),
-    (bad.RawValueInTheRelease, "large", _PAID),
-    (bad.RawNotANumberInTheRelease, "nan", _PAID),
-    (bad.OldValueInTheRelease, "large", _PAID),
-    (bad.OldValueInAStream, "large", _PAID),
+    (learning.DataDependentBatchEnd, "large", _BILLBOARD),
+    (learning.FewerCallsOnBadData, "nan", _PROBE),
+    (learning.FailsOnBadData, "nan", _CHANNEL),
+    (learning.BatchStatistic, "large", _PAID),
+    (learning.ChangesTheLabel, "large", _CHANNEL),
+    (learning.ForgetsToRetire, "nan", _CHANNEL),
+    (learning.ReleasesWithoutNoise, "large", _PAID),
+    (learning.RawValueInTheRelease, "large", _PAID),
+    (learning.RawNotANumberInTheRelease, "nan", _PAID),
+    (learning.OldValueInTheRelease, "large", _PAID),
+    (learning.OldValueInAStream, "large", _PAID),
     (RawValueInAnAttribute, "large", _CHANNEL),
     (RawValueBehindACoarsePrint, "large", _CHANNEL),
     (Prints, "large", _CHANNEL),
@@ -180,41 +180,41 @@ LEAKS: tuple[tuple[type[Honest], Kind, str], ...] = (
     (Warns, "large", _CHANNEL),
     (Logs, "large", _CHANNEL),
     (TellsOnAnotherBoard, "large", _BILLBOARD),
-    (bad.UnderstatedSensitivity, "large", _PAID),
+    (learning.UnderstatedSensitivity, "large", _PAID),
 )
 """Each leak, the data that bring it out, and where it comes from."""
 
 
-_HONEST: dict[Kind, Replayed] = {
-    "nan": Replayed(Honest, *crowd_and_neighbour("nan")),
-    "large": Replayed(Honest, *crowd_and_neighbour("large")),
+_HONEST: dict[BadData, ReplayCase] = {
+    "nan": ReplayCase(Honest, *crowd_and_neighbour("nan")),
+    "large": ReplayCase(Honest, *crowd_and_neighbour("large")),
 }
 
 
-def _leak(learner: type[Honest], kind: Kind, source: str) -> Animal:
+def _leak(learner: type[Honest], kind: BadData, source: str) -> Fault:
     control = _HONEST[kind]
     fault = learner.__doc__ or learner.__name__
-    broken = Replayed(learner, control.data, control.neighbour)
-    return Animal(f"learner: {learner.__name__}", fault, source, broken, control)
+    broken = ReplayCase(learner, control.data, control.neighbour)
+    return Fault(f"learner: {learner.__name__}", fault, source, broken, control)
 
 
 # Row maps -----------------------------------------------------------------------------------------
 
 
-def _row_map(name: str, fault: str, broken: RowFunction, control: RowFunction) -> Animal:
+def _row_map(name: str, fault: str, broken: ArrayFunction, control: ArrayFunction) -> Fault:
     rng = np.random.default_rng(0)
     block, other = rng.normal(size=(5, 2)), 10 + rng.normal(size=(1, 2))
     source = "batch statistics of neural networks; the privacy of a sum needs row-local summands"
-    return Animal(
+    return Fault(
         f"row map: {name}",
         fault,
         source,
-        RowMap(broken, block, other),
-        RowMap(control, block, other),
+        RowMapCase(broken, block, other),
+        RowMapCase(control, block, other),
     )
 
 
-ANIMALS = (
+FAULTS = (
     *(_leak(*leak) for leak in LEAKS),
     _row_map(
         "centring",

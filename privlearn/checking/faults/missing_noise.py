@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from privlearn.budgets import PureDP
-from privlearn.checking.faults.cases import sampled_animal
+from privlearn.checking.faults.cases import sampling_fault
 from privlearn.checking.faults.sums import bits, laplace_vector
 from privlearn.domains import Array
 
-Generator = np.random.Generator
-Released = Callable[[Any, Generator], Any]
 CHO_SUN = "Cho & Sun, DPMNL"
 
 
@@ -94,8 +91,8 @@ def prefix_sums_with_null_records(data: Array, rng: Generator) -> Array:
 _STREAM = np.array([1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
 _TAIL = np.concatenate([_STREAM, [1.0, 1.0]])
 
-ANIMALS = (
-    sampled_animal(
+FAULTS = (
+    sampling_fault(
         "noise reused",
         "Two statistics share one draw, so that their difference is exact.",
         "Dwork & Roth 2014, Definition 3.3: the noise is independent; a usual slip of broadcasting",
@@ -104,7 +101,7 @@ ANIMALS = (
         PureDP(1),
         (np.array([1.0, 0.0]), np.array([0.0, 1.0])),
     ),
-    sampled_animal(
+    sampling_fault(
         "noise from a fixed seed",
         "Every release draws the same noise.",
         "reproducibility by seeds; Garfinkel & Leclerc 2020, Randomness concerns when deploying "
@@ -114,7 +111,7 @@ ANIMALS = (
         PureDP(1),
         (np.array([1.0, 0.0]), np.array([0.0, 1.0])),
     ),
-    sampled_animal(
+    sampling_fault(
         "noise on present keys only",
         "Groups that do not occur are released as an exact 0.",
         "Korolova, Kenthapadi, Mishra & Ntoulas 2009; Wilson et al. 2020, Section 3: keys leak",
@@ -123,7 +120,7 @@ ANIMALS = (
         PureDP(1),
         (np.array([4.0, 1.0, 0.0]), np.array([4.0, 0.0, 0.0])),
     ),
-    sampled_animal(
+    sampling_fault(
         "truncated noise",
         "Noise of bounded support is sold as pure ε.",
         "Holohan, Antonatos, Braghin & Mac Aonghusa 2018, The bounded Laplace mechanism",
@@ -132,7 +129,7 @@ ANIMALS = (
         PureDP(1),
         (0.0, 1.0),
     ),
-    sampled_animal(
+    sampling_fault(
         "a raw value beside the noisy one",
         "The unprotected mean is returned for the log.",
         "a probe that the dp-recorder let pass when we tried it",
@@ -141,7 +138,7 @@ ANIMALS = (
         PureDP(1),
         (bits(1, 3), bits(3)),
     ),
-    sampled_animal(
+    sampling_fault(
         "suppression by the raw count",
         "Whether a small count is withheld depends on the count without noise.",
         "the cell suppression of statistical offices, with noise added to what is left",
@@ -150,7 +147,7 @@ ANIMALS = (
         PureDP(1),
         (bits(0, 1, 2, 3, 4), bits(0, 1, 2, 3)),
     ),
-    sampled_animal(
+    sampling_fault(
         "fewer calls on the neighbour",
         "A noisy value for each good record: the length of the list tells.",
         "a probe that the dp-recorder let pass when we tried it",
@@ -159,7 +156,7 @@ ANIMALS = (
         PureDP(1),
         (np.array([0.0, 1.0, 0.0]), np.array([0.0, 1.0, math.nan])),
     ),
-    sampled_animal(
+    sampling_fault(
         "a bad record skipped in a stream",
         "A bad record is left out instead of counted as null, which moves everybody behind it.",
         "measured on our prefix sums of 1000 steps: the sensitivity rose from 3.6 to 25",

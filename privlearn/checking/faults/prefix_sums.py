@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from privlearn.budgets import ZCDP, PureDP
-from privlearn.checking.faults.cases import sampled_animal
+from privlearn.checking.faults.cases import RandomFunction, sampling_fault
 from privlearn.domains import Array
 
-Generator = np.random.Generator
-Released = Callable[[Array, Generator], Any]
 T = 256
 LEVELS = 9
 """Nodes that the first step is in: log2(T) + 1."""
@@ -33,27 +29,27 @@ def _fenwick() -> Array:
 _NODES = _fenwick()
 
 
-def tree(std: float) -> Released:
+def tree(std: float) -> RandomFunction:
     """Prefix sums with Gaussian noise on the nodes of a binary tree."""
     return lambda data, rng: np.cumsum(data) + _NODES @ rng.normal(scale=std, size=T)
 
 
-def laplace_tree(scale: float) -> Released:
+def laplace_tree(scale: float) -> RandomFunction:
     """The same with Laplace noise."""
     return lambda data, rng: np.cumsum(data) + _NODES @ rng.laplace(scale=scale, size=T)
 
 
-def walk(std: float) -> Released:
+def walk(std: float) -> RandomFunction:
     """Prefix sums of noisy steps."""
     return lambda data, rng: np.cumsum(data + rng.normal(scale=std, size=T))
 
 
-def fresh(std: float) -> Released:
+def fresh(std: float) -> RandomFunction:
     """Every running sum with noise of its own."""
     return lambda data, rng: np.cumsum(data) + rng.normal(scale=std, size=T)
 
 
-def same(std: float) -> Released:
+def same(std: float) -> RandomFunction:
     """Every running sum with the same noise."""
     return lambda data, rng: np.cumsum(data) + rng.normal(scale=std)
 
@@ -62,8 +58,8 @@ _FIRST = (np.where(np.arange(T) == 0, 1.0, 0.0), np.zeros(T))
 _ONE = math.sqrt(1 / (2 * 0.5))
 """σ of one sum at ρ = 1/2 and sensitivity 1."""
 
-ANIMALS = (
-    sampled_animal(
+FAULTS = (
+    sampling_fault(
         "log T forgotten in a tree",
         "Every node gets the noise of a single sum, although the first step is in nine nodes.",
         "Chan, Shi & Song 2011 and Dwork et al. 2010 divide by log T",
@@ -73,7 +69,7 @@ ANIMALS = (
         _FIRST,
         samples=2_000,
     ),
-    sampled_animal(
+    sampling_fault(
         "log T forgotten in a tree with Laplace noise",
         "The same with pure ε.",
         "Chan, Shi & Song 2011, Private and continual release of statistics",
@@ -83,7 +79,7 @@ ANIMALS = (
         _FIRST,
         samples=2_000,
     ),
-    sampled_animal(
+    sampling_fault(
         "half the noise in a stream",
         "The noise of every node is half of what it should be.",
         "a clipping bound mistaken for the distance of two clipped records",
@@ -93,7 +89,7 @@ ANIMALS = (
         _FIRST,
         samples=2_000,
     ),
-    sampled_animal(
+    sampling_fault(
         "running sums sold one by one",
         "Every running sum has noise of its own, and the composition over T steps is left out.",
         "Dwork, Naor, Pitassi & Rothblum 2010, Differential privacy under continual observation",
@@ -103,7 +99,7 @@ ANIMALS = (
         _FIRST,
         samples=2_000,
     ),
-    sampled_animal(
+    sampling_fault(
         "the same noise at every step",
         "Running sums share one draw, so that their differences are exact.",
         "Dwork et al. 2010: the noise of each node is independent; a usual slip",

@@ -5,35 +5,30 @@ Data are the scores of the candidates, each of sensitivity 1 in both directions 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
+from numpy.random import Generator
 
 from privlearn.budgets import PureDP
-from privlearn.checking.faults.cases import sampled_animal
+from privlearn.checking.faults.cases import RandomFunction, sampling_fault
 from privlearn.domains import Array
 from privlearn.losses import BoundedRange
 
-Generator = np.random.Generator
-Released = Callable[[Array, Generator], Any]
 
-
-def exponential(rate: float) -> Released:
+def exponential(rate: float) -> RandomFunction:
     """A candidate with probability proportional to exp(``rate``·score)."""
     return lambda scores, rng: (
         f"candidate {np.argmax(rate * scores + rng.gumbel(size=len(scores)))}"
     )
 
 
-def noisy_max(scale: float) -> Released:
+def noisy_max(scale: float) -> RandomFunction:
     """The candidate with the largest score after Laplace noise."""
     return lambda scores, rng: (
         f"candidate {np.argmax(scores + rng.laplace(scale=scale, size=len(scores)))}"
     )
 
 
-def permute_and_flip(epsilon: float) -> Released:
+def permute_and_flip(epsilon: float) -> RandomFunction:
     """The largest score after exponential noise, which is the same (Ding et al. 2021)."""
     return lambda scores, rng: (
         f"candidate {np.argmax(scores + rng.exponential(scale=2 / epsilon, size=len(scores)))}"
@@ -56,7 +51,7 @@ def one_noise_for_all(scores: Array, rng: Generator) -> str:
     return f"candidate {np.argmax(scores + rng.laplace(scale=2.0))}"
 
 
-def several(rate: float) -> Released:
+def several(rate: float) -> RandomFunction:
     """The five best of ten, without replacement, by an exponential mechanism each."""
 
     def release(scores: Array, rng: Generator) -> tuple[str, ...]:
@@ -87,8 +82,8 @@ def _first_of(n: int) -> tuple[Array, Array]:
 
 _HALVES = (np.repeat([1.0, 0.0], 5), np.repeat([0.0, 1.0], 5))
 
-ANIMALS = (
-    sampled_animal(
+FAULTS = (
+    sampling_fault(
         "exponential mechanism with the monotone constant",
         "The factor 2 that scores moving in both directions need is left out: 2ε.",
         "McSherry & Talwar 2007; Dwork & Roth 2014, Theorem 3.10 and the remark on monotone scores",
@@ -97,7 +92,7 @@ ANIMALS = (
         PureDP(2),
         _first_of(10),
     ),
-    sampled_animal(
+    sampling_fault(
         "report noisy max with the monotone constant",
         "The same for Laplace noise of scale 1/ε: right for counts that only grow.",
         "Dwork & Roth 2014, Claim 3.9, applied by Han et al., Theorem 3.4 (docs/errata/pofw.md)",
@@ -106,7 +101,7 @@ ANIMALS = (
         PureDP(2),
         _first_of(10),
     ),
-    sampled_animal(
+    sampling_fault(
         "permute-and-flip priced as bounded range",
         "Permute-and-flip is ε-DP, but its losses range over nearly 2ε, not ε.",
         "McKenna & Sheldon 2020; docs/errata/pofw.md: use Gumbel noise where losses compose",
@@ -115,7 +110,7 @@ ANIMALS = (
         BoundedRange(2),
         (np.array([1.0, 0.0]), np.array([0.0, 1.0])),
     ),
-    sampled_animal(
+    sampling_fault(
         "report noisy max with its noisy value",
         "The value that won is released for nothing.",
         "Ding, Wang, Wang, Zhang & Kifer 2018, Detecting violations of differential privacy",
@@ -124,7 +119,7 @@ ANIMALS = (
         PureDP(2),
         (np.ones(20), np.zeros(20)),
     ),
-    sampled_animal(
+    sampling_fault(
         "one noise for all candidates",
         "A scalar draw is broadcast, and the arg-max is that of the raw scores.",
         "a usual slip of broadcasting",
@@ -133,7 +128,7 @@ ANIMALS = (
         PureDP(1),
         (np.array([1.0, 0.5]), np.array([0.0, 0.5])),
     ),
-    sampled_animal(
+    sampling_fault(
         "the count of selections forgotten",
         "Five candidates are chosen at the price of one: 5ε.",
         "Durfee & Rogers 2019, Practical differentially private top-k: the noise grows with k",
@@ -142,7 +137,7 @@ ANIMALS = (
         PureDP(1),
         _HALVES,
     ),
-    sampled_animal(
+    sampling_fault(
         "a raw sign beside a noisy arg-max",
         "The coordinate is chosen privately, its sign is released as it is.",
         "the authors' code for DP-HDB, whose regret rests on it",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from privlearn.budgets import PureDP
-from privlearn.checking.faults.cases import sampled_animal
+from privlearn.checking.faults.cases import sampling_fault
 from privlearn.domains import Array
 
 Symbol = str | float
@@ -75,8 +75,8 @@ def lyu_2(epsilon: float, cutoff: int) -> SparseVector:
     return SparseVector(2 * cutoff / epsilon, 4 * cutoff / epsilon, cutoff, 2 * cutoff / epsilon)
 
 
-ANIMALS = (
-    sampled_animal(
+FAULTS = (
+    sampling_fault(
         "sparse vector releasing the noisy value",
         "Values above the threshold are released with the noise they were compared with, which "
         "tells how low the noisy threshold must be.",
@@ -87,7 +87,7 @@ ANIMALS = (
         opposed(6, 1, low=-0.5),
         samples=20_000,  # the leak is in rare outputs
     ),
-    sampled_animal(
+    sampling_fault(
         "sparse vector with a quarter of the budget for the threshold",
         "The noise on the queries grows neither with the cutoff nor for queries that move in both "
         "directions.",
@@ -97,7 +97,7 @@ ANIMALS = (
         PureDP(1),
         opposed(4, 4),
     ),
-    sampled_animal(
+    sampling_fault(
         "sparse vector without noise on the queries",
         "Only the threshold is noisy, so two queries are compared exactly.",
         f"{LYU}, Algorithm 5 (Stoddard, Chen & Machanavajjhala 2014): no ε at all",
@@ -106,7 +106,7 @@ ANIMALS = (
         PureDP(1),
         opposed(1, 1),
     ),
-    sampled_animal(
+    sampling_fault(
         "sparse vector without a cutoff",
         "Any number of queries above the threshold is answered at the price of one.",
         f"{LYU}, Algorithm 6 (Chen, Xiao, Zhang & Xu 2015): no ε at all",
@@ -115,7 +115,7 @@ ANIMALS = (
         PureDP(1),
         opposed(20, 20),
     ),
-    sampled_animal(
+    sampling_fault(
         "generalised private threshold testing",
         "As without a cutoff, with the budget split unevenly between threshold and queries.",
         "Chen & Machanavajjhala 2015, On the privacy properties of variants on the sparse vector "
@@ -125,7 +125,7 @@ ANIMALS = (
         PureDP(1),
         opposed(20, 20),
     ),
-    sampled_animal(
+    sampling_fault(
         "sparse vector with an unsplit budget",
         "Threshold and queries get the noise of the whole ε each: 2ε.",
         "Dwork & Roth 2014, Theorem 3.23 splits it; a usual slip",
@@ -134,7 +134,7 @@ ANIMALS = (
         PureDP(2),
         opposed(6, 1, low=-0.5, high=0.5),
     ),
-    sampled_animal(
+    sampling_fault(
         "sparse vector with the query noise of a single answer",
         "The queries of a sparse vector with cutoff c get the noise of a cutoff of 1.",
         f"{LYU}, Section 4.2: the noise must grow with c",

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP, PureDP
-from privlearn.checking.faults.cases import sampled_animal
+from privlearn.checking.faults.cases import RandomFunction, sampling_fault
 from privlearn.domains import Array
 from privlearn.losses import SubsampledGaussian
 
-Generator = np.random.Generator
-Released = Callable[[Any, Generator], Any]
 CHO_SUN = "Cho & Sun, DPMNL"
 
 
 # Sensitivity ----------------------------------------------------------------------------------
 
 
-def gram_matrix(variance: float) -> Released:
+def gram_matrix(variance: float) -> RandomFunction:
     """Upper triangle of the sum of xxᵀ over one user's K offered items, plus Gaussian noise."""
 
     def release(items: Array, rng: Generator) -> Array:
@@ -33,22 +31,22 @@ def gram_matrix(variance: float) -> Released:
     return release
 
 
-def laplace_sum(scale: float) -> Released:
+def laplace_sum(scale: float) -> RandomFunction:
     """The sum of records in [−1, 1] plus Laplace noise."""
     return lambda data, rng: data.sum() + rng.laplace(scale=scale)
 
 
-def gaussian_vector(std: float) -> Released:
+def gaussian_vector(std: float) -> RandomFunction:
     """A vector plus Gaussian noise on every coordinate."""
     return lambda data, rng: data + rng.normal(scale=std, size=len(data))
 
 
-def laplace_vector(scale: float) -> Released:
+def laplace_vector(scale: float) -> RandomFunction:
     """A vector plus Laplace noise on every coordinate."""
     return lambda data, rng: data + rng.laplace(scale=scale, size=len(data))
 
 
-def ball_noise(scale: float) -> Released:
+def ball_noise(scale: float) -> RandomFunction:
     """Noise of density exp(−‖z‖²/(2σ²)) by its radius, ‖z‖² ~ Gamma(d/2, ``scale``)."""
 
     def release(data: Array, rng: Generator) -> Array:
@@ -62,7 +60,7 @@ def ball_noise(scale: float) -> Released:
 # Bounds ---------------------------------------------------------------------------------------
 
 
-def clipped_sum(clip: Callable[[Array], Array]) -> Released:
+def clipped_sum(clip: Callable[[Array], Array]) -> RandomFunction:
     """A sum of records that ``clip`` is to bring into [0, 1], plus Laplace noise for ε = 1."""
     return lambda data, rng: clip(data).sum() + rng.laplace()
 
@@ -118,18 +116,18 @@ def clipped_records(data: Array, rng: Generator) -> Array:
 # Prices ---------------------------------------------------------------------------------------
 
 
-def randomized_response(truth: float, choices: int) -> Released:
+def randomized_response(truth: float, choices: int) -> RandomFunction:
     """The true one of several choices with probability ``truth``, else one of the others."""
 
     def release(data: int, rng: Generator) -> str:
         other = int(rng.integers(choices - 1))
-        told = data if rng.random() < truth else other + (other >= data)
-        return f"choice {told}"
+        answer = data if rng.random() < truth else other + (other >= data)
+        return f"choice {answer}"
 
     return release
 
 
-def noisy_batch(rate: float) -> Released:
+def noisy_batch(rate: float) -> RandomFunction:
     """A sum over a sample of the records, each in it with probability ``rate``, plus noise."""
 
     def release(data: Array, rng: Generator) -> float:
@@ -150,8 +148,8 @@ def _replaced(data: Sequence[float], last: float) -> Array:
 _E1, _E2 = np.tile([1.0, 0.0], (10, 1)), np.tile([0.0, 1.0], (10, 1))
 _HALF = [0.5] * 10
 
-ANIMALS = (
-    sampled_animal(
+FAULTS = (
+    sampling_fault(
         "Gram matrix with sensitivity √(2K)",
         "The norm of a sum of K outer products is taken for that of orthogonal ones.",
         f"{CHO_SUN}, Lemma S5 and Theorem 2 (docs/errata/gram.md): √2·K is right",
@@ -160,7 +158,7 @@ ANIMALS = (
         ZCDP("0.5"),
         (_E1, _E2),
     ),
-    sampled_animal(
+    sampling_fault(
         "add-remove noise under replace-one",
         "A record in [−1, 1] is replaced, which moves the sum by 2, with noise for 1.",
         "Dwork & Roth 2014, Section 2.3, on the two neighbour relations; a usual slip",
@@ -169,7 +167,7 @@ ANIMALS = (
         PureDP(1),
         (_replaced(_HALF, 1.0), _replaced(_HALF, -1.0)),
     ),
-    sampled_animal(
+    sampling_fault(
         "half the noise of a Gaussian",
         "σ is half of what μ = 1 asks for.",
         "the sensitivity 2C of a clipped sum mistaken for C, as in many first DP-SGD loops",
@@ -179,7 +177,7 @@ ANIMALS = (
         (np.zeros(15), np.full(15, 1 / math.sqrt(15))),
         samples=1_000,
     ),
-    sampled_animal(
+    sampling_fault(
         "a variance taken for a standard deviation",
         "σ² < σ is passed where σ is asked for.",
         "numpy.random.Generator.normal takes a scale; a usual slip",
@@ -188,7 +186,7 @@ ANIMALS = (
         GaussianDP(2),
         (np.zeros(3), np.array([1.0, 0.0, 0.0])),
     ),
-    sampled_animal(
+    sampling_fault(
         "the Gamma scale of generalised Gaussian noise",
         "The squared radius is drawn with scale 2σ in place of 2σ².",
         "Han et al., private online Frank-Wolfe, Lemma 3.1 and Algorithm 4 "
@@ -198,7 +196,7 @@ ANIMALS = (
         GaussianDP("0.5"),
         (np.zeros(4), np.array([2.0, 0.0, 0.0, 0.0])),
     ),
-    sampled_animal(
+    sampling_fault(
         "an inverted scale",
         "Laplace noise of scale ε in place of 1/ε.",
         "Ding, Wang, Wang, Zhang & Kifer 2018, Detecting violations of differential privacy: the "
@@ -208,7 +206,7 @@ ANIMALS = (
         PureDP("0.5"),
         (bits(0, n=5), bits(n=5)),
     ),
-    sampled_animal(
+    sampling_fault(
         "a budget that is not split",
         "Four statistics of the same record are released with the noise of the whole ε each.",
         "Dwork & Roth 2014, Theorem 3.16 (composition); a usual slip",
@@ -217,7 +215,7 @@ ANIMALS = (
         PureDP(1),
         (np.zeros(4), np.ones(4)),
     ),
-    sampled_animal(
+    sampling_fault(
         "the count of releases forgotten",
         "Nine Gaussian answers are sold at the price of one.",
         "Bun & Steinke 2016, Lemma 1.7: ρ adds up; a usual slip",
@@ -226,7 +224,7 @@ ANIMALS = (
         ZCDP("0.5"),
         (np.zeros(9), np.ones(9)),
     ),
-    sampled_animal(
+    sampling_fault(
         "NaN passing a clip",
         "np.clip lets NaN through, and the released sum is NaN.",
         "numpy.clip returns NaN for NaN, and so do min and max",
@@ -235,7 +233,7 @@ ANIMALS = (
         PureDP(1),
         (_replaced(_HALF, 0.5), _replaced(_HALF, math.nan)),
     ),
-    sampled_animal(
+    sampling_fault(
         "bounds taken from the data",
         "The noise is scaled to the largest and smallest record, which one record decides.",
         "diffprivlib warns of it (PrivacyLeakWarning: bounds taken from the data)",
@@ -244,7 +242,7 @@ ANIMALS = (
         PureDP(1),
         (_replaced([0.0, 1.0, 0.0], 1.0), _replaced([0.0, 1.0, 0.0], 100.0)),
     ),
-    sampled_animal(
+    sampling_fault(
         "noise scaled by the private count",
         "Under add-remove the size of the data is private, and so is sensitivity 1/n.",
         "Dwork & Roth 2014, Section 2.3; Wilson et al. 2020, Differentially private SQL with "
@@ -254,7 +252,7 @@ ANIMALS = (
         PureDP(1),
         (np.array([0.5]), np.array([0.5, 0.5])),
     ),
-    sampled_animal(
+    sampling_fault(
         "an exception for bad records",
         "Data outside of the bounds raise, and the exception is seen.",
         "Dwork & Roth 2014 take outputs for all there is to see; exceptions are outputs",
@@ -263,7 +261,7 @@ ANIMALS = (
         PureDP(1),
         (_replaced(_HALF, 0.0), _replaced(_HALF, 7.0)),
     ),
-    sampled_animal(
+    sampling_fault(
         "noise scaled to the local sensitivity",
         "How much these data could change is itself private.",
         "Nissim, Raskhodnikova & Smith 2007, Smooth sensitivity and sampling in private data "
@@ -273,7 +271,7 @@ ANIMALS = (
         PureDP(4),
         (np.array([0.5, 0.5, 0.5]), np.array([0.5, 0.5, 1.0])),
     ),
-    sampled_animal(
+    sampling_fault(
         "a batch clipped in place of its records",
         "The mean of the gradients is clipped, so that one record may move it by the whole bound.",
         "Abadi et al. 2016, Deep learning with differential privacy, clip each example; a usual "
@@ -286,7 +284,7 @@ ANIMALS = (
             np.concatenate([np.zeros((19, 2)), [[-100.0, 0.0]]]),
         ),
     ),
-    sampled_animal(
+    sampling_fault(
         "binary randomised response for ten choices",
         "The truth is told with the probability that is right for two choices: ε + log 9.",
         "Kairouz, Bonawitz & Ramage 2016, Discrete distribution estimation: k enters",
@@ -295,7 +293,7 @@ ANIMALS = (
         PureDP(1),
         (0, 1),
     ),
-    sampled_animal(
+    sampling_fault(
         "amplification by sampling that does not happen",
         "All records are used at the price of a Poisson sample of a tenth.",
         "Chua et al. 2024, How private are DP-SGD implementations?",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from privlearn.adjacency import Adjacency
-from privlearn.checking.faults.cases import Animal, Lawful
+from privlearn.checking.faults.cases import Fault, LawCase
 from privlearn.checking.faults.learners_learning import LyingBall
 from privlearn.domains import Array, Ball
 from privlearn.losses import Gaussian, Loss
@@ -94,16 +94,16 @@ _RECORDS = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, -0.5], [9.0, 0.1], [-1.0, 0.0
 """One of them is the null record of every domain here."""
 
 
-_HONEST = Lawful(HonestSum, _RECORDS)
+_HONEST = LawCase(HonestSum, _RECORDS)
 
 
-def _animal(name: str, fault: str, broken: Callable[[], HonestSum]) -> Animal:
-    return Animal(f"third party: {name}", fault, _OURS, Lawful(broken, _RECORDS), _HONEST)
+def _fault(name: str, fault: str, broken: Callable[[], HonestSum]) -> Fault:
+    return Fault(f"third party: {name}", fault, _OURS, LawCase(broken, _RECORDS), _HONEST)
 
 
-ANIMALS = (
+FAULTS = (
     *(
-        _animal(kind.__name__, kind.__doc__ or kind.__name__, kind)
+        _fault(kind.__name__, kind.__doc__ or kind.__name__, kind)
         for kind in (
             ForgetsItsNoise,
             CountsTwice,
@@ -112,7 +112,7 @@ ANIMALS = (
             WritesDataToTheLedger,
         )
     ),
-    _animal(
+    _fault(
         "a domain that does not clip",
         "The stated sensitivity is not that of what ``clip`` returns.",
         lambda: HonestSum(LyingBall(1.0, 2)),

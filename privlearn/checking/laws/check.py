@@ -5,7 +5,7 @@ A mechanism of somebody else's is any object with ``loss()`` and ``release(rows,
 
     check_mechanism(NoisySum(Ball(1.0, 1, "l1"), LaplaceNoise(4.0)))
 
-The checks run it on a real accountant, with a tape that sees what is opened and released, and
+The checks run it on a real accountant, with an observer of what is opened and released, and
 compare runs that must agree, since noise can be held fixed.
 """
 
@@ -26,15 +26,15 @@ from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, sampled_subject
 from privlearn.checking.laws.report import (
     Broken,
     CheckResult,
-    Finding,
+    LawFinding,
     LawReport,
     perform,
     perform_all,
 )
 from privlearn.checking.session import note
 from privlearn.checking.stream_runs import fixed_users, released_by
-from privlearn.checking.stub_accountant import Laboratory
-from privlearn.checking.targets import Claimable, Subject, subject_of
+from privlearn.checking.stub_accountant import StubAccountant
+from privlearn.checking.targets import Claimable, SamplingTarget, sampling_target
 from privlearn.errors import (
     CheckError,
     HorizonError,
@@ -94,7 +94,7 @@ def check_mechanism(
     return report
 
 
-def subject_of_samples(mechanism: Any, **options: Any) -> Subject[Any]:
+def target_of_samples(mechanism: Any, **options: Any) -> SamplingTarget[Any]:
     """What the sampling check of `check_mechanism` runs, for the same options."""
     return sampled_subject(_case_of(mechanism, **options))
 
@@ -121,7 +121,7 @@ def mechanism_checks(mechanism: Any, **options: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class _OneCheck:
-    check: Callable[[Case], Finding]
+    check: Callable[[Case], LawFinding]
     case: Callable[[], Case]
 
     def __call__(self) -> CheckResult:
@@ -132,7 +132,7 @@ class _OneCheck:
         report = LawReport(case.name, (result,))
         if result.verdict == "not applicable":
             pytest.skip(result.detail)
-        if result.found is not None:
+        if result.evidence is not None:
             note(report.summary())
         report.raise_if_bad()
         return result
@@ -163,17 +163,17 @@ def _stated(mechanism: Any) -> Loss:
 
 def _first_spend(mechanism: Any, loss: Loss) -> Spend | None:
     """What it says when it runs on one null record, or on as many as it takes."""
-    bench = Laboratory(0, loss.adjacency)
+    stub = StubAccountant(0, loss.adjacency)
     users = range(fixed_users(mechanism) or 1)
-    released_by(mechanism, Rows.null(users), bench.issue(users))
-    return bench.last_spend
+    released_by(mechanism, Rows.null(users), stub.issue(users))
+    return stub.last_spend
 
 
 def _broken_at_once(mechanism: Any, name: str | None) -> LawReport | None:
     """What is left to say of a mechanism that does not even run, or does not spend."""
     loss = _stated(mechanism)
 
-    def check_runs_on_null_records(_: None) -> Finding:
+    def check_runs_on_null_records(_: None) -> LawFinding:
         if _first_spend(mechanism, loss) is None:
             raise Broken("it releases without spending its token")
         return "spends"
@@ -202,7 +202,7 @@ def _case_of(
     domain = spend.domain
     examples = example_records(domain, records, seed)
     if neighbours is not None:  # read once, and refused before anything else is found
-        neighbours = list(subject_of(mechanism, claim, neighbours, name=name).neighbours)
+        neighbours = list(sampling_target(mechanism, claim, neighbours, name=name).neighbours)
     # Extreme records come in opposite pairs; a block must not add up to the null record's zero.
     n = _most_users(mechanism, loss)
     order = np.concatenate([[0, 0], 2 * np.arange(n)])[:n] % length(examples)
@@ -228,11 +228,11 @@ def _most_users(mechanism: Any, loss: Loss) -> int:
     """As many users as are used here, or the horizon, or all of public batches."""
     if (fixed := fixed_users(mechanism)) is not None:
         return fixed
-    bench = Laboratory(0, loss.adjacency)
+    stub = StubAccountant(0, loss.adjacency)
     for n in range(USERS, 1, -1):
         users = range(n)
         try:
-            released_by(mechanism, Rows.null(users), bench.issue(users))
+            released_by(mechanism, Rows.null(users), stub.issue(users))
         except (HorizonError, UsersError):
             continue
         return n

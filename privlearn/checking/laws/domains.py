@@ -11,7 +11,7 @@ import numpy as np
 
 from privlearn._records import join, leaves, length, record_at
 from privlearn.adjacency import Adjacency
-from privlearn.checking.laws.report import Broken, Finding, LawReport, NotApplicable, perform_all
+from privlearn.checking.laws.report import Broken, LawFinding, LawReport, NotApplicable, perform_all
 from privlearn.checking.neighbours import extreme_records
 from privlearn.checking.session import note
 from privlearn.domains import Array, Domain, Norm, domain_from_dict, exponent_of
@@ -117,8 +117,8 @@ def tried_records(domain: Domain[Any], records: Any, seed: int) -> Any:
             parts.append(_each_float(base, lambda leaf, s=scale: -leaf * s))
         for _ in range(8):
             parts.append(_each_float(base, lambda leaf: leaf * _spread(leaf, rng)))
-        for odd in (np.nan, np.inf, -np.inf, np.finfo(float).max, 5e-324):
-            parts.append(_each_float(base, lambda leaf, x=odd: _with_one(leaf, x, rng)))
+        for special in (np.nan, np.inf, -np.inf, np.finfo(float).max, 5e-324):
+            parts.append(_each_float(base, lambda leaf, x=special: _with_one(leaf, x, rng)))
     return join(parts)
 
 
@@ -137,11 +137,11 @@ def _spread(leaf: Array, rng: np.random.Generator) -> Array:
     )
 
 
-def _with_one(leaf: Array, odd: float, rng: np.random.Generator) -> Array:
+def _with_one(leaf: Array, special: float, rng: np.random.Generator) -> Array:
     changed = np.array(leaf)
     flat = changed.reshape(len(changed), -1)
     if flat.shape[1]:
-        flat[np.arange(len(flat)), rng.integers(flat.shape[1], size=len(flat))] = odd
+        flat[np.arange(len(flat)), rng.integers(flat.shape[1], size=len(flat))] = special
     return flat.reshape(leaf.shape)
 
 
@@ -176,7 +176,7 @@ def apart(clipped: Array, null: Array, adjacency: Adjacency, norm: Norm) -> floa
     return most
 
 
-def check_clip_is_finite(case: DomainCase) -> Finding:
+def check_clip_is_finite(case: DomainCase) -> LawFinding:
     """Whatever comes in, the contribution is finite and of the stated size."""
     clipped = contributions(case.domain, case.block)
     bad = np.flatnonzero(~np.isfinite(clipped).all(axis=1))
@@ -185,7 +185,7 @@ def check_clip_is_finite(case: DomainCase) -> Finding:
     return f"{len(clipped)} records"
 
 
-def check_sensitivity_holds(case: DomainCase) -> Finding:
+def check_sensitivity_holds(case: DomainCase) -> LawFinding:
     """No two contributions are further apart than `sensitivity` says."""
     clipped, null = contributions(case.domain, case.block), np.asarray(case.domain.null())
     distinct = np.unique(np.concatenate([clipped, null[None]]), axis=0)
@@ -202,7 +202,7 @@ def check_sensitivity_holds(case: DomainCase) -> Finding:
     return "; ".join(said)
 
 
-def check_null_is_a_member(case: DomainCase) -> Finding:
+def check_null_is_a_member(case: DomainCase) -> LawFinding:
     """The null contribution is fixed, finite, and what an unusable record becomes."""
     null = np.asarray(case.domain.null(), dtype=np.float64)
     if null.shape != (case.domain.size,) or not np.isfinite(null).all():
@@ -217,7 +217,7 @@ def check_null_is_a_member(case: DomainCase) -> Finding:
     return "a record of NaN becomes null()"
 
 
-def check_clip_is_row_local(case: DomainCase) -> Finding:
+def check_clip_is_row_local(case: DomainCase) -> LawFinding:
     """A contribution follows from its own record alone."""
     whole = contributions(case.domain, case.block)
     for i in _some(len(whole)):
@@ -227,7 +227,7 @@ def check_clip_is_row_local(case: DomainCase) -> Finding:
     return f"{len(whole)} records alone and together"
 
 
-def check_clip_changes_nothing(case: DomainCase) -> Finding:
+def check_clip_changes_nothing(case: DomainCase) -> LawFinding:
     """Clipping twice gives the same, and the records stay as they are."""
     first, second = contributions(case.domain, case.block), contributions(case.domain, case.block)
     if not np.array_equal(first, second):
@@ -244,7 +244,7 @@ def check_clip_changes_nothing(case: DomainCase) -> Finding:
     return "deterministic"
 
 
-def check_decode_keeps_size(case: DomainCase) -> Finding:
+def check_decode_keeps_size(case: DomainCase) -> LawFinding:
     """`decode` gives one and many sums their shape."""
     size = case.domain.size
     one, many = np.shape(case.domain.decode(np.zeros(size))), np.zeros((3, size))
@@ -253,7 +253,7 @@ def check_decode_keeps_size(case: DomainCase) -> Finding:
     return f"shape {one}"
 
 
-def check_domain_is_written_down(case: DomainCase) -> Finding:
+def check_domain_is_written_down(case: DomainCase) -> LawFinding:
     """Its JSON form names it fully."""
     form = case.domain.to_dict()
     if json.loads(json.dumps(form, allow_nan=False)) != form:

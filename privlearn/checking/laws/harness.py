@@ -1,4 +1,4 @@
-"""One mechanism on the bench of its laws: runs that can be compared, as noise can be held fixed."""
+"""Runs of one mechanism under check that can be compared, as their noise can be held fixed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ USERS = 6
 ROUNDING = 1e-9
 
 
-class RunTape:
-    """Sees what a mechanism does with its receipt, in order."""
+class RunObserver:
+    """Records what a mechanism does with its receipt, in order."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -58,19 +58,19 @@ class RunTape:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRun:
     """One run."""
 
     released: Any
     value: Array
-    tape: RunTape
+    observer: RunObserver
     book: Book
     token: Token[Any]
 
     @property
     def opened(self) -> Array:
         """Contributions, one row per user."""
-        return np.concatenate(self.tape.rows) if self.tape.rows else np.zeros((0, 0))
+        return np.concatenate(self.observer.rows) if self.observer.rows else np.zeros((0, 0))
 
 
 @dataclass(frozen=True)
@@ -110,27 +110,29 @@ class Case:
 
     def account(
         self, users: range, cap: Currency | None = None, seed: int | None = None
-    ) -> tuple[Book, RunTape]:
-        tape = RunTape()
+    ) -> tuple[Book, RunObserver]:
+        observer = RunObserver()
         kind = LocalAccountant if self.spend.arithmetic == "each" else CentralAccountant
         book: Book = kind(
             self.cap if cap is None else cap,
             users=users,
             noise=NoiseSource.simulation(self.seed if seed is None else seed),
             adjacency=self.loss.adjacency,
-            tape=tape,
+            observer=observer,
             failure=Fraction(999, 1000) if self.loss.failure() else 0,
         )
-        return book, tape
+        return book, observer
 
-    def run(self, rows: Rows[Any], *, cap: Currency | None = None, seed: int | None = None) -> Seen:
+    def run(
+        self, rows: Rows[Any], *, cap: Currency | None = None, seed: int | None = None
+    ) -> ObservedRun:
         """One run with a token for its loss."""
-        book, tape = self.account(rows.users, cap, seed)
+        book, observer = self.account(rows.users, cap, seed)
         token = book.issue(self.loss, users=rows.users, label="law")
         released, value = released_by(self.mechanism, rows, token)
-        return Seen(released, np.asarray(value), tape, book, token)
+        return ObservedRun(released, np.asarray(value), observer, book, token)
 
-    def on(self, block: Any, *, seed: int | None = None) -> Seen:
+    def on(self, block: Any, *, seed: int | None = None) -> ObservedRun:
         return self.run(Rows.seal(block, users=range(length(block))), seed=seed)
 
     def one_by_one(self, rows: Rows[Any], *, seed: int | None = None) -> Array:

@@ -16,16 +16,16 @@ from privlearn._records import blanked, leaves, length, record_at
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking.asserts import level_of, time_of
-from privlearn.checking.candidates import candidate_pairs, telling_records
+from privlearn.checking.default_neighbours import default_pairs, informative_records
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.isolation import Ears
+from privlearn.checking.isolation import OutputCapture
 from privlearn.checking.laws.domains import DomainCase, domain_report, tried_records
-from privlearn.checking.laws.harness import CAPS, ROUNDING, Case, Seen, price_in
-from privlearn.checking.laws.report import Broken, Finding, NotApplicable
+from privlearn.checking.laws.harness import CAPS, ROUNDING, Case, ObservedRun, price_in
+from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
 from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.stream_runs import released_by
-from privlearn.checking.targets import Subject, subject_of
+from privlearn.checking.targets import SamplingTarget, sampling_target
 from privlearn.domains import Array, PSDTrace, exponent_of
 from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
 from privlearn.errors import (
@@ -46,7 +46,7 @@ _TWINS = 300
 """Users of one record: more than noise is drawn ahead for."""
 
 
-def check_loss_is_data(case: Case) -> Finding:
+def check_loss_is_data(case: Case) -> LawFinding:
     """Anybody can rebuild the loss from its JSON form."""
     form = case.loss.to_dict()
     rebuilt = loss_from_dict(json.loads(json.dumps(form, allow_nan=False)))
@@ -57,10 +57,10 @@ def check_loss_is_data(case: Case) -> Finding:
     return str(form["kind"])
 
 
-def check_loss_is_what_it_spends(case: Case) -> Finding:
+def check_loss_is_what_it_spends(case: Case) -> LawFinding:
     """The ledger gets the price that `loss()` named."""
     seen = case.on(case.block)
-    for spend in seen.tape.spends:
+    for spend in seen.observer.spends:
         actual = spend.loss(case.loss.adjacency)
         if actual != case.loss:
             raise Broken(f"loss() says {case.loss}, the spend {actual}")
@@ -69,7 +69,7 @@ def check_loss_is_what_it_spends(case: Case) -> Finding:
     return "follows from domain and noise"
 
 
-def check_prices_agree(case: Case) -> Finding:
+def check_prices_agree(case: Case) -> LawFinding:
     """No price in a currency is below what the loss says about itself elsewhere."""
     sure, said = case.loss.unless_failed(), []
     curve = [(order, sure.renyi(order)) for order in _ORDERS]
@@ -106,7 +106,7 @@ def _allowed(price: Currency, order: float) -> float:
     return np.inf
 
 
-def check_every_currency_pays(case: Case) -> Finding:
+def check_every_currency_pays(case: Case) -> LawFinding:
     """A token for `loss()` is enough, in every currency that has a price for it."""
     rows: Rows[Any] = Rows.seal(case.block, users=case.users)
     paid = [cap for cap in CAPS if price_in(cap, case.loss) is not None]
@@ -115,7 +115,7 @@ def check_every_currency_pays(case: Case) -> Finding:
     return ", ".join(type(cap).__name__ for cap in paid)
 
 
-def check_specification_is_fixed(case: Case) -> Finding:
+def check_specification_is_fixed(case: Case) -> LawFinding:
     """What was priced cannot be changed afterwards, and can be a key."""
     mechanism = case.mechanism
     names = [*getattr(mechanism, "__dict__", {})]
@@ -151,23 +151,23 @@ def check_specification_is_fixed(case: Case) -> Finding:
 
 def _inside(mechanism: Any) -> dict[str, Any]:
     """Its attributes, in a form that can be compared."""
-    found = {}
+    encoded = {}
     for name, value in getattr(mechanism, "__dict__", {}).items():
         try:
-            found[name] = pickle.dumps(value)
+            encoded[name] = pickle.dumps(value)
         except Exception:
-            found[name] = repr(value).encode()
-    return found
+            encoded[name] = repr(value).encode()
+    return encoded
 
 
-def check_spends_once_and_first(case: Case) -> Finding:
+def check_spends_once_and_first(case: Case) -> LawFinding:
     """One token, spent once, before rows are opened and noise is drawn."""
     state, seeds = np.random.get_state(), random.getstate()
     seen = case.on(case.block)
     after = np.random.get_state()
     if random.getstate() != seeds or not all(map(np.array_equal, state, after)):
         raise Broken("it draws from a global random generator, not from its receipt")
-    said = seen.tape.said
+    said = seen.observer.said
     if said.count("spend") != 1 or said[0] != "spend":
         raise Broken(f"it must spend one token first of all; it does {said}")
     if "release" not in said:
@@ -190,9 +190,9 @@ def check_spends_once_and_first(case: Case) -> Finding:
     raise Broken("the same token pays for a second run")
 
 
-def check_small_token_is_refused(case: Case) -> Finding:
+def check_small_token_is_refused(case: Case) -> LawFinding:
     """A token that holds too little opens nothing and stays unspent."""
-    book, tape = case.account(case.users)
+    book, observer = case.account(case.users)
     price = book.issue(case.loss, users=case.users, label="law").budget
     failure = Fraction(99, 100) if case.loss.failure() else 0
     small = book.issue(price.share("0.99"), users=case.users, label="small", failure=failure)
@@ -202,13 +202,13 @@ def check_small_token_is_refused(case: Case) -> Finding:
         pass
     else:
         raise Broken(f"a token of {small.budget} pays for it, the price is {price}")
-    if tape.said:
-        raise Broken(f"refused, and yet: {tape.said}")
+    if observer.said:
+        raise Broken(f"refused, and yet: {observer.said}")
     small.retire()  # raises if it was spent
     return f"{small.budget}"
 
 
-def check_output_has_one_form(case: Case) -> Finding:
+def check_output_has_one_form(case: Case) -> LawFinding:
     """Shape and type of the output say nothing about the data."""
     forms = {
         name: (seen.value.shape, seen.value.dtype.str)
@@ -227,7 +227,7 @@ def check_output_has_one_form(case: Case) -> Finding:
     return f"shape {first[0]}, {first[1]}"
 
 
-def check_bad_record_counts_as_null(case: Case) -> Finding:
+def check_bad_record_counts_as_null(case: Case) -> LawFinding:
     """A record that cannot be used is null; nobody else's contribution changes."""
     done = 0
     for at in (0, len(case.users) - 1):
@@ -273,10 +273,10 @@ def _bad_records(case: Case) -> Iterator[tuple[str, Any, bool]]:
             return _with_leaf(good, at, new)
 
         if leaf.dtype.kind == "f":
-            for odd in (np.nan, np.inf, -np.inf):
+            for special in (np.nan, np.inf, -np.inf):
                 spoilt = np.array(leaf)
-                spoilt.reshape(-1)[:1] = odd
-                yield f"one {odd}{where}", put(spoilt), single and leaf.size > 0
+                spoilt.reshape(-1)[:1] = special
+                yield f"one {special}{where}", put(spoilt), single and leaf.size > 0
             yield f"huge{where}", put(np.full_like(leaf, 1e300)), False
             yield f"largest{where}", put(np.full_like(leaf, np.finfo(leaf.dtype).max)), False
         elif leaf.dtype.kind in "iu":
@@ -288,8 +288,8 @@ def _bad_records(case: Case) -> Iterator[tuple[str, Any, bool]]:
         yield f"text{where}", put(np.full(leaf.shape, "many")), single
 
 
-def _filled(odd: float) -> Callable[[Array], Array]:
-    return lambda leaf: np.full_like(leaf, odd) if leaf.dtype.kind == "f" else leaf
+def _filled(special: float) -> Callable[[Array], Array]:
+    return lambda leaf: np.full_like(leaf, special) if leaf.dtype.kind == "f" else leaf
 
 
 def _leafwise(block: Any, change: Callable[[Array], Array]) -> Any:
@@ -300,11 +300,11 @@ def _leafwise(block: Any, change: Callable[[Array], Array]) -> Any:
 
 
 def _with_leaf(block: Any, number: int, new: Any) -> Any:
-    found = iter(range(sum(1 for _ in leaves(block))))
-    return _leafwise(block, lambda leaf: new if next(found) == number else leaf)
+    numbers = iter(range(sum(1 for _ in leaves(block))))
+    return _leafwise(block, lambda leaf: new if next(numbers) == number else leaf)
 
 
-def check_record_moves_itself_alone(case: Case) -> Finding:
+def check_record_moves_itself_alone(case: Case) -> LawFinding:
     """Replacing one record leaves the contributions of all others as they were."""
     moved = 0
     before = case.on(case.block)
@@ -320,7 +320,7 @@ def check_record_moves_itself_alone(case: Case) -> Finding:
     return f"{moved} replacements"
 
 
-def check_report_is_of_one_user(case: Case) -> Finding:
+def check_report_is_of_one_user(case: Case) -> LawFinding:
     """With the noise held fixed, one record moves no number of another user's report."""
     moved = 0
     for way, run in _ways_of_reports(case):
@@ -349,7 +349,7 @@ def _ways_of_reports(case: Case) -> list[tuple[str, Callable[[Rows[Any], int | N
     return ways
 
 
-def check_report_has_noise_of_its_own(case: Case) -> Finding:
+def check_report_has_noise_of_its_own(case: Case) -> LawFinding:
     """No two users of the same record have the same noise, however their rows come."""
     blocks = [None, record_at(case.examples, slice(0, 1))]
     for way, run in _ways_of_reports(case):
@@ -388,13 +388,13 @@ def _same_noise(
     return None
 
 
-def check_sum_moves_by_its_sensitivity(case: Case) -> Finding:
+def check_sum_moves_by_its_sensitivity(case: Case) -> LawFinding:
     """With the noise held fixed, one record moves a sum by no more than was paid for."""
     if case.spend.arithmetic != "sum":
         raise NotApplicable("its arithmetic is its own: only the black and the white box see it")
     adjacency = case.loss.adjacency
     limit = case.domain.sensitivity(adjacency, case.spend.noise.norm) * case.spend.gain
-    without: dict[Adjacency, Callable[[], Seen]] = {
+    without: dict[Adjacency, Callable[[], ObservedRun]] = {
         Adjacency.REPLACE_ONE: lambda: case.on(case.block),
         Adjacency.ZERO_OUT: lambda: case.run(case.replaced(0, None)),
         Adjacency.ADD_REMOVE: lambda: case.on(record_at(case.block, slice(1, None))),
@@ -420,7 +420,7 @@ def _natural(case: Case, value: Array) -> Array:
     return value.reshape(-1)
 
 
-def check_noise_decides(case: Case) -> Finding:
+def check_noise_decides(case: Case) -> LawFinding:
     """The output follows from data and noise, and no part of it from data alone."""
     first, again = case.on(case.block), case.on(case.block)
     if not np.array_equal(first.value, again.value, equal_nan=True):
@@ -446,7 +446,7 @@ def _first_records(case: Case) -> list[Any]:
     return [record_at(case.examples, slice(k, k + 1)) for k in few]
 
 
-def check_ledger_is_blind(case: Case) -> Finding:
+def check_ledger_is_blind(case: Case) -> LawFinding:
     """What is written down on neighbours is the same, but for the digests of what was released."""
     texts = []
     for rows in (
@@ -471,9 +471,9 @@ def check_ledger_is_blind(case: Case) -> Finding:
     return f"{len(texts)} data sets"
 
 
-def check_says_the_same_of_everybody(case: Case) -> Finding:
+def check_says_the_same_of_everybody(case: Case) -> LawFinding:
     """What is printed, warned of and logged does not depend on data."""
-    told = []
+    messages = []
     for rows in (
         Rows.seal(case.block, users=case.users),
         Rows.null(case.users),
@@ -483,17 +483,19 @@ def check_says_the_same_of_everybody(case: Case) -> Finding:
             for k in range(min(3, length(case.examples)))
         ),
     ):
-        ears = Ears(lambda: 0)
-        with ears.listening():
+        capture = OutputCapture(lambda: 0)
+        with capture.capturing():
             book = case.run(rows).book
-        told.append([(text.replace(book.id, "accountant"), where) for _, text, where in ears.heard])
-    for heard in told[1:]:
-        if heard != told[0]:
-            raise Broken(f"on one data set it says {told[0]!r:.200}, on another {heard!r:.200}")
-    return "the same, on every data set" if told[0] else "nothing"
+        messages.append(
+            [(text.replace(book.id, "accountant"), where) for _, text, where in capture.captured]
+        )
+    for other in messages[1:]:
+        if other != messages[0]:
+            raise Broken(f"on one data set it says {messages[0]!r:.200}, on another {other!r:.200}")
+    return "the same, on every data set" if messages[0] else "nothing"
 
 
-def check_stream_takes_users_in_order(case: Case) -> Finding:
+def check_stream_takes_users_in_order(case: Case) -> LawFinding:
     """Every user once and in order, and what was released does not change with later rows."""
     if not case.stream:
         raise NotApplicable("no stream")
@@ -527,7 +529,7 @@ def _accepts(case: Case, rows: Rows[Any], order: list[range]) -> bool:
     return True
 
 
-def check_domain_laws(case: Case) -> Finding:
+def check_domain_laws(case: Case) -> LawFinding:
     """The domain keeps its own laws (`check_domain`)."""
     norms = tuple(dict.fromkeys([case.spend.noise.norm, "l2"]))
     if case.spend.own_loss is not None:
@@ -540,18 +542,18 @@ def check_domain_laws(case: Case) -> Finding:
     return report["check_sensitivity_holds"].detail
 
 
-def check_exact_divergence(case: Case) -> Finding:
+def check_exact_divergence(case: Case) -> LawFinding:
     """The claim is not below the exact divergence, where that can be computed (`white_box`)."""
     pairs = case.neighbours
     if pairs is None and not hasattr(case.mechanism, "domain"):
-        pairs = _candidates(case)[:_PAIRS]  # its domain is known from what it spends only
+        pairs = _default_pairs(case)[:_PAIRS]  # its domain is known from what it spends only
     try:
         return white_box(case.mechanism, case.claim, pairs)
     except CheckError as error:
         raise NotApplicable(str(error)) from None
 
 
-def check_samples_do_not_refute(case: Case) -> Finding:
+def check_samples_do_not_refute(case: Case) -> LawFinding:
     """Sampling does not show more loss than is claimed (`black_box`)."""
     return noted(
         black_box(
@@ -564,27 +566,27 @@ def check_samples_do_not_refute(case: Case) -> Finding:
     )
 
 
-def sampled_subject(case: Case) -> Subject[Any]:
+def sampled_subject(case: Case) -> SamplingTarget[Any]:
     """What is sampled of a mechanism, on neighbours to try where none are given."""
     if case.neighbours is not None:
-        return subject_of(case.mechanism, case.claim, case.neighbours, name=case.name)
-    pairs = _candidates(case)
-    given = subject_of(case.mechanism, case.claim, pairs[:1], name=case.name)
-    return dataclasses.replace(given, neighbours=pairs, candidates=True)
+        return sampling_target(case.mechanism, case.claim, case.neighbours, name=case.name)
+    pairs = _default_pairs(case)
+    given = sampling_target(case.mechanism, case.claim, pairs[:1], name=case.name)
+    return dataclasses.replace(given, neighbours=pairs, default_neighbours=True)
 
 
-def _candidates(case: Case) -> list[tuple[Any, Any]]:
+def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
     """Neighbours to try: from the records that were given, or those that tell most."""
     records = case.records
     if records is None:
         try:
-            records = telling_records(case.domain, seed=case.seed)
+            records = informative_records(case.domain, seed=case.seed)
         except CheckError:  # a domain of somebody else's
             records = case.examples
-    return candidate_pairs(case.mechanism, adjacency=case.loss.adjacency, records=records)
+    return default_pairs(case.mechanism, adjacency=case.loss.adjacency, records=records)
 
 
-MECHANISM_CHECKS: tuple[Callable[[Case], Finding], ...] = (
+MECHANISM_CHECKS: tuple[Callable[[Case], LawFinding], ...] = (
     check_loss_is_data,
     check_loss_is_what_it_spends,
     check_prices_agree,

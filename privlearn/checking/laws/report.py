@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.exact.check import Exact
+from privlearn.checking.exact.check import ExactResult
 from privlearn.errors import CheckError, PrivacyViolation
 
 C = TypeVar("C")
@@ -31,13 +31,13 @@ class CheckResult:
         verdict: "not applicable" if the law says nothing about the subject; "not done" if it does
             and could not be tried, which is no pass.
         detail: why, or what was measured.
-        found: of a sampling check, or of the exact comparison.
+        evidence: of a sampling check, or of the exact comparison.
     """
 
     name: str
     verdict: Verdict
     detail: str
-    found: Evidence | Exact | None = None
+    evidence: Evidence | ExactResult | None = None
 
     def __str__(self) -> str:
         return f"{self.verdict:<15}{self.name}: {self.detail}"
@@ -84,10 +84,10 @@ class LawReport:
         line += f", {count['failed']} FAILED" if count["failed"] else ""
         line += f", {len(self.undone)} not done" if self.undone else ""
         return line + "".join(
-            f"; {r.found.unit} >= {r.found.bound:.4g} of {r.found.claimed:.4g} "
-            f"at confidence {r.found.confidence:g}"
+            f"; {r.evidence.unit} >= {r.evidence.bound:.4g} of {r.evidence.claimed:.4g} "
+            f"at confidence {r.evidence.confidence:g}"
             for r in self.results
-            if isinstance(r.found, Evidence)
+            if isinstance(r.evidence, Evidence)
         )
 
     def raise_if_bad(self) -> None:
@@ -98,42 +98,44 @@ class LawReport:
         """
         if self.failed:
             lines = "\n  ".join(f"{result.name}: {result.detail}" for result in self.failed)
-            found = next((r.found for r in self.failed if r.found is not None), None)
+            evidence = next((r.evidence for r in self.failed if r.evidence is not None), None)
             raise PrivacyViolation(
                 f"{self.subject} fails {len(self.failed)} of {len(self)} checks\n  {lines}",
-                self if found is None else found,
+                self if evidence is None else evidence,
             )
         if self.undone:
             lines = "\n  ".join(f"{result.name}: {result.detail}" for result in self.undone)
             raise CheckError(f"{self.subject}: checks that could not be done\n  {lines}")
 
 
-Finding = str | Evidence | Exact
+LawFinding = str | Evidence | ExactResult
 """What a check returns that holds: what was measured."""
 
 
-def perform(check: Callable[[C], Finding], case: C) -> CheckResult:
+def perform(check: Callable[[C], LawFinding], case: C) -> CheckResult:
     """Runs one check; whatever happens is a result."""
     name = getattr(check, "__name__", type(check).__name__)
     try:
-        found = check(case)
+        outcome = check(case)
     except Broken as broken:
         return CheckResult(name, "failed", str(broken))
     except NotApplicable as reason:
         return CheckResult(name, "not applicable", str(reason))
     except PrivacyViolation as violation:
-        seen = violation.evidence if isinstance(violation.evidence, Evidence | Exact) else None
+        seen = (
+            violation.evidence if isinstance(violation.evidence, Evidence | ExactResult) else None
+        )
         return CheckResult(name, "failed", str(violation), seen)
     except CheckError as error:
         return CheckResult(name, "not done", str(error))
     except Exception as error:  # the subject's own code failed where it must not
         return CheckResult(name, "failed", f"raises {type(error).__name__}: {error}")
-    if isinstance(found, str):
-        return CheckResult(name, "passed", found)
-    verdict: Verdict = "failed" if found.violated else "passed"
-    return CheckResult(name, verdict, str(found), found)
+    if isinstance(outcome, str):
+        return CheckResult(name, "passed", outcome)
+    verdict: Verdict = "failed" if outcome.violated else "passed"
+    return CheckResult(name, verdict, str(outcome), outcome)
 
 
-def perform_all(subject: str, checks: Sequence[Callable[[C], Finding]], case: C) -> LawReport:
+def perform_all(subject: str, checks: Sequence[Callable[[C], LawFinding]], case: C) -> LawReport:
     """Runs all checks, whatever the first ones find."""
     return LawReport(subject, tuple(perform(check, case) for check in checks))

@@ -74,26 +74,26 @@ def _check_beside(
     """An odd row between others, or two of them, must not take anything from its neighbours."""
     n = length(block)
     for first in {0, n // 2}:
-        odd = np.isin(np.arange(n), (first, first + 1) if n > 3 else (first,))
-        mixed = record_at(join([block, row]), np.where(odd, n, np.arange(n)))
+        changed = np.isin(np.arange(n), (first, first + 1) if n > 3 else (first,))
+        mixed = record_at(join([block, row]), np.where(changed, n, np.arange(n)))
         trial, beside = _Trial(function, mixed), f"beside rows of {what}"
-        for at in {(first - 1) % n, (int(odd.nonzero()[0][-1]) + 1) % n}:
+        for at in {(first - 1) % n, (int(changed.nonzero()[0][-1]) + 1) % n}:
             trial.check(other, np.arange(n) == at, f"by another row, {beside},")
-        trial.check(other, ~odd, f"by another row, {beside},")
+        trial.check(other, ~changed, f"by another row, {beside},")
 
 
-def untouched(before: Any, after: Any, kept: NDArray[np.bool_]) -> bool:
-    """Whether two results agree to the last bit in the rows ``kept``."""
+def untouched(before: Any, after: Any, rows: NDArray[np.bool_]) -> bool:
+    """Whether two results agree to the last bit in the rows ``rows``."""
     first, second = list(leaves(before)), list(leaves(after))
     return len(first) == len(second) and all(
-        _same_bits(x, y, kept) for x, y in zip(first, second, strict=True)
+        _same_bits(x, y, rows) for x, y in zip(first, second, strict=True)
     )
 
 
-def _same_bits(x: NDArray[Any], y: NDArray[Any], kept: NDArray[np.bool_]) -> bool:
+def _same_bits(x: NDArray[Any], y: NDArray[Any], rows: NDArray[np.bool_]) -> bool:
     if x.dtype != y.dtype or x.shape != y.shape:
         return False
-    x, y = x[kept], y[kept]
+    x, y = x[rows], y[rows]
     if x.dtype.kind not in "fc":
         return bool(np.array_equal(x, y))
     if not np.array_equal(x, y, equal_nan=True):
@@ -172,9 +172,9 @@ def _close(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 def _check_twice(function: Callable[[T], Any], block: T, other: T) -> None:
     """Nothing of one call is left in the function, and nothing is written to its input."""
-    kept = [np.array(leaf) for leaf in leaves(block)]
+    before = [np.array(leaf) for leaf in leaves(block)]
     first = _result(function, block)
-    if not all(map(_equal, kept, leaves(block))):
+    if not all(map(_equal, before, leaves(block))):
         raise InterferenceError("the function writes to the rows it is given")
     n = length(block)
     places = np.full(n, n)
@@ -197,9 +197,9 @@ def _result(function: Callable[[T], Any], block: T) -> Any:
         InterferenceError: the block fails and none of its rows does by itself.
     """
     n = length(block)
-    found = _attempt(function, block, n)
-    if found is not None:
-        return found
+    problem = _attempt(function, block, n)
+    if problem is not None:
+        return problem
     if all(_attempt(function, record_at(block, slice(i, i + 1)), 1) is not None for i in range(n)):
         raise InterferenceError(
             "the function fails on a block of rows, or returns another number of them, and on none "
@@ -252,8 +252,8 @@ def _for(dtype: np.dtype[Any], numbers: tuple[float, ...]) -> list[Any]:
         largest = float(np.finfo(dtype).max)
         with np.errstate(over="ignore"):
             made = [float(dtype.type(x)) for x in (*numbers, largest, -largest)]
-        kept = {(x, math.copysign(1.0, x)): x for x in made if math.isfinite(x)}
-        return [*kept.values(), *_NOT_NUMBERS]
+        distinct = {(x, math.copysign(1.0, x)): x for x in made if math.isfinite(x)}
+        return [*distinct.values(), *_NOT_NUMBERS]
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         whole = [int(x) for x in numbers if math.isfinite(x) and x == int(x)]
@@ -265,13 +265,13 @@ def _for(dtype: np.dtype[Any], numbers: tuple[float, ...]) -> list[Any]:
 
 
 def _with_leaf(row: Any, number: int, new: NDArray[Any]) -> Any:
-    found = iter(range(sum(1 for _ in leaves(row))))
+    numbers = iter(range(sum(1 for _ in leaves(row))))
 
     def rebuilt(part: Any) -> Any:
         if isinstance(part, tuple):
             fields = [rebuilt(field) for field in part]
             return type(part)(*fields) if hasattr(part, "_fields") else tuple(fields)
-        return new if next(found) == number else np.asarray(part)
+        return new if next(numbers) == number else np.asarray(part)
 
     return rebuilt(row)
 

@@ -15,14 +15,14 @@ from privlearn.errors import InterferenceError
 from privlearn.rows import Sealed
 from privlearn.tokens import Token
 
-Form = Any
+CanonicalValue = Any
 """None, bool, int, float, str, or a list whose first entry says what the others are."""
 
 _ATOMS = frozenset([bool, int, float, str, type(None)])
 _NUMBERS = frozenset([bool, int, float, type(None)])
 
 
-class Printer:
+class CanonicalForm:
     """Turns values into forms: JSON values and arrays, and other objects only if asked to.
 
     Args:
@@ -36,7 +36,7 @@ class Printer:
         self._id = getattr(known.get("accountant"), "id", "accountant")
         self._objects = objects
 
-    def form(self, item: Any, name: str) -> Form:
+    def of(self, item: Any, name: str) -> CanonicalValue:
         """The form of a value; what occurs in it a second time is named, not repeated.
 
         Raises:
@@ -45,7 +45,7 @@ class Printer:
         self._seen = self._known.copy()
         return self._form(item, name)
 
-    def _form(self, item: Any, name: str) -> Form:
+    def _form(self, item: Any, name: str) -> CanonicalValue:
         kind = type(item)
         if kind is str:
             return item.replace(self._id, "accountant")
@@ -94,7 +94,7 @@ def _is_array(item: object) -> TypeGuard[NDArray[Any]]:
     return plain and not item.dtype.hasobject  # type: ignore[attr-defined]
 
 
-def alike(x: Form, y: Form) -> bool:
+def alike(x: CanonicalValue, y: CanonicalValue) -> bool:
     """Whether two forms are equal in type and in every bit: NaN is NaN, 1 is neither 1.0 nor True.
 
     Version 2 of marshal writes numbers in binary and knows no references between equal objects.
@@ -102,7 +102,7 @@ def alike(x: Form, y: Form) -> bool:
     return marshal.dumps(x, 2) == marshal.dumps(y, 2)
 
 
-def difference(x: Form, y: Form, name: str) -> str:
+def difference(x: CanonicalValue, y: CanonicalValue, name: str) -> str:
     """Where two forms that are not alike differ first, and the two values, shortened."""
     kinds = {form[0] if isinstance(form, list) else None for form in (x, y)}
     if kinds == {"list"} and len(x) == len(y):
@@ -119,7 +119,7 @@ def difference(x: Form, y: Form, name: str) -> str:
     return f"{name}: {short(x)}, then {short(y)}"
 
 
-def _place(x: Form, y: Form) -> tuple[str, Any, Any] | None:
+def _place(x: CanonicalValue, y: CanonicalValue) -> tuple[str, Any, Any] | None:
     """The first entry in which two arrays of one kind differ, and its two values."""
     a, b = (np.frombuffer(form[3], dtype=form[4]) for form in (x, y))
     if a.tobytes() == b.tobytes():
@@ -130,13 +130,13 @@ def _place(x: Form, y: Form) -> tuple[str, Any, Any] | None:
     return (str(index) if index else "", a[at].item(), b[at].item())
 
 
-def short(form: Form, most: int = 100) -> str:
+def short(form: CanonicalValue, most: int = 100) -> str:
     """A form as text for messages."""
     text = _text(form)
     return text if len(text) <= most else f"{text[: most - 20]} ... {text[-15:]}"
 
 
-def _text(form: Form) -> str:
+def _text(form: CanonicalValue) -> str:
     if not isinstance(form, list):
         return repr(form)
     match form[0]:

@@ -1,11 +1,11 @@
 """Record, freeze, replay: whether a learner or a pipeline earns what its certificate says.
 
-`assert_noninterference` is the billboard lemma as a test.  A learner is run on a data set while a
-tape records everything it does with its accountant; every released value is frozen; then it is run
-again on a neighbouring data set with the frozen values in place of its own.  What it may not change
-is then compared: tokens, mechanisms and all their parameters, the public clock, the clipped rows of
-everybody else, the outputs of everybody else, the public state, the billboard, and whatever is
-printed, warned of or logged.  The replaced user's own contribution may differ, by at most the
+`assert_noninterference` is the billboard lemma as a test.  A learner is run on a data set while an
+observer records everything it does with its accountant; every released value is frozen; then it is
+run again on a neighbouring data set with the frozen values in place of its own.  What it may not
+change is then compared: tokens, mechanisms and all their parameters, the public clock, the clipped
+rows of everybody else, the outputs of everybody else, the public state, the billboard, and whatever
+is printed, warned of or logged.  The replaced user's own contribution may differ, by at most the
 sensitivity that was paid for; so may the value that a mechanism was about to release, as the noise
 is the same in both runs (for streams other than prefix sums, and for losses of their own other than
 that of objective perturbation, no bound is known).  Mechanisms with arithmetic of their own are run
@@ -20,7 +20,7 @@ What it cannot see: whether the noise is of the stated law, and that it is in th
 no bound on its move is known (a black-box test does); public methods; files, sockets and
 subprocesses, such as a public file that is written beside the billboard; the time taken; loggers
 that are switched off or do not propagate; faults that these data do not bring out, so give it many
-and odd ones (`privlearn.checking.replay.populations`).
+and malformed ones (`privlearn.checking.replay.populations`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,17 @@ from privlearn._records import leaves, length
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Trust
 from privlearn.budgets import ZCDP, Currency
-from privlearn.checking.isolation import Ears, TimeLimit
-from privlearn.checking.replay.canonical import Form, Printer, alike
+from privlearn.checking.isolation import OutputCapture, TimeLimit
+from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue, alike
 from privlearn.checking.replay.comparison import compare
-from privlearn.checking.replay.protocols import Drive, serve
-from privlearn.checking.replay.recording import Event, Recorder, Replayer, Run, Transplanter
+from privlearn.checking.replay.protocols import InteractionProtocol, serve
+from privlearn.checking.replay.recording import (
+    RecordedRun,
+    Recorder,
+    Replayer,
+    TokenEvent,
+    Transplanter,
+)
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Accountant
@@ -79,7 +85,7 @@ def assert_noninterference(
     *,
     budget: Currency | None = None,
     seed: int = 0,
-    drive: Drive = serve,
+    protocol: InteractionProtocol = serve,
     accountant: Callable[..., Any] = JointAccountant,
     may_spend_nothing: bool = False,
     seconds: float = 60.0,
@@ -92,15 +98,15 @@ def assert_noninterference(
 
     Args:
         learner_factory: starts a fresh learner with the accountant it is given.
-        data: the users in order of arrival; for the default drive, with ``features`` and
-            ``respond`` (see `drives.User`).
+        data: the users in order of arrival; for the default protocol, with ``features`` and
+            ``respond`` (see `protocols.User`).
         neighbour: the same objects, but for exactly one position.  For zero-out the user there is
             one that counts as the null record, such as `populations.null_person`.
         budget: the cap; default ``ZCDP(1)``.
         seed: of the simulated noise.
-        drive: how the learner is run and what users receive; see
+        protocol: how the learner is run and what users receive; see
             `privlearn.checking.replay.protocols`.
-        accountant: makes it from the cap, ``users``, ``noise`` and ``tape``; wrap it in
+        accountant: makes it from the cap, ``users``, ``noise`` and ``observer``; wrap it in
             `functools.partial` for another adjacency.  Under a `CentralAccountant` all outputs are
             public, that to the replaced user included.
         may_spend_nothing: whether it is right that nothing is spent on these data.
@@ -113,26 +119,26 @@ def assert_noninterference(
         InterferenceError: something changed that must not, or by more than was paid for; the
             message says what and where.
         CheckError: nothing can be concluded, which is never a pass: the data sets are not
-            neighbours, the learner fails in both worlds, spends nothing, does not end in time, or
+            neighbours, the learner fails on both, spends nothing, does not end in time, or
             does not do the same on the same data.
     """
     n = len(data)
     replaced = _one_replaced(data, neighbour)
 
-    def body(accountant: Any, users: Sequence[Any], tape: Recorder, note: _Note) -> None:
+    def body(accountant: Any, users: Sequence[Any], observer: Recorder, note: _Note) -> None:
         learner = learner_factory(accountant)
         note.learner = learner
-        printer = Printer({"accountant": accountant}, objects=True)
-        for output in drive(learner, tape.arriving(users, n)):
-            tape.run.outputs.append(printer.form(output, "the output"))
-        if len(tape.run.outputs) != n:
+        canonical = CanonicalForm({"accountant": accountant}, objects=True)
+        for output in protocol(learner, observer.arriving(users, n)):
+            observer.run.outputs.append(canonical.of(output, "the output"))
+        if len(observer.run.outputs) != n:
             raise CheckError(
-                f"drive: must yield once per user, and yielded {len(tape.run.outputs)} times for "
-                f"{n} users"
+                "protocol: must yield once per user, and yielded "
+                f"{len(observer.run.outputs)} times for {n} users"
             )
 
-    world = _World(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
-    return _check(world, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
+    setup = _Setup(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
+    return _check(setup, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
 
 
 def assert_pipeline_noninterference(
@@ -168,11 +174,11 @@ def assert_pipeline_noninterference(
     n = length(data)
     users = range(n)
 
-    def body(accountant: Any, rows: Rows[Any], tape: Recorder, note: _Note) -> None:
-        tape.clock = n
+    def body(accountant: Any, rows: Rows[Any], observer: Recorder, note: _Note) -> None:
+        observer.clock = n
         output = run(accountant, rows)
-        printer = Printer({"accountant": accountant}, objects=True)
-        tape.run.state["the output"] = printer.form(output, "the output")
+        canonical = CanonicalForm({"accountant": accountant}, objects=True)
+        observer.run.state["the output"] = canonical.of(output, "the output")
 
     first: Rows[Any] = Rows.seal(data, users=users)
     if isinstance(neighbour, int | np.integer):
@@ -186,8 +192,8 @@ def assert_pipeline_noninterference(
     else:
         replaced = _one_row_replaced(data, neighbour)
         second = Rows.seal(neighbour, users=users)
-    world = _World(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
-    return _check(world, first, second, replaced, may_spend_nothing, seconds, "the pipeline")
+    setup = _Setup(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
+    return _check(setup, first, second, replaced, may_spend_nothing, seconds, "the pipeline")
 
 
 # Neighbours ---------------------------------------------------------------------------------------
@@ -209,9 +215,9 @@ def _one_row_replaced(data: Any, neighbour: Any) -> int:
         raise CheckError(
             f"neighbour: must replace exactly one of {n} rows; has {length(neighbour)} rows"
         )
-    printer = Printer({}, objects=True)
+    canonical = CanonicalForm({}, objects=True)
     rows = [
-        [printer.form(x[i], "") for x in leaves(block)]
+        [canonical.of(x[i], "") for x in leaves(block)]
         for block in (data, neighbour)
         for i in range(n)
     ]
@@ -234,8 +240,8 @@ class _Note:
 
 
 @dataclass(frozen=True)
-class _World:
-    """All that is alike in both worlds."""
+class _Setup:
+    """All that is alike for both data sets."""
 
     body: Callable[[Any, Any, Recorder, _Note], None]
     accountant: Callable[..., Any]
@@ -243,44 +249,48 @@ class _World:
     users: int
     seed: int
 
-    def run(self, data: Any, tape: Recorder) -> tuple[Run, bool]:
+    def run(self, data: Any, observer: Recorder) -> tuple[RecordedRun, bool]:
         """One run, and whether all outputs are public."""
         noise = NoiseSource.simulation(self.seed)
-        accountant = self.accountant(self.cap, users=range(self.users), noise=noise, tape=tape)
-        tape.follow(accountant.ledger, accountant.id)
-        run, note = tape.run, _Note()
-        ears = Ears(lambda: tape.clock)
-        with ears.listening():
+        accountant = self.accountant(
+            self.cap, users=range(self.users), noise=noise, observer=observer
+        )
+        observer.follow(accountant.ledger, accountant.id)
+        run, note = observer.run, _Note()
+        capture = OutputCapture(lambda: observer.clock)
+        with capture.capturing():
             try:
-                self.body(accountant, data, tape, note)
+                self.body(accountant, data, observer, note)
             except (InterferenceError, CheckError):
                 raise
             except (Exception, SystemExit) as error:  # an exception is an output like any other
-                run.error = tape.nameless(f"{type(error).__name__}: {error}")
+                run.error = observer.nameless(f"{type(error).__name__}: {error}")
             if note.learner is not None:
                 run.state = _public_state(note.learner, accountant)
         entries = accountant.ledger.entries
-        run.ledger = [tape.nameless(entry.model_dump_json()) for entry in entries]
-        run.heard = [(at, tape.nameless(text), where) for at, text, where in ears.heard]
+        run.ledger = [observer.nameless(entry.model_dump_json()) for entry in entries]
+        run.captured = [
+            (at, observer.nameless(text), where) for at, text, where in capture.captured
+        ]
         return run, accountant.trust is Trust.CENTRAL
 
 
-def _public_state(learner: Any, accountant: Accountant[Any]) -> dict[str, Form]:
-    """Forms by name."""
+def _public_state(learner: Any, accountant: Accountant[Any]) -> dict[str, CanonicalValue]:
+    """Canonical values by name."""
     known = {"accountant": accountant, "learner": learner}
-    state: dict[str, Form] = {}
+    state: dict[str, CanonicalValue] = {}
     if callable(getattr(learner, "public_state", None)):
         public = _read(lambda: learner.public_state())
-        state["public_state()"] = Printer(known).form(public, "public_state()")
+        state["public_state()"] = CanonicalForm(known).of(public, "public_state()")
         names: Iterable[str] = ["billboard_"] if hasattr(learner, "billboard_") else []
     else:
         names = [name for name in dir(learner) if not name.startswith("_")]
     own = getattr(learner, "__dict__", {})
-    printer = Printer(known, objects=True)
+    canonical = CanonicalForm(known, objects=True)
     for name in names:
         value = _read(partial(getattr, learner, name))
         if name in own or not isroutine(value):
-            state[name] = printer.form(value, name)
+            state[name] = canonical.of(value, name)
     return state
 
 
@@ -292,7 +302,7 @@ def _read(value: Callable[[], Any]) -> Any:
 
 
 def _check(
-    world: _World,
+    setup: _Setup,
     data: Any,
     neighbour: Any,
     replaced: int,
@@ -300,15 +310,17 @@ def _check(
     seconds: float,
     who: str,
 ) -> Replay:
-    how = f"user {replaced} of {world.users} was replaced; reproduce it with seed={world.seed}"
+    how = f"user {replaced} of {setup.users} was replaced; reproduce it with seed={setup.seed}"
     with TimeLimit(seconds, who) as limit:
-        first, public = world.run(data, Recorder(limit))
+        first, public = setup.run(data, Recorder(limit))
 
-        def replayed(on: Any, tape: Recorder, at: int | None, note: str = "") -> list[Event]:
+        def replayed(
+            on: Any, observer: Recorder, at: int | None, note: str = ""
+        ) -> list[TokenEvent]:
             try:
-                return compare(first, world.run(on, tape)[0], at, public=public)
-            except InterferenceError as found:
-                raise InterferenceError(f"{note}{found}\n  {how}") from None
+                return compare(first, setup.run(on, observer)[0], at, public=public)
+            except InterferenceError as difference:
+                raise InterferenceError(f"{note}{difference}\n  {how}") from None
 
         runs = 2
         try:
@@ -317,30 +329,30 @@ def _check(
                 runs = 3
                 note = "with the opened rows of the first run put back: "
                 replayed(neighbour, Transplanter(limit, first), replaced, note)
-        except InterferenceError as found:
-            _check_reproducible(replayed, data, Replayer(limit, first), found, who)
+        except InterferenceError as difference:
+            _check_reproducible(replayed, data, Replayer(limit, first), difference, who)
             raise
     spends, releases = (sum(e.what == w for e in first.events) for w in ("spend", "release"))
     if first.error:
         raise CheckError(
-            f"{who} fails in both worlds, so that little was checked: {first.error}\n  {how}"
+            f"{who} fails on both data sets, so that little was checked: {first.error}\n  {how}"
         )
     if not spends and not may_spend_nothing:
         raise CheckError(
-            f"{who} spent nothing on these {world.users} users, so that no release was checked: "
+            f"{who} spent nothing on these {setup.users} users, so that no release was checked: "
             "take more users, or say may_spend_nothing=True"
         )
-    return Replay(world.users, replaced, spends, releases, len(moved), runs)
+    return Replay(setup.users, replaced, spends, releases, len(moved), runs)
 
 
 def _check_reproducible(
-    replayed: Callable[..., Any], data: Any, tape: Recorder, found: Exception, who: str
+    replayed: Callable[..., Any], data: Any, observer: Recorder, difference: Exception, who: str
 ) -> None:
-    """Nothing follows from two worlds that differ if one world differs from itself."""
+    """Nothing follows from two runs that differ if one data set gives different runs."""
     try:
-        replayed(data, tape, None)
+        replayed(data, observer, None)
     except InterferenceError as error:
         raise CheckError(
             f"{who} does not do the same twice on the same data, so that nothing can be concluded "
             f"from neighbours; it and its users may depend on nothing but fixed seeds: {error}"
-        ) from found
+        ) from difference

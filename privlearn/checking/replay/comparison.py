@@ -8,8 +8,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from privlearn.checking.replay.canonical import Printer, alike, difference, short
-from privlearn.checking.replay.recording import Event, Run
+from privlearn.checking.replay.canonical import CanonicalForm, alike, difference, short
+from privlearn.checking.replay.recording import RecordedRun, TokenEvent
 from privlearn.domains import Array, PSDTrace, exponent_of
 from privlearn.errors import InterferenceError
 from privlearn.losses import MinimizerLoss, leaves_of
@@ -19,7 +19,9 @@ ROUNDING = 1e-12
 """Relative slack for sums that were added up in another order."""
 
 
-def compare(first: Run, second: Run, replaced: int | None, *, public: bool = False) -> list[Event]:
+def compare(
+    first: RecordedRun, second: RecordedRun, replaced: int | None, *, public: bool = False
+) -> list[TokenEvent]:
     """Compares a run with its replay on a neighbouring data set.
 
     Args:
@@ -47,7 +49,7 @@ def compare(first: Run, second: Run, replaced: int | None, *, public: bool = Fal
             because = "" if replaced is None else f", when user {replaced} was replaced"
             raise InterferenceError(f"user {user} received {what.lstrip(': ')}{because}")
     _compare_states(first, second)
-    for i, (said, now) in enumerate(zip_longest(first.heard, second.heard)):
+    for i, (said, now) in enumerate(zip_longest(first.captured, second.captured)):
         if said != now:
             raise InterferenceError(
                 f"printed, warned or logged {i}: {_heard(said)}, then {_heard(now)}"
@@ -55,7 +57,7 @@ def compare(first: Run, second: Run, replaced: int | None, *, public: bool = Fal
     return moved
 
 
-def _first_event(first: Run, second: Run) -> str:
+def _first_event(first: RecordedRun, second: RecordedRun) -> str:
     """Where runs with different ends begin to differ, if in an event."""
     for i, (a, b) in enumerate(zip_longest(first.events, second.events)):
         if a is None or b is None or a.key() != b.key():
@@ -74,19 +76,19 @@ def _compare_texts(what: str, first: list[str], second: list[str]) -> None:
 
 
 def _entries_differ(x: str | None, y: str | None, where: str) -> str:
-    a, b = (None if text is None else Printer({}).form(json.loads(text), "") for text in (x, y))
+    a, b = (None if text is None else CanonicalForm({}).of(json.loads(text), "") for text in (x, y))
     return difference(a, b, where)
 
 
-def _compare_states(first: Run, second: Run) -> None:
-    found = []
+def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
+    changed = []
     for name in sorted(first.state.keys() | second.state.keys()):
         x, y = first.state.get(name, ["no such attribute"]), second.state.get(name, ["no such"])
         if not alike(x, y):
-            found.append((name, difference(x, y, name)))
-    if found:
-        names = ", ".join(name for name, _ in found)
-        details = "".join(f"\n  {detail}" for _, detail in found[:3])
+            changed.append((name, difference(x, y, name)))
+    if changed:
+        names = ", ".join(name for name, _ in changed)
+        details = "".join(f"\n  {detail}" for _, detail in changed[:3])
         raise InterferenceError(
             f"the public state depends on data beyond what was released: {names}{details}"
         )
@@ -95,9 +97,13 @@ def _compare_states(first: Run, second: Run) -> None:
 # Events -------------------------------------------------------------------------------------------
 
 
-def _compare_events(first: Run, second: Run, replaced: int | None) -> list[Event]:
+def _compare_events(
+    first: RecordedRun, second: RecordedRun, replaced: int | None
+) -> list[TokenEvent]:
     releases = Counter(event.token for event in first.events if event.what == "release")
-    moved: dict[str, Event] = {}  # tokens that opened the replaced user's row and found it changed
+    moved: dict[
+        str, TokenEvent
+    ] = {}  # tokens that opened the replaced user's row and found it changed
     for i, (a, b) in enumerate(zip_longest(first.events, second.events)):
         if a is None or b is None or a.key() != b.key():
             raise InterferenceError(_events_differ(i, a, b))
@@ -112,7 +118,7 @@ def _compare_events(first: Run, second: Run, replaced: int | None) -> list[Event
     return list(moved.values())
 
 
-def _events_differ(i: int, a: Event | None, b: Event | None) -> str:
+def _events_differ(i: int, a: TokenEvent | None, b: TokenEvent | None) -> str:
     if a is None or b is None:
         return f"event {i}: {_named(a)}, then {_named(b)}"
     if a.what == b.what == "spend" and a.key()[1:4] == b.key()[1:4]:
@@ -120,7 +126,7 @@ def _events_differ(i: int, a: Event | None, b: Event | None) -> str:
     return f"event {i}: {_named(a)}, then {_named(b)}"
 
 
-def _named(event: Event | None) -> str:
+def _named(event: TokenEvent | None) -> str:
     if event is None:
         return "nothing"
     users = f"users {event.users.start}..{event.users.stop - 1}"
@@ -128,14 +134,14 @@ def _named(event: Event | None) -> str:
     return f"{event.what} of {event.label!r} {said} (token {event.token}, {users}, at {event.at})"
 
 
-def _change(a: Event, b: Event) -> Array:
+def _change(a: TokenEvent, b: TokenEvent) -> Array:
     """By how much the values of two events differ; 0 where both are the same NaN or infinity."""
     x, y = (np.asarray(event.rows, dtype=np.float64) for event in (a, b))
     with np.errstate(all="ignore"):
         return np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, y - x)
 
 
-def _compare_opened(a: Event, b: Event, replaced: int | None, where: str) -> bool:
+def _compare_opened(a: TokenEvent, b: TokenEvent, replaced: int | None, where: str) -> bool:
     """Whether the replaced user's row was opened and differs."""
     change = _change(a, b)
     moved = np.flatnonzero((change != 0).any(axis=1))
@@ -151,7 +157,7 @@ def _compare_opened(a: Event, b: Event, replaced: int | None, where: str) -> boo
     return moved.size > 0
 
 
-def _compare_released(a: Event, b: Event, moved: bool, single: bool, where: str) -> None:
+def _compare_released(a: TokenEvent, b: TokenEvent, moved: bool, single: bool, where: str) -> None:
     """Compares what was about to leave, before the frozen value took its place.
 
     Noise and all other rows are alike in both runs.

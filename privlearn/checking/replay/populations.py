@@ -1,9 +1,9 @@
-"""Neighbouring populations of choosing users, proper ones and odd ones, for replay.
+"""Neighbouring populations of choosing users, well-formed and malformed ones, for replay.
 
 A user is own data plus a response function, which together are the record: what is answered to an
-offer that was never made in the other world is then defined as well.  Odd users send NaN, numbers
-that overflow, arrays of the wrong shape, text, or answers that name no item; a learner must turn
-each into the null record, alone, and must not tell anybody.
+offer that was never made on the other data set is then defined as well.  Malformed users send NaN,
+numbers that overflow, arrays of the wrong shape, text, or answers that name no item; a learner must
+turn each of these records, and no other, into the null record, without any public trace.
 
 Nothing here needs hypothesis; the strategies of the pytest plugin draw seeds and hand them on.
 """
@@ -28,7 +28,7 @@ class Person:
     """A user whose answer to any offer follows from a rule.
 
     Args:
-        features: item features, shape (N, d), or whatever an odd user sends.
+        features: item features, shape (N, d), or whatever a malformed user sends.
         answer: from the items on offer to the chosen one; None is "no purchase".
         kind: what sort of user this is, for messages.
     """
@@ -140,8 +140,8 @@ def stranger(
         rng: where everything comes from.
         n_items: N.
         dim: d.
-        arrays: whether data are float arrays of shape (N, d) in any case, odd in their numbers
-            alone.
+        arrays: whether data are float arrays of shape (N, d) in any case, malformed only
+            in their numbers.
     """
     if rng.random() < 0.3:
         return shopper(rng, n_items, dim)
@@ -170,9 +170,10 @@ def generated_pair(
 ) -> tuple[list[Person], list[Person]]:
     """One pair of neighbouring populations; the same arguments give the same pair.
 
-    Half of the populations have odd users throughout.  Who is replaced is in turn the first user,
-    the last, one of ``positions``, and anybody; what changes is the whole record (a stranger), the
-    response alone, the data alone, or the user becomes the null record; either may come first.
+    Half of the populations have malformed users throughout.  Who is replaced is in turn the first
+    user, the last, one of ``positions``, and anybody; what changes is the whole record (a
+    stranger), only the response, only the data, or the user becomes the null record; either may
+    come first.
 
     Args:
         seed: of everything.
@@ -187,10 +188,10 @@ def generated_pair(
         ValueError: there is no user, or a position is none of them.
     """
     rng = np.random.default_rng([seed, number])
-    odd = rng.random() < 0.5
+    malformed = rng.random() < 0.5
     data = [
         stranger(rng, n_items, dim, arrays=arrays)
-        if odd and rng.random() < 0.2
+        if malformed and rng.random() < 0.2
         else shopper(rng, n_items, dim)
         for _ in range(count(users=users))
     ]

@@ -1,8 +1,8 @@
 """How learners are run on users, and what each user receives: the protocols that replay knows.
 
-A *drive* is a generator: it takes a learner and the users in order of arrival, and yields, once for
-every user, what this user receives (None if nothing).  `serve` is the usual one.  One for learners
-of another kind takes a few lines::
+An *interaction protocol* is a generator: it takes a learner and the users in order of arrival, and
+yields, once for every user, what this user receives (None if nothing).  `serve` is the usual one.
+One for learners of another kind takes a few lines::
 
     def online(learner, users):                    # users are pairs (x, y)
         for x, y in users:
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from privlearn._validate import count
-from privlearn.checking.isolation import aside
+from privlearn.checking.isolation import muted
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.mnl import NO_ITEM, Items
@@ -38,7 +38,7 @@ class User(Protocol):
         """The choice from any offer; None is "no purchase"."""
 
 
-class Assorting(Protocol):
+class AssortmentLearner(Protocol):
     """A learner that serves one user after the other."""
 
     def select(self, features: Array, /) -> Items:
@@ -48,11 +48,11 @@ class Assorting(Protocol):
         """That user's answer."""
 
 
-Drive = Callable[[Any, Iterable[Any]], Iterable[Any]]
+InteractionProtocol = Callable[[Any, Iterable[Any]], Iterable[Any]]
 """From a learner and its users, in order, to what each of them receives."""
 
 
-def serve(learner: Assorting, users: Iterable[User]) -> Iterator[Items]:
+def serve(learner: AssortmentLearner, users: Iterable[User]) -> Iterator[Items]:
     """`select` and `observe`, one user after the other.
 
     Raises:
@@ -62,14 +62,14 @@ def serve(learner: Assorting, users: Iterable[User]) -> Iterator[Items]:
         items = learner.select(user.features)
         yield items
         try:
-            with aside():
+            with muted():
                 choice = user.respond(items)
         except Exception as error:
             raise CheckError(f"{user!r}: its response function raises {error!r}") from error
         learner.observe(choice)
 
 
-def played(size: int = 1_000_000, *, one_array: bool = False) -> Drive:
+def played(size: int = 1_000_000, *, one_array: bool = False) -> InteractionProtocol:
     """`play`, in blocks of so many users; response functions may raise.
 
     Each user receives the items that the response function is asked about first.
@@ -80,7 +80,7 @@ def played(size: int = 1_000_000, *, one_array: bool = False) -> Drive:
     """
     count(size=size)
 
-    def drive(learner: Any, users: Iterable[User]) -> Iterator[Items | None]:
+    def protocol(learner: Any, users: Iterable[User]) -> Iterator[Items | None]:
         rest = iter(users)
         while block := list(islice(rest, size)):
             features: Any = [user.features for user in block]
@@ -94,7 +94,7 @@ def played(size: int = 1_000_000, *, one_array: bool = False) -> Drive:
             )
             yield from received
 
-    return drive
+    return protocol
 
 
 def _asking(block: list[User], received: list[Items | None]) -> Callable[[Any, Items], list[Any]]:
@@ -107,7 +107,7 @@ def _asking(block: list[User], received: list[Items | None]) -> Callable[[Any, I
             items = np.array(offer[offer != NO_ITEM])
             if received[place] is None:
                 received[place] = items
-            with aside():
+            with muted():
                 choice = block[place].respond(items)
             answers.append(NO_ITEM if choice is None else choice)
         return answers
@@ -124,30 +124,30 @@ def _stacked(features: list[Any]) -> Array:
         ) from None
 
 
-def logged(size: int = 1) -> Drive:
+def logged(size: int = 1) -> InteractionProtocol:
     """`partial_fit` on users who were shown all items elsewhere; nobody receives anything.
 
     For central accountants; the learner must have ``n_items``.
     """
     count(size=size)
 
-    def drive(learner: Any, users: Iterable[User]) -> Iterator[None]:
+    def protocol(learner: Any, users: Iterable[User]) -> Iterator[None]:
         everything = np.arange(learner.n_items)
         rest = iter(users)
         while block := list(islice(rest, size)):
-            with aside():
+            with muted():
                 choices = [user.respond(everything) for user in block]
             answers = [NO_ITEM if choice is None else choice for choice in choices]
             learner.partial_fit([user.features for user in block], answers)
             yield from [None] * len(block)
 
-    return drive
+    return protocol
 
 
 # Rows and contexts: a user's array is one vector, and the answer is a label or a reward -----------
 
 
-def examples(size: int = 1) -> Drive:
+def examples(size: int = 1) -> InteractionProtocol:
     """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
 
     x is the user's array as one vector, y the answer to an offer of all items, whatever it is; for
@@ -156,10 +156,10 @@ def examples(size: int = 1) -> Drive:
     """
     count(size=size)
 
-    def drive(learner: Any, users: Iterable[User]) -> Iterator[Array]:
+    def protocol(learner: Any, users: Iterable[User]) -> Iterator[Array]:
         rest = iter(users)
         while block := list(islice(rest, size)):
-            with aside():
+            with muted():
                 labels = [user.respond(_all_items(user.features)) for user in block]
             rows = [_as_vector(user.features) for user in block]
             vector = isinstance(rows[0], np.ndarray) and rows[0].ndim == 1
@@ -170,10 +170,10 @@ def examples(size: int = 1) -> Drive:
             for _ in block:
                 yield learner.coef_
 
-    return drive
+    return protocol
 
 
-def pulled(size: int | None = None) -> Drive:
+def pulled(size: int | None = None) -> InteractionProtocol:
     """A contextual bandit: `select` and `observe`, or `play` in blocks of so many users.
 
     The context is the user's array as one vector.  An item is an arm: the reward is 1 if it is the
@@ -184,7 +184,7 @@ def pulled(size: int | None = None) -> Drive:
         for user in users:
             arm = learner.select(_as_vector(user.features))
             yield arm
-            with aside():
+            with muted():
                 reward = _reward(user, arm)
             learner.observe(reward)
 
@@ -214,7 +214,7 @@ def _rewarding(block: list[User], received: list[int | None]) -> Callable[[Any, 
             place = int(number)
             if received[place] is None:
                 received[place] = int(arm)
-            with aside():
+            with muted():
                 rewards.append(_reward(block[place], int(arm)))
         return rewards
 

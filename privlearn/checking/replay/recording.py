@@ -10,7 +10,7 @@ import numpy as np
 
 from privlearn.adjacency import Adjacency
 from privlearn.checking.isolation import TimeLimit
-from privlearn.checking.replay.canonical import Form
+from privlearn.checking.replay.canonical import CanonicalValue
 from privlearn.domains import Array
 from privlearn.ledger import Ledger
 from privlearn.tokens import Spend, Token
@@ -19,7 +19,7 @@ U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TokenEvent:
     """A spend, an opening of rows, or a release."""
 
     what: str
@@ -47,26 +47,26 @@ class Event:
 
 
 @dataclass(slots=True)
-class Run:
+class RecordedRun:
     """One run, seen from outside."""
 
-    events: list[Event] = field(default_factory=list)
-    outputs: list[Form] = field(default_factory=list)
+    events: list[TokenEvent] = field(default_factory=list)
+    outputs: list[CanonicalValue] = field(default_factory=list)
     ledger: list[str] = field(default_factory=list)
-    state: dict[str, Form] = field(default_factory=dict)
-    heard: list[tuple[int, str, str]] = field(default_factory=list)
+    state: dict[str, CanonicalValue] = field(default_factory=dict)
+    captured: list[tuple[int, str, str]] = field(default_factory=list)
     error: str = ""
 
 
 class Recorder:
-    """A tape that writes down what happens.
+    """An observer that writes down what happens.
 
     Args:
         limit: is told how many users have arrived.
     """
 
     def __init__(self, limit: TimeLimit) -> None:
-        self.run = Run()
+        self.run = RecordedRun()
         self.clock = 0
         self._limit = limit
         self._spends: dict[str, Spend] = {}
@@ -107,7 +107,7 @@ class Recorder:
         self, what: str, token: Token[Any], users: range, said: str, rows: Array | None = None
     ) -> None:
         self.run.events.append(
-            Event(
+            TokenEvent(
                 what,
                 self.clock,
                 token.id.rpartition("/")[2],
@@ -122,9 +122,9 @@ class Recorder:
 
 
 class Replayer(Recorder):
-    """A tape that hands out the values released in an earlier run."""
+    """An observer that hands out the values released in an earlier run."""
 
-    def __init__(self, limit: TimeLimit, earlier: Run) -> None:
+    def __init__(self, limit: TimeLimit, earlier: RecordedRun) -> None:
         super().__init__(limit)
         self._releases = iter([event for event in earlier.events if event.what == "release"])
 
@@ -142,13 +142,13 @@ class Transplanter(Replayer):
     Noise and rows are then those of that run, so that everything released must be as well.
     """
 
-    def __init__(self, limit: TimeLimit, earlier: Run) -> None:
+    def __init__(self, limit: TimeLimit, earlier: RecordedRun) -> None:
         super().__init__(limit, earlier)
-        self._openings = iter([event for event in earlier.events if event.what == "open"])
+        self._opened_rows = iter([event for event in earlier.events if event.what == "open"])
 
     def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
         """Clipped rows were opened; the earlier ones overwrite them, before anybody reads them."""
-        earlier = next(self._openings, None)
+        earlier = next(self._opened_rows, None)
         if earlier is not None and earlier.rows is not None and earlier.rows.shape == rows.shape:
             rows[...] = earlier.rows
         super().opened(token, spend, users, rows)

@@ -1,4 +1,4 @@
-"""The learners that come with privlearn, in every way of running them; for gate and tests."""
+"""The shipped learners, in every way of running them, for `privlearn check` and tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
 from privlearn.budgets import ZCDP, Renyi
 from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.populations import generated_pairs
-from privlearn.checking.replay.protocols import Drive, examples, logged, played, pulled, serve
+from privlearn.checking.replay.protocols import (
+    InteractionProtocol,
+    examples,
+    logged,
+    played,
+    pulled,
+    serve,
+)
 from privlearn.learners import DPMNL, OnePassNewtonMNL
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.pofw import DPPOFW
@@ -28,24 +35,24 @@ FIRST = 4
 
 
 @dataclass(frozen=True)
-class Way:
+class LearnerCase:
     """One learner and one way of running it.
 
     Attributes:
         learner: its name.
-        how: which way.
+        how: which case.
         factory: starts it with an accountant.
-        drive: see `privlearn.checking.replay.protocols`.
+        protocol: see `privlearn.checking.replay.protocols`.
         options: further arguments of `assert_noninterference`.
         arrays: whether users must send arrays of the right shape.
         n_items: rows of the users' arrays, and the number of proper answers.
-        cost: how many times slower a replay is than others; the gate does so many fewer.
+        cost: how many times slower a replay is than others; so many fewer are done.
     """
 
     learner: str
     how: str
     factory: Callable[[Any], Any]
-    drive: Drive = serve
+    protocol: InteractionProtocol = serve
     options: Mapping[str, Any] = field(default_factory=dict)
     arrays: bool = False
     n_items: int = N_ITEMS
@@ -127,17 +134,17 @@ _CENTRAL = {"accountant": CentralAccountant}
 _RICH = {"budget": ZCDP(100)}
 _RENYI = {"budget": Renyi({4: 3})}
 
-WAYS = (
-    Way("OnePassNewtonMNL", "one by one", _newton),
-    Way("OnePassNewtonMNL", "in blocks", _newton, played(3)),
-    Way("OnePassNewtonMNL", "all at once", _newton, played(), {"budget": ZCDP("0.01")}),
-    Way("OnePassNewtonMNL", "logged", _newton, logged(), _CENTRAL),
-    Way("OnePassNewtonMNL", "logged in blocks", _newton, logged(7), _CENTRAL),
-    Way("DPMNL", "at public times", _dpmnl("public"), serve, _RICH),
-    Way("DPMNL", "at public times, in blocks", _dpmnl("public"), played(4), _RENYI),
-    Way("DPMNL", "by determinant", _dpmnl("determinant"), serve, _RICH),
-    Way("DPMNL", "by determinant, in blocks", _dpmnl("determinant"), played(6), _RICH),
-    Way(
+LEARNER_CASES = (
+    LearnerCase("OnePassNewtonMNL", "one by one", _newton),
+    LearnerCase("OnePassNewtonMNL", "in blocks", _newton, played(3)),
+    LearnerCase("OnePassNewtonMNL", "all at once", _newton, played(), {"budget": ZCDP("0.01")}),
+    LearnerCase("OnePassNewtonMNL", "logged", _newton, logged(), _CENTRAL),
+    LearnerCase("OnePassNewtonMNL", "logged in blocks", _newton, logged(7), _CENTRAL),
+    LearnerCase("DPMNL", "at public times", _dpmnl("public"), serve, _RICH),
+    LearnerCase("DPMNL", "at public times, in blocks", _dpmnl("public"), played(4), _RENYI),
+    LearnerCase("DPMNL", "by determinant", _dpmnl("determinant"), serve, _RICH),
+    LearnerCase("DPMNL", "by determinant, in blocks", _dpmnl("determinant"), played(6), _RICH),
+    LearnerCase(
         "RandomAssortments",
         "in blocks",
         _at_random,
@@ -146,8 +153,8 @@ WAYS = (
         arrays=True,
     ),
     *(
-        Way(learner, how, factory, drive, _CENTRAL, n_items=CLASSES)
-        for learner, how, factory, drive in (
+        LearnerCase(learner, how, factory, protocol, _CENTRAL, n_items=CLASSES)
+        for learner, how, factory, protocol in (
             ("DPTOFW", "one by one", _tofw(), examples()),
             ("DPTOFW", "in blocks", _tofw(p=1.5), examples(3)),
             ("DPTOFW", "logistic", _tofw(loss="logistic", p=float("inf")), examples(4)),
@@ -163,7 +170,7 @@ WAYS = (
             ("LocalMD", "in blocks", _baseline(LocalMD, phases=2, steps=3), examples(4)),
         )
     ),
-    Way(
+    LearnerCase(
         "DPTOFW",
         "buffered",
         _tofw(method="buffered"),
@@ -172,7 +179,7 @@ WAYS = (
         n_items=CLASSES,
         cost=8,
     ),
-    Way(
+    LearnerCase(
         "DPTOFW",
         "whitened",
         _tofw(method="whitened", constant=0.5),
@@ -182,8 +189,8 @@ WAYS = (
         cost=8,
     ),
     *(
-        Way(learner, how, factory, drive, n_items=CLASSES)
-        for learner, how, factory, drive in (
+        LearnerCase(learner, how, factory, protocol, n_items=CLASSES)
+        for learner, how, factory, protocol in (
             ("DPHDB", "one by one", _bandit(DPHDB, first_epoch=FIRST), pulled()),
             ("DPHDB", "in blocks", _bandit(DPHDB, first_epoch=FIRST), pulled(3)),
             (
@@ -202,7 +209,7 @@ WAYS = (
 )
 
 
-def replay_pairs(way: Way, n: int, *, seed: int = 0) -> Replays:
+def replay_pairs(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
     """Checks a learner on ``n`` generated pairs of neighbours.
 
     Raises:
@@ -213,20 +220,20 @@ def replay_pairs(way: Way, n: int, *, seed: int = 0) -> Replays:
     people = generated_pairs(
         count(n=n),
         seed,
-        n_items=way.n_items,
+        n_items=case.n_items,
         dim=DIM,
         users=USERS,
         positions=(FIRST - 1, FIRST),
-        arrays=way.arrays,
+        arrays=case.arrays,
     )
     for number, (data, neighbour) in enumerate(people):
         try:
-            found = assert_noninterference(
-                way.factory, data, neighbour, drive=way.drive, seed=number, **way.options
+            result = assert_noninterference(
+                case.factory, data, neighbour, protocol=case.protocol, seed=number, **case.options
             )
         except Exception as error:
-            error.add_note(f"{way}: pair {number} of seed {seed}")
+            error.add_note(f"{case}: pair {number} of seed {seed}")
             raise
-        moved += found.moved > 0
-        runs += found.runs
+        moved += result.moved > 0
+        runs += result.runs
     return Replays(n, moved, runs, time.perf_counter() - start)

@@ -1,8 +1,8 @@
 """Sampling checks: run a mechanism on neighbouring data and see how far its outputs give them away.
 
-`black_box` learns an event (or a score) that separates the two worlds from one part of the outputs
-and draws its conclusion from the other part, or bets on one output after the other and stops as
-soon as the stake has grown enough (``sequential=True``).  Either way the answer is a lower bound on
+`black_box` learns an event (or a score) that separates the two data sets from one part of the
+outputs and draws its conclusion from the other part, or follows an e-process and stops as soon as
+it has grown enough (``sequential=True``).  Either way the answer is a lower bound on
 the loss with its confidence.  It refutes claims and never proves them.
 """
 
@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
@@ -27,8 +26,8 @@ from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.sampling.claims import Claim, claim_of
 from privlearn.checking.sampling.distinguishers import (
     Cells,
-    Family,
     Score,
+    ScoreFamily,
     families,
     last_bits_tell,
     repeats,
@@ -37,8 +36,8 @@ from privlearn.checking.sampling.encoding import (
     MAX_NUMBERS,
     PLAIN,
     Laid,
+    OutputTable,
     Raised,
-    Table,
     Warned,
     arrays_in,
     layout,
@@ -46,41 +45,41 @@ from privlearn.checking.sampling.encoding import (
     tabulate,
 )
 from privlearn.checking.sampling.event_bounds import PRUDENCE, Cut, best_cut, event_bound
-from privlearn.checking.sampling.sequential import Bettors, best_moment, moment_bound
-from privlearn.checking.targets import Claimable, Subject, alike, subject_of
+from privlearn.checking.sampling.sequential import EProcess, best_moment, moment_bound
+from privlearn.checking.targets import Claimable, SamplingTarget, alike, sampling_target
+from privlearn.domains import Array
 from privlearn.errors import CheckError
 
-Array = NDArray[np.float64]
-Witness = Callable[[Any], float]
+Distinguisher = Callable[[Any], float]
 Drawn = tuple[list[Any], list[Any]]
-"""Outputs of either world."""
+"""Outputs of either data set."""
 
 FIRST_PAIRS = 64
 """Pairs that a sequential check only learns from."""
 
 REFITS = 1.5
-"""A sequential check learns its witness again when it has seen so many times as many pairs."""
+"""A sequential check learns its distinguisher again after so many times as many pairs."""
 
 CHOICES = 8
-"""And chooses again among the kinds of witnesses."""
+"""And chooses again among the kinds of distinguishers."""
 
 LEARNING = 0.4
-"""Part of the outputs that the witness is learned from."""
+"""Part of the outputs that the distinguisher is learned from."""
 
 ENOUGH = 6000
-"""Outputs per world from which nothing more is learned about the witness."""
+"""Outputs per data set from which nothing more is learned about the distinguisher."""
 
 LARGE = 1e100
 """Of larger scores it is enough to know that they are large; squares of these are finite."""
 
 TURN = 25
-"""Outputs that one world gives before it is the other's turn."""
+"""Outputs on one data set before it is the other's turn."""
 
 EXPLORED = 400
-"""Outputs per world and round for choosing among several pairs of neighbours."""
+"""Outputs per data set and round for choosing among several pairs of neighbours."""
 
 FEWEST = 10
-"""Outputs per world on which a pair of neighbours is looked at for the first time."""
+"""Outputs per data set on which a pair of neighbours is looked at for the first time."""
 
 ROUND = 0.35
 """Part of the outputs for choosing that one round of it takes; the last one takes the rest."""
@@ -103,7 +102,7 @@ def black_box(
     samples: int = 5_000,
     sequential: bool = False,
     confidence: float = 0.95,
-    witness: Witness | None = None,
+    distinguisher: Distinguisher | None = None,
     seed: int = 0,
     seconds: float = 60.0,
     adjacency: Adjacency | None = None,
@@ -116,24 +115,25 @@ def black_box(
     exceptions, warnings and changes of shape are outputs like any other.
 
     Args:
-        mechanism: see `subject_of`.
+        mechanism: see `sampling_target`.
         claim: what it promises: a loss, a currency or ``ApproxDP``; default: its own loss.
-        neighbours: a pair of data sets, or several, of which the most telling is chosen first.
-        samples: the most outputs to draw, of both worlds together.
+        neighbours: a pair of data sets, or several, of which the most informative is chosen first.
+        samples: the most outputs to draw, for both data sets together.
         sequential: bet on pairs of outputs and stop at the first refutation.
         confidence: of the bound.
-        witness: output → number, larger where the first data set is likelier; default: learned.
+        distinguisher: output → number, larger where the first data set is likelier; default:
+            learned.
         seed: of the mechanism's generator (a mechanism with randomness of its own ignores it).
         seconds: the most time to take; a hanging run is interrupted in the main thread, elsewhere
             the clock is read between runs.
-        adjacency: see `subject_of`.
+        adjacency: see `sampling_target`.
         bits: look at the last bits of floating-point numbers too.  They give away the data behind
             nearly all noise that is sampled in floating point, this package's included (its
             certificates say so); without ``bits`` a note tells where they would.
         name: for reports.
 
     Raises:
-        CheckError: bad arguments, the time is up, every run of both worlds fails, an output
+        CheckError: bad arguments, the time is up, every run on both data sets fails, an output
             cannot be looked into, or the mechanism changed its data.
     """
     began = time.perf_counter()
@@ -141,35 +141,35 @@ def black_box(
         raise CheckError(f"confidence = {confidence!r}: must lie between 0.5 and 1")
     if count(samples=samples) < 40:
         raise CheckError(f"samples = {samples!r}: must be at least 40")
-    subject = subject_of(mechanism, claim, neighbours, name=name, adjacency=adjacency)
+    subject = sampling_target(mechanism, claim, neighbours, name=name, adjacency=adjacency)
     limit = TimeLimit(positive(seconds=seconds), f"{subject.name}: the check")
     start = count(at_least=0, seed=seed)
     promise = claim_of(subject.claim)
-    check = _Check(subject, promise, samples, confidence, witness, start, bits, limit)
+    check = _Check(subject, promise, samples, confidence, distinguisher, start, bits, limit)
     with limit:
         pair, used, known = check.choose_pair()
-        found = (check.bet if sequential else check.split)(pair, used, known)
+        result = (check.bet if sequential else check.split)(pair, used, known)
     return Evidence(
         subject.name,
         check.claim.text,
         check.claim.unit,
         check.claim.value,
-        found.bound,
+        result.bound,
         confidence,
-        found.samples,
-        found.event,
-        found.p,
-        found.q,
-        found.method,
+        result.samples,
+        result.event,
+        result.p,
+        result.q,
+        result.method,
         pair,
         seed,
         time.perf_counter() - began,
-        found.notes,
+        result.notes,
     )
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Result:
     bound: float
     samples: int
     event: str
@@ -181,11 +181,11 @@ class _Found:
 
 @dataclass
 class _Check:
-    subject: Subject[Any]
+    subject: SamplingTarget[Any]
     claim: Claim
     samples: int
     confidence: float
-    witness: Witness | None
+    distinguisher: Distinguisher | None
     seed: int
     bits: bool
     limit: TimeLimit
@@ -195,26 +195,26 @@ class _Check:
 
     # Runs -----------------------------------------------------------------------------------------
 
-    def _worlds(self, pair: int, stage: int) -> tuple[_World, _World]:
+    def _samplers(self, pair: int, stage: int) -> tuple[_Sampler, _Sampler]:
         first, second = self.subject.neighbours[pair]
         seeds = np.random.SeedSequence([self.seed, pair, stage]).generate_state(2, np.uint64)
         start, name = self.subject.start, self.subject.name
         return (
-            _World(start, first, int(seeds[0]), name, self.limit, self.usual),
-            _World(start, second, int(seeds[1]), name, self.limit, self.usual),
+            _Sampler(start, first, int(seeds[0]), name, self.limit, self.usual),
+            _Sampler(start, second, int(seeds[1]), name, self.limit, self.usual),
         )
 
     def choose_pair(self) -> tuple[int, int, Drawn]:
-        """The most telling pair of neighbours, the outputs spent on finding it, and those of it.
+        """The most informative pair of neighbours, the outputs spent on all, and its own.
 
-        Many pairs are looked at shortly, the better ones again.  These outputs choose and teach;
-        they take no part in the bound.
+        Many pairs are looked at shortly, the better ones again.  These outputs choose a pair and
+        train distinguishers; they take no part in the bound.
         """
         pairs = self._pairs_looked_at()
         if pairs == 1:
             return 0, 0, ([], [])
         drawn: dict[int, Drawn] = {k: ([], []) for k in range(pairs)}
-        worlds = {k: self._worlds(k, 1) for k in drawn}
+        samplers = {k: self._samplers(k, 1) for k in drawn}
         left, used, room = list(drawn), 0, self.samples // 5
         while True:
             last = len(left) <= MANY_PAIRS
@@ -223,7 +223,7 @@ class _Check:
             used += each * len(left)
             outlooks = []
             for k in left:
-                for outputs, new in zip(drawn[k], _drawn(*worlds[k], each), strict=True):
+                for outputs, new in zip(drawn[k], _drawn(*samplers[k], each), strict=True):
                     outputs += new
                 outlooks.append(self._outlook(k, *drawn[k]))
             best = [left[int(i)] for i in np.argsort(-np.array(outlooks), kind="stable")]
@@ -234,7 +234,7 @@ class _Check:
     def _pairs_looked_at(self) -> int:
         pairs, enough = len(self.subject.neighbours), self.samples // (4 * FEWEST)
         if pairs > enough:
-            if not self.subject.candidates:
+            if not self.subject.default_neighbours:
                 raise CheckError(
                     f"samples = {self.samples}: too few for {pairs} pairs of neighbours; at least "
                     f"{4 * FEWEST * pairs} are needed"
@@ -247,14 +247,16 @@ class _Check:
         p, q, _ = self._tables(first, second)
         return self._scores(pair, p, q, first, second, self.samples // 4, GUESSING)[0]
 
-    def _tables(self, first: list[Any], second: list[Any]) -> tuple[Table, Table, Table]:
-        if self.witness is not None:  # which may know outputs that nobody else can look into
+    def _tables(
+        self, first: list[Any], second: list[Any]
+    ) -> tuple[OutputTable, OutputTable, OutputTable]:
+        if self.distinguisher is not None:  # which may take outputs that cannot be tabulated
             first, second = [None] * len(first), [None] * len(second)
         like = tabulate([*first, *second])
         return like.take(slice(0, len(first))), like.take(slice(len(first), None)), like
 
     def _cells(self, pair: int) -> Cells:
-        """The numbers in the data of either world."""
+        """The numbers in the data of either data set."""
         if pair not in self.cells:
             first, second = self.subject.neighbours[pair]
             self.cells[pair] = numbers_in(first), numbers_in(second)
@@ -263,30 +265,35 @@ class _Check:
     def _scores(
         self,
         pair: int,
-        p: Table,
-        q: Table,
+        p: OutputTable,
+        q: OutputTable,
         first: list[Any],
         second: list[Any],
         held_out: int,
         prudence: float = PRUDENCE,
-    ) -> tuple[float, Score, Family | None]:
-        """What the most promising witness promises, the witness, and how it was learned."""
-        if self.witness is not None:
-            x, y = self._witnessed(first), self._witnessed(second)
+    ) -> tuple[float, Score, ScoreFamily | None]:
+        """The bound that the best distinguisher promises, the distinguisher, and its family."""
+        if self.distinguisher is not None:
+            x, y = self._given_scores(first), self._given_scores(second)
             promise = self._promise(x, y, held_out, prudence)
-            return promise, Score("the given witness", _no_table, x, y), None
-        # Where every output of either world is the same there is nothing to learn.
+            return promise, Score("the given distinguisher", _no_table, x, y), None
+        # Where every output of either data set is the same there is nothing to learn.
         flat = Score("nothing: all outputs are alike", _flat, np.zeros(len(p)), np.zeros(len(q)))
-        best: tuple[float, Score, Family | None] = 0.0, flat, None
+        best: tuple[float, Score, ScoreFamily | None] = 0.0, flat, None
         for family in families(p, q, bits=self.bits, cells=self._cells(pair)):
             promise, score = self._of_family(family, p, q, held_out, prudence)
             if best[2] is None or promise > best[0]:
                 best = promise, score, family
         return best
 
-    @np.errstate(all="ignore")  # odd outputs are no fault of whoever runs the check
+    @np.errstate(all="ignore")  # malformed outputs are no fault of whoever runs the check
     def _of_family(
-        self, family: Family, p: Table, q: Table, held_out: int, prudence: float = PRUDENCE
+        self,
+        family: ScoreFamily,
+        p: OutputTable,
+        q: OutputTable,
+        held_out: int,
+        prudence: float = PRUDENCE,
     ) -> tuple[float, Score]:
         scores = family(p, q)
         promises = [self._promise(s.first, s.second, held_out, prudence) for s in scores]
@@ -294,7 +301,9 @@ class _Check:
         return promises[i], scores[i]
 
     @np.errstate(all="ignore")
-    def _notes(self, p: Table, q: Table, first: list[Any], second: list[Any]) -> tuple[str, ...]:
+    def _notes(
+        self, p: OutputTable, q: OutputTable, first: list[Any], second: list[Any]
+    ) -> tuple[str, ...]:
         notes = []
         failures = [x for x in (*first, *second) if isinstance(x, Raised)]
         if len(failures) > (len(first) + len(second)) / 10:
@@ -317,39 +326,43 @@ class _Check:
         cut = best_cut(self.claim, first, second, held_out, prudence)
         return cut.promise
 
-    def _witnessed(self, outputs: list[Any]) -> Array:
-        assert self.witness is not None
+    def _given_scores(self, outputs: list[Any]) -> Array:
+        assert self.distinguisher is not None
         plain = [output.value if isinstance(output, Laid) else output for output in outputs]
-        values = np.array([float(self.witness(output)) for output in plain])
+        values = np.array([float(self.distinguisher(output)) for output in plain])
         if np.isnan(values).any():
-            raise CheckError("witness: must return a number for every output, not NaN")
+            raise CheckError("distinguisher: must return a number for every output, not NaN")
         return np.asarray(np.clip(values, -LARGE, LARGE))
 
     # A fixed number of outputs --------------------------------------------------------------------
 
-    def split(self, pair: int, used: int, known: Drawn) -> _Found:
+    def split(self, pair: int, used: int, known: Drawn) -> _Result:
         """Learns on some outputs, the ``known`` ones among them, and concludes from fresh ones."""
         each = (self.samples - used) // 2
         train = min(int(LEARNING * (each + len(known[0]))), ENOUGH)
         more = max(train - len(known[0]), 0)
         test = each - more
-        world_p, world_q = worlds = self._worlds(pair, 2)
-        first, second = (a + b for a, b in zip(known, _drawn(world_p, world_q, more), strict=True))
+        sampler_p, sampler_q = samplers = self._samplers(pair, 2)
+        first, second = (
+            a + b for a, b in zip(known, _drawn(sampler_p, sampler_q, more), strict=True)
+        )
         _not_all_failed(self.subject.name, first, second)
         table_p, table_q, like = self._tables(first, second)
         _, score, _ = self._scores(pair, table_p, table_q, first, second, test)
         scores = [score]
-        if self.witness is None and (rare := repeats(table_p, table_q, self._cells(pair))):
+        if self.distinguisher is None and (rare := repeats(table_p, table_q, self._cells(pair))):
             scores.append(rare)
-        fresh = _drawn(world_p, world_q, test)
-        _data_unchanged(self.subject.name, worlds)
+        fresh = _drawn(sampler_p, sampler_q, test)
+        _data_unchanged(self.subject.name, samplers)
         # each of two tests may err with half of the probability
         sure = 1 - (1 - self.confidence) / len(scores)
         notes = self._notes(table_p, table_q, first, second)
-        found = [self._concluded(score, like, fresh, sure) for score in scores]
-        return replace(max(found, key=lambda f: f.bound), samples=used + 2 * each, notes=notes)
+        result = [self._concluded(score, like, fresh, sure) for score in scores]
+        return replace(max(result, key=lambda f: f.bound), samples=used + 2 * each, notes=notes)
 
-    def _concluded(self, score: Score, like: Table, fresh: Drawn, confidence: float) -> _Found:
+    def _concluded(
+        self, score: Score, like: OutputTable, fresh: Drawn, confidence: float
+    ) -> _Result:
         """The bound that fresh outputs earn by a score that was learned from others."""
         test = len(fresh[0])
         cut = best_cut(self.claim, score.first, score.second, test)
@@ -364,7 +377,7 @@ class _Check:
             k, low = (p.sum(), q.sum()) if cut.above else (q.sum(), p.sum())
             bound = event_bound(self.claim, int(k), test, int(low), test, confidence)
             method = "binomial region of an event"
-        return _Found(bound, 2 * test, text, float(p.mean()), float(q.mean()), method, ())
+        return _Result(bound, 2 * test, text, float(p.mean()), float(q.mean()), method, ())
 
     def _expected(self, cut: Cut, score: Score, n: int) -> float:
         """The bound if the event is as frequent among held-out outputs as it was in training."""
@@ -374,26 +387,28 @@ class _Check:
 
     @np.errstate(all="ignore")
     def _scored(
-        self, score: Score, like: Table, first: list[Any], second: list[Any]
+        self, score: Score, like: OutputTable, first: list[Any], second: list[Any]
     ) -> tuple[Array, Array]:
-        if self.witness is not None:
-            return self._witnessed(first), self._witnessed(second)
+        if self.distinguisher is not None:
+            return self._given_scores(first), self._given_scores(second)
         return score.of(tabulate(first, like)), score.of(tabulate(second, like))
 
     # One pair after the other ---------------------------------------------------------------------
 
-    def bet(self, pair: int, used: int, known: Drawn) -> _Found:
+    def bet(self, pair: int, used: int, known: Drawn) -> _Result:
         """Bets on fresh pairs of outputs until the claim is refuted or the samples are used up."""
         most = (self.samples - used) // 2
-        world_p, world_q = worlds = self._worlds(pair, 2)
+        sampler_p, sampler_q = samplers = self._samplers(pair, 2)
         need = -math.log(1 - self.confidence)
-        bettors = Bettors(self.claim)
+        e_process = EProcess(self.claim)
         begin = max(min(FIRST_PAIRS, most // 2) - len(known[0]), 0)
-        first, second = (a + b for a, b in zip(known, _drawn(world_p, world_q, begin), strict=True))
+        first, second = (
+            a + b for a, b in zip(known, _drawn(sampler_p, sampler_q, begin), strict=True)
+        )
         most += len(known[0])
         _not_all_failed(self.subject.name, first, second)
         next_fit = next_choice = 0
-        family: Family | None = None
+        family: ScoreFamily | None = None
         past: tuple[Array, Array] = np.zeros(0), np.zeros(0)
         while True:
             n = len(first)
@@ -408,22 +423,22 @@ class _Check:
             if n >= most:
                 break
             step = min(max(n // 5, 16), most - n)
-            new_p, new_q = _drawn(world_p, world_q, step)
+            new_p, new_q = _drawn(sampler_p, sampler_q, step)
             new = self._scored(score, like, new_p, new_q)
-            passed = np.flatnonzero(bettors.play(past, new) >= need)
+            passed = np.flatnonzero(e_process.play(past, new) >= need)
             first, second = first + new_p, second + new_q
             past = np.concatenate([past[0], new[0]]), np.concatenate([past[1], new[1]])
             if passed.size:
-                bettors.cut(int(passed[0]) + 1)
+                e_process.cut(int(passed[0]) + 1)
                 spare = step - int(passed[0]) - 1
                 first, second = first[: len(first) - spare], second[: len(second) - spare]
                 break
-        _data_unchanged(self.subject.name, worlds)
+        _data_unchanged(self.subject.name, samplers)
         cut = best_cut(self.claim, *past, len(past[0]))
         p_rate, q_rate = float(cut.holds(past[0]).mean()), float(cut.holds(past[1]).mean())
         text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
-        return _Found(
-            bettors.bound(self.confidence),
+        return _Result(
+            e_process.bound(self.confidence),
             used + 2 * (len(first) - len(known[0])),
             text,
             p_rate,
@@ -433,11 +448,11 @@ class _Check:
         )
 
 
-def _no_table(table: Table) -> Array:
-    raise AssertionError("a given witness looks at outputs, not at tables")
+def _no_table(table: OutputTable) -> Array:
+    raise AssertionError("a given distinguisher looks at outputs, not at tables")
 
 
-def _flat(table: Table) -> Array:
+def _flat(table: OutputTable) -> Array:
     return np.zeros(len(table))
 
 
@@ -445,28 +460,28 @@ def _not_all_failed(name: str, first: list[Any], second: list[Any]) -> None:
     failures = [x for x in (*first, *second) if isinstance(x, Raised)]
     if len(failures) == len(first) + len(second):
         raise CheckError(
-            f"{name}: every run fails in both worlds, so nothing was checked; the first with "
+            f"{name}: every run fails on both data sets, so nothing was checked; the first with "
             f"{failures[0].kind}: {failures[0].message}"
         )
 
 
-def _data_unchanged(name: str, worlds: tuple[_World, _World]) -> None:
-    if any(world.changed for world in worlds):
+def _data_unchanged(name: str, samplers: tuple[_Sampler, _Sampler]) -> None:
+    if any(sampler.changed for sampler in samplers):
         raise CheckError(f"{name} changes its data, so that its runs are not on the same data")
 
 
-def _drawn(first: _World, second: _World, n: int) -> tuple[list[Any], list[Any]]:
-    """So many outputs of either world, in turns, so that a drift of time is none of the data's."""
+def _drawn(first: _Sampler, second: _Sampler, n: int) -> tuple[list[Any], list[Any]]:
+    """So many outputs of either data set, in turns, so that drift over time hits both alike."""
     outputs: tuple[list[Any], list[Any]] = [], []
     turns = (first, outputs[0]), (second, outputs[1])
     for begin in range(0, n, TURN):
-        for world, drawn in turns:
-            drawn += world.draw(min(TURN, n - begin))
+        for sampler, drawn in turns:
+            drawn += sampler.draw(min(TURN, n - begin))
         turns = turns[1], turns[0]
     return outputs
 
 
-class _World:
+class _Sampler:
     """Runs of the subject on one data set."""
 
     def __init__(

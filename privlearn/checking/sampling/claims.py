@@ -18,15 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, ndtr, ndtri
 
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
+from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.exact import float_up
 from privlearn.losses import Loss
-
-Array = NDArray[np.float64]
 
 ORDERS = np.concatenate([1 + np.geomspace(0.01, 1, 8), np.geomspace(2.5, 256, 12)])
 """Where Rényi curves are asked; fewer orders only make a check more lenient."""

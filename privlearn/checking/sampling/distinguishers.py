@@ -1,4 +1,4 @@
-"""Scores that tell two worlds apart, learned from outputs; larger speaks for the first world.
+"""Scores that tell two data sets apart, learned from outputs; larger speaks for the first data set.
 
 Several simple learners compete; which of them is used is decided on outputs that it was not fitted
 to, and what is then concluded rests on outputs that took part in neither.
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.checking.sampling.encoding import Table
+from privlearn.checking.sampling.encoding import OutputTable
+from privlearn.domains import Array
 
-Array = NDArray[np.float64]
 Keyed = NDArray[np.int64]
-Scorer = Callable[[Table], Array]
+Scorer = Callable[[OutputTable], Array]
 
 RIDGES = (1e-8, 0.1, 10.0)
 """Shrinkage of correlations towards none; the first sees noise that is used twice."""
@@ -29,18 +29,18 @@ MAX_FLAGS = 256
 FEW_VALUES = 32
 """Numbers that take no more values than this may be names."""
 LOOK = 1500
-"""Outputs per world that suffice to choose among features."""
+"""Outputs per data set that suffice to choose among features."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """A learned witness.
+    """A learned distinguisher.
 
     Attributes:
         text: what it looks at.
         of: scores of a table of outputs.
-        first: scores of training outputs of the first world by a fit that had not seen them.
-        second: the same for the second world.
+        first: scores of training outputs of the first data set by a fit that had not seen them.
+        second: the same for the second data set.
     """
 
     text: str
@@ -50,29 +50,29 @@ class Score:
 
 
 Cells = tuple[Array, Array]
-"""Numbers that stand in the data of either world."""
+"""Numbers that stand in the data of either data set."""
 
-Family = Callable[[Table, Table], list[Score]]
-"""Fits to training outputs of either world."""
+ScoreFamily = Callable[[OutputTable, OutputTable], list[Score]]
+"""Fits to training outputs of either data set."""
 
 Fitted = tuple[str, Scorer]
-Fit = Callable[[Table, Table], list[Fitted]]
+Fit = Callable[[OutputTable, OutputTable], list[Fitted]]
 
 
 def families(
-    first: Table, second: Table, *, bits: bool = False, cells: Cells | None = None
-) -> list[Family]:
+    first: OutputTable, second: OutputTable, *, bits: bool = False, cells: Cells | None = None
+) -> list[ScoreFamily]:
     """Learners that can say something about such outputs, cheap ones first.
 
     Args:
-        first: training outputs of the first world.
-        second: training outputs of the second world.
-        cells: the numbers in the data of either world.
+        first: training outputs of the first data set.
+        second: training outputs of the second data set.
+        cells: the numbers in the data of either data set.
         bits: whether to look at the last bits of numbers, which give away nearly all noise that
             is sampled in floating point (Mironov 2012).
     """
     varied = _varied(first, second)
-    fits: list[Family] = []
+    fits: list[ScoreFamily] = []
     if first.symbols.shape[1] or (varied and _repeats(first) and _repeats(second)):
         fits.append(partial(_crossed, _fit_symbols))
     if varied or len(_flags(first, second)):
@@ -88,8 +88,8 @@ def families(
     return fits
 
 
-def last_bits_tell(first: Table, second: Table) -> bool:
-    """Whether the grids that the numbers lie on differ between the worlds, far beyond chance."""
+def last_bits_tell(first: OutputTable, second: OutputTable) -> bool:
+    """Whether the grids that the numbers lie on differ between the data sets, far beyond chance."""
     x, y = lowest_bit(first.numbers), lowest_bit(second.numbers)
     if not x.shape[1]:
         return False
@@ -97,13 +97,13 @@ def last_bits_tell(first: Table, second: Table) -> bool:
     return bool((gap > 6 * noise / np.sqrt(min(len(x), len(y))) + 1e-9).any())
 
 
-def _repeats(table: Table) -> bool:
+def _repeats(table: OutputTable) -> bool:
     """Whether most outputs are seen more than once."""
     some = table.numbers[:LOOK]
     return len({row.tobytes() for row in some}) < len(some) / 2
 
 
-def _varied(first: Table, second: Table) -> list[int]:
+def _varied(first: OutputTable, second: OutputTable) -> list[int]:
     """Number columns that are not one constant."""
     if not first.numbers.shape[1]:
         return []
@@ -112,7 +112,7 @@ def _varied(first: Table, second: Table) -> list[int]:
     return [int(i) for i in np.flatnonzero(high > low)]
 
 
-def _crossed(fit: Fit, first: Table, second: Table) -> list[Score]:
+def _crossed(fit: Fit, first: OutputTable, second: OutputTable) -> list[Score]:
     """Fits on everything, with scores of each part by a fit on the other parts."""
     folds = 4 if min(len(first), len(second)) < 2000 else 2
     whole = fit(first, second)
@@ -133,7 +133,7 @@ def _crossed(fit: Fit, first: Table, second: Table) -> list[Score]:
 # Symbols ------------------------------------------------------------------------------------------
 
 
-def _fit_symbols(first: Table, second: Table) -> list[Fitted]:
+def _fit_symbols(first: OutputTable, second: OutputTable) -> list[Fitted]:
     """Log odds of the whole row of symbols and numbers that repeat, and of the best column."""
     fitted: list[Fitted] = [("the output as a whole", _odds(first, second, _whole))]
     columns = first.symbols.shape[1]
@@ -144,10 +144,10 @@ def _fit_symbols(first: Table, second: Table) -> list[Fitted]:
     return fitted
 
 
-Keys = Callable[[Table], list[Any]]
+Keys = Callable[[OutputTable], list[Any]]
 
 
-def _whole(table: Table) -> list[Any]:
+def _whole(table: OutputTable) -> list[Any]:
     return [row.tobytes() for row in np.hstack([table.symbols, table.numbers.view(np.int64)])]
 
 
@@ -162,7 +162,7 @@ def _column_gap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
     return float(np.abs(p - q).sum())
 
 
-def _odds(first: Table, second: Table, keys: Keys) -> Scorer:
+def _odds(first: OutputTable, second: OutputTable, keys: Keys) -> Scorer:
     p, q = Counter(keys(first)), Counter(keys(second))
     n, m = len(first), len(second)
     table = {
@@ -188,24 +188,24 @@ class _Flags:
     def __len__(self) -> int:
         return len(self.codes) + len(self.values)
 
-    def of(self, table: Table) -> Array:
+    def of(self, table: OutputTable) -> Array:
         flags = [table.symbols[:, j] == code for j, code in self.codes]
         flags += [table.numbers[:, j] == value for j, value in self.values]
         return np.stack(flags, axis=1).astype(np.float64)
 
-    def names(self, table: Table) -> list[str]:
+    def names(self, table: OutputTable) -> list[str]:
         return [
             *(f"(output{table.paths[j]} is {_value(table, j, code)})" for j, code in self.codes),
             *(f"(output{table.names[j]} is {value:g})" for j, value in self.values),
         ]
 
 
-def _design(table: Table, flags: _Flags) -> Array:
+def _design(table: OutputTable, flags: _Flags) -> Array:
     """Numbers and indicators."""
     return np.hstack([table.numbers, flags.of(table)]) if len(flags) else table.numbers
 
 
-def _flags(first: Table, second: Table) -> _Flags:
+def _flags(first: OutputTable, second: OutputTable) -> _Flags:
     room = max(MAX_FEATURES - first.numbers.shape[1], 0)
     codes = _indicators(np.vstack([first.symbols, second.symbols]), room)
     values: list[tuple[int, float]] = []
@@ -219,17 +219,17 @@ def _flags(first: Table, second: Table) -> _Flags:
 
 
 def _indicators(both: NDArray[np.int64], room: int) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for j in range(both.shape[1]):
         counts = np.bincount(both[:, j] + 1)
         codes = np.flatnonzero((counts > 1) & (counts < len(both))) - 1
-        found += [(j, int(code)) for code in codes[:MAX_FLAGS]]
-        if len(found) >= room:
+        result += [(j, int(code)) for code in codes[:MAX_FLAGS]]
+        if len(result) >= room:
             break
-    return found[:room]
+    return result[:room]
 
 
-def _fit_linear(first: Table, second: Table) -> list[Fitted]:
+def _fit_linear(first: OutputTable, second: OutputTable) -> list[Fitted]:
     """Fisher's discriminant at several ridges."""
     flags = _flags(first, second)
     x, y = _design(first, flags), _design(second, flags)
@@ -253,7 +253,7 @@ def _fit_linear(first: Table, second: Table) -> list[Fitted]:
     return fitted
 
 
-def _linear(weights: Array, centre: Array, flags: _Flags, like: Table) -> Fitted:
+def _linear(weights: Array, centre: Array, flags: _Flags, like: OutputTable) -> Fitted:
     names = [*(f"output{n}" for n in like.names), *flags.names(like)]
     size = np.abs(weights)
     top = np.argsort(-size)[:3]
@@ -263,11 +263,11 @@ def _linear(weights: Array, centre: Array, flags: _Flags, like: Table) -> Fitted
     return text, lambda table: np.asarray((_design(table, flags) - centre) @ weights)
 
 
-def _value(table: Table, column: int, code: int) -> str:
+def _value(table: OutputTable, column: int, code: int) -> str:
     return repr(table.values[column][code]) if code >= 0 else "new"
 
 
-def _fit_quadratic(first: Table, second: Table, varied: list[int]) -> list[Fitted]:
+def _fit_quadratic(first: OutputTable, second: OutputTable, varied: list[int]) -> list[Fitted]:
     """Log ratio of two normal densities, each with its own covariance."""
     x, y = first.numbers[:, varied], second.numbers[:, varied]
     middle = np.median(np.vstack([x, y]), axis=0)
@@ -284,7 +284,7 @@ def _fit_quadratic(first: Table, second: Table, varied: list[int]) -> list[Fitte
             (values.mean(axis=0), np.linalg.inv(covariance), np.linalg.slogdet(covariance)[1])
         )
 
-    def score(table: Table) -> Array:
+    def score(table: OutputTable) -> Array:
         logs = []
         for mean, precision, log_det in forms:
             away = unit(table.numbers[:, varied]) - mean
@@ -317,7 +317,7 @@ class _Features:
     """Numbers, and what else can be computed from a row of them.
 
     Attributes:
-        middle: of the second world's training outputs.
+        middle: of the second data set's training outputs.
         fine: columns whose last bits are looked at: those on a coarse grid, or all.
     """
 
@@ -325,11 +325,11 @@ class _Features:
     fine: NDArray[np.bool_]
 
     @classmethod
-    def fitted(cls, first: Table, second: Table, bits: bool) -> _Features:
+    def fitted(cls, first: OutputTable, second: OutputTable, bits: bool) -> _Features:
         both = np.vstack([first.numbers[:LOOK], second.numbers[:LOOK]])
         return cls(np.median(second.numbers, axis=0), bits | _on_a_grid(both))
 
-    def names(self, table: Table) -> list[str]:
+    def names(self, table: OutputTable) -> list[str]:
         """One for each column of `of`."""
         names = [f"output{n}" for n in table.names]
         if len(table.names) <= 64:
@@ -341,7 +341,7 @@ class _Features:
             names += [f"{what} of the output" for what in OF_ALL]
         return names
 
-    def of(self, table: Table) -> Array:
+    def of(self, table: OutputTable) -> Array:
         """Shape (n, features)."""
         x = table.numbers
         columns = [x]
@@ -362,7 +362,7 @@ def _on_a_grid(values: Array) -> NDArray[np.bool_]:
     return np.asarray(digits.max(axis=0, initial=0) <= FLOAT_DIGITS)
 
 
-def _fit_single(first: Table, second: Table, bits: bool) -> list[Fitted]:
+def _fit_single(first: OutputTable, second: OutputTable, bits: bool) -> list[Fitted]:
     """The two features with the largest difference of ranks, either way round."""
     features = _Features.fitted(first, second, bits)
     x = features.of(first.take(slice(0, LOOK)))
@@ -391,11 +391,11 @@ SAME_DIGITS = 40
 MAX_ENTRIES = 2**19
 """Numbers that are looked up at most, in the outputs that are learned from."""
 LEAST_REPEATS = 3
-"""So many more in one world than in the other are worth a test of their own."""
+"""So many more for one data set than for the other are worth a test of their own."""
 
 
-def repeats(first: Table, second: Table, cells: Cells | None) -> Score | None:
-    """A witness for exact values that come again in one world; None where there are none.
+def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Score | None:
+    """A distinguisher for exact values that come again on one data set; None where there are none.
 
     Learned apart from the others, because a raw value now and then is a rare event, of which few
     outputs promise nothing.
@@ -408,8 +408,8 @@ def repeats(first: Table, second: Table, cells: Cells | None) -> Score | None:
     return score if abs(gap) >= LEAST_REPEATS else None
 
 
-def _many_valued(first: Table, second: Table) -> NDArray[np.bool_]:
-    """Columns of numbers of which most are seen once, in either world."""
+def _many_valued(first: OutputTable, second: OutputTable) -> NDArray[np.bool_]:
+    """Columns of numbers of which most are seen once, on either data set."""
     many = np.ones(first.numbers.shape[1], dtype=bool)
     for table in (first, second):
         ranked = np.sort(_same(table.numbers[:LOOK].T))
@@ -427,7 +427,7 @@ def _same(values: Array) -> Keyed:
 
 
 def _of_repeats(
-    first: Table, second: Table, cells: Cells | None, many: NDArray[np.bool_]
+    first: OutputTable, second: OutputTable, cells: Cells | None, many: NDArray[np.bool_]
 ) -> list[Score]:
     """The same scores as of `_crossed`, which would sort numbers by the hundred thousand again."""
     stated = [np.unique(_same(numbers)) for numbers in cells or ()]
@@ -442,27 +442,27 @@ def _of_repeats(
 
 
 def _fit_repeats(
-    first: Table, second: Table, cells: Cells | None, many: NDArray[np.bool_]
+    first: OutputTable, second: OutputTable, cells: Cells | None, many: NDArray[np.bool_]
 ) -> list[Fitted]:
-    """1 where some number was seen in the first world, or stands in its data; −1 for the second."""
+    """1 where a number was seen on the first data set, or is part of it; −1 for the second."""
     p, q = (
         _counted(_same(table.numbers[:, many]), _same(np.asarray(numbers, dtype=np.float64)))
         for table, numbers in zip((first, second), cells or ((), ()), strict=True)
     )
     known = np.union1d(p[0], q[0])
     seen = np.zeros((2, len(known)))
-    for counts, (values, found) in zip(seen, (p, q), strict=True):
-        counts[np.searchsorted(known, values)] = found
-    # what both worlds have must differ by more than chance
+    for counts, (values, result) in zip(seen, (p, q), strict=True):
+        counts[np.searchsorted(known, values)] = result
+    # what both data sets give must differ by more than chance
     gap = seen[0] - seen[1]
-    told = (seen.min(axis=0) == 0) | (np.abs(gap) > 3 * np.sqrt(seen.sum(axis=0)))
-    signs = np.where(told, np.sign(gap), 0)
+    differs = (seen.min(axis=0) == 0) | (np.abs(gap) > 3 * np.sqrt(seen.sum(axis=0)))
+    signs = np.where(differs, np.sign(gap), 0)
 
-    def score(table: Table) -> Array:
+    def score(table: OutputTable) -> Array:
         numbers = _same(table.numbers[:, many])
         places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-        found = np.where(known[places] == numbers, signs[places], 0.0)
-        return np.asarray(np.sign(found.sum(axis=1)))
+        result = np.where(known[places] == numbers, signs[places], 0.0)
+        return np.asarray(np.sign(result.sum(axis=1)))
 
     return [("a number that was seen before, or stands in the data", score)]
 
@@ -478,7 +478,7 @@ def _counted(seen: Keyed, stated: Keyed) -> tuple[Keyed, Keyed]:
     return known, total
 
 
-def _fit_trees(first: Table, second: Table, bits: bool) -> list[Score]:
+def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Score]:
     """Boosted trees over all features; scored on two fifths that they were not fitted to."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -490,7 +490,7 @@ def _fit_trees(first: Table, second: Table, bits: bool) -> list[Score]:
     )
     model.fit(np.vstack([x[:cut_p], y[:cut_q]]), np.repeat([1, 0], [cut_p, cut_q]))
 
-    def score(table: Table) -> Array:
+    def score(table: OutputTable) -> Array:
         return np.asarray(model.decision_function(features.of(table)), dtype=np.float64)
 
     outside_p = np.asarray(model.decision_function(x[cut_p:]), dtype=np.float64)

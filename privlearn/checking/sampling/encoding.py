@@ -37,9 +37,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn.domains import Array
 from privlearn.errors import CheckError
 
-Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 MAX_NUMBERS = 4096
@@ -121,7 +121,7 @@ def layout(output: Any, data: Sequence[Any] = (), depth: int = 3) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class OutputTable:
     """Outputs of several runs as columns.
 
     Attributes:
@@ -142,20 +142,22 @@ class Table:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def take(self, rows: Any) -> Table:
+    def take(self, rows: Any) -> OutputTable:
         """The table of some of the runs."""
-        return Table(self.numbers[rows], self.names, self.symbols[rows], self.paths, self.values)
+        return OutputTable(
+            self.numbers[rows], self.names, self.symbols[rows], self.paths, self.values
+        )
 
 
-def tabulate(outputs: Sequence[Any], like: Table | None = None) -> Table:
+def tabulate(outputs: Sequence[Any], like: OutputTable | None = None) -> OutputTable:
     """Columns for these outputs, the same as those of ``like`` if given."""
     plain = _homogeneous(outputs)
     if plain is not None and (like is None or _fits(plain, like)):
         names = tuple(f"[{i}]" for i in range(plain.shape[1])) if like is None else like.names
         if like is None:
-            return Table(plain, names, np.zeros((len(plain), 0), dtype=np.int64), (), ())
+            return OutputTable(plain, names, np.zeros((len(plain), 0), dtype=np.int64), (), ())
         one = _filled([_row(outputs[0])], like)  # alike but for the numbers
-        return Table(
+        return OutputTable(
             plain, like.names, one.symbols.repeat(len(plain), axis=0), like.paths, like.values
         )
     rows = [_row(output) for output in outputs]
@@ -167,7 +169,7 @@ def _row(output: Any) -> dict[str, Any]:
     return dict(itertools.islice(_leaves(output, ""), MAX_LEAVES))
 
 
-def _fits(plain: Array, like: Table) -> bool:
+def _fits(plain: Array, like: OutputTable) -> bool:
     return like.names == tuple(f"[{i}]" for i in range(plain.shape[1]))
 
 
@@ -334,7 +336,7 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif callable(item) or isawaitable(item) or " at 0x" in repr(item):
         raise CheckError(
             f"output{path}: a {type(item).__name__} cannot be looked into; return numbers, text, "
-            "arrays, containers or dataclasses, or give a witness"
+            "arrays, containers or dataclasses, or give a distinguisher"
         )
     else:
         yield path, repr(item)
@@ -344,9 +346,9 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
     """Noise may hide in digits, where every text is seen once."""
     word = type(text) is str and len(text) <= LONG
-    found = _numbers_of_word(text) if word else _numbers_of(text)
-    if found:
-        yield from _numbered(found, f"{path}.number")
+    result = _numbers_of_word(text) if word else _numbers_of(text)
+    if result:
+        yield from _numbered(result, f"{path}.number")
     if len(text) > LONG:
         yield f"{path}.letters", len(text)
 
@@ -377,10 +379,10 @@ def _measured(item: Fraction | Decimal | date | timedelta) -> Any:
 def numbers_in(data: Any) -> Array:
     """The numbers that data are made of, as far as outputs would be looked at."""
     try:
-        found = [_number(leaf) for _, leaf in itertools.islice(_leaves(data, ""), MAX_NUMBERS)]
+        result = [_number(leaf) for _, leaf in itertools.islice(_leaves(data, ""), MAX_NUMBERS)]
     except CheckError:  # data may hold what outputs may not
         return np.zeros(0)
-    return np.array([number for number in found if number is not None])
+    return np.array([number for number in result if number is not None])
 
 
 def arrays_in(data: Any, depth: int = 4) -> list[NDArray[Any]]:
@@ -415,7 +417,7 @@ def _symbol(leaf: Any) -> Any:
     return WHOLE if type(leaf) is int else leaf
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _columns(rows: Sequence[Mapping[str, Any]]) -> OutputTable:
     """Which paths hold numbers, and which vary as symbols."""
     counts: dict[str, Counter[Any]] = {}
     for row in rows:
@@ -432,12 +434,12 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Table:
             paths.append(path)
             values.append(tuple(value for value, _ in seen.most_common(MAX_SYMBOLS)))
     empty = np.zeros((0, len(names)))
-    return Table(
+    return OutputTable(
         empty, names, np.zeros((0, len(paths)), dtype=np.int64), tuple(paths), tuple(values)
     )
 
 
-def _filled(rows: Sequence[Mapping[str, Any]], like: Table) -> Table:
+def _filled(rows: Sequence[Mapping[str, Any]], like: OutputTable) -> OutputTable:
     numbers = np.zeros((len(rows), len(like.names)))
     symbols = np.full((len(rows), len(like.paths)), -1, dtype=np.int64)
     places = {name: i for i, name in enumerate(like.names)}
@@ -452,4 +454,4 @@ def _filled(rows: Sequence[Mapping[str, Any]], like: Table) -> Table:
                 numbers[i, places[path]] = value
         for j, path, known in codes:
             symbols[i, j] = known.get(_symbol(row[path]) if path in row else ABSENT, -1)
-    return Table(numbers, like.names, symbols, like.paths, like.values)
+    return OutputTable(numbers, like.names, symbols, like.paths, like.values)

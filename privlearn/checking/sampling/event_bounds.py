@@ -1,8 +1,8 @@
-"""Lower bounds from how often one event happens in either world.
+"""Lower bounds from how often one event happens on either data set.
 
-The event is chosen beforehand; on fresh outputs it happens k of n times in the first world and l of
-m times in the second.  Binomial tails a(p) = P(Bin(n, p) >= k) and b(q) = P(Bin(m, q) <= l) of the
-true probabilities are at least uniform, so a·b <= c with probability at most c·(1 − ln c)
+The event is chosen beforehand; on fresh outputs it happens k of n times on the first data set and l
+of m times on the second.  Binomial tails a(p) = P(Bin(n, p) >= k) and b(q) = P(Bin(m, q) <= l) of
+the true probabilities are at least uniform, so a·b <= c with probability at most c·(1 − ln c)
 (Fisher 1925), and {(p, q): a(p)·b(q) >= c} holds the truth with confidence 1 − c·(1 − ln c).  That
 is a convex set, as a and b are log-concave, and needs half the samples of two intervals by Clopper
 and Pearson.  The bound is the least `Claim.strength` in it; along its border the strength has one
@@ -20,8 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtr
 
 from privlearn.checking.sampling.claims import Claim
-
-Array = NDArray[np.float64]
+from privlearn.domains import Array
 
 THRESHOLDS = 160
 
@@ -38,7 +37,7 @@ GRID = np.linspace(0.0, 1.0, 33)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """An event {score >= threshold} of the first world, or {score <= threshold} of the second."""
+    """{score >= threshold} on the first data set, or {score <= threshold} on the second."""
 
     threshold: float
     above: bool
@@ -70,10 +69,10 @@ def event_bound(claim: Claim, k: int, n: int, low: int, m: int, confidence: floa
 
     Args:
         claim: whose number it is.
-        k: times the event happened in the first world, of n.
-        n: outputs of the first world.
-        low: times it happened in the second world, of m.
-        m: outputs of the second world.
+        k: times the event happened on the first data set, of n.
+        n: outputs of the first data set.
+        low: times it happened on the second data set, of m.
+        m: outputs of the second data set.
         confidence: of the bound.
     """
     left, right = 0.0, 1.0
@@ -87,11 +86,11 @@ def event_bound(claim: Claim, k: int, n: int, low: int, m: int, confidence: floa
     return best * (1 - 1e-6)
 
 
-@np.errstate(all="ignore")  # scores of odd outputs may be huge
+@np.errstate(all="ignore")  # scores of malformed outputs may be huge
 def best_cut(
     claim: Claim, first: Array, second: Array, held_out: int, prudence: float = PRUDENCE
 ) -> Cut:
-    """The threshold with the largest bound to be expected from ``held_out`` outputs per world.
+    """The threshold with the largest bound to be expected from ``held_out`` outputs per data set.
 
     Many thresholds compete, so each is judged by a bound, of confidence ``prudence``, that its own
     frequencies earn.

@@ -1,11 +1,11 @@
-"""Bets that a claim makes unfavourable: gains are evidence against it, whenever one looks.
+"""E-processes against a claim: test martingales whose growth is evidence, at any stopping time.
 
-A bet pays u(x) − v(y) − c for one output x of the first world and y of the second, where the claim
-implies E u(x) − E v(y) <= c.  Whoever stakes no more than the stake can bear multiplies the stake
-by a factor of mean at most 1 under the claim, so the stake passes 1/α with probability at most α,
-whenever one looks (Ville 1939).  What is staked is decided before the outputs that decide it.  As
-every c grows with the claim's number, the numbers under which the stake still passes 1/α are all
-those below a bound: a lower confidence bound on the loss.
+A bet pays u(x) − v(y) − c for one output x on the first data set and y on the second, where the
+claim implies E u(x) − E v(y) <= c.  Betting a share of the wealth that no outcome can exhaust
+multiplies the wealth by a factor of mean at most 1 under the claim, so the wealth passes 1/α with
+probability at most α at any stopping time (Ville 1939).  Each stake is decided before the outputs
+that it is placed on.  As every c grows with the claim's number, the numbers under which the wealth
+still passes 1/α are all those below a bound: a lower confidence bound on the loss.
 """
 
 from __future__ import annotations
@@ -15,41 +15,39 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from privlearn.checking.sampling.claims import Claim
-
-Array = NDArray[np.float64]
+from privlearn.domains import Array
 
 CLIPS = (1.0, 2.0, 4.0)
 """Bounds on the log ratios that moments are taken of."""
 
 GAINS = ((1.0, (0.06, 0.2, 0.8)), (0.8, (0.2,)), (0.5, (0.6,)))
-"""Bettors bet against a part of the claim, each believing in a gap to the truth; those against the
-whole are joined by one who asks the past.  Those against a part find a bound where the claim
+"""Strategies bet against a part of the claim, each for one assumed gap to the truth; one more
+against the whole claim follows past outputs.  Those against a part find a bound where the claim
 itself cannot be refuted."""
 
 SHARES = np.log([0.5, 0.15, 0.1, 0.15, 0.05, 0.05])
-"""How the stake is divided among them: small gaps need the longest breath."""
+"""How the initial wealth is divided among the strategies; small gaps take the most samples."""
 
 MARKS = np.array([0.001, 0.01, 0.03, *np.linspace(0.06, 0.94, 11), 0.97, 0.99, 0.999])
 """Thresholds of events, as quantiles of scores."""
 
 STEEPEST = 30.0
-"""Nobody has so many samples that a larger ε could be refuted by them."""
+"""A larger ε would take more samples to refute than anybody draws."""
 
 NO_CLAIM = 0.1
 """Gaps to a claim of 0 are measured by this."""
 
 HIGH = 100.0
-"""Moments that take e to a higher power than this need more samples than anybody has."""
+"""Moments with a higher power of e than this take more samples than anybody draws."""
 
 MOMENTS = 3
-"""Moments that a bettor considers at once."""
+"""Moments that one strategy bets on at once."""
 
 LEAST_FACTOR = 0.1
-"""No outcome of one bet takes more than the rest."""
+"""The least factor by which any outcome of one bet multiplies the wealth."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Bets:
 
     Attributes:
         texts: what they are.
-        gain: u of n scores of the first world, shape (k, n).
+        gain: u of n scores of the first data set, shape (k, n).
         cost: v of scores of the second.
         limits: c, shape (k,), non-decreasing in the claim's number.
         reach: the largest E u − E v that the number allows at the frequencies seen, shape (k,).
@@ -135,9 +133,9 @@ def _negative(function: Function) -> Function:
 
 
 def _turned(single: Inequality) -> Inequality:
-    """The same with u of the second world and v of the first."""
+    """The same with u of the second data set and v of the first."""
     text, gain, cost, limit, least = single
-    return f"{text}, worlds swapped", _negative(cost), _negative(gain), limit, least
+    return f"{text}, data sets swapped", _negative(cost), _negative(gain), limit, least
 
 
 def _moment(claim: Claim, log_ratio: Function, order: float, clip: float) -> Inequality:
@@ -171,7 +169,7 @@ def _moment(claim: Claim, log_ratio: Function, order: float, clip: float) -> Ine
 
 
 def calibrated(first: Array, second: Array) -> Callable[[Array], Array]:
-    """log P(score)/Q(score) as a line, by logistic regression on scores of either world."""
+    """log P(score)/Q(score) as a line, by logistic regression on scores of either data set."""
     both = np.concatenate([first, second])
     middle, spread = float(np.median(both)), float(np.std(both)) or 1.0
     design = np.stack([np.ones(len(both)), (both - middle) / spread], axis=1)
@@ -209,18 +207,18 @@ class Moment:
     promise: float
 
 
-def least_number(claim: Claim, order: float, found: float) -> float:
+def least_number(claim: Claim, order: float, result: float) -> float:
     """The least of the claim's numbers under which a moment bet may pay ``found`` on average."""
     if order == 1:
-        return claim.number(1.0, found + 1)
-    return claim.number(order, float(np.log(order * found)) / (order - 1)) if found > 0 else 0.0
+        return claim.number(1.0, result + 1)
+    return claim.number(order, float(np.log(order * result)) / (order - 1)) if result > 0 else 0.0
 
 
-@np.errstate(all="ignore")  # scores of odd outputs may be huge
+@np.errstate(all="ignore")  # scores of malformed outputs may be huge
 def best_moment(
     claim: Claim, first: Array, second: Array, held_out: int, confidence: float
 ) -> Moment | None:
-    """The moment with the largest bound to be expected from ``held_out`` outputs per world."""
+    """The moment with the largest bound to be expected from ``held_out`` outputs per data set."""
     best: Moment | None = None
     need = -np.log(1 - confidence)
     ratio = calibrated(first, second)
@@ -246,7 +244,7 @@ def best_moment(
 def moment_bound(
     claim: Claim, chosen: Moment, first: Array, second: Array, confidence: float
 ) -> float:
-    """Lower bound on the claim's number from held-out scores, as many of either world."""
+    """Lower bound on the claim's number from held-out scores, as many of either data set."""
     paid = chosen.bets.gain(first)[0] - chosen.bets.cost(second)[0]
     need = -np.log(1 - confidence)
 
@@ -270,12 +268,12 @@ def moment_bound(
 
 @dataclass(frozen=True)
 class _Segment:
-    """What some bettors staked on some pairs, and what these paid apart from the limits.
+    """What some strategies staked on some pairs, and what these paid apart from the limits.
 
     Attributes:
-        weights: shape (bettors, k).
+        weights: shape (strategies, k).
         bets: the k inequalities.
-        paid: shape (bettors, pairs).
+        paid: shape (strategies, pairs).
     """
 
     weights: Array
@@ -283,10 +281,10 @@ class _Segment:
     paid: Array
 
     def factors(self, value: float) -> Array:
-        """By what each bettor's stake was multiplied, pair by pair, at that number.
+        """By what each strategy's wealth was multiplied, pair by pair, at that number.
 
-        Cutting off what is below 0 would make an unfavourable bet favourable, so whoever cannot
-        bear the worst outcome at that number bets less; the factor still falls with the number.
+        Cutting off what is below 0 would make an unfavourable bet favourable, so a strategy that
+        cannot bear the worst outcome at that number bets less; the factor still falls with it.
         """
         limits = self.weights @ self.bets.limits(value)
         worst = limits - self.weights @ self.bets.least
@@ -294,8 +292,8 @@ class _Segment:
         return np.asarray(1 + part[:, None] * (self.paid - limits[:, None]))
 
 
-class Bettors:
-    """Several ways to bet on the same pairs, each with its share of the stake."""
+class EProcess:
+    """A mixture of betting strategies on the same pairs, each with its share of the wealth."""
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
@@ -304,10 +302,10 @@ class Bettors:
 
     @np.errstate(all="ignore")
     def play(self, past: tuple[Array, Array], new: tuple[Array, Array]) -> Array:
-        """Log stake after each of the new pairs, had one stopped there; shape (n,).
+        """Log wealth after each of the new pairs; shape (n,).
 
         Args:
-            past: scores of earlier outputs of either world, by a fit that had not seen them; the
+            past: scores of earlier outputs of either data set, by a fit that had not seen them; the
                 stakes follow from these alone.
             new: scores of the pairs that are bet on.
         """
@@ -351,25 +349,25 @@ class Bettors:
 
 
 def _logs(segments: Sequence[_Segment], value: float) -> Array:
-    """Log factors of all bettors, shape (bettors, pairs)."""
+    """Log factors of all strategies, shape (strategies, pairs)."""
     return np.asarray(np.log(np.vstack([s.factors(value) for s in segments])))
 
 
 def _stakes(
-    bets: Bets, u: Array, v: Array, value: float, gains: Sequence[float], ask_past: bool
+    bets: Bets, u: Array, v: Array, value: float, gains: Sequence[float], follow_past: bool
 ) -> Array:
-    """Weights of the bets, shape (bettors, k), with no outcome that ruins anybody at ``value``."""
+    """Weights of the bets, shape (strategies, k), with no outcome that ends one at ``value``."""
     limits = bets.limits(value)
     spread = np.atleast_2d(np.cov(u)) + np.atleast_2d(np.cov(v))
-    # As if every bet had been won and lost once more than it was: rare events look too safe.
+    # As if every bet had been won and lost once more: rare events look too safe otherwise.
     spread += np.diag(1e-3 * np.diag(spread) + 2 * (1 + np.abs(bets.least)) ** 2 / u.shape[1])
     root = np.linalg.cholesky(spread)
     rows = []
     for gain in gains:
         more = bets.reach(value + gain * (value or NO_CLAIM)) - bets.reach(value)
         rows.append(nnls(root.T, np.linalg.solve(root, more))[0])
-    if ask_past:
-        rows.append(_by_the_past(u, v, limits, np.diag(spread)))
+    if follow_past:
+        rows.append(_from_past(u, v, limits, np.diag(spread)))
     weights = np.stack(rows)
     worst = weights @ (limits - bets.least)
     return np.asarray(
@@ -377,7 +375,7 @@ def _stakes(
     )
 
 
-def _by_the_past(u: Array, v: Array, limits: Array, variances: Array) -> Array:
+def _from_past(u: Array, v: Array, limits: Array, variances: Array) -> Array:
     """Half of what would have been best on the one bet that won most."""
     means = u.mean(axis=1) - v.mean(axis=1) - limits
     z = means / np.sqrt(variances / u.shape[1])
@@ -391,13 +389,13 @@ def _by_the_past(u: Array, v: Array, limits: Array, variances: Array) -> Array:
 def bets_on(claim: Claim, value: float, first: Array, second: Array) -> Bets:
     """Inequalities worth betting on against that number, given scores of past outputs."""
     if claim.by_moments and min(claim.orders) - 1 <= STEEPEST:
-        return _telling_moments(claim, first, second)
+        return _informative_moments(claim, first, second)
     marks = np.unique(np.quantile(np.concatenate([first, second]), MARKS))
     q = (np.count_nonzero(second >= marks[:, None], axis=1) + 0.5) / (len(second) + 1)
     return lines(claim, value, marks, q)
 
 
-def _telling_moments(claim: Claim, first: Array, second: Array) -> Bets:
+def _informative_moments(claim: Claim, first: Array, second: Array) -> Bets:
     """Clipping costs some moments more than others; those that see least are of no use."""
     ratio = calibrated(first, second)
     wanted = [
@@ -406,6 +404,6 @@ def _telling_moments(claim: Claim, first: Array, second: Array) -> Bets:
         if (a - 1) * clip <= max(8, min(claim.orders) - 1)
     ]
     bets = moments(claim, ratio, wanted)
-    found = bets.gain(first).mean(axis=1) - bets.cost(second).mean(axis=1)
-    seen = [least_number(claim, a, float(x)) for (a, *_), x in zip(wanted, found, strict=True)]
+    result = bets.gain(first).mean(axis=1) - bets.cost(second).mean(axis=1)
+    seen = [least_number(claim, a, float(x)) for (a, *_), x in zip(wanted, result, strict=True)]
     return moments(claim, ratio, [wanted[i] for i in np.argsort(seen)[-MOMENTS:]])

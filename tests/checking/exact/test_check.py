@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from privlearn.checking.exact import probe as white_box_probe
+from privlearn.checking.exact import probe
 from privlearn.checking.exact.check import ORDERS, check_loss, compare, white_box
 from privlearn.checking.exact.distributions import (
     Density,
     Discrete,
+    DistributionPair,
     Normal,
-    Pair,
     Product,
     hockey_stick,
     laplace,
@@ -28,7 +28,7 @@ from privlearn.checking.exact.distributions import (
     normal,
     renyi,
 )
-from privlearn.checking.exact.loss_pairs import law_pairs
+from privlearn.checking.exact.loss_pairs import distribution_pairs
 from privlearn.checking.exact.minimisers import minimiser_density, minimiser_pairs
 from privlearn.checking.neighbours import extreme_records, worst_pairs
 from privlearn.domains import Ball, Box, Domain, PSDTrace
@@ -286,7 +286,7 @@ def test_an_event_of_failure_is_compared_as_delta() -> None:
     found = check_loss(ApproxLoss("0.5", "1e-3"))
     assert not found.violated
     assert found.tight
-    pairs = law_pairs(ApproxLoss("0.5", "2e-3"), ORDERS)
+    pairs = distribution_pairs(ApproxLoss("0.5", "2e-3"), ORDERS)
     assert compare(ApproxDP("0.5", "1e-3"), pairs).violated
     with pytest.raises(CheckError, match="may fail"):
         compare(MayFail(Gaussian("1"), "1e-3"), pairs)
@@ -300,7 +300,7 @@ def _minus(loss: Loss, share: float) -> Renyi:
 
 @pytest.mark.parametrize("loss", TIGHT, ids=lambda loss: str(loss.kind))
 def test_a_curve_a_thousandth_too_low_is_caught(loss: Loss) -> None:
-    pairs = law_pairs(loss, (1.5, 2.0, 8.0))
+    pairs = distribution_pairs(loss, (1.5, 2.0, 8.0))
     assert compare(_minus(loss, 0.999), pairs, orders=(1.5, 2.0, 8.0)).violated
 
 
@@ -320,7 +320,7 @@ def test_a_curve_a_thousandth_too_low_is_caught(loss: Loss) -> None:
     ids=repr,
 )
 def test_claims_of_every_kind_about_laplace_noise(claim: Any, good: bool) -> None:
-    found = compare(claim, [Pair(laplace(0.5, 1.0), laplace(0.0, 1.0), "pair")])
+    found = compare(claim, [DistributionPair(laplace(0.5, 1.0), laplace(0.0, 1.0), "pair")])
     assert found.violated is not good, found
     if good:
         assert found.demand() is found
@@ -463,13 +463,13 @@ def test_noise_that_is_a_little_too_small_is_caught(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_samplers_have_their_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert white_box_probe.sampler_gap("normal") < 0.002
-    assert white_box_probe.sampler_gap("laplace") < 0.003
+    assert probe.sampler_gap("normal") < 0.002
+    assert probe.sampler_gap("laplace") < 0.003
     plain = LaplaceNoise.draw
     monkeypatch.setattr(
         LaplaceNoise, "draw", lambda self, source, shape: 0.97 * plain(self, source, shape)
     )
-    assert white_box_probe.sampler_gap("laplace") > 0.004
+    assert probe.sampler_gap("laplace") > 0.004
 
 
 def test_neighbours_of_ones_own() -> None:

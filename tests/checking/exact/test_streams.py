@@ -18,9 +18,8 @@ from privlearn import (
     Spend,
     Token,
 )
-from privlearn.checking import assert_private, check_mechanism, white_box
-from privlearn.checking import suite as gate
-from privlearn.checking.exact.additive import additive_laws
+from privlearn.checking import assert_private, check_mechanism, suite, white_box
+from privlearn.checking.exact.additive import additive_distributions
 from privlearn.checking.exact.streams import solved, tried_places
 from privlearn.checking.stream_runs import accepted_users, declared_users
 from privlearn.domains import Array, OneOf
@@ -162,7 +161,7 @@ def test_a_window_says_so_and_is_not_called_exact() -> None:
     assert "NOT LOOKED AT AS A WHOLE" in str(found)
     assert "the first 1024 arrivals of a stream without a known horizon" in str(found)
     assert " exact " not in str(found)
-    line = gate._of_exact("endless", found)
+    line = suite._of_exact("endless", found)
     assert (line.check, line.result, line.exact) == ("window", "not refuted", None)
     assert line.bound == pytest.approx(found.worst.exact)
     few = white_box(
@@ -333,6 +332,6 @@ def test_too_many_numbers_are_looked_at_in_a_window() -> None:
     class Declared(Walk):
         horizon: int = 900
 
-    laws = additive_laws(Declared(900, 900), None, None, None)
+    laws = additive_distributions(Declared(900, 900), None, None, None)
     assert not laws.whole
     assert laws.looked == "the first 512 of 900 arrivals"

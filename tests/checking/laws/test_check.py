@@ -78,7 +78,7 @@ def test_a_sound_mechanism_passes(name: str, make: Callable[[], Any]) -> None:
     report = check_mechanism(make(), samples=600)
     assert report.passed
     assert [result.name for result in report] == NAMES
-    evidence = report["check_samples_do_not_refute"].found
+    evidence = report["check_samples_do_not_refute"].evidence
     assert isinstance(evidence, Evidence)
     assert evidence.samples <= 600
     skipped = {result.name for result in report if result.verdict == "not applicable"}

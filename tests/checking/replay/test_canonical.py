@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn.checking.replay.canonical import Printer, alike, difference, short
+from privlearn.checking.replay.canonical import CanonicalForm, alike, difference, short
 from privlearn.errors import InterferenceError
 
 
@@ -19,7 +19,7 @@ class Colour(Enum):
 
 
 def form(value: Any) -> Any:
-    return Printer({}, objects=True).form(value, "x")
+    return CanonicalForm({}, objects=True).of(value, "x")
 
 
 def long(at: int, value: float) -> Any:
@@ -84,17 +84,17 @@ def test_a_value_may_contain_itself() -> None:
 
 
 def test_a_changed_value_is_not_taken_for_the_one_before() -> None:
-    printer = Printer({}, objects=True)
+    printer = CanonicalForm({}, objects=True)
     offer, forms = [""], []
     for offer[0] in ("a", "b", "c"):
-        forms.append(printer.form(offer, "x"))
+        forms.append(printer.of(offer, "x"))
     assert not alike(forms[0], forms[1])
     assert not alike(forms[1], forms[2])
 
 
 def test_other_objects_are_refused_unless_asked_for() -> None:
     with pytest.raises(InterferenceError, match=r"x\['a'\]\[1\] is of type Fraction|of type set"):
-        Printer({}).form({"a": [1, {2}]}, "x")
+        CanonicalForm({}).of({"a": [1, {2}]}, "x")
     with pytest.raises(InterferenceError, match="x cannot be compared"):
         form(i for i in range(3))
 
@@ -105,7 +105,7 @@ def test_the_accountants_random_name_is_taken_out() -> None:
             self.id = name
 
     forms = [
-        Printer({"accountant": Named(name)}).form([f"{name}/1", {name: 1}], "x")
+        CanonicalForm({"accountant": Named(name)}).of([f"{name}/1", {name: 1}], "x")
         for name in ("1f2e", "77aa")
     ]
     assert alike(*forms)

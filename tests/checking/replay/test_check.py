@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.checking import Assorting, User, assert_noninterference, check_row_local
+from privlearn.checking import AssortmentLearner, User, assert_noninterference, check_row_local
 from privlearn.checking.faults.learners_leaking import (
-    Kind,
+    BadData,
     Logs,
     Prints,
     PrintsToStderr,
@@ -173,15 +173,15 @@ LEAKS: list[tuple[type[Honest], Any, str]] = [
 
 
 @pytest.mark.parametrize("kind", ["nan", "large"])
-def test_the_honest_learner_without_leaks_passes(kind: Kind) -> None:
+def test_the_honest_learner_without_leaks_passes(kind: BadData) -> None:
     data, neighbour = crowd_and_neighbour(kind)
     assert_noninterference(Honest, data, neighbour)
 
 
 @pytest.mark.parametrize(("leak", "kind", "message"), LEAKS, ids=[x[0].__name__ for x in LEAKS])
-def test_every_planted_leak_is_caught(leak: type[Honest], kind: Kind, message: str) -> None:
+def test_every_planted_leak_is_caught(leak: type[Honest], kind: BadData, message: str) -> None:
     data, neighbour = crowd_and_neighbour(kind)
-    factory: Callable[[Accountant[Any]], Assorting] = leak
+    factory: Callable[[Accountant[Any]], AssortmentLearner] = leak
     for first, second in ((data, neighbour), (neighbour, data)):
         with pytest.raises(InterferenceError) as caught:
             assert_noninterference(factory, first, second)
@@ -230,7 +230,7 @@ class StreamsAtOnce(Streams):
 
 @pytest.mark.parametrize("kind", ["nan", "large"])
 @pytest.mark.parametrize("learner", [WithoutPublicState, Streams, StreamsAtOnce])
-def test_other_honest_learners_pass(learner: Any, kind: Kind) -> None:
+def test_other_honest_learners_pass(learner: Any, kind: BadData) -> None:
     data, neighbour = crowd_and_neighbour(kind)
     assert_noninterference(learner, data, neighbour)
     assert_noninterference(learner, neighbour, data)

@@ -20,7 +20,7 @@ from privlearn.checking.replay.populations import (
     stranger,
 )
 from privlearn.checking.replay.protocols import played
-from privlearn.checking.replay.shipped_learners import WAYS, Way, replay_pairs
+from privlearn.checking.replay.shipped_learners import LEARNER_CASES, LearnerCase, replay_pairs
 from privlearn.errors import InterferenceError
 from privlearn.learners import OnePassNewtonMNL
 
@@ -38,7 +38,7 @@ def newton(accountant: Any) -> OnePassNewtonMNL:
 
 
 def test_all_learners_are_there() -> None:
-    names = {way.learner for way in WAYS}
+    names = {way.learner for way in LEARNER_CASES}
     others = {"DPTOFW", "DPPOFW", "DPHDB", "PrivateLeastSquares", "DPUCB"}
     others |= {"NoisySFW", "NoisySGD", "LocalMD"}
     assert names == ASSORTING | others
@@ -50,11 +50,11 @@ def test_all_learners_are_there() -> None:
     assert shipped - {"NonPrivateMNL"} <= names
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_shipped_learners_pass_on_generated_neighbours(way: Way) -> None:
+@pytest.mark.parametrize("way", LEARNER_CASES, ids=str)
+def test_shipped_learners_pass_on_generated_neighbours(way: LearnerCase) -> None:
     pairs = PAIRS if way.learner in ASSORTING else OTHER_PAIRS
-    share = pairs // sum(other.learner == way.learner for other in WAYS)
-    found = replay_pairs(way, share, seed=WAYS.index(way))
+    share = pairs // sum(other.learner == way.learner for other in LEARNER_CASES)
+    found = replay_pairs(way, share, seed=LEARNER_CASES.index(way))
     assert found.pairs == share
     if way.learner == "RandomAssortments":
         assert (found.moved, found.runs) == (0, 2 * share)
@@ -85,7 +85,7 @@ def test_a_leak_shows_on_generated_neighbours_in_every_way() -> None:
     found = []
     for data, neighbour in generated_pairs(60, 1, users=USERS):
         try:
-            assert_noninterference(Peeking, data, neighbour, drive=played(2))
+            assert_noninterference(Peeking, data, neighbour, protocol=played(2))
         except InterferenceError as error:
             found.append(str(error))
     assert len(found) > 3

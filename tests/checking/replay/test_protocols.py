@@ -1,4 +1,4 @@
-"""Replay beyond assortment learners: other drives, other accountants, pipelines, no false pass."""
+"""Replay beyond assortment learners: protocols, accountants, pipelines, no false pass."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def points(seed: int, at: int) -> tuple[list[Any], list[Any]]:
     return data, replaced(data, at, (data[at][0], math.nan if seed % 2 else 1e6))
 
 
-on_line = partial(assert_noninterference, drive=online, accountant=CentralAccountant)
+on_line = partial(assert_noninterference, protocol=online, accountant=CentralAccountant)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -189,7 +189,7 @@ def test_local_learners_are_checked_at_their_own_accountant() -> None:
         assert_noninterference,
         data=data,
         neighbour=neighbour,
-        drive=locally,
+        protocol=locally,
         accountant=LocalAccountant,
         budget=PureDP(1),
     )
@@ -467,7 +467,7 @@ def test_unpaid_data_within_the_sensitivity_are_caught(own: bool) -> None:
         assert_noninterference,
         data=data,
         neighbour=neighbour,
-        drive=fits,
+        protocol=fits,
         accountant=CentralAccountant,
     )
     assert check(lambda accountant: Silent(accountant, own)).runs == 3
@@ -559,7 +559,7 @@ def crowd() -> tuple[list[Any], list[Any]]:
 @pytest.mark.parametrize("learner", [FailsAlways, FailsToStart])
 def test_a_learner_that_fails_in_both_worlds_does_not_pass(learner: Any) -> None:
     message = (
-        r"fails in both worlds, .*(RuntimeError: no such item|SystemExit: never)\n  user 1 of 4"
+        r"fails on both data sets, .*(RuntimeError: no such item|SystemExit: never)\n  user 1 of 4"
     )
     with pytest.raises(CheckError, match=message):
         assert_noninterference(learner, *crowd())
@@ -637,13 +637,13 @@ def test_what_users_say_is_not_heard() -> None:
 
 
 @pytest.mark.parametrize("times", [0, 2])
-def test_drives_yield_once_per_user(times: int) -> None:
-    def drive(learner: Any, users: Iterable[Any]) -> Iterator[None]:
+def test_protocols_yield_once_per_user(times: int) -> None:
+    def protocol(learner: Any, users: Iterable[Any]) -> Iterator[None]:
         for _ in users:
             yield from [None] * times
 
     with pytest.raises(CheckError, match=f"yielded {4 * times} times for 4 users"):
-        assert_noninterference(Served, *crowd(), drive=drive, may_spend_nothing=True)
+        assert_noninterference(Served, *crowd(), protocol=protocol, may_spend_nothing=True)
 
 
 @pytest.mark.parametrize(
@@ -670,13 +670,13 @@ def test_outputs_of_any_kind_are_compared_to_the_bit(output: Callable[[float], A
     data = [float(x) for x in (1, 2, 3, 4)]
     neighbour = replaced(data, 1, -2.0)
     with pytest.raises(InterferenceError, match="user 2 received"):
-        assert_noninterference(Served, data, neighbour, drive=passing_on, may_spend_nothing=True)
+        assert_noninterference(Served, data, neighbour, protocol=passing_on, may_spend_nothing=True)
 
     def honest(learner: Any, users: Iterable[Any]) -> Iterator[Any]:
         for x in users:
             yield output(x)
 
-    assert_noninterference(Served, data, neighbour, drive=honest, may_spend_nothing=True)
+    assert_noninterference(Served, data, neighbour, protocol=honest, may_spend_nothing=True)
 
 
 class RaisesInPublicState(Served):
@@ -710,7 +710,7 @@ def test_pipelines_need_neighbours() -> None:
             assert_pipeline_noninterference(two_steps, data, bad)
     with pytest.raises(CheckError, match="the pipeline spent nothing"):
         assert_pipeline_noninterference(lambda accountant, rows: 1, data, other)
-    with pytest.raises(CheckError, match="the pipeline fails in both worlds"):
+    with pytest.raises(CheckError, match="the pipeline fails on both data sets"):
         assert_pipeline_noninterference(lambda accountant, rows: rows[0], data, other)
 
 

@@ -77,7 +77,7 @@ def test_a_stream_with_a_forgotten_logarithm_is_caught() -> None:
 
 
 def fails(odd: bool, rng: Generator, warn: bool = False) -> float:
-    """Half of all runs raise; only the error's message, or a warning, tells the worlds apart."""
+    """Half of all runs raise; only the error's message, or a warning, tells the data sets apart."""
     if warn:
         warnings.warn("a first world", stacklevel=1)
     if rng.random() < 0.5:
@@ -246,7 +246,7 @@ def test_an_interrupt_is_the_users() -> None:
         ({"confidence": 1.0}, CheckError, "confidence"),
         ({"seconds": 0.0}, ValueError, "seconds"),
         ({"seed": -1}, ValueError, "seed"),
-        ({"witness": lambda x: math.nan}, CheckError, "not NaN"),
+        ({"distinguisher": lambda x: math.nan}, CheckError, "not NaN"),
         ({"pair": [(0, 1)] * 20, "samples": 100}, CheckError, "too few"),
     ],
 )
@@ -257,20 +257,21 @@ def test_bad_arguments_are_refused(more: dict[str, Any], error: Any, message: st
 
 def test_a_mechanism_that_always_fails_or_hides_is_an_error() -> None:
     for sequential in (False, True):
-        with pytest.raises(CheckError, match="every run fails in both"):
+        with pytest.raises(CheckError, match="every run fails on both"):
             check(lambda w, r: 1 / 0, PureDP(1), sequential=sequential)
         with pytest.raises(CheckError, match="cannot be looked into"):
             check(lambda w, r: object(), PureDP(1), sequential=sequential)
 
 
-def test_a_given_witness_may_know_opaque_outputs_and_infinite_scores() -> None:
+def test_a_given_distinguisher_may_know_opaque_outputs_and_infinite_scores() -> None:
     found = check(
-        lambda w, r: lambda: w + r.normal(), GaussianDP(1), 1000, witness=lambda f: 3 * f()
+        lambda w, r: lambda: w + r.normal(), GaussianDP(1), 1000, distinguisher=lambda f: 3 * f()
     )
-    assert found.event.startswith("the given witness")
+    assert found.event.startswith("the given distinguisher")
     for sequential in (False, True):
-        assert check(normal(4.0), PureDP(1), witness=lambda x: math.inf if x > 2 else -math.inf,
-                     sequential=sequential).violated  # fmt: skip
+        infinite = lambda x: math.inf if x > 2 else -math.inf  # noqa: E731
+        found = check(normal(4.0), PureDP(1), distinguisher=infinite, sequential=sequential)
+        assert found.violated
 
 
 @pytest.mark.parametrize("scale", [1e300, 1e-300, 1e15])

@@ -13,7 +13,6 @@ from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.sampling.claims import (
     ORDERS,
     ApproxClaim,
-    Array,
     Claim,
     FailingClaim,
     GaussianClaim,
@@ -21,6 +20,7 @@ from privlearn.checking.sampling.claims import (
     claim_of,
 )
 from privlearn.checking.sampling.sequential import moments
+from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import ApproxLoss, Gaussian, Laplace
 

@@ -30,7 +30,7 @@ Draw = Callable[[bool, Generator], Any]
 
 
 def ranks_ahead(score: Score) -> float:
-    """P(score of the first world > of the second) − P(<), by the scores kept for training rows."""
+    """P(score of the first data set > of the second) − P(<), by scores of training rows."""
     order = np.sort(score.second)
     below = np.searchsorted(order, score.first, side="left")
     upto = np.searchsorted(order, score.first, side="right")
@@ -94,7 +94,7 @@ LEAKS: dict[str, Draw] = {
 
 
 @pytest.mark.parametrize("name", LEAKS)
-def test_some_witness_sees_the_leak_in_fresh_outputs(name: str) -> None:
+def test_some_distinguisher_sees_the_leak_in_fresh_outputs(name: str) -> None:
     assert max(fresh for _, fresh, _ in learned(LEAKS[name])) > 0.25
 
 
@@ -122,7 +122,7 @@ def test_scores_by_a_fit_that_saw_the_outputs_would_not_be() -> None:
     assert max(map(ranks_ahead, seen)) > 0.3
 
 
-def test_nothing_that_varies_has_no_witness() -> None:
+def test_nothing_that_varies_has_no_distinguisher() -> None:
     same = tabulate([3.0] * 20)
     assert families(same, same) == []
 
@@ -167,7 +167,7 @@ def test_repeats_are_scored_as_by_fits_on_the_other_parts(leak: str) -> None:
     worlds = []
     for first in (True, False):
         numbers = rng.normal(size=(90, 5))
-        numbers[:, 4] = rng.integers(3, size=90)  # names, which are none of this witness's
+        numbers[:, 4] = rng.integers(3, size=90)  # names, which are none of this distinguisher's
         if leak == "raw at times":
             numbers[rng.random(90) < 0.2, 1] = 0.375 if first else -0.375 * (1 + 2**-50)
         if leak == "from the data" and first:

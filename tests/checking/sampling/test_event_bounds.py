@@ -86,7 +86,7 @@ def test_an_event_chosen_on_the_outputs_that_judge_it_would_alarm_too_often() ->
     honest = fooled = 0
     rng = np.random.default_rng(3)
     for _ in range(300):
-        # Twenty pairs of cells, in each of which the worlds differ by exactly e^0.2.
+        # Twenty pairs of cells, in each of which the data sets differ by exactly e^0.2.
         x, y = (
             (2 * rng.integers(20, size=(2, 60)) + (rng.random((2, 60)) < r / (1 + r)))
             for r in (np.exp(0.2), np.exp(-0.2))

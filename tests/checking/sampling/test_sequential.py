@@ -10,16 +10,17 @@ from numpy.random import Generator
 from scipy.stats import binom
 
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from privlearn.checking.sampling.claims import Array, Claim, claim_of
+from privlearn.checking.sampling.claims import Claim, claim_of
 from privlearn.checking.sampling.event_bounds import event_bound
 from privlearn.checking.sampling.sequential import (
-    Bettors,
+    EProcess,
     _Segment,
     best_moment,
     bets_on,
     calibrated,
     moment_bound,
 )
+from privlearn.domains import Array
 
 E = float(math.e)
 RESPONSE = np.array([1, E]) / (1 + E)
@@ -52,9 +53,9 @@ def sample(law: Array, rng: Generator, n: int) -> Array:
     return np.searchsorted(np.cumsum(law), rng.random(n)).clip(max=len(law) - 1).astype(float)
 
 
-def played(claim: Claim, first: Array, second: Array, step: int = 40) -> tuple[Bettors, float]:
-    """Bettors that stop when they may, and the largest log stake."""
-    bettors, most = Bettors(claim), -np.inf
+def played(claim: Claim, first: Array, second: Array, step: int = 40) -> tuple[EProcess, float]:
+    """EProcess that stop when they may, and the largest log stake."""
+    bettors, most = EProcess(claim), -np.inf
     for n in range(64, len(first), step):
         new = first[n : n + step], second[n : n + step]
         runs = bettors.play((first[:n], second[:n]), new)
@@ -67,7 +68,7 @@ def played(claim: Claim, first: Array, second: Array, step: int = 40) -> tuple[B
 
 
 def segments(claim: Claim, first: Array, second: Array) -> list[_Segment]:
-    bettors = Bettors(claim)
+    bettors = EProcess(claim)
     bettors.play((first, second), (first[:5], second[:5]))
     return bettors._rounds[0]
 
@@ -176,12 +177,12 @@ def test_a_bound_is_where_the_stake_just_passes() -> None:
     bettors, _ = played(claim, rng.normal(3, 1, 400), rng.normal(0, 1, 400))
     bold, usual, shy = (bettors.bound(c) for c in (0.5, 0.95, 0.999))
     assert shy < usual < bold
-    assert Bettors(claim).bound(0.95) == 0
+    assert EProcess(claim).bound(0.95) == 0
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_moments_see_either_direction(turned: bool) -> None:
-    # An output that one world alone has; only one of the two divergences is large.
+    # An output that one data set alone gives; only one of the two divergences is large.
     rng = np.random.default_rng(4)
     rare, never = (rng.random(1500) < 0.2).astype(float), np.zeros(1500)
     first, second = (1 - never, 1 - rare) if turned else (rare, never)

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
-from privlearn.budgets import ZCDP
-from privlearn.checking.faults.cases import Examined, Made, White
-from privlearn.checking.mutants.mutation import Edit, Mutant
-from privlearn.checking.mutants.subjects import (
+from mutant_cases import (
     FITTED,
     against_budget,
     against_own_loss,
@@ -24,6 +20,10 @@ from privlearn.checking.mutants.subjects import (
     stream,
     tree,
 )
+from mutation import Deferred, Edit, InspectionCase, Mutant
+
+from privlearn.budgets import ZCDP
+from privlearn.checking.faults.cases import ExactCase
 from privlearn.domains import Ball, Box
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
@@ -85,7 +85,7 @@ MUTANTS = (
                 "1",
             ),
         ),
-        White(gaussian_sum),
+        ExactCase(gaussian_sum),
     ),
     Mutant(
         "the published sensitivity of a Gram matrix",
@@ -136,7 +136,7 @@ MUTANTS = (
                 "source.normal(shape) * (0.95 * self.std)",
             ),
         ),
-        White(gaussian_sum),
+        ExactCase(gaussian_sum),
     ),
     Mutant(
         "one-sided Laplace noise",
@@ -198,7 +198,7 @@ MUTANTS = (
                 "    self._issuer.record_spend(self._token, self._spend, loss)\n",
             ),
         ),
-        Examined(spends_late),
+        InspectionCase(spends_late),
     ),
     Mutant(
         "a token that pays for anything",
@@ -211,7 +211,7 @@ MUTANTS = (
                 "False",
             ),
         ),
-        Examined(overspends),
+        InspectionCase(overspends),
     ),
     # Streams
     Mutant(
@@ -289,7 +289,7 @@ MUTANTS = (
                 "return c * c / 16",
             ),
         ),
-        White(fit),
+        ExactCase(fit),
     ),
     # Learners
     Mutant(
@@ -326,7 +326,7 @@ MUTANTS = (
                 "bonus.mean(axis=0, keepdims=True)",
             ),
         ),
-        Made(policy_map),
+        Deferred(policy_map),
     ),
 )
 """Every fault that was planted in this package."""

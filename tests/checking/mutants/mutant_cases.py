@@ -7,13 +7,20 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from mutation import Deferred
 
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP
-from privlearn.checking.faults.cases import Exhibit, Made, Replayed, RowMap, Sampled, sampled
-from privlearn.checking.faults.learners_leaking import Kind, crowd_and_neighbour
+from privlearn.checking.faults.cases import (
+    CheckCase,
+    ReplayCase,
+    RowMapCase,
+    SamplingCase,
+    sampling_case,
+)
+from privlearn.checking.faults.learners_leaking import BadData, crowd_and_neighbour
 from privlearn.checking.faults.learners_learning import DIM, N_ITEMS, SHOWN
-from privlearn.checking.targets import Subject
+from privlearn.checking.targets import SamplingTarget
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.entries import SpendEntry
 from privlearn.errors import LossExceedsTokenError
@@ -39,14 +46,14 @@ from privlearn.tokens import Spend, Token
 
 def against_own_loss(
     make: Callable[[], Any], first: Any, second: Any, samples: int = 1_000
-) -> Exhibit:
+) -> CheckCase:
     """A mechanism on two blocks, against the loss that it states itself."""
-    return Made(lambda: sampled(make(), None, (first, second), samples=samples))
+    return Deferred(lambda: sampling_case(make(), None, (first, second), samples=samples))
 
 
-def against_budget(make: Callable[[], Any], first: Any, second: Any) -> Exhibit:
+def against_budget(make: Callable[[], Any], first: Any, second: Any) -> CheckCase:
     """A mechanism on two blocks, against the budget that it was calibrated for."""
-    return Made(lambda: sampled(make(), ZCDP(1), (first, second), samples=2_000))
+    return Deferred(lambda: sampling_case(make(), ZCDP(1), (first, second), samples=2_000))
 
 
 def record(*values: float) -> Array:
@@ -96,10 +103,10 @@ FITTED = (record(1.0), np.array([1.0])), (record(1.0), np.array([-1.0]))
 """The same vector with either label."""
 
 
-def drawn(noise: GaussianNoise | LaplaceNoise, size: int, samples: int) -> Exhibit:
+def drawn(noise: GaussianNoise | LaplaceNoise, size: int, samples: int) -> CheckCase:
     """Noise by itself, on vectors at the distance that it was made for."""
 
-    def make() -> Exhibit:
+    def make() -> CheckCase:
         ends = np.zeros(size), np.full(size, 1 / size**0.5)
 
         def start(data: Array, seed: int) -> Callable[[], Array]:
@@ -107,9 +114,9 @@ def drawn(noise: GaussianNoise | LaplaceNoise, size: int, samples: int) -> Exhib
             return lambda: data + noise.draw(source, data.shape)
 
         claim = noise.loss(1.0, gaussian_sum().adjacency)
-        return Sampled(Subject(type(noise).__name__, start, claim, [ends]), samples)
+        return SamplingCase(SamplingTarget(type(noise).__name__, start, claim, [ends]), samples)
 
-    return Made(make)
+    return Deferred(make)
 
 
 # What is looked at --------------------------------------------------------------------------------
@@ -143,7 +150,7 @@ def spends_late() -> str | None:
     """Whether a crash right after the release would leave a ledger without it."""
     watch, mechanism = _Watch(), gaussian_sum()
     noise = NoiseSource.simulation(0)
-    accountant = CentralAccountant(ZCDP(1), users=range(1), noise=noise, tape=watch)
+    accountant = CentralAccountant(ZCDP(1), users=range(1), noise=noise, observer=watch)
     watch.accountant = accountant
     token = accountant.issue(mechanism.loss(), users=range(1), label="sum")
     mechanism.release(Rows.seal(record(1.0), users=range(1)), token)
@@ -170,10 +177,10 @@ def _newton(accountant: Accountant[Any]) -> OnePassNewtonMNL:
     return learner.start(accountant)
 
 
-def served(kind: Kind) -> Exhibit:
+def served(kind: BadData) -> CheckCase:
     """The shipped one-pass learner on a population and its neighbour."""
 
-    return Made(lambda: Replayed(_newton, *crowd_and_neighbour(kind)))
+    return Deferred(lambda: ReplayCase(_newton, *crowd_and_neighbour(kind)))
 
 
 def _arrivals(rng: np.random.Generator, n: int) -> Arrival:
@@ -181,7 +188,7 @@ def _arrivals(rng: np.random.Generator, n: int) -> Arrival:
     return Arrival(rng.normal(size=(n, N_ITEMS, DIM)), blank + 1, blank, np.zeros((n, 0)))
 
 
-def policy_map() -> Exhibit:
+def policy_map() -> CheckCase:
     """What users are shown, as a map of rows."""
 
     rng = np.random.default_rng(0)
@@ -189,4 +196,4 @@ def policy_map() -> Exhibit:
     policy = partial(
         serving.optimistic_items, belief=belief, max_items=SHOWN, exploration=3.0, scale=1.0
     )
-    return RowMap(policy, _arrivals(rng, 7), _arrivals(rng, 1))
+    return RowMapCase(policy, _arrivals(rng, 7), _arrivals(rng, 1))

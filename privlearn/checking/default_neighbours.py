@@ -1,10 +1,10 @@
-"""Neighbours to try where the user gives none: pairs of data sets, the likeliest first.
+"""Neighbours to try where the user gives none: pairs of data sets, the most informative first.
 
-Nobody knows the worst neighbours of somebody else's arithmetic.  What is tried here are records
-that differ in every way that a fault was seen to need (all entries at once, one against the others,
-half against half, one alone, something against the null record, half of something), each alone,
+The worst neighbours of a third-party mechanism are unknown.  What is tried here are records that
+differ in every way that a fault was seen to need (all entries at once, one against the others, half
+against half, only one, something against the null record, half of something), each by itself,
 beside few and beside many others, and where the others bring a decision to its boundary.  A check
-chooses among them on outputs of their own (`black_box`), so that more candidates cost power, but no
+chooses among them on outputs of their own (`black_box`), so that more pairs cost power, but no
 confidence.
 """
 
@@ -28,19 +28,19 @@ from privlearn.checking.stream_runs import (
     fixed_users,
     released_by,
 )
-from privlearn.checking.stub_accountant import Laboratory
+from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.domains import Array, Ball, Box, Domain
 from privlearn.errors import CheckError
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
 
-Pair = tuple[Any, Any]
+DataPair = tuple[Any, Any]
 """Two data sets, or two records as blocks of one."""
 
 FEW = 5
-"""Others beside a record that push a sum one way."""
+"""Other records, all on one side of a sum."""
 MANY = 12
-"""Others of which one half pulls against the other."""
+"""Other records, half of them on either side."""
 PATH = 128
 """Users of which one after the other changes sides, to find where a decision turns."""
 STRIDE = 8
@@ -53,20 +53,20 @@ _LEAP = 1.5
 """A step along the path counts as a leap if it is so many times as long as the median one."""
 
 
-def candidate_pairs(
+def default_pairs(
     mechanism: Any,
     *,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
     records: Any = None,
     seed: int = 0,
-) -> list[Pair]:
+) -> list[DataPair]:
     """Pairs of neighbouring data sets, as blocks of records.
 
     Args:
         mechanism: has ``release(rows, token)`` or ``open(token)``.
         adjacency: the neighbour relation of the pairs.
         records: a block of records to choose from (leading axis: users), the last one null if
-            there is such; default, for a shipped domain: its telling ones.
+            there is such; default, for a shipped domain: its informative ones.
         seed: of random records.
 
     Raises:
@@ -75,7 +75,7 @@ def candidate_pairs(
     """
     spend = spend_of(mechanism, adjacency)
     if records is None:
-        records = telling_records(spend.domain, seed=seed)
+        records = informative_records(spend.domain, seed=seed)
     pairs = record_pairs(spend.domain, records, adjacency)
     if not hasattr(mechanism, "release"):
         return _in_streams(pairs, stream_rows(mechanism, adjacency) - 1, adjacency)
@@ -83,9 +83,9 @@ def candidate_pairs(
     first = pairs[0]
     if spend.arithmetic != "own":  # others play no part in what the receipt, or each user, computes
         return [*alone, *(_beside(pair, first[0], 1) for pair in pairs[: 1 if alone else None])]
-    turns: list[Pair] = []
+    turns: list[DataPair] = []
     if adjacency is Adjacency.REPLACE_ONE:
-        turns = [turn for way in pairs[:2] for turn in turning_points(mechanism, way, adjacency)]
+        turns = [turn for way in pairs[:2] for turn in turning_pairs(mechanism, way, adjacency)]
     # others who do not count may leave a mechanism that counts, or averages, with one record
     nobody = _null_record(record_at(records, slice(0, 1)))
     far, other, null = first, pairs[min(1, len(pairs) - 1)], _of_the_null_record(pairs)
@@ -103,7 +103,7 @@ def candidate_pairs(
     return [*alone[:4], *turns, *crowded[:5], *alone[4:], *crowded[5:]]
 
 
-def _of_the_null_record(pairs: list[Pair]) -> Pair:
+def _of_the_null_record(pairs: list[DataPair]) -> DataPair:
     """The pair of the farthest record and the null one."""
     return next((pair for pair in pairs if _is_null(pair[1])), pairs[0])
 
@@ -114,23 +114,23 @@ def spend_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Sp
     Raises:
         CheckError: it did not spend.
     """
-    bench = Laboratory(0, adjacency)
-    run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), bench)
-    if bench.last_spend is None:
+    stub = StubAccountant(0, adjacency)
+    run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), stub)
+    if stub.last_spend is None:
         name = getattr(mechanism, "__name__", type(mechanism).__name__)
         raise CheckError(f"{name} released without spending its token")
-    return bench.last_spend
+    return stub.last_spend
 
 
-def run_once(mechanism: Any, rows: Rows[Any], bench: Laboratory) -> Any:
+def run_once(mechanism: Any, rows: Rows[Any], stub: StubAccountant) -> Any:
     """One output of a mechanism or of a whole stream on sealed rows."""
-    return released_by(mechanism, rows, bench.issue(rows.users))[1]
+    return released_by(mechanism, rows, stub.issue(rows.users))[1]
 
 
 # Records ------------------------------------------------------------------------------------------
 
 
-def telling_records(domain: Domain[Any], *, seed: int = 0) -> Any:
+def informative_records(domain: Domain[Any], *, seed: int = 0) -> Any:
     """Extreme records of a shipped domain, vectors of mixed signs among them; the last is null.
 
     Raises:
@@ -164,7 +164,7 @@ def _sign_patterns(size: int, rng: np.random.Generator) -> Array:
     return np.array(patterns[:1] if size == 1 else patterns)
 
 
-def record_pairs(domain: Domain[Any], records: Any, adjacency: Adjacency) -> list[Pair]:
+def record_pairs(domain: Domain[Any], records: Any, adjacency: Adjacency) -> list[DataPair]:
     """Pairs of records, as blocks of one, that differ in ways of their own; the farthest first.
 
     Under zero-out the second record is null, under add-remove the second block is empty.
@@ -179,20 +179,20 @@ def record_pairs(domain: Domain[Any], records: Any, adjacency: Adjacency) -> lis
     if adjacency is not Adjacency.REPLACE_ONE:
         removed = adjacency is Adjacency.ADD_REMOVE
         other = record_at(nobody, slice(0, 0)) if removed else nobody
-        found = [(singles[i], other) for i in _in_turn(rows if removed else rows - null, _ALONE)]
+        result = [(singles[i], other) for i in _in_turn(rows if removed else rows - null, _ALONE)]
     else:
         places = list(combinations(range(n), 2))
         apart = np.array([rows[i] - rows[j] for i, j in places]).reshape(len(places), -1)
-        found = [(singles[i], singles[j]) for i, j in (places[k] for k in _in_turn(apart, _ALONE))]
+        result = [(singles[i], singles[j]) for i, j in (places[k] for k in _in_turn(apart, _ALONE))]
         # whether somebody counts at all is a secret too, and half of something is no extreme
         far = np.linalg.norm(rows - null, axis=1)
         more = [(singles[int(far.argmax())], nobody)] if far.max(initial=0.0) > 0 else []
-        for half in _halves(domain, singles, rows, found[:1]):
-            more += [(half, found[0][1]), (half, nobody)]
-        found[2:2] = more
-    if not found:
+        for half in _halves(domain, singles, rows, result[:1]):
+            more += [(half, result[0][1]), (half, nobody)]
+        result[2:2] = more
+    if not result:
         raise CheckError("records: no two of them differ once they are clipped")
-    return found
+    return result
 
 
 def _clipped(domain: Domain[Any], records: Any) -> Array:
@@ -215,7 +215,9 @@ def _in_turn(apart: Array, most: int) -> list[int]:
     return chosen
 
 
-def _halves(domain: Domain[Any], singles: list[Any], rows: Array, first: list[Pair]) -> list[Any]:
+def _halves(
+    domain: Domain[Any], singles: list[Any], rows: Array, first: list[DataPair]
+) -> list[Any]:
     """Half of the first record, where the domain takes plain vectors."""
     if not first or not isinstance(first[0][0], np.ndarray) or first[0][0].dtype.kind != "f":
         return []
@@ -243,13 +245,13 @@ def _is_null(block: Any) -> bool:
 # Crowds -------------------------------------------------------------------------------------------
 
 
-def _beside(pair: Pair, other: Any, n: int) -> Pair:
+def _beside(pair: DataPair, other: Any, n: int) -> DataPair:
     """The record beside ``n`` that are all alike."""
     crowd = record_at(other, np.zeros(n, dtype=int))
     return _joined(pair[0], crowd), _joined(pair[1], crowd)
 
 
-def _amid(pair: Pair, sides: Pair) -> Pair:
+def _amid(pair: DataPair, sides: DataPair) -> DataPair:
     """The record beside as many of one side as of the other."""
     if not length(sides[1]):
         return _beside(pair, sides[0], MANY)
@@ -257,7 +259,7 @@ def _amid(pair: Pair, sides: Pair) -> Pair:
     return _joined(pair[0], crowd), _joined(pair[1], crowd)
 
 
-def _opposite(pair: Pair) -> Any:
+def _opposite(pair: DataPair) -> Any:
     """What the others are to be who pull against the first record."""
     return pair[1] if length(pair[1]) else pair[0]
 
@@ -269,7 +271,7 @@ def _joined(*blocks: Any) -> Any:
 # Where a decision turns ---------------------------------------------------------------------------
 
 
-def turning_points(mechanism: Any, sides: Pair, adjacency: Adjacency) -> list[Pair]:
+def turning_pairs(mechanism: Any, sides: DataPair, adjacency: Adjacency) -> list[DataPair]:
     """Neighbours between which the output leaps as users change sides, one after the other.
 
     With the noise held fixed the output of a sum moves by equal steps; that of a decision moves at
@@ -277,7 +279,7 @@ def turning_points(mechanism: Any, sides: Pair, adjacency: Adjacency) -> list[Pa
     users, where both sides are near to what they have to reach.
     """
     both = join(list(sides))
-    turns: list[Pair] = []
+    turns: list[DataPair] = []
     for n in (PATH, STRIDE):  # among few, and where a mechanism does not take so many
         try:
             leaps = [
@@ -285,11 +287,11 @@ def turning_points(mechanism: Any, sides: Pair, adjacency: Adjacency) -> list[Pa
             ]
         except _Refused:
             continue
-        found = Counter(m for m in leaps if m is not None)
+        result = Counter(m for m in leaps if m is not None)
         if turns:  # one more, where it is no accident of the noise
-            agreed = [m for m, times in found.most_common(1) if 2 * times > len(_SEEDS)]
+            agreed = [m for m, times in result.most_common(1) if 2 * times > len(_SEEDS)]
         else:
-            agreed = list(found)
+            agreed = list(result)
         turns += [(_blocks(both, m + 1, n), _blocks(both, m, n)) for m in agreed]
     return turns
 
@@ -306,7 +308,7 @@ def _blocks(both: Any, m: int, n: int) -> Any:
 def _run(mechanism: Any, both: Any, n: int, seed: int, adjacency: Adjacency, m: int) -> Any:
     rows: Rows[Any] = Rows.seal(_blocks(both, m, n), users=range(n))
     try:
-        return run_once(mechanism, rows, Laboratory(seed, adjacency))
+        return run_once(mechanism, rows, StubAccountant(seed, adjacency))
     except Exception as error:
         raise _Refused from error
 
@@ -356,7 +358,7 @@ def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) ->
     return max(accepted_users(mechanism, adjacency, LONGEST), 1)
 
 
-def _in_streams(pairs: list[Pair], behind: int, adjacency: Adjacency) -> list[Pair]:
+def _in_streams(pairs: list[DataPair], behind: int, adjacency: Adjacency) -> list[DataPair]:
     """The changed record first and in the middle, before nobody or before extreme others."""
     quiet = blanked(pairs[0][0], np.ones(1, dtype=bool))
     made = [_beside(pair, quiet, behind) for pair in pairs]

@@ -7,12 +7,12 @@ import importlib
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from privlearn.checking.faults.cases import Exhibit, Verdict
+from privlearn.checking.faults.cases import CaseResult, CheckCase
 from privlearn.errors import CheckError
 
 
@@ -85,20 +85,19 @@ def _function_in(attribute: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """This package's own code with a fault planted in it: an exhibit like any other.
+    """This package's own code with a fault planted in it: a case like any other.
 
     Attributes:
         name: unique.
-        fault: in one sentence, what was planted.
+        description: in one sentence, what was planted.
         edits: all of them are made together.
-        exhibit: put together and checked while the fault is there; without the fault it must stay
-            silent.
+        case: put together and checked while the fault is there; without it the check must pass.
     """
 
     name: str
-    fault: str
+    description: str
     edits: tuple[Edit, ...]
-    exhibit: Exhibit
+    case: CheckCase
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -116,9 +115,9 @@ class Mutant:
             finally:
                 _forget()
 
-    def check(self, *, confidence: float = 0.95, seed: int = 0) -> Verdict:
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         with self.applied():
-            return self.exhibit.check(confidence=confidence, seed=seed)
+            return self.case.check(confidence=confidence, seed=seed)
 
 
 def _forget() -> None:
@@ -128,3 +127,25 @@ def _forget() -> None:
             for value in list(vars(module).values()):
                 if hasattr(value, "cache_clear") and not isinstance(value, type):
                     value.cache_clear()
+
+
+@dataclass(frozen=True, slots=True)
+class InspectionCase:
+    """Something that can be looked at: ``fault()`` names what is wrong, or returns None."""
+
+    fault: Callable[[], str | None]
+
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
+        """As for every case; nothing is random, so both arguments are ignored."""
+        found = self.fault()
+        return CaseResult(found is not None, found or "looked at: nothing is wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A case that is put together at the check, by code that may have been changed for it."""
+
+    make: Callable[[], CheckCase]
+
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
+        return self.make().check(confidence=confidence, seed=seed)

@@ -1,7 +1,7 @@
 """Which accountants a run opens or writes to, wherever it has them from.
 
-Every accountant starts and appends in two methods of one base class; while somebody watches, both
-tell.  Other processes are not seen.
+Every accountant starts and appends in two methods of one base class, which are wrapped while a
+check watches.  Other processes are not seen.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from privlearn.accountants.state import AccountState
 
 
 @dataclass
-class Openings:
-    """What was seen.
+class AccountantUsage:
+    """Accountants that were opened or used while they were watched.
 
     Attributes:
         opened: the states of accountants that were made or resumed, by name; they go on changing.
@@ -35,14 +35,14 @@ class Openings:
 
 
 _LOCK = threading.Lock()
-_WATCHING: list[Openings] = []
+_WATCHING: list[AccountantUsage] = []
 _BASE: Any = _Accountant
-_KEPT: dict[str, Callable[..., None]] = {}
-"""The methods themselves, while somebody watches."""
+_ORIGINAL: dict[str, Callable[..., None]] = {}
+"""The methods themselves, while they are wrapped."""
 
 
 def _started(self: Any, *args: Any, **options: Any) -> None:
-    _KEPT["_start"](self, *args, **options)
+    _ORIGINAL["_start"](self, *args, **options)
     for seen in _WATCHING:
         seen.opened[self.id] = self._state
 
@@ -50,16 +50,16 @@ def _started(self: Any, *args: Any, **options: Any) -> None:
 def _appended(self: Any, *args: Any, **options: Any) -> None:
     for seen in _WATCHING:
         seen.used.add(self.id)
-    _KEPT["_append"](self, *args, **options)
+    _ORIGINAL["_append"](self, *args, **options)
 
 
 @contextmanager
-def openings() -> Iterator[Openings]:
+def watch_accountants() -> Iterator[AccountantUsage]:
     """Watches all accountants of this process, also those of other threads."""
-    seen = Openings()
+    seen = AccountantUsage()
     with _LOCK:
         if not _WATCHING:
-            _KEPT.update(_start=_BASE._start, _append=_BASE._append)
+            _ORIGINAL.update(_start=_BASE._start, _append=_BASE._append)
             _BASE._start, _BASE._append = _started, _appended
         _WATCHING.append(seen)
     try:
@@ -68,4 +68,4 @@ def openings() -> Iterator[Openings]:
         with _LOCK:
             _WATCHING[:] = [other for other in _WATCHING if other is not seen]
             if not _WATCHING:
-                _BASE._start, _BASE._append = _KEPT["_start"], _KEPT["_append"]
+                _BASE._start, _BASE._append = _ORIGINAL["_start"], _ORIGINAL["_append"]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 FACTOR = 2.0
-"""The fault that a check has to see, and what the scale of noise is divided by."""
+"""By how much the noise is divided: the size of the fault that a check has to detect."""
 
 
-class FaintGenerator(np.random.Generator):
-    """A generator whose noise has half the scale; what is not noise around a place is as it was.
+class ReducedNoiseGenerator(np.random.Generator):
+    """A generator whose location-scale noise has half the scale; all else is unchanged.
 
     Multivariate normals are made from standard ones, and are halved with them.
     """

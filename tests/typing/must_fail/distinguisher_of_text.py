@@ -1,5 +1,5 @@
 # expect: (arg-type|call-overload|return-value)
-"""A witness scores outputs by numbers."""
+"""A distinguisher scores outputs by numbers."""
 
 from numpy.random import Generator
 
@@ -15,4 +15,4 @@ def speaks(output: object) -> str:
     return "first" if output else "second"
 
 
-assert_private(noisy, PureDP(1), neighbours=([0.0], [1.0]), witness=speaks)
+assert_private(noisy, PureDP(1), neighbours=([0.0], [1.0]), distinguisher=speaks)

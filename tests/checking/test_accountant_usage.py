@@ -15,7 +15,7 @@ from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccou
 from privlearn.accountants.accountant import _Accountant
 from privlearn.budgets import GaussianDP
 from privlearn.checking import assert_budget
-from privlearn.checking.openings import openings
+from privlearn.checking.accountant_usage import watch_accountants
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.mechanisms import NoisyReport, NoisySum
 
@@ -126,15 +126,15 @@ def test_neighbour_relations_are_not_added_up() -> None:
 
 def test_watching_leaves_nothing_behind() -> None:
     start, append = _Accountant._start, _Accountant._append
-    with openings() as outer:
+    with watch_accountants() as outer:
         first = simulated()
-        with openings() as inner:
+        with watch_accountants() as inner:
             second = simulated()
         third = simulated()
     assert (_Accountant._start, _Accountant._append) == (start, append)
     simulated()
     assert list(outer.opened) == [first.id, second.id, third.id]
     assert list(inner.opened) == [second.id]
-    with pytest.raises(RuntimeError), openings():
+    with pytest.raises(RuntimeError), watch_accountants():
         raise RuntimeError
     assert (_Accountant._start, _Accountant._append) == (start, append)

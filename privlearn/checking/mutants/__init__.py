@@ -1,1 +1,0 @@
-"""Faults planted in the source of this package, which the checks must find."""
