@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
 from privlearn.accountants.assumptions import Assumption, assumptions, paid, unprotected
+from privlearn.accountants.epsilon_delta import Answer, largest_epsilon
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
     Composite,
@@ -24,8 +25,7 @@ from privlearn.accountants.guarantee import (
     spent,
     unless_failed,
 )
-from privlearn.accountants.pricing import Answer, largest_epsilon
-from privlearn.accountants.several import (
+from privlearn.accountants.multiple_accountants import (
     CHOSEN_BEFORE,
     Pieces,
     check_beside,

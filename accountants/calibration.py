@@ -21,31 +21,13 @@ from fractions import Fraction
 from typing import TypeAlias, final
 
 from privlearn._validate import count as valid_count
-from privlearn.accountants.conversion import gaussian_delta, gaussian_mu_squared
-from privlearn.accountants.pricing import Answer, Order, evaluate
-from privlearn.accountants.tight import THOROUGH
+from privlearn.accountants.epsilon_delta import Answer, Order, evaluate
+from privlearn.accountants.tight_composition import THOROUGH
 from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency
 from privlearn.errors import BudgetError
 from privlearn.exact import Exact, exact, float_down, float_up, round_up
-from privlearn.losses import (
-    ApproxLoss,
-    BoundedRange,
-    ByArrival,
-    Composed,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Gaussian,
-    GeneralizedGaussian,
-    Laplace,
-    Loss,
-    MayFail,
-    MinimizerLoss,
-    PureEpsilon,
-    RandomizedResponse,
-    SubsampledGaussian,
-    ZCDPLoss,
-    compose,
-)
+from privlearn.losses import Loss, compose
+from privlearn.losses.conversion import gaussian_delta, gaussian_mu_squared
 
 Parts: TypeAlias = Sequence[tuple[Loss, int]]
 Family: TypeAlias = Callable[[Fraction], Parts]
@@ -238,43 +220,7 @@ def noisier(loss: Loss, factor: Exact) -> Loss:
     c = exact("factor", factor)
     if c <= 0:
         raise ValueError(f"factor = {factor!r}: must be > 0")
-    relation = loss.adjacency
-    match loss:
-        case Gaussian():
-            return Gaussian(loss.mu_squared / c**2, adjacency=relation)
-        case Laplace():
-            return Laplace(loss.epsilon / c, adjacency=relation)
-        case BoundedRange():
-            return BoundedRange(loss.epsilon / c, adjacency=relation)
-        case PureEpsilon():
-            return PureEpsilon(loss.epsilon / c, adjacency=relation)
-        case RandomizedResponse():
-            return RandomizedResponse(loss.epsilon / c, loss.categories, adjacency=relation)
-        case DiscreteLaplace():
-            return DiscreteLaplace(loss.epsilon / c, loss.sensitivity, adjacency=relation)
-        case DiscreteGaussian():
-            return DiscreteGaussian(loss.sensitivity, loss.std * c, adjacency=relation)
-        case GeneralizedGaussian():
-            return GeneralizedGaussian(
-                loss.kappa, loss.sensitivity, loss.std * c, adjacency=relation
-            )
-        case SubsampledGaussian():
-            return SubsampledGaussian(
-                loss.noise_multiplier * c, loss.sampling_probability, adjacency=relation
-            )
-        case ZCDPLoss():
-            return ZCDPLoss(loss.rho / c**2, adjacency=relation)
-        case ApproxLoss():
-            return ApproxLoss(loss.epsilon / c, loss.delta, adjacency=relation)
-        case MinimizerLoss():
-            return replace(loss, noise_std=float_down(Fraction(loss.noise_std) * c))
-        case MayFail():
-            return MayFail(noisier(loss.loss, c), loss.probability)
-        case ByArrival():
-            return ByArrival([(users, noisier(part, c)) for users, part in loss.parts])
-        case Composed():
-            return compose([(noisier(part, c), count) for part, count in loss.parts])
-    raise BudgetError(f"a {loss.kind} loss states no noise that could be scaled")
+    return loss.noisier(c)
 
 
 def _made_noisier(parts: Parts) -> Family:

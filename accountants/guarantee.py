@@ -3,7 +3,7 @@
 The guarantee is the composition of the committed plan, or the cap where there is no plan; every
 further entry of the ledger could only lower what is left, so cutting the ledger's tail cannot lower
 a claim.  What was spent is a fact about one run (ex post), not a guarantee.  The bounds here are
-those of curves; `privlearn.accountants.pricing` looks for smaller ones by tight composition.
+those of curves; `privlearn.accountants.epsilon_delta` looks for smaller ones by tight composition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from functools import lru_cache
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
-from privlearn.accountants.conversion import (
+from privlearn.accountants.state import AccountState, composed
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.errors import BudgetError
+from privlearn.exact import exact, exact_text, float_down, float_up
+from privlearn.losses import Gaussian, Loss, MayFail, PureEpsilon, RenyiCurve, ZCDPLoss
+from privlearn.losses.conversion import (
     Bounded,
     gaussian_delta,
     gaussian_epsilon,
@@ -27,12 +33,6 @@ from privlearn.accountants.conversion import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privlearn.accountants.state import AccountState, composed
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.errors import BudgetError
-from privlearn.exact import exact, exact_text, float_down, float_up
-from privlearn.losses import Gaussian, Loss, MayFail, PureEpsilon, RenyiCurve, ZCDPLoss
 
 Composite = Loss | Currency | None
 """Something with an (ε, δ) curve: a composed loss, a cap, or nothing."""

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
 
 from privlearn._validate import user_range
-from privlearn.accountants.ceiling import ByUser
+from privlearn.accountants.per_user_charge import ByUser
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict
 from privlearn.domains import domain_from_dict

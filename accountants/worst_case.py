@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from privlearn.accountants.loss_grid import ULP, Array, Curve, Law
-from privlearn.accountants.steps import BoundedRangeStep, Dominated, GaussianStep, SupremumStep
+from privlearn.losses.steps import BoundedRangeStep, Dominated, GaussianStep, SupremumStep
 
 _WIDTH = 1 / 32
 """Distance of neighbouring t near the maximum, as a share of the range."""

@@ -24,9 +24,9 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.rdp import RdpAccountant
 from reporting import Table, parser, write
 
-from privlearn.accountants import tight
+from privlearn.accountants import tight_composition
 from privlearn.accountants.calibration import least_noise
-from privlearn.accountants.pricing import Answer, Order, evaluate
+from privlearn.accountants.epsilon_delta import Answer, Order, evaluate
 from privlearn.budgets import ApproxDP
 from privlearn.losses import (
     BoundedRange,
@@ -57,8 +57,8 @@ def timed(call: Callable[[], Any], tries: int) -> tuple[Any, float]:
     """The last answer and the least CPU time."""
     times: list[float] = []
     while len(times) < tries or sum(times) < 0.05:
-        tight._composition.cache_clear()
-        tight._steps.cache_clear()
+        tight_composition._composition.cache_clear()
+        tight_composition._steps.cache_clear()
         start = time.process_time()
         answer = call()
         times.append(time.process_time() - start)

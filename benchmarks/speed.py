@@ -418,9 +418,9 @@ def composition_alone() -> None:
     from dp_accounting import dp_event
     from dp_accounting.pld import PLDAccountant
 
-    from privlearn.accountants import tight
+    from privlearn.accountants import tight_composition
     from privlearn.accountants.calibration import least_noise
-    from privlearn.accountants.pricing import evaluate
+    from privlearn.accountants.epsilon_delta import evaluate
     from privlearn.budgets import ApproxDP
     from privlearn.losses import SubsampledGaussian
 
@@ -439,7 +439,7 @@ def composition_alone() -> None:
         rows.append([title, ours, f"{mine:.2f}", other, f"{theirs:.2f}", ratio])
 
     def once(z: float, q: str, count: int) -> tuple[Any, float, Any, float]:
-        tight._composition.cache_clear()
+        tight_composition._composition.cache_clear()
         parts = [(SubsampledGaussian(str(z), q), count)]
         mine = cpu(lambda: evaluate(parts).epsilon(1e-5))
         return (*mine, *cpu(lambda: peer().compose(event(z, q, count)).get_epsilon(1e-5)))
@@ -449,7 +449,7 @@ def composition_alone() -> None:
         found, other = pairs[0][0], pairs[0][2]
         shown = f"[{found.value - found.error_bound:.7f}, {found.value:.7f}]"
         add(f"{count:,} at multiplier {z}, q {q}", pairs, shown, f"{other:.7f}")
-    tight._composition.cache_clear()
+    tight_composition._composition.cache_clear()
     least = cpu(
         lambda: least_noise(
             [(SubsampledGaussian(1, "0.001"), 25)], ApproxDP(1, "1e-5"), thorough=True

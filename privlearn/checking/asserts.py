@@ -22,10 +22,10 @@ from numpy.random import Generator as RandomGenerator
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
-from privlearn.accountants.ceiling import ByUser
+from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import Composite, as_loss, epsilon_of
-from privlearn.accountants.pricing import largest_epsilon
-from privlearn.accountants.several import sums
+from privlearn.accountants.multiple_accountants import sums
+from privlearn.accountants.per_user_charge import ByUser
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import (

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from privlearn.accountants.calibration import least_noise, least_noise_by_shares
-from privlearn.accountants.pricing import Answer, Evaluated, evaluate
+from privlearn.accountants.epsilon_delta import Answer, Evaluated, evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP
 from privlearn.errors import AdjacencyError, BudgetError, DataError

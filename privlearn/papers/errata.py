@@ -24,7 +24,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from privlearn.accountants.conversion import (
+from privlearn.adjacency import Adjacency
+from privlearn.domains import Array, PSDTrace
+from privlearn.exact import float_up
+from privlearn.losses import Gaussian, Loss, MinimizerLoss, compose, gaussian_loss
+from privlearn.losses.conversion import (
     gaussian_delta,
     gaussian_epsilon,
     gaussian_mu_squared,
@@ -33,10 +37,6 @@ from privlearn.accountants.conversion import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, PSDTrace
-from privlearn.exact import float_up
-from privlearn.losses import Gaussian, Loss, MinimizerLoss, compose, gaussian_loss
 from privlearn.mechanisms import published
 from privlearn.mechanisms.factorization import BinaryTree
 from privlearn.mnl import NO_ITEM, Answer, gradients, hessian_sum

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from privlearn.accountants.pricing import Evaluated
+from privlearn.accountants.epsilon_delta import Evaluated
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency, budget_from_dict
 from privlearn.domains import Array

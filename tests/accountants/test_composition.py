@@ -14,28 +14,10 @@ import pytest
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.composition import Composition
-from privlearn.accountants.conversion import (
-    Answer,
-    gaussian_delta,
-    gaussian_epsilon,
-    renyi_epsilon,
-)
+from privlearn.accountants.epsilon_delta import evaluate, largest_delta, largest_epsilon
 from privlearn.accountants.loss_grid import Mesh, block, curve_of_law
-from privlearn.accountants.pricing import evaluate, largest_delta, largest_epsilon
 from privlearn.accountants.step_curves import StepCurve
-from privlearn.accountants.steps import (
-    BoundedRangeStep,
-    CurveStep,
-    Direction,
-    DiscreteLaplaceStep,
-    GaussianStep,
-    LaplaceStep,
-    PureStep,
-    RandomizedResponseStep,
-    Step,
-    SubsampledGaussianStep,
-)
-from privlearn.accountants.tight import in_order, step_of
+from privlearn.accountants.tight_composition import in_order, step_of
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP
 from privlearn.exact import float_up
@@ -53,6 +35,24 @@ from privlearn.losses import (
     SubsampledGaussian,
     ZCDPLoss,
     compose,
+)
+from privlearn.losses.conversion import (
+    Answer,
+    gaussian_delta,
+    gaussian_epsilon,
+    renyi_epsilon,
+)
+from privlearn.losses.steps import (
+    BoundedRangeStep,
+    CurveStep,
+    Direction,
+    DiscreteLaplaceStep,
+    GaussianStep,
+    LaplaceStep,
+    PureStep,
+    RandomizedResponseStep,
+    Step,
+    SubsampledGaussianStep,
 )
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan

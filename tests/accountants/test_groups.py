@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.conversion import gaussian_delta, zcdp_epsilon
 from privlearn.accountants.guarantee import _renyi_group, delta_of, epsilon_of, group_epsilon
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
@@ -27,6 +26,7 @@ from privlearn.losses import (
     RenyiCurve,
     SubsampledGaussian,
 )
+from privlearn.losses.conversion import gaussian_delta, zcdp_epsilon
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 
@@ -95,7 +95,7 @@ def test_renyi_groups_are_above_the_truth(k: int) -> None:
     def broken(order: float) -> float:  # neither doubled nor tripled
         return mass.renyi(order) * k
 
-    from privlearn.accountants.conversion import renyi_epsilon
+    from privlearn.losses.conversion import renyi_epsilon
 
     if k >= 4:
         assert renyi_epsilon(broken, 1e-6).value < exact

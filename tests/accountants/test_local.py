@@ -546,7 +546,7 @@ KILLED = """
     from privlearn.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.losses import Laplace
-    from privlearn.losses.kinds import PureEpsilon
+    from privlearn.losses import PureEpsilon
     from privlearn.noise import LaplaceNoise
     from privlearn.rows import Rows
     from privlearn.tokens import Receipt, Spend

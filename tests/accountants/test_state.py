@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.ceiling import ByUser
+from privlearn.accountants.per_user_charge import ByUser
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.domains import Ball

@@ -33,10 +33,10 @@ from privlearn import (
     ZCDPLoss,
 )
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.accountants.conversion import Answer
-from privlearn.accountants.pricing import evaluate
+from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.errors import CurrencyError, InsufficientBudgetError
+from privlearn.losses.conversion import Answer
 
 USERS = range(3)
 DELTA = 1e-6

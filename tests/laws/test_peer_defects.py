@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
+from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.accountants.pricing import evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.domains import Ball

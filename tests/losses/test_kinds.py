@@ -33,7 +33,8 @@ from privlearn.losses import (
     compose,
     loss_from_dict,
 )
-from privlearn.losses.kinds import _discrete_laplace_rho, _response_rho
+from privlearn.losses.discrete import _discrete_laplace_rho
+from privlearn.losses.pure import _response_rho
 
 mp.dps = 50
 ORDERS = (1.0001, 1.01, 1.5, 2.0, 3.7, 8.0, 64.0, 1000.0)

@@ -273,7 +273,7 @@ def test_unknown_kinds_and_missing_numbers_are_named() -> None:
     with pytest.raises(ValueError, match="gaussian loss lacks 'mu_squared'"):
         loss_from_dict({"kind": "gaussian", "adjacency": "replace-one"})
     with pytest.raises(ValueError, match="registered already"):
-        register(lambda data, adjacency: Gaussian(1))(Gaussian)
+        register(Gaussian)
 
 
 @given(

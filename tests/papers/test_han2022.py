@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from privlearn.accountants.conversion import gaussian_epsilon, zcdp_epsilon
 from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.cli.main import BAD_INPUT, INTERRUPTED, app, main
 from privlearn.learners.constraint_sets import dual_exponent, norms
+from privlearn.losses.conversion import gaussian_epsilon, zcdp_epsilon
 from privlearn.papers.han2022 import report as han
 from privlearn.papers.han2022 import rivals as convex
 from privlearn.papers.han2022 import study

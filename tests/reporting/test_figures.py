@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.pricing import evaluate
+from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball

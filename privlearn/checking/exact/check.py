@@ -19,15 +19,10 @@ from privlearn.checking.exact.additive import additive_laws
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
 from privlearn.checking.exact.choices import choice_pairs
 from privlearn.checking.exact.distributions import (
-    Discrete,
-    Law,
-    Normal,
     Pair,
-    Product,
     Value,
     hockey_stick,
     largest_ratio,
-    normal,
     renyi,
 )
 from privlearn.checking.exact.loss_pairs import law_pairs
@@ -38,6 +33,13 @@ from privlearn.checking.exact.reports import report_pairs
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.exact import exact_text, float_up
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of
+from privlearn.losses.output_laws import (
+    Discrete,
+    Law,
+    Normal,
+    Product,
+    normal,
+)
 from privlearn.mechanisms import ObjectivePerturbation
 
 Claim: TypeAlias = Loss | Currency | ApproxDP

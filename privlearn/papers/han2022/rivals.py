@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.baselines.convex import (
     ConstantAnswer,
     LocalMD,
@@ -21,6 +20,7 @@ from privlearn.domains import Array
 from privlearn.learners.constraint_sets import LpBall, dual_exponent
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
+from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.mechanisms.generalized_gaussian import regular_exponent
 from privlearn.noise import NoiseSource
 from privlearn.simulation.regression import (

@@ -17,15 +17,9 @@ from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.exact import probe as white_box_probe
 from privlearn.checking.exact.check import ORDERS, check_loss, compare, white_box
 from privlearn.checking.exact.distributions import (
-    Density,
-    Discrete,
-    Normal,
     Pair,
-    Product,
     hockey_stick,
-    laplace,
     largest_ratio,
-    normal,
     renyi,
 )
 from privlearn.checking.exact.loss_pairs import law_pairs
@@ -48,6 +42,14 @@ from privlearn.losses import (
     RenyiCurve,
     SubsampledGaussian,
     ZCDPLoss,
+)
+from privlearn.losses.output_laws import (
+    Density,
+    Discrete,
+    Normal,
+    Product,
+    laplace,
+    normal,
 )
 from privlearn.mechanisms import (
     AnytimeBLT,

@@ -353,7 +353,7 @@ KILLED = """
     from privlearn.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.mechanisms import GaussianSum
-    from privlearn.losses.kinds import PureEpsilon
+    from privlearn.losses import PureEpsilon
     from privlearn.rows import Rows
     from privlearn.tokens import Receipt
 
