@@ -324,19 +324,19 @@ class EventList(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     adjacency: Literal["replace-one", "add-remove"]
-    trust: Literal["central", "joint", "local"]
+    trust: Trust
     order: Literal["listed", "any"] = "any"
     """Whether they run in the listed order, or the guarantee has to hold for any order."""
     events: Annotated[tuple[Event, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.adjacency == "add-remove" and self.trust == "local":
+        if self.adjacency == "add-remove" and self.trust is Trust.LOCAL:
             raise ValueError(
                 "adjacency: under local trust every user sends a report, so there is no neighbour "
                 "without one: state replace-one"
             )
-        if self.adjacency == "add-remove" and self.trust == "joint":
+        if self.adjacency == "add-remove" and self.trust is Trust.JOINT:
             raise ValueError(
                 "adjacency: removing a user shifts what everybody behind is served, so a joint "
                 "guarantee is for replace-one"
@@ -362,11 +362,6 @@ class EventList(BaseModel):
     def loss(self) -> Loss:
         """All of them composed."""
         return compose(self.losses())
-
-    @property
-    def model(self) -> Trust:
-        """Whom the users trust."""
-        return Trust(self.trust)
 
 
 @cache

@@ -154,7 +154,7 @@ def to_dict(events: EventList) -> dict[str, Any]:
     """
     return {
         "adjacency": events.adjacency,
-        "trust": events.trust,
+        "trust": events.trust.value,
         "order": events.order,
         "events": [
             {"mechanism": event.mechanism}
@@ -183,5 +183,5 @@ def _price(
         error_bound=answer.error_bound,
         method=answer.method,
         adjacency=whole.total.adjacency.value,
-        trust=events.trust,
+        trust=events.trust.value,
     )

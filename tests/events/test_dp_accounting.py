@@ -125,7 +125,7 @@ def test_compositions_keep_order_and_counts() -> None:
         ("gaussian", 1),
         ("laplace", 1),
     ]
-    assert (found.order, found.trust) == ("listed", "central")
+    assert (found.order, found.trust.value) == ("listed", "central")
 
 
 EVENTS: list[dict[str, Any]] = [

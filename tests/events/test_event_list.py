@@ -90,8 +90,8 @@ def test_all_events_are_composed_in_their_order() -> None:
     found = listed(*(event for event, _ in EXAMPLES), order="listed")
     assert found.losses() == [(loss, 1) for _, loss in EXAMPLES]
     assert found.loss() == compose([(loss, 1) for _, loss in EXAMPLES])
-    assert (found.order, found.model) == ("listed", Trust.CENTRAL)
-    assert listed(GAUSSIAN, trust="local").model is Trust.LOCAL
+    assert (found.order, found.trust) == ("listed", Trust.CENTRAL)
+    assert listed(GAUSSIAN, trust="local").trust is Trust.LOCAL
 
 
 def test_the_label_of_the_adjacency_does_not_change_a_gaussian() -> None:
