@@ -51,6 +51,7 @@ from privlearn.losses import (
     MinimizerLoss,
     compose,
     gaussian_loss,
+    is_bounded_range,
     leaves_of,
     loss_from_dict,
 )
@@ -431,7 +432,7 @@ class AccountState:
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile"
             )
-        if entry.interactive and any(isinstance(part, BoundedRange) for part, _ in leaves_of(loss)):
+        if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: bounded range is a statement about one release; state a "
                 "stream of them as a PureEpsilon"

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from privlearn.losses import Composed, Loss
+from privlearn.losses import Composed, Loss, is_bounded_range
 from privlearn.losses.conversion import Answer
 from privlearn.losses.steps import (
-    BoundedRangeStep,
     CurveStep,
     GaussianStep,
     Order,
@@ -60,10 +59,10 @@ def in_order(parts: Sequence[tuple[Loss, int]], order: Order) -> tuple[Parts, Or
         if not isinstance(loss, Composed):
             listed.append((loss, count))
             continue
-        ranged = [part for part in loss.parts if _is_ranged(part[0])]
+        ranged = [part for part in loss.parts if is_bounded_range(part[0])]
         if len(ranged) > 1:
             return in_order(parts, "any")
-        others = [part for part in loss.parts if not _is_ranged(part[0])]
+        others = [part for part in loss.parts if not is_bounded_range(part[0])]
         rounds = count if ranged and len(loss.parts) * count <= _MOST_LISTED else 1
         listed += [(part, n * (count // rounds)) for part, n in [*others, *ranged]] * rounds
     return tuple(listed), "listed"
@@ -79,16 +78,12 @@ def step_of(loss: Loss) -> Step:
     return step
 
 
-def _is_ranged(loss: Loss) -> bool:
-    return isinstance(loss.step(), BoundedRangeStep)
-
-
 def steps_of(parts: Parts) -> list[tuple[Step, int]]:
     """Every loss as a step, in order."""
-    ranged = sum(count for loss, count in parts if _is_ranged(loss))
+    ranged = sum(count for loss, count in parts if is_bounded_range(loss))
     steps: list[tuple[Step, int]] = []
     for loss, count in parts:
-        many = _is_ranged(loss) and ranged > _MOST_RANGED
+        many = is_bounded_range(loss) and ranged > _MOST_RANGED
         steps.append((CurveStep(loss.renyi) if many else step_of(loss), count))
     return steps
 

@@ -9,6 +9,7 @@ from privlearn.losses.adjacency import as_zero_out as as_zero_out
 from privlearn.losses.base import Composed as Composed
 from privlearn.losses.base import Loss as Loss
 from privlearn.losses.base import compose as compose
+from privlearn.losses.base import is_bounded_range as is_bounded_range
 from privlearn.losses.base import leaves_of as leaves_of
 from privlearn.losses.base import loss_from_dict as loss_from_dict
 from privlearn.losses.base import register as register

@@ -30,7 +30,7 @@ from privlearn.errors import AdjacencyError, BudgetError, UnknownKindError
 from privlearn.exact import exact_text, float_up
 from privlearn.losses.numerics import up
 from privlearn.losses.output_laws import LawPair, Product
-from privlearn.losses.steps import CurveStep, GaussianStep, Step
+from privlearn.losses.steps import BoundedRangeStep, CurveStep, GaussianStep, Step
 
 _MOST_PAIRS = 256
 """Combinations of the parts' worst pairs that a composition is checked at."""
@@ -314,6 +314,14 @@ def leaves_of(loss: Loss, count: int = 1) -> Iterator[tuple[Loss, int]]:
         yield loss, count
     for part, times in inner:
         yield from leaves_of(part, count * times)
+
+
+def is_bounded_range(loss: Loss) -> bool:
+    """Whether the loss is about the range of one release's privacy loss.
+
+    Then the order of releases matters, and a stream of them has no such loss.
+    """
+    return isinstance(loss.step(), BoundedRangeStep)
 
 
 def compose(parts: Sequence[tuple[Loss, int]]) -> Loss:

@@ -27,7 +27,7 @@ from privlearn.accountants import (
     JointAccountant,
     LocalAccountant,
     audit,
-    several,
+    multiple_accountants,
 )
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
@@ -574,7 +574,7 @@ def test_sums_are_stated_at_the_largest_promised_delta_and_shown() -> None:
 
 
 def test_too_many_different_totals_are_said_to_be_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several, "_MOST_SUMS", 3)
+    monkeypatch.setattr(multiple_accountants, "_MOST_SUMS", 3)
     book = Ledger.memory()
     for mass in (1, 2):
         accountant = central(book, GaussianDP(9))
