@@ -4,9 +4,9 @@ A loss is a value, not code: the ledger stores it, and anybody can rebuild it an
 price.  Each kind states every bound it has (a Rényi curve, a zCDP constant, a Gaussian mass, a
 worst case) and what else is asked of it: the price for two steps, the same with more noise, the
 step of a tight composition, and the laws that its prices can be checked against.  ``a + b`` runs
-both, ``a * n`` runs n copies; multiplicity is applied in one place (`Composed`).  Third parties add
-a kind with `register`; reading a ledger with an unknown kind raises `UnknownKindError`, which an
-audit reports as a problem.
+both, ``a * n`` runs n copies; multiplicity is applied in one place (`Composed`).  Third parties
+add a kind with `register`; reading a ledger with an unknown kind raises `UnknownKindError`, which
+an audit reports as a problem.
 
 Symbols: D_α(P‖Q) is the Rényi divergence of order α; K(s) = log E_Q[(dP/dQ)^s], so that
 D_α = K(α)/(α−1), K(0) = K(1) = 0.
