@@ -9,11 +9,11 @@ Hölder's inequality, 1/p + 1/q = 1.  With η = s/scale, one pick costs the foll
 Gumbel noise
     The exponential mechanism: P(v) ∝ e^{⟨G, v⟩/scale} (Gumbel's trick).  So log P(v)/P′(v) is
     ⟨Δ, v⟩/scale and a constant: it lies in an interval of length η, `BoundedRange` (η),
-    so that ρ = η²/8 or a little less.  The k largest noisy scores, in order, are k picks one after the other without
-    replacement: of independent exponential clocks the rates of which are e^{⟨G, v⟩/scale}, the next
-    to ring is chosen ∝ rate among those left, whatever happened before (no memory), and a Gumbel
-    number is −log of a clock.  Each pick is an exponential mechanism on the points left, chosen
-    after the picks before: k losses of range η, composed adaptively.
+    so that ρ = η²/8 or a little less.  The k largest noisy scores, in order, are k picks one after
+    the other without replacement: of independent exponential clocks the rates of which are
+    e^{⟨G, v⟩/scale}, the next to ring is chosen ∝ rate among those left, whatever happened before
+    (no memory), and a Gumbel number is −log of a clock.  Each pick is an exponential mechanism on
+    the points left, chosen after the picks before: k losses of range η, composed adaptively.
 
 Laplace and exponential noise
     v wins against the noise of all others if its own noise exceeds a threshold

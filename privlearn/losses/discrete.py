@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -102,7 +102,7 @@ class DiscreteLaplace(Loss):
         return DiscreteLaplace(2 * self.epsilon, 2 * self.sensitivity)
 
     def noisier(self, factor: Fraction) -> DiscreteLaplace:
-        return DiscreteLaplace(self.epsilon / factor, self.sensitivity, adjacency=self.adjacency)
+        return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> DiscreteLaplaceStep:
         return DiscreteLaplaceStep(float_up(self.epsilon), self.sensitivity)
@@ -165,7 +165,7 @@ class DiscreteGaussian(Loss):
         return DiscreteGaussian(2 * self.sensitivity, self.std)
 
     def noisier(self, factor: Fraction) -> DiscreteGaussian:
-        return DiscreteGaussian(self.sensitivity, self.std * factor, adjacency=self.adjacency)
+        return replace(self, std=self.std * factor)
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
         return [_discrete_gaussian(self.sensitivity, float(self.std))]

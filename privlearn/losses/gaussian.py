@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
@@ -49,7 +49,7 @@ class Gaussian(Loss):
         return Gaussian(4 * self.mu_squared)
 
     def noisier(self, factor: Fraction) -> Gaussian:
-        return Gaussian(self.mu_squared / factor**2, adjacency=self.adjacency)
+        return replace(self, mu_squared=self.mu_squared / factor**2)
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
         return [shifted(math.sqrt(self.mu_squared))]
@@ -97,9 +97,7 @@ class GeneralizedGaussian(Loss):
         return GeneralizedGaussian(self.kappa, 2 * self.sensitivity, self.std)
 
     def noisier(self, factor: Fraction) -> GeneralizedGaussian:
-        return GeneralizedGaussian(
-            self.kappa, self.sensitivity, self.std * factor, adjacency=self.adjacency
-        )
+        return replace(self, std=self.std * factor)
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
         """On the line, where the norm is the Euclidean one."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -78,7 +78,7 @@ class PureEpsilon(Loss):
         return PureEpsilon(2 * self.epsilon)
 
     def noisier(self, factor: Fraction) -> PureEpsilon:
-        return PureEpsilon(self.epsilon / factor, adjacency=self.adjacency)
+        return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> PureStep:
         return PureStep(float_up(self.epsilon))
@@ -131,7 +131,7 @@ class Laplace(Loss):
         return Laplace(2 * self.epsilon)
 
     def noisier(self, factor: Fraction) -> Laplace:
-        return Laplace(self.epsilon / factor, adjacency=self.adjacency)
+        return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> LaplaceStep:
         return LaplaceStep(float_up(self.epsilon))
@@ -190,7 +190,7 @@ class BoundedRange(Loss):
         return BoundedRange(2 * self.epsilon)
 
     def noisier(self, factor: Fraction) -> BoundedRange:
-        return BoundedRange(self.epsilon / factor, adjacency=self.adjacency)
+        return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> BoundedRangeStep:
         return BoundedRangeStep(float_up(self.epsilon))
@@ -259,7 +259,7 @@ class RandomizedResponse(Loss):
         return PureEpsilon(2 * self.epsilon)
 
     def noisier(self, factor: Fraction) -> RandomizedResponse:
-        return RandomizedResponse(self.epsilon / factor, self.categories, adjacency=self.adjacency)
+        return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> RandomizedResponseStep:
         return RandomizedResponseStep(float_up(self.epsilon), self.categories)

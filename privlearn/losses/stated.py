@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, final
@@ -43,7 +43,7 @@ class ZCDPLoss(Loss):
         return ZCDPLoss(4 * self.rho)
 
     def noisier(self, factor: Fraction) -> ZCDPLoss:
-        return ZCDPLoss(self.rho / factor**2, adjacency=self.adjacency)
+        return replace(self, rho=self.rho / factor**2)
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
         return [shifted(math.sqrt(2 * self.rho))]
@@ -158,7 +158,7 @@ class ApproxLoss(Loss):
         return ApproxLoss(2 * self.epsilon, _two_failures(self))
 
     def noisier(self, factor: Fraction) -> ApproxLoss:
-        return ApproxLoss(self.epsilon / factor, self.delta, adjacency=self.adjacency)
+        return replace(self, epsilon=self.epsilon / factor)
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
         return [_revealing(float(self.epsilon), float(self.delta))]

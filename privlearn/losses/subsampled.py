@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, final
@@ -93,9 +93,7 @@ class SubsampledGaussian(Loss):
         return sampled_renyi(alpha, z, q)
 
     def noisier(self, factor: Fraction) -> SubsampledGaussian:
-        return SubsampledGaussian(
-            self.noise_multiplier * factor, self.sampling_probability, adjacency=self.adjacency
-        )
+        return replace(self, noise_multiplier=self.noise_multiplier * factor)
 
     def step(self) -> SubsampledGaussianStep:
         q = min(float_up(self.sampling_probability), 1.0)
