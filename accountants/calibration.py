@@ -2,8 +2,8 @@
 
 One number is looked for: a factor c by which all noise is multiplied.  `noisier` says what that
 means for each kind of loss: standard deviations and scales are multiplied by c, worst cases are
-divided by c, zCDP constants by c².  With the noise of unit size, such as ``Gaussian(1)`` or
-``Laplace(1)``, the factor is the noise multiplier, or the scale, itself.
+divided by c, zCDP constants by c².  With the noise of unit size, such as ``GaussianLoss(1)`` or
+``LaplaceLoss(1)``, the factor is the noise multiplier, or the scale, itself.
 
 Answers lie on the grid of numbers with `DIGITS` significant decimals, so that equal questions get
 equal answers however rough the search, and an answer is handed out only after the finished
@@ -113,8 +113,8 @@ def least_noise(
         BudgetError: no amount of noise keeps the promise, or none is needed.
         CurrencyError: a loss has no price in that currency.  ValueError: no parts, count < 1.
 
-    >>> from privlearn.losses import Laplace
-    >>> float(least_noise([(Laplace(1), 1)], ApproxDP(1, "1e-6"), count=100).factor) < 50
+    >>> from privlearn.losses import LaplaceLoss
+    >>> float(least_noise([(LaplaceLoss(1), 1)], ApproxDP(1, "1e-6"), count=100).factor) < 50
     True
     """
     runs = valid_count(count=count)
@@ -182,7 +182,7 @@ def least_noise_by_shares(
         CurrencyError: a loss has no zCDP constant.  BudgetError: no noise keeps the promise.
         ValueError: a share is not > 0, or there are not as many as parts.
 
-    >>> mixed = least_noise_by_shares([(Gaussian(1), 10), (Laplace(1), 5)], [3, 1],
+    >>> mixed = least_noise_by_shares([(GaussianLoss(1), 10), (LaplaceLoss(1), 5)], [3, 1],
     ...                               ApproxDP(1, "1e-6"))
     >>> [len(part.parts) for part in mixed]
     [1, 1]

@@ -40,7 +40,7 @@ from privlearn.accountants.guarantee import (
 )
 from privlearn.budgets import GaussianDP, PureDP
 from privlearn.exact import exact, float_down, float_up
-from privlearn.losses import Composed, Loss, compose
+from privlearn.losses import ComposedLoss, Loss, compose
 from privlearn.losses.conversion import Answer, Bounded
 from privlearn.losses.steps import Order
 
@@ -110,8 +110,8 @@ def evaluate(
     Raises:
         ValueError: no parts, or a count below 1.  AdjacencyError: adjacencies differ.
 
-    >>> from privlearn.losses import Gaussian
-    >>> evaluate([(Gaussian("1/400"), 1000)]).epsilon(1e-6).method
+    >>> from privlearn.losses import GaussianLoss
+    >>> evaluate([(GaussianLoss("1/400"), 1000)]).epsilon(1e-6).method
     'gaussian'
     """
     return Evaluated(tuple(parts), order, compose(parts), effort)
@@ -178,7 +178,7 @@ def _maximal(parts: Sequence[Composite]) -> list[Composite]:
 
 
 def _any_order(loss: Loss) -> Evaluated:
-    parts = loss.parts if isinstance(loss, Composed) else ((loss, 1),)
+    parts = loss.parts if isinstance(loss, ComposedLoss) else ((loss, 1),)
     return Evaluated(parts, "any", loss, tight_composition.QUICK)
 
 

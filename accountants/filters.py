@@ -26,7 +26,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, B, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import AdjacencyError, BudgetError, InsufficientBudgetError
 from privlearn.exact import Exact, exact, exact_text, float_up
-from privlearn.losses import Loss, MayFail
+from privlearn.losses import FailingLoss, Loss
 from privlearn.losses.conversion import Bounded
 
 THEOREMS: dict[type[Currency], str] = {
@@ -155,7 +155,7 @@ class Filter(Generic[B]):
     def _guarantee(self) -> Composite:
         if not self.failure:
             return self.cap
-        return MayFail(as_loss(self.cap, self.adjacency), self.failure)
+        return FailingLoss(as_loss(self.cap, self.adjacency), self.failure)
 
     def epsilon(self, delta: float) -> Bounded:
         """ε of the guarantee, which is the cap's, at ``delta``."""

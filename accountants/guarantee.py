@@ -20,7 +20,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import BudgetError
 from privlearn.exact import exact, exact_text, float_down, float_up
-from privlearn.losses import Gaussian, Loss, MayFail, PureEpsilon, RenyiCurve, ZCDPLoss
+from privlearn.losses import FailingLoss, GaussianLoss, Loss, PureLoss, RenyiCurve, ZCDPLoss
 from privlearn.losses.conversion import (
     Bounded,
     gaussian_delta,
@@ -78,7 +78,7 @@ def cap_of(state: AccountState) -> Loss | Currency:
     """The cap, with the probability of failing that was set aside."""
     if not state.failure:
         return state.cap
-    return MayFail(as_loss(state.cap, state.opened.adjacency), state.failure)
+    return FailingLoss(as_loss(state.cap, state.opened.adjacency), state.failure)
 
 
 def as_loss(cap: Currency, adjacency: Adjacency) -> Loss:
@@ -91,9 +91,9 @@ def as_loss(cap: Currency, adjacency: Adjacency) -> Loss:
         case ZCDP():
             return ZCDPLoss(cap.rho, adjacency=adjacency)
         case GaussianDP():
-            return Gaussian(cap.mu_squared, adjacency=adjacency)
+            return GaussianLoss(cap.mu_squared, adjacency=adjacency)
         case PureDP():
-            return PureEpsilon(cap.epsilon, adjacency=adjacency)
+            return PureLoss(cap.epsilon, adjacency=adjacency)
         case Renyi():
             return RenyiCurve({a: e for a, e in cap.curve.items()}, adjacency=adjacency)
     raise TypeError(f"{cap}: a cap of this kind has no loss of its own")

@@ -42,13 +42,13 @@ from privlearn.errors import (
 )
 from privlearn.exact import exact, exact_text
 from privlearn.losses import (
-    BoundedRange,
-    ByArrival,
-    Gaussian,
-    Laplace,
+    BoundedRangeLoss,
+    FailingLoss,
+    GaussianLoss,
+    LaplaceLoss,
     Loss,
-    MayFail,
     MinimizerLoss,
+    PerArrivalLoss,
     compose,
     gaussian_loss,
     is_bounded_range,
@@ -435,7 +435,7 @@ class AccountState:
         if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: bounded range is a statement about one release; state a "
-                "stream of them as a PureEpsilon"
+                "stream of them as a PureLoss"
             )
         if entry.interactive and _may_fail(loss):
             raise BudgetError(
@@ -731,15 +731,15 @@ def has_minimizer(loss: Loss) -> bool:
 
 
 def _may_fail(loss: Loss) -> bool:
-    return isinstance(loss, MayFail) or any(_may_fail(part) for part, _ in loss.inner())
+    return isinstance(loss, FailingLoss) or any(_may_fail(part) for part, _ in loss.inner())
 
 
 def _by_arrival(loss: Loss) -> bool:
-    return isinstance(loss, ByArrival) or any(_by_arrival(part) for part, _ in loss.inner())
+    return isinstance(loss, PerArrivalLoss) or any(_by_arrival(part) for part, _ in loss.inner())
 
 
 def _gaussian_part(loss: Loss) -> Fraction:
-    masses = (p.mu_squared * count for p, count in leaves_of(loss) if isinstance(p, Gaussian))
+    masses = (p.mu_squared * count for p, count in leaves_of(loss) if isinstance(p, GaussianLoss))
     return sum(masses, Fraction(0))
 
 
@@ -774,7 +774,7 @@ def _earned(entry: SpendEntry) -> Loss | None:
     ]
     if max(gain for _, gain in entry.profile) > entry.gain or any(p is None for _, p in parts):
         return None
-    return ByArrival([(n, part) for n, part in parts if part is not None])
+    return PerArrivalLoss([(n, part) for n, part in parts if part is not None])
 
 
 def _earn(flat: dict[str, Any]) -> Loss | None:
@@ -803,7 +803,7 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
         return True
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
-    if isinstance(stated, Laplace | BoundedRange) and isinstance(actual, type(stated)):
+    if isinstance(stated, LaplaceLoss | BoundedRangeLoss) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon
     mass, actual_mass = stated.gaussian(), actual.gaussian()
     return mass is not None and actual_mass is not None and actual_mass <= mass

@@ -27,7 +27,7 @@ from privlearn.domains import Array, Ball
 from privlearn.learners import DPMNL, OnePassNewtonMNL, assortment
 from privlearn.learners.serving import Arrival, Respond
 from privlearn.ledger import Ledger
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import GaussianSum, ObjectivePerturbation, PrefixSumStream
 from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
@@ -335,7 +335,7 @@ def assortments(n_rows: int, n_items: int, max_items: int = MAX_ITEMS) -> Passes
 def thousand_gaussians() -> tuple[float, float, float]:
     """ε(1e-6) of 1000 Gaussians of multiplier 20, and the first and best time of asking."""
     accountant = CentralAccountant(ZCDP("2"), users=range(1), noise=NoiseSource.simulation(0))
-    accountant.commit([Plan("gaussian", Gaussian("1/400"), range(1), count=1000)])
+    accountant.commit([Plan("gaussian", GaussianLoss("1/400"), range(1), count=1000)])
     times = [seconds(lambda: accountant.epsilon(1e-6)) for _ in range(50)]
     return accountant.epsilon(1e-6), times[0], min(times)
 

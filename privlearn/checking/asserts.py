@@ -52,7 +52,7 @@ from privlearn.errors import (
     PrivacyViolation,
 )
 from privlearn.ledger import Ledger, Record, read_records
-from privlearn.losses import Loss, MayFail, compose, loss_from_dict
+from privlearn.losses import FailingLoss, Loss, compose, loss_from_dict
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 
@@ -654,7 +654,7 @@ def _counted(state: AccountState) -> ByUser[Counter[_Item]]:
 
 
 def _holding(state: AccountState, budget: Currency, failure: Fraction) -> Loss | Currency:
-    return MayFail(as_loss(budget, state.opened.adjacency), failure) if failure else budget
+    return FailingLoss(as_loss(budget, state.opened.adjacency), failure) if failure else budget
 
 
 def _within(state: AccountState, within: range | None) -> list[tuple[range, Counter[_Item]]]:

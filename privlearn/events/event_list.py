@@ -41,15 +41,15 @@ from privlearn.errors import DataError
 from privlearn.exact import Exact, exact, float_down, float_up
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
+    BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
+    GaussianLoss,
     GeneralizedGaussian,
-    Laplace,
+    LaplaceLoss,
     Loss,
     MinimizerLoss,
-    PureEpsilon,
+    PureLoss,
     RandomizedResponse,
     RenyiCurve,
     SubsampledGaussian,
@@ -145,7 +145,7 @@ class GaussianEvent(_Event):
     noise_multiplier: Size
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        return Gaussian(1 / self.noise_multiplier**2, adjacency=adjacency)
+        return GaussianLoss(1 / self.noise_multiplier**2, adjacency=adjacency)
 
 
 class DiscreteGaussianEvent(_Event):
@@ -178,7 +178,7 @@ class SubsampledGaussianEvent(_Event):
 
     def loss(self, adjacency: Adjacency) -> Loss:
         if self.sampling_probability == 1:
-            return Gaussian(1 / self.noise_multiplier**2, adjacency=adjacency)
+            return GaussianLoss(1 / self.noise_multiplier**2, adjacency=adjacency)
         return SubsampledGaussian(
             self.noise_multiplier, self.sampling_probability, adjacency=adjacency
         )
@@ -191,7 +191,7 @@ class LaplaceEvent(_Event):
     scale: Scale
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        return Laplace(1 / self.scale, adjacency=adjacency)
+        return LaplaceLoss(1 / self.scale, adjacency=adjacency)
 
 
 class DiscreteLaplaceEvent(_Event):
@@ -215,7 +215,7 @@ class ExponentialEvent(_Event):
     epsilon: Epsilon
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        return BoundedRange(self.epsilon, adjacency=adjacency)
+        return BoundedRangeLoss(self.epsilon, adjacency=adjacency)
 
 
 class RandomizedResponseEvent(_Event):
@@ -267,7 +267,7 @@ class PureEvent(_Event):
     epsilon: Epsilon
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        return PureEpsilon(self.epsilon, adjacency=adjacency)
+        return PureLoss(self.epsilon, adjacency=adjacency)
 
 
 class ZCDPEvent(_Event):

@@ -30,7 +30,7 @@ from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, DataError
 from privlearn.events.event_list import EventList, event_list
 from privlearn.exact import exact
-from privlearn.losses import Gaussian, Loss, SubsampledGaussian
+from privlearn.losses import GaussianLoss, Loss, SubsampledGaussian
 from privlearn.noise import GaussianNoise
 from privlearn.protocols import Accountant
 from privlearn.tokens import Released, Spend
@@ -76,7 +76,7 @@ def dp_sgd_loss(noise_multiplier: float, sample_rate: float) -> Loss:
     rate = exact("sample_rate", finite(sample_rate=sample_rate))
     if rate == 1:
         multiplier = exact("noise_multiplier", finite(noise_multiplier=noise_multiplier))
-        return Gaussian(1 / multiplier**2, adjacency=Adjacency.ADD_REMOVE)
+        return GaussianLoss(1 / multiplier**2, adjacency=Adjacency.ADD_REMOVE)
     return SubsampledGaussian(noise_multiplier, rate, adjacency=Adjacency.ADD_REMOVE)
 
 

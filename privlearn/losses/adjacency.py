@@ -4,8 +4,8 @@ Losses of different adjacencies are never mixed silently.  A conversion is an ob
 went in, what came out and why it holds:
 
 >>> from privlearn.adjacency import Adjacency
->>> from privlearn.losses import Gaussian
->>> as_replace_one(Gaussian(1, adjacency=Adjacency.ADD_REMOVE)).loss.gaussian()
+>>> from privlearn.losses import GaussianLoss
+>>> as_replace_one(GaussianLoss(1, adjacency=Adjacency.ADD_REMOVE)).loss.gaussian()
 Fraction(4, 1)
 """
 

@@ -4,7 +4,7 @@ A loss is a value, not code: the ledger stores it, and anybody can rebuild it an
 price.  Each kind states every bound it has (a Rényi curve, a zCDP constant, a Gaussian mass, a
 worst case) and what else is asked of it: the price for two steps, the same with more noise, the
 step of a tight composition, and the laws that its prices can be checked against.  ``a + b`` runs
-both, ``a * n`` runs n copies; multiplicity is applied in one place (`Composed`).  Third parties
+both, ``a * n`` runs n copies; multiplicity is applied in one place (`ComposedLoss`).  Third parties
 add a kind with `register`; reading a ledger with an unknown kind raises `UnknownKindError`, which
 an audit reports as a problem.
 
@@ -215,7 +215,7 @@ def loss_from_dict(data: Mapping[str, Any]) -> Loss:
 @final
 @register
 @dataclass(frozen=True, slots=True)
-class Composed(Loss):
+class ComposedLoss(Loss):
     """Several losses one after the other, each possibly many times; made by `compose`.
 
     Rényi curves add up under adaptive composition (Mironov 2017, Proposition 1), and so do zCDP
@@ -335,7 +335,7 @@ def compose(parts: Sequence[tuple[Loss, int]]) -> Loss:
     merged: dict[Loss, int] = {}
     for loss, count in parts:
         number = valid_count(count=count)
-        inner = loss.parts if isinstance(loss, Composed) else ((loss, 1),)
+        inner = loss.parts if isinstance(loss, ComposedLoss) else ((loss, 1),)
         for single, times in inner:
             merged[single] = merged.get(single, 0) + times * number
     if not merged:
@@ -346,7 +346,7 @@ def compose(parts: Sequence[tuple[Loss, int]]) -> Loss:
         raise AdjacencyError(f"cannot compose losses for {names}: convert one explicitly first")
     if list(merged.values()) == [1]:
         return next(iter(merged))
-    return Composed(tuple(sorted(merged.items(), key=lambda part: _name(part[0]))))
+    return ComposedLoss(tuple(sorted(merged.items(), key=lambda part: _name(part[0]))))
 
 
 def _name(loss: Loss) -> tuple[str, str]:

@@ -61,7 +61,7 @@ class DiscreteLaplace(Loss):
     of e^{−Δy}·p(e^{2y}), where y = av and p(z) = z^Δ + (1−b)(z^{Δ−1} + … + z) + 1.  Because
     (z−1)p(z) = z^Δ(z−b) − (1−bz), a zero of p has z^Δ·(z−b)/(1−bz) = 1.  The Blaschke factor
     (z−b)/(1−bz) is smaller than 1 inside of the unit circle and larger outside: |z| = 1, y is
-    imaginary, and the module's Lemma applies.  (Δ = 1 is `PureEpsilon`, Δ → ∞ is `Laplace`.)
+    imaginary, and the module's Lemma applies.  (Δ = 1 is `PureLoss`, Δ → ∞ is `LaplaceLoss`.)
     """
 
     kind = "discrete-laplace"

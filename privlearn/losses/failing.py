@@ -18,7 +18,7 @@ from privlearn.losses.numerics import valid_order
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class MayFail(Loss):
+class FailingLoss(Loss):
     """A loss that holds apart from an event of probability ``failure``, such as approximate zCDP.
 
     For every pair of neighbours the laws are (1−f)P′ + fP″ and (1−f)Q′ + fQ″, and P′ against Q′ has
@@ -57,11 +57,11 @@ class MayFail(Loss):
     def numbers(self) -> dict[str, Any]:
         return {"loss": self.loss.to_dict(), "failure": exact_text(self.probability)}
 
-    def noisier(self, factor: Fraction) -> MayFail:
-        return MayFail(self.loss.noisier(factor), self.probability)
+    def noisier(self, factor: Fraction) -> FailingLoss:
+        return FailingLoss(self.loss.noisier(factor), self.probability)
 
     @classmethod
-    def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> MayFail:
+    def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> FailingLoss:
         loss = cls(loss_from_dict(data["loss"]), data["failure"])
         if loss.adjacency is not adjacency:
             raise AdjacencyError(f"a loss for {loss.adjacency.value} in one for {adjacency.value}")

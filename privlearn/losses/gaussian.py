@@ -19,7 +19,7 @@ from privlearn.losses.output_laws import LawPair, shifted
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class Gaussian(Loss):
+class GaussianLoss(Loss):
     """Noise N(0, std²) on each coordinate of a vector with ℓ2 sensitivity mu·std.
 
     D_α = α·mu²/2 exactly, attained at the extremal pair (Bun & Steinke 2016, Lemma 2.4), and the
@@ -45,10 +45,10 @@ class Gaussian(Loss):
     def gaussian(self) -> Fraction:
         return self.mu_squared
 
-    def doubled(self) -> Gaussian:
-        return Gaussian(4 * self.mu_squared)
+    def doubled(self) -> GaussianLoss:
+        return GaussianLoss(4 * self.mu_squared)
 
-    def noisier(self, factor: Fraction) -> Gaussian:
+    def noisier(self, factor: Fraction) -> GaussianLoss:
         return replace(self, mu_squared=self.mu_squared / factor**2)
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
@@ -104,13 +104,13 @@ class GeneralizedGaussian(Loss):
         return [shifted(float(self.sensitivity / self.std))]
 
 
-def gaussian_loss(sensitivity: float, noise_std: float, adjacency: Adjacency) -> Gaussian:
+def gaussian_loss(sensitivity: float, noise_std: float, adjacency: Adjacency) -> GaussianLoss:
     """The loss of N(0, noise_std²) per coordinate at an ℓ2 sensitivity (same unit), rounded up.
 
     Raises:
         ValueError: a number is not finite and > 0.
     """
-    return Gaussian(round_up(_squared_ratio(sensitivity, noise_std)), adjacency=adjacency)
+    return GaussianLoss(round_up(_squared_ratio(sensitivity, noise_std)), adjacency=adjacency)
 
 
 def gaussian_std(sensitivity: float, mass: Fraction) -> float:

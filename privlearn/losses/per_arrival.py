@@ -17,7 +17,7 @@ from privlearn.losses.output_laws import LawPair
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class ByArrival(Loss):
+class PerArrivalLoss(Loss):
     """One run that costs early users more than late ones, such as a stream of prefix sums.
 
     ``parts`` are numbers of consecutive users, from the first user of the token on, with what each
@@ -63,7 +63,7 @@ class ByArrival(Loss):
         return max(loss.failure() for _, loss in self.parts)
 
     def unless_failed(self) -> Loss:
-        return ByArrival([(n, loss.unless_failed()) for n, loss in self.parts])
+        return PerArrivalLoss([(n, loss.unless_failed()) for n, loss in self.parts])
 
     def over(self, users: range) -> list[tuple[range, Loss]]:
         pieces: list[tuple[range, Loss]] = []
@@ -88,11 +88,11 @@ class ByArrival(Loss):
     def numbers(self) -> dict[str, Any]:
         return {"parts": [{"users": n, "loss": loss.to_dict()} for n, loss in self.parts]}
 
-    def doubled(self) -> ByArrival:
-        return ByArrival([(users, loss.doubled()) for users, loss in self.parts])
+    def doubled(self) -> PerArrivalLoss:
+        return PerArrivalLoss([(users, loss.doubled()) for users, loss in self.parts])
 
-    def noisier(self, factor: Fraction) -> ByArrival:
-        return ByArrival([(users, loss.noisier(factor)) for users, loss in self.parts])
+    def noisier(self, factor: Fraction) -> PerArrivalLoss:
+        return PerArrivalLoss([(users, loss.noisier(factor)) for users, loss in self.parts])
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair] | None:
         found: list[LawPair] = []
@@ -104,7 +104,7 @@ class ByArrival(Loss):
         return found
 
     @classmethod
-    def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> ByArrival:
+    def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> PerArrivalLoss:
         loss = cls([(part["users"], loss_from_dict(part["loss"])) for part in data["parts"]])
         if loss.adjacency is not adjacency:
             raise AdjacencyError(

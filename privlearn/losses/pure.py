@@ -2,7 +2,7 @@ r"""Pure losses: the privacy loss lies in a bounded interval.
 
 Symbols as in `privlearn.losses.base`: D_α is the Rényi divergence of order α, K(s) = (s−1)·D_s.
 
-Lemma (used for `BoundedRange`).  Let c ↦ K_c be a family with K_c''(s) = g(s + c),
+Lemma (used for `BoundedRangeLoss`).  Let c ↦ K_c be a family with K_c''(s) = g(s + c),
 where g is even, positive and non-increasing on [0, ∞).  Then the supremum over c of K_c(α)/(α(α−1))
 is non-increasing in α > 1; its limit at α → 1 is the supremum of the KL divergence.
 Proof.  K(α)/(α(α−1)) is the divided difference K[0,1,α] = ½∫M K'' with M the B-spline with knots
@@ -47,7 +47,7 @@ _MOST_CATEGORIES = 10**15
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class PureEpsilon(Loss):
+class PureLoss(Loss):
     """A black box that is ε-DP: no worse than binary randomized response.
 
     D_α = log(cosh((α−1/2)ε)/cosh(ε/2))/(α−1), because by convexity the moment is largest for the
@@ -74,10 +74,10 @@ class PureEpsilon(Loss):
     def pure(self) -> Fraction:
         return self.epsilon
 
-    def doubled(self) -> PureEpsilon:
-        return PureEpsilon(2 * self.epsilon)
+    def doubled(self) -> PureLoss:
+        return PureLoss(2 * self.epsilon)
 
-    def noisier(self, factor: Fraction) -> PureEpsilon:
+    def noisier(self, factor: Fraction) -> PureLoss:
         return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> PureStep:
@@ -90,7 +90,7 @@ class PureEpsilon(Loss):
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class Laplace(Loss):
+class LaplaceLoss(Loss):
     """Laplace noise of scale (ℓ1 sensitivity)/ε on each coordinate.
 
     D_α = log(α/(2α−1)·e^{(α−1)ε} + (α−1)/(2α−1)·e^{−αε})/(α−1) in one dimension (Mironov 2017,
@@ -127,10 +127,10 @@ class Laplace(Loss):
     def pure(self) -> Fraction:
         return self.epsilon
 
-    def doubled(self) -> Laplace:
-        return Laplace(2 * self.epsilon)
+    def doubled(self) -> LaplaceLoss:
+        return LaplaceLoss(2 * self.epsilon)
 
-    def noisier(self, factor: Fraction) -> Laplace:
+    def noisier(self, factor: Fraction) -> LaplaceLoss:
         return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> LaplaceStep:
@@ -151,7 +151,7 @@ def _laplace_zcdp(epsilon: Fraction) -> Fraction:
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class BoundedRange(Loss):
+class BoundedRangeLoss(Loss):
     """A privacy loss that lies in some interval [t−ε, t]: the exponential mechanism.
 
     Source: Durfee & Rogers 2019; Dong, Durfee & Rogers 2020.  For a given t and α > 1 the moment
@@ -186,10 +186,10 @@ class BoundedRange(Loss):
     def pure(self) -> Fraction:
         return self.epsilon
 
-    def doubled(self) -> BoundedRange:
-        return BoundedRange(2 * self.epsilon)
+    def doubled(self) -> BoundedRangeLoss:
+        return BoundedRangeLoss(2 * self.epsilon)
 
-    def noisier(self, factor: Fraction) -> BoundedRange:
+    def noisier(self, factor: Fraction) -> BoundedRangeLoss:
         return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> BoundedRangeStep:
@@ -255,8 +255,8 @@ class RandomizedResponse(Loss):
     def pure(self) -> Fraction:
         return self.epsilon
 
-    def doubled(self) -> PureEpsilon:
-        return PureEpsilon(2 * self.epsilon)
+    def doubled(self) -> PureLoss:
+        return PureLoss(2 * self.epsilon)
 
     def noisier(self, factor: Fraction) -> RandomizedResponse:
         return replace(self, epsilon=self.epsilon / factor)
@@ -327,7 +327,7 @@ def _response_rho(epsilon: Fraction, k: int) -> Fraction:
             else:
                 high = middle
         if not concave(low):  # the two points agree to 19 digits: no certificate
-            return PureEpsilon(epsilon).zcdp()
+            return PureLoss(epsilon).zcdp()
         point = low
     return fraction_up(precise.multiply(precise.multiply(eps, eps), slope(point)))
 

@@ -17,7 +17,7 @@ from privlearn.exact import Exact, exact, exact_text, float_up, round_up
 from privlearn.losses.base import Loss, register
 from privlearn.losses.numerics import up, valid_epsilon, valid_number, valid_order
 from privlearn.losses.output_laws import Discrete, LawPair, shifted
-from privlearn.losses.pure import PureEpsilon, response_pair
+from privlearn.losses.pure import PureLoss, response_pair
 
 
 @final
@@ -120,7 +120,7 @@ class ApproxLoss(Loss):
     function is the least that (ε, δ)-DP allows, so this is Blackwell's theorem).  So k such boxes
     and other losses, composed adaptively, are no worse than the following: with probability at
     most Σδ_i, the same under both neighbours, everything is revealed; else the other losses are
-    composed with k `PureEpsilon` losses.  If that is (ε′, δ′)-DP, the whole is
+    composed with k `PureLoss` losses.  If that is (ε′, δ′)-DP, the whole is
     (ε′, f + (1−f)δ′)-DP for every f >= Σδ_i.
 
     Alone it has no Rényi curve, no zCDP constant and no worst case: a failure reveals everything.
@@ -138,7 +138,7 @@ class ApproxLoss(Loss):
         failure = exact("delta", delta)
         if not Fraction(1, 10**300) <= failure < 1:
             raise ValueError(
-                f"delta = {delta!r}: must lie in [1e-300, 1); without δ this is `PureEpsilon`"
+                f"delta = {delta!r}: must lie in [1e-300, 1); without δ this is `PureLoss`"
             )
         self._set(epsilon=valid_epsilon(epsilon), delta=failure, adjacency=adjacency)
 
@@ -152,7 +152,7 @@ class ApproxLoss(Loss):
 
     def unless_failed(self) -> Loss:
         """The loss apart from that event."""
-        return PureEpsilon(self.epsilon, adjacency=self.adjacency)
+        return PureLoss(self.epsilon, adjacency=self.adjacency)
 
     def doubled(self) -> ApproxLoss:
         return ApproxLoss(2 * self.epsilon, _two_failures(self))

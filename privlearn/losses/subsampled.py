@@ -80,7 +80,7 @@ class SubsampledGaussian(Loss):
         if not Fraction(1, 10**12) <= probability < 1:
             raise ValueError(
                 f"sampling_probability = {sampling_probability!r}: must lie in [1e-12, 1); "
-                "with probability 1 this is `Gaussian`"
+                "with probability 1 this is `GaussianLoss`"
             )
         self._set(
             noise_multiplier=multiplier, sampling_probability=probability, adjacency=adjacency

@@ -27,7 +27,7 @@ import numpy as np
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, PSDTrace
 from privlearn.exact import float_up
-from privlearn.losses import Gaussian, Loss, MinimizerLoss, compose, gaussian_loss
+from privlearn.losses import GaussianLoss, Loss, MinimizerLoss, compose, gaussian_loss
 from privlearn.losses.conversion import (
     gaussian_delta,
     gaussian_epsilon,
@@ -221,7 +221,7 @@ def _gram() -> Iterator[Erratum]:
 def gram_rho(rho: Fraction, items: int, horizon: int) -> Fraction:
     """The zCDP constant of Algorithm 3 of Cho & Sun with σ² = Km/ρ₂, exactly."""
     variance = items * published.tree_depth(horizon) / rho
-    return _rho(Gaussian(_farthest_grams(items) / variance) * _nodes(horizon))
+    return _rho(GaussianLoss(_farthest_grams(items) / variance) * _nodes(horizon))
 
 
 def _farthest_grams(items: int) -> int:
@@ -427,7 +427,7 @@ def _dpmnl() -> Iterator[Erratum]:
     fits, rho = 8, Fraction(1)
     # the fit after T0 with rho1 / D_MLE, then those with D = 1, ..., D_MLE - 1
     divisors = (fits, *range(1, fits))
-    literal = compose([(Gaussian(2 * rho / divisor), 1) for divisor in divisors])
+    literal = compose([(GaussianLoss(2 * rho / divisor), 1) for divisor in divisors])
     tilts = (published.theorem_1(float(rho / divisor), DIM, 5) for divisor in divisors)
     actual = float(_rho(compose([(_minimizer(tilt), 1) for tilt in tilts])))
     yield Erratum(
@@ -650,8 +650,8 @@ def _norms() -> Iterator[Erratum]:
         source=f"{_H22}, Lemma 3.1, Algorithm 4",
         unit="ρ",
         setting=f"d = {dim}, σ₊ = {std}, κ = s = 1; ratio σ₊",
-        claimed=float(_rho(Gaussian(1 / std**2))),
-        true=float(_rho(Gaussian(1 / drawn))),
+        claimed=float(_rho(GaussianLoss(1 / std**2))),
+        true=float(_rho(GaussianLoss(1 / drawn))),
         verdict="WRONG: scale 2σ₊², as in its proof",
         page="generalized-gaussian",
     )
@@ -907,7 +907,7 @@ def _hdb() -> Iterator[Erratum]:
 # Losses as numbers ------------------------------------------------------------------------------
 
 
-def _gaussian(sensitivity: float, std: float) -> Gaussian:
+def _gaussian(sensitivity: float, std: float) -> GaussianLoss:
     return gaussian_loss(sensitivity, std, Adjacency.REPLACE_ONE)
 
 

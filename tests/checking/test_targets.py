@@ -13,7 +13,7 @@ from privlearn.budgets import ApproxDP, PureDP
 from privlearn.checking.targets import Subject, subject_of
 from privlearn.domains import Ball
 from privlearn.errors import CheckError
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import BinaryTree, GaussianSum, PrefixSum
 
 PAIR = ([0.0, 0.0], [1.0, 0.0])
@@ -125,7 +125,7 @@ def test_a_subject_may_be_restated() -> None:
 def test_shipped_mechanisms_bring_their_claim_and_extreme_neighbours() -> None:
     mechanism = GaussianSum(Ball(1.0, 3), 2.0)
     subject = subject_of(mechanism)
-    assert isinstance(subject.claim, Gaussian)
+    assert isinstance(subject.claim, GaussianLoss)
     assert all(np.shape(first) == np.shape(second) for first, second in subject.neighbours)
     assert np.shape(subject.start(subject.neighbours[0][0], 0)()) == (3,)
     stream = subject_of(PrefixSum(Ball(1.0, 2), BinaryTree(16), 1.0))

@@ -17,17 +17,17 @@ from privlearn.checking.exact.distributions import hockey_stick, renyi
 from privlearn.errors import AdjacencyError, BudgetError, CheckError
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
-    ByArrival,
+    BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
+    FailingLoss,
+    GaussianLoss,
     GeneralizedGaussian,
-    Laplace,
+    LaplaceLoss,
     Loss,
-    MayFail,
     MinimizerLoss,
-    PureEpsilon,
+    PerArrivalLoss,
+    PureLoss,
     RandomizedResponse,
     RenyiCurve,
     SubsampledGaussian,
@@ -42,11 +42,11 @@ from privlearn.losses.steps import CurveStep
 OUT = Adjacency.ZERO_OUT
 ORDERS = (1.5, 2.0, 8.0)
 EXAMPLES: list[Loss] = [
-    Gaussian("0.3", adjacency=OUT),
+    GaussianLoss("0.3", adjacency=OUT),
     GeneralizedGaussian(2, 1, 3, adjacency=OUT),
-    Laplace("0.7", adjacency=OUT),
-    BoundedRange("0.9", adjacency=OUT),
-    PureEpsilon("0.5", adjacency=OUT),
+    LaplaceLoss("0.7", adjacency=OUT),
+    BoundedRangeLoss("0.9", adjacency=OUT),
+    PureLoss("0.5", adjacency=OUT),
     RandomizedResponse("0.6", 4, adjacency=OUT),
     DiscreteLaplace("0.8", 3, adjacency=OUT),
     DiscreteGaussian(1, 3, adjacency=OUT),
@@ -57,9 +57,11 @@ EXAMPLES: list[Loss] = [
     MinimizerLoss(
         difference=4, trace=1, rank=3, directions=3, ridge=20, noise_std=30, adjacency=OUT
     ),
-    MayFail(Gaussian("0.3", adjacency=OUT), "1e-3"),
-    ByArrival([(3, Laplace("0.7", adjacency=OUT)), (2, Gaussian("0.3", adjacency=OUT))]),
-    Gaussian("0.3", adjacency=OUT) * 2 + Laplace("0.7", adjacency=OUT),
+    FailingLoss(GaussianLoss("0.3", adjacency=OUT), "1e-3"),
+    PerArrivalLoss(
+        [(3, LaplaceLoss("0.7", adjacency=OUT)), (2, GaussianLoss("0.3", adjacency=OUT))]
+    ),
+    GaussianLoss("0.3", adjacency=OUT) * 2 + LaplaceLoss("0.7", adjacency=OUT),
 ]
 each = pytest.mark.parametrize("loss", EXAMPLES, ids=lambda loss: loss.kind)
 
@@ -159,11 +161,11 @@ def test_a_step_is_worth_more_than_the_curve(loss: Loss) -> None:
 
 def test_a_step_of_half_the_loss_is_caught() -> None:
     """The law above can fail: a third party's step that stands for too little."""
-    small, loss = Laplace("0.35", adjacency=OUT), Laplace("0.7", adjacency=OUT)
+    small, loss = LaplaceLoss("0.35", adjacency=OUT), LaplaceLoss("0.7", adjacency=OUT)
     (pair,) = loss.worst_pairs(ORDERS)
     assert sticks(*pair, 0.1) > promised(small, 0.1) * 1.5
 
 
 def test_a_kind_is_registered_once() -> None:
     with pytest.raises(ValueError, match="'laplace' is registered already"):
-        register(Laplace)
+        register(LaplaceLoss)

@@ -23,9 +23,9 @@ from privlearn.errors import BudgetError
 from privlearn.exact import Exact, float_up
 from privlearn.ledger import Ledger
 from privlearn.losses import (
-    BoundedRange,
+    BoundedRangeLoss,
     Loss,
-    PureEpsilon,
+    PureLoss,
     as_replace_one,
     loss_from_dict,
     register,
@@ -62,16 +62,16 @@ class StaircaseLoss(Loss):
         )
 
     def renyi(self, order: float) -> float:
-        return PureEpsilon(self.epsilon).renyi(order)
+        return PureLoss(self.epsilon).renyi(order)
 
     def zcdp(self) -> Fraction:
-        return PureEpsilon(self.epsilon).zcdp()
+        return PureLoss(self.epsilon).zcdp()
 
     def pure(self) -> Fraction:
         return self.epsilon
 
-    def doubled(self) -> PureEpsilon:
-        return PureEpsilon(2 * self.epsilon)
+    def doubled(self) -> PureLoss:
+        return PureLoss(2 * self.epsilon)
 
     def noisier(self, factor: Fraction) -> StaircaseLoss:
         return StaircaseLoss(self.epsilon / factor, self.gamma, adjacency=self.adjacency)
@@ -103,7 +103,7 @@ class ChoiceLoss(Loss):
         self._set(epsilon=valid_epsilon(epsilon), adjacency=adjacency)
 
     def renyi(self, order: float) -> float:
-        return BoundedRange(self.epsilon).renyi(order)
+        return BoundedRangeLoss(self.epsilon).renyi(order)
 
     def step(self) -> BoundedRangeStep:
         return BoundedRangeStep(float_up(self.epsilon))
@@ -113,17 +113,17 @@ LOSS = StaircaseLoss("0.5", "0.3")
 
 
 def test_a_tight_composition_takes_its_step() -> None:
-    found, same = (evaluate([(loss, 50)]).epsilon(1e-6) for loss in (LOSS, PureEpsilon("0.5")))
+    found, same = (evaluate([(loss, 50)]).epsilon(1e-6) for loss in (LOSS, PureLoss("0.5")))
     assert found == same
     assert found.method == "dominating pairs"
 
 
 def test_it_is_converted_and_made_noisier() -> None:
     assert as_replace_one(StaircaseLoss("0.5", "0.3", adjacency=Adjacency.ZERO_OUT)).loss == (
-        PureEpsilon(1)
+        PureLoss(1)
     )
     least = least_noise([(LOSS, 10)], ApproxDP(1, "1e-6"))
-    pure = least_noise([(PureEpsilon("0.5"), 10)], ApproxDP(1, "1e-6"))
+    pure = least_noise([(PureLoss("0.5"), 10)], ApproxDP(1, "1e-6"))
     assert least.factor == pure.factor
     assert least.parts == ((StaircaseLoss(Fraction("0.5") / least.factor, "0.3"), 10),)
 
@@ -151,9 +151,9 @@ def test_a_ledger_that_holds_it_is_audited(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["any", "listed"])
 def test_a_bounded_range_is_one_whoever_states_it(order: Order) -> None:
     """Where the order matters, it matters for a foreign kind, too."""
-    parts = [(PureEpsilon("0.1") + BoundedRange("0.3"), 4), (BoundedRange("0.2"), 3)]
+    parts = [(PureLoss("0.1") + BoundedRangeLoss("0.3"), 4), (BoundedRangeLoss("0.2"), 3)]
     other = [
-        (PureEpsilon("0.1") + ChoiceLoss("0.3"), 4),
+        (PureLoss("0.1") + ChoiceLoss("0.3"), 4),
         (ChoiceLoss("0.2"), 3),
     ]
     ours, theirs = (evaluate(p, order=order).epsilon(1e-4) for p in (parts, other))

@@ -25,7 +25,7 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
-from privlearn.losses import Laplace, Loss
+from privlearn.losses import LaplaceLoss, Loss
 from privlearn.noise import LaplaceNoise, NoiseSource
 from privlearn.protocols import Mechanism, Plan
 from privlearn.rows import Rows
@@ -86,7 +86,7 @@ def rows(values: Array) -> Rows[Array]:
 def test_it_is_a_mechanism_without_inheriting_anything() -> None:
     count: Mechanism[Array] = total_of(4.0)
     assert LaplaceSum.__mro__ == (LaplaceSum, object)
-    assert count.loss() == Laplace("0.5")
+    assert count.loss() == LaplaceLoss("0.5")
 
 
 def test_it_releases_the_count_with_the_stated_noise() -> None:
@@ -98,7 +98,7 @@ def test_it_releases_the_count_with_the_stated_noise() -> None:
         released = total_of(4.0).release(rows(values), token)
         assert released.value.shape == (1,)
         errors.append(released.value[0] - 37)
-    # |Laplace(4)| has mean 4 and standard deviation 4.
+    # |LaplaceLoss(4)| has mean 4 and standard deviation 4.
     assert np.mean(np.abs(errors)) == pytest.approx(4.0, abs=4 * 4 / math.sqrt(400))
     assert np.mean(errors) == pytest.approx(0.0, abs=4 * 4 * math.sqrt(2 / 400))
 
@@ -176,7 +176,7 @@ def test_it_stands_in_the_ledger_and_needs_no_trust() -> None:
 def test_an_understated_loss_of_its_own_is_listed_as_trusted_code() -> None:
     book = accountant("1")
     count = total_of(4.0)
-    own = Spend("laplace-sum", count.domain, LaplaceNoise(4.0), own_loss=Laplace("0.001"))
+    own = Spend("laplace-sum", count.domain, LaplaceNoise(4.0), own_loss=LaplaceLoss("0.001"))
     token = book.issue(own.loss(Adjacency.REPLACE_ONE), users=USERS, label="count")
     with token.spend(own) as receipt:
         receipt.release(receipt.open(rows(np.ones(100))).sum(axis=0) + receipt.draw((1,)))

@@ -13,7 +13,7 @@ import numpy as np
 from privlearn.budgets import PureDP
 from privlearn.checking.faults.cases import sampled_animal
 from privlearn.domains import Array
-from privlearn.losses import BoundedRange
+from privlearn.losses import BoundedRangeLoss
 
 Generator = np.random.Generator
 Released = Callable[[Array, Generator], Any]
@@ -112,7 +112,7 @@ ANIMALS = (
         "McKenna & Sheldon 2020; docs/errata/pofw.md: use Gumbel noise where losses compose",
         permute_and_flip(epsilon=2.0),
         exponential(rate=1.0),
-        BoundedRange(2),
+        BoundedRangeLoss(2),
         (np.array([1.0, 0.0]), np.array([0.0, 1.0])),
     ),
     sampled_animal(
