@@ -137,11 +137,11 @@ class Loss(ABC):
 
     def numbers(self) -> dict[str, Any]:
         """The JSON numbers that define the loss: by default its fields, without the adjacency."""
-        return {
-            name: exact_text(value) if isinstance(value, Fraction) else value
-            for name in _number_names(type(self))
-            for value in [getattr(self, name)]
-        }
+        found = {name: getattr(self, name) for name in _number_names(type(self))}
+        for name, value in found.items():
+            if value.__class__ is Fraction:
+                found[name] = exact_text(value)
+        return found
 
     @classmethod
     def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
@@ -150,8 +150,8 @@ class Loss(ABC):
         Raises:
             KeyError: a number is missing.  ValueError: a number is bad.
         """
-        make = cast(Callable[..., Loss], cls)
-        return make(**{name: data[name] for name in _number_names(cls)}, adjacency=adjacency)
+        make: Callable[..., Loss] = cls
+        return make(adjacency=adjacency, **{name: data[name] for name in _number_names(cls)})
 
     def _set(self, **values: object) -> None:
         """For constructors: sets the fields of a frozen loss to what was validated."""
