@@ -40,7 +40,7 @@ from privlearn.accountants.guarantee import (
 )
 from privlearn.budgets import GaussianDP, PureDP
 from privlearn.exact import exact, float_down, float_up
-from privlearn.losses import ComposedLoss, Loss, compose
+from privlearn.losses import Loss, compose, parts_of
 from privlearn.losses.conversion import Answer, Bounded
 from privlearn.losses.steps import Order
 
@@ -178,8 +178,7 @@ def _maximal(parts: Sequence[Composite]) -> list[Composite]:
 
 
 def _any_order(loss: Loss) -> Evaluated:
-    parts = loss.parts if isinstance(loss, ComposedLoss) else ((loss, 1),)
-    return Evaluated(parts, "any", loss, tight_composition.QUICK)
+    return Evaluated(parts_of(loss), "any", loss, tight_composition.QUICK)
 
 
 # Bounds without a tight composition -------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from privlearn.losses import ComposedLoss, Loss, is_bounded_range
+from privlearn.losses import ComposedLoss, Loss, is_bounded_range, parts_of
 from privlearn.losses.conversion import Answer
 from privlearn.losses.steps import (
     CurveStep,
@@ -51,7 +51,7 @@ def in_order(parts: Sequence[tuple[Loss, int]], order: Order) -> tuple[Parts, Or
     if order == "any":
         merged: dict[Loss, int] = {}
         for loss, count in parts:
-            for part, n in loss.parts if isinstance(loss, ComposedLoss) else ((loss, 1),):
+            for part, n in parts_of(loss):
                 merged[part] = merged.get(part, 0) + n * count
         return tuple(merged.items()), "any"
     listed: list[tuple[Loss, int]] = []

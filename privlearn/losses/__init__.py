@@ -12,6 +12,7 @@ from privlearn.losses.base import compose as compose
 from privlearn.losses.base import is_bounded_range as is_bounded_range
 from privlearn.losses.base import leaves_of as leaves_of
 from privlearn.losses.base import loss_from_dict as loss_from_dict
+from privlearn.losses.base import parts_of as parts_of
 from privlearn.losses.base import register as register
 from privlearn.losses.base import registered_kinds as registered_kinds
 from privlearn.losses.discrete import DiscreteGaussian as DiscreteGaussian

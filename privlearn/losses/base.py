@@ -307,6 +307,11 @@ class ComposedLoss(Loss):
         return compose([(loss_from_dict(part["loss"]), part["count"]) for part in data["parts"]])
 
 
+def parts_of(loss: Loss) -> tuple[tuple[Loss, int], ...]:
+    """The parts of a composition with their counts; any other loss once."""
+    return loss.parts if isinstance(loss, ComposedLoss) else ((loss, 1),)
+
+
 def leaves_of(loss: Loss, count: int = 1) -> Iterator[tuple[Loss, int]]:
     """The losses at the bottom of ``loss``, however deeply it is nested, with their counts."""
     inner = loss.inner()
@@ -335,8 +340,7 @@ def compose(parts: Sequence[tuple[Loss, int]]) -> Loss:
     merged: dict[Loss, int] = {}
     for loss, count in parts:
         number = valid_count(count=count)
-        inner = loss.parts if isinstance(loss, ComposedLoss) else ((loss, 1),)
-        for single, times in inner:
+        for single, times in parts_of(loss):
             merged[single] = merged.get(single, 0) + times * number
     if not merged:
         raise ValueError("parts = []: needs at least one loss")
