@@ -52,9 +52,9 @@ from privlearn.losses import (
     PureLoss,
     RandomizedResponse,
     RenyiCurve,
-    SubsampledGaussian,
     ZCDPLoss,
     compose,
+    sampled_gaussian_loss,
 )
 
 
@@ -177,11 +177,7 @@ class SubsampledGaussianEvent(_Event):
     sampling_probability: Annotated[Fraction, _within("1e-12", "1")]
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        if self.sampling_probability == 1:
-            return GaussianLoss(1 / self.noise_multiplier**2, adjacency=adjacency)
-        return SubsampledGaussian(
-            self.noise_multiplier, self.sampling_probability, adjacency=adjacency
-        )
+        return sampled_gaussian_loss(self.noise_multiplier, self.sampling_probability, adjacency)
 
 
 class LaplaceEvent(_Event):

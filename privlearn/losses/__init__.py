@@ -33,3 +33,4 @@ from privlearn.losses.stated import ApproxLoss as ApproxLoss
 from privlearn.losses.stated import RenyiCurve as RenyiCurve
 from privlearn.losses.stated import ZCDPLoss as ZCDPLoss
 from privlearn.losses.subsampled import SubsampledGaussian as SubsampledGaussian
+from privlearn.losses.subsampled import sampled_gaussian_loss as sampled_gaussian_loss

@@ -15,6 +15,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact, exact, float_down, float_up
 from privlearn.losses.base import Loss, register
+from privlearn.losses.gaussian import GaussianLoss
 from privlearn.losses.numerics import ROUNDING, ULP, up, valid_number, valid_order
 from privlearn.losses.output_laws import Array, Density, LawPair, normal
 from privlearn.losses.steps import SubsampledGaussianStep
@@ -101,6 +102,21 @@ class SubsampledGaussian(Loss):
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
         return [_sampled_pair(float(self.noise_multiplier), float(self.sampling_probability))]
+
+
+def sampled_gaussian_loss(
+    noise_multiplier: Exact, sampling_probability: Exact, adjacency: Adjacency
+) -> Loss:
+    """The loss of a Gaussian on a Poisson sample: with probability 1 that of a plain Gaussian.
+
+    Raises:
+        ValueError: the multiplier is not in [1e-3, 1e6], or the probability not in [1e-12, 1].
+        AdjacencyError: a sample under replace-one.
+    """
+    if exact("sampling_probability", sampling_probability) != 1:
+        return SubsampledGaussian(noise_multiplier, sampling_probability, adjacency=adjacency)
+    multiplier = valid_number("noise_multiplier", noise_multiplier, "1e-3", "1e6")
+    return GaussianLoss(1 / multiplier**2, adjacency=adjacency)
 
 
 @lru_cache(maxsize=4096)
