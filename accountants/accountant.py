@@ -12,9 +12,9 @@ import secrets
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
-from importlib.metadata import version
 from typing import Any, ClassVar, Generic, Literal, Self, cast, final
 
+from privlearn import __version__
 from privlearn._exclusive import Exclusive
 from privlearn._validate import text, user_range
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
@@ -61,7 +61,7 @@ Of = Literal["guarantee", "spent"]
 
 @cache
 def _software() -> str:
-    return f"privlearn {version('privlearn')}"
+    return f"privlearn {__version__}"
 
 
 class _Accountant(Generic[B]):
@@ -138,7 +138,6 @@ class _Accountant(Generic[B]):
             durable=book.path is not None,
             population=None if population is None else text(population=population),
             attested=_attested,
-            functions_named=True,
             failure=exact_text(exact("failure", failure)),
             odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
         )
@@ -233,7 +232,7 @@ class _Accountant(Generic[B]):
 
     def spent(self, user: int | None = None) -> B:
         """What is charged or reserved for one user (default: the largest over users)."""
-        return cast(B, self._state.charged_to(self._range(user)))
+        return cast(B, self._state.ceiling.largest(self._range(user)))
 
     def remaining(self, user: int | None = None) -> B:
         """What can still be issued for one user (default: for all of them at once)."""
@@ -244,7 +243,7 @@ class _Accountant(Generic[B]):
 
     def failure(self, user: int | None = None) -> Fraction:
         """The probability of failing that is charged or reserved for one user (default: most)."""
-        return max(value for _, value in self._state.ceiling.failing.pieces(self._range(user)))
+        return self._state.ceiling.failing.largest(self._range(user))
 
     def epsilon(self, delta: float, *, of: Of = "guarantee", rounds: int = 1) -> float:
         """ε at ``delta``: of the guarantee (plan total or cap), or of what was spent, ex post.
@@ -256,7 +255,7 @@ class _Accountant(Generic[B]):
             ValueError: delta outside [0, 1).
         """
         with self._lock:
-            parts = promised(self._state) if of == "guarantee" else spent(self._state)
+            parts = (promised if of == "guarantee" else spent)(self._state).parts
             return largest_epsilon(parts, delta, rounds).value
 
     def running_bound(self, user: int | None = None) -> RunningBound:
@@ -272,14 +271,14 @@ class _Accountant(Generic[B]):
         return found
 
     def spend_by_arrival(self, delta: float | None = None) -> list[ArrivalSpend]:
-        """ε promised to, and spent on, each range of arrivals; see `report.plot_arrivals`."""
+        """ε promised to, and spent on, each range of arrivals; see `plot_arrivals`."""
         with self._lock:
             return spend_by_arrival(self._state, delta)
 
     def delta(self, epsilon: float, *, of: Of = "guarantee") -> float:
         """δ at ``epsilon``: of the guarantee, or of what was spent, ex post."""
         with self._lock:
-            parts = promised(self._state) if of == "guarantee" else spent(self._state)
+            parts = (promised if of == "guarantee" else spent)(self._state).parts
             return largest_delta(parts, epsilon).value
 
     def certificate(
@@ -357,7 +356,7 @@ class _Accountant(Generic[B]):
                 budget, failure, form = self._priced(price)
             else:
                 budget, form = price, price.to_dict()
-            index = self._state.charged.check(user_range(users=users))
+            index = self._state.ceiling.charged.check(user_range(users=users))
             planned = None
             if self._state.plan is not None:
                 if not isinstance(price, Loss):
@@ -376,7 +375,8 @@ class _Accountant(Generic[B]):
                     allowance=allowance,
                 )
             )
-            return mint_token(self, token, budget, index, label, failure)
+            priced = price if isinstance(price, Loss) else None
+            return mint_token(self, token, budget, index, label, failure, priced)
 
     def delegate(self, budget: B, *, users: range, label: str, failure: Exact = 0) -> Delegated[B]:
         """Reserves part of the cap for a component, which issues its tokens from it.
@@ -389,7 +389,7 @@ class _Accountant(Generic[B]):
             items are the components' budgets.
         """
         with self._lock:
-            index = self._state.charged.check(user_range(users=users))
+            index = self._state.ceiling.charged.check(user_range(users=users))
             name = f"{self.id}/allowance-{len(self._state.allowances) + 1}"
             self._append(
                 DelegateEntry(

@@ -7,7 +7,9 @@ from typing import final
 
 from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import Composite, cap_of, epsilon_of
-from privlearn.accountants.state import AccountState, composed
+from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.tallies import Tallies
+from privlearn.losses import Loss
 
 _MOST_TIGHT = 32
 """With more compositions than this, quick bounds take the place of the certificate's."""
@@ -39,8 +41,8 @@ def spend_by_arrival(state: AccountState, delta: float | None = None) -> list[Ar
         delta = 1e-6 if state.promise is None else float(state.promise.delta)
     promised: list[tuple[range, Composite]] = [(state.users, cap_of(state))]
     if state.plan is not None:
-        promised = [*composed(state.committed.pieces())]
-    spent = composed(state.spent.pieces())
+        promised = [*composed(state.committed)]
+    spent = composed(state.spent)
     distinct = dict.fromkeys(what for _, what in [*promised, *spent])
     tight = len(distinct) <= _MOST_TIGHT
     epsilon = {
@@ -57,4 +59,16 @@ def spend_by_arrival(state: AccountState, delta: float | None = None) -> list[Ar
         )
         i, j = i + (promised[i][0].stop == stop), j + (spent[j][0].stop == stop)
         at = stop
+    return found
+
+
+def composed(tallies: Tallies[Loss]) -> list[tuple[range, Composite]]:
+    """The composition for each range of users; equal tallies are composed once."""
+    known: dict[frozenset[tuple[Loss, int]], Composite] = {}
+    found: list[tuple[range, Composite]] = []
+    for users, tally in tallies.pieces():
+        key = frozenset(tally.items())
+        if key not in known:
+            known[key] = total(tally)
+        found.append((users, known[key]))
     return found

@@ -153,7 +153,7 @@ def _basis(state: AccountState, rounds: int) -> list[Assumption]:
     lines = [
         paid(f"Basis: {basis}."),
         *_EVERY,
-        _NAMED if state.opened.functions_named else _UNNAMED,
+        _NAMED if state.functions_named else _UNNAMED,
     ]
     if state.plan is None:
         theorem = THEOREMS.get(type(state.cap), "no theorem is known for this currency")

@@ -18,6 +18,7 @@ from privlearn.accountants.epsilon_delta import Answer, largest_epsilon
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
     Composite,
+    Totals,
     epsilon_of,
     mu_of,
     promised,
@@ -42,6 +43,7 @@ from privlearn.entries import (
     Entry,
     OpenEntry,
     RetireEntry,
+    SpendEntry,
     Users,
     parse_entry,
 )
@@ -68,7 +70,8 @@ class Guarantee(BaseModel):
     """One statement of privacy, the maximum over users.
 
     ``rho`` (zCDP) and ``mu`` (Gaussian DP) are None where the losses have none.  ``epsilon`` is the
-    least of all bounds that hold at ``delta``, and ``method`` says which (`pricing` lists them).
+    least of all bounds that hold at ``delta``, and ``method`` says which (`epsilon_delta` lists
+    them).
     Where it is ``unknown``, ``epsilon`` is infinite here and null in JSON.
     For ``gaussian`` and tight compositions the exact worst case is at most ``error_bound`` below
     it; for ``renyi`` and ``pure`` that covers rounding only.
@@ -175,7 +178,9 @@ class Certificate(BaseModel):
     consequences: list[str] = []
     head: str
     head_compared: bool = False
-    """Whether the head was compared with one that was kept elsewhere."""
+    """Whether a head that was kept elsewhere was looked for."""
+    head_at: int | None = None
+    """After how many entries that head stands, all of which it vouches for; None if nowhere."""
     format: int = SCHEMA
     """Of the ledger that was read."""
     root: str = ""
@@ -208,7 +213,8 @@ def audit(
         path: the SQLite ledger or its JSON-lines export; it is not changed.
         delta: where to state ε; default the δ of an (ε, δ) promise, else 1e-6.  At 0 it is finite
             where all losses are pure.
-        head: the expected last hash, to detect cuts and rewrites.
+        head: a last hash that was kept, to detect cuts and rewrites; of an earlier one,
+            `Certificate.head_at` says where in the ledger, which continues it, it stands.
         user: an arrival index; default the maximum over users.
         rounds: for a person with so many rows (group privacy).
 
@@ -235,10 +241,10 @@ def certify(
         probability(delta=delta)
     valid_count(rounds=rounds)
     users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
-    audited = _Audit()
+    audited = _Audit(head)
     for record in records:
         audited.take(record)
-    return audited.certificate(delta, head, users, rounds)
+    return audited.certificate(delta, users, rounds)
 
 
 _MOST_LISTED = 1000
@@ -271,6 +277,8 @@ class _Book:
 
     state: AccountState
     totals: SpendTotals = field(default_factory=SpendTotals)
+    spent: SpendEntry | None = None
+    """The first spend."""
     unpriced: str = ""
     """Why what was spent is not known; empty where it is."""
     unplanned: str = ""
@@ -292,7 +300,15 @@ class _Book:
             self.cannot_count(entry.entry, problem)
         if isinstance(entry, RetireEntry) and entry.token in self.state.accounts:
             self._fold(entry)
+        elif isinstance(entry, SpendEntry):
+            self._drop(entry)
         return problem
+
+    def _drop(self, entry: SpendEntry) -> None:
+        """Keeps of a spend only that it was made: one entry stands for all of them."""
+        account = self.state.accounts.get(entry.token)
+        if account is not None and account.spend is entry:
+            self.spent = account.spend = self.spent or entry
 
     def _fold(self, entry: RetireEntry) -> None:
         account = self.state.accounts[entry.token]
@@ -325,8 +341,11 @@ _FREE = {"open", "plan", "issue", "delegate", "return", "functions", "retire", "
 class _Audit:
     """The audit of one ledger, record by record."""
 
-    def __init__(self) -> None:
+    def __init__(self, head: str | None = None) -> None:
         self.chain, self.entries = Chain(), 0
+        self.head = head
+        """One that was kept elsewhere."""
+        self.head_at = 0 if head == self.chain.head else None
         self.format = SCHEMA
         self.broken = False
         """Whether the chain was: what is wrong afterwards may be wrong because of that."""
@@ -346,6 +365,8 @@ class _Audit:
             if misplaced:
                 self.gap = "entries are missing or were moved"
         self.entries += 1
+        if self.head == self.chain.head:
+            self.head_at = self.entries
         for problem in self._read(record):
             self._found(f"entry {record.seq}: {problem}")
 
@@ -384,17 +405,17 @@ class _Audit:
             state = AccountState(entry)
             self.books[entry.accountant] = _Book(state)
             state.number = len(self.books)
+            state.functions_named = self.format != 1
             check_beside(entry, others)
         except Exception as error:  # whatever a file holds, an audit ends
             return str(error)
         return ""
 
-    def certificate(
-        self, delta: float | None, head: str | None, users: range | None, rounds: int
-    ) -> Certificate:
+    def certificate(self, delta: float | None, users: range | None, rounds: int) -> Certificate:
         """What follows from all records so far."""
-        for problem in self.chain.end(head):
-            self.problems.add(problem)
+        if self.head_at is None:
+            for problem in self.chain.end(self.head):
+                self.problems.add(problem)
         books = list(self.books.values())
         states = [book.state for book in books]
         if self.gap:
@@ -456,7 +477,8 @@ class _Audit:
             problems=self.problems.lines(),
             consequences=self.consequences.lines(),
             head=self.chain.head,
-            head_compared=head is not None,
+            head_compared=self.head is not None,
+            head_at=self.head_at,
             format=self.format,
             root=self.chain.root,
             features=sorted({name for state in states for name in state.opened.features}),
@@ -465,7 +487,7 @@ class _Audit:
 
 def _guarantee(
     book: _Book,
-    parts: list[Composite],
+    totals: Totals,
     delta: float | None,
     rounds: int,
     users: range | None,
@@ -473,8 +495,16 @@ def _guarantee(
 ) -> Guarantee:
     state = book.state
     if users is not None:
-        state.charged.check(users)
+        state.ceiling.charged.check(users)
     lines = assumptions(state, book.totals, rounds)
+    if totals.bounded:
+        lines.append(
+            paid(
+                f"Users with {totals.bounded} different totals, too many to compose one by one, "
+                "are counted by the largest sum in the accountant's currency, which is no less "
+                "than any of theirs."
+            )
+        )
     if users is not None:
         lines.append(
             paid(
@@ -484,7 +514,7 @@ def _guarantee(
         )
         lines.append(unprotected("What happened after the arrival depends on the user."))
     unknown = book.unpriced if ex_post else book.unplanned
-    found = _stated([state], parts, delta, lines, rounds=rounds, unknown=unknown)
+    found = _stated([state], totals.parts, delta, lines, rounds=rounds, unknown=unknown)
     known = ex_post and rounds == 1 and not unknown
     bound = running_bound(state, users) if known else None
     extra: dict[str, object] = {"user": None if users is None else users.start}

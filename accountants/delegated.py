@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any, Generic, Never, Protocol, Self, final
+from typing import Any, Generic, Never, Protocol, Self, cast, final
 
 from privlearn._exclusive import Exclusive
 from privlearn._validate import user_range
@@ -97,9 +97,7 @@ class Delegated(Generic[B]):
 
     def spent(self, user: int | None = None) -> B:
         """What its tokens hold or have spent for one user (default: amount by amount, the most)."""
-        pieces = self._allowance.ceiling.charged.pieces(self._range(user))
-        amounts = zip(*(value.amounts for _, value in pieces), strict=True)
-        return self._budget._with(tuple(max(column) for column in amounts))
+        return cast(B, self._allowance.ceiling.largest(self._range(user)))
 
     def remaining(self, user: int | None = None) -> B:
         """What can still be issued for one user (default: for all of them at once)."""

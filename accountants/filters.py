@@ -257,11 +257,12 @@ def running_bound(state: AccountState, users: range | None = None) -> RunningBou
     """The odometer of an account, the largest over users; None if none was declared."""
     if state.odometer is None:
         return None
-    spent = [
-        sum((state.price(loss) * count for loss, count in tally.items()), start=state.cap.zero())
-        for _, tally in state.spent.pieces(users)
-    ]
-    bounds = [_bound(value, state.odometer, state.failure) for value in spent]
+    firsts = [users.start] if users is not None else [top.first for top in state.spent.tops()]
+    spent = set(state.spent.sums(lambda loss: state.price(loss).amounts, firsts))
+    if len(state.cap.amounts) == 1:
+        spent = {max(spent)}
+    values = [state.cap._of(amounts) if amounts else state.cap.zero() for amounts in spent]
+    bounds = [_bound(value, state.odometer, state.failure) for value in values]
     return max(bounds, key=lambda bound: bound.epsilon)
 
 

@@ -27,6 +27,10 @@ _TINY = 1e-280
 """More than all underflows together."""
 _STEEPEST = 500.0
 """Largest exponent that a tilt may reach."""
+_RARE = 1e-3
+"""Mass, over the count of a factor, of what `power` looks at apart."""
+_UNSEEN = 1e-9
+"""Share of a tail that nobody misses."""
 _WASTE = 1.5
 """Log of how much larger than with the best tilt an error may be, about."""
 _DEPTH = 5
@@ -101,6 +105,16 @@ class _Tilted:
             total += count * moment
         return found, total
 
+    def apart(self, theta: float, size: int, cut: int) -> tuple[Array, Array, float]:
+        """As `weights` of the only factor, in two parts: below index ``cut``, and the others."""
+        ((w, count),), (place,) = self.factors, self._places
+        (moment,) = self.moments(theta)
+        parts = np.zeros((2, -(-len(w) // size) * size))
+        tilted = w * np.exp(theta * place - moment)
+        parts[0, :cut], parts[1, cut : len(w)] = tilted[:cut], tilted[cut:]
+        low, high = parts.reshape(2, -1, size).sum(axis=1)
+        return low, high, count * moment
+
     def bound(
         self, theta: float, index: Array | NDArray[np.intp] | int, times: float = 0.0
     ) -> Array:
@@ -146,10 +160,47 @@ def _argmin(value: Callable[[float], float], low: float, high: float) -> float:
     return math.exp(c if at_c < at_d else d)
 
 
-def convolve(factors: Factors, where: Window, *, closely: bool = False) -> Enclosed:
+def power(weights: Array, count: int, where: Window, tail: float) -> Enclosed:
+    """As `convolve` of one factor, for a thin long tail, all of it known to about ``tail``.
+
+    With w = b + t, t what lies beyond all but a small mass, w^n is b^n and the sum of the
+    b^i * t * w^(n-1-i): the first has a short tail of its own, and the FFT of the others errs by
+    about the mass of t only.
+    """
+    cut = rare(weights, count)
+    if cut is None:
+        return convolve([(weights, count)], where, closely=True)
+    bulk = [(weights[:cut], count)]
+    index = np.arange(where.first, where.last + 1)
+    short = window(bulk, _UNSEEN * tail / len(index))
+    common, rest = convolve(bulk, short), convolve([(weights, count)], where, cut=cut)
+    # no weight beside the window of b^n is larger than all of them together
+    most = rest.most + np.where(index > short.last, short.above, 0.0)
+    most += np.where(index < short.first, short.below, 0.0)
+    least = rest.least.copy()
+    first, last = max(short.first, where.first), min(short.last, where.last)
+    if first <= last:
+        to = slice(first - where.first, last - where.first + 1)
+        of = slice(first - short.first, last - short.first + 1)
+        most[to] += common.most[of]
+        least[to] += common.least[of]
+    return Enclosed(least, most, max(common.rounding, rest.rounding) + 4 * ULP)
+
+
+def rare(weights: Array, count: int) -> int | None:
+    """From where on weights are so little that `power` looks at them apart; None for nowhere."""
+    beyond = np.cumsum(weights[::-1])[::-1]
+    cut = int(np.searchsorted(-beyond, -_RARE / count * float(beyond[0])))
+    return cut if 0 < cut < len(weights) and weights[cut:].any() else None
+
+
+def convolve(
+    factors: Factors, where: Window, *, closely: bool = False, cut: int | None = None
+) -> Enclosed:
     """All factors convolved, on a window that may have been found for other weights.
 
-    ``closely``: in four times the time, so that more and steeper tilts can be used.
+    ``closely``: in four times the time, so that more and steeper tilts can be used.  ``cut``: of
+    one factor, only where at least one of its indices is ``cut`` or above.
     """
     index = np.arange(where.first, where.last + 1)
     if not all(weights.any() for weights, _ in factors):
@@ -160,8 +211,12 @@ def convolve(factors: Factors, where: Window, *, closely: bool = False) -> Enclo
     gap = np.full(len(index), np.inf)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
     for theta in _tilts(tilted, min(where.up, folded.up / 1.25), 3 if closely else 1):
-        weights, moment = tilted.weights(theta, size)
-        middle, error = _spectral(weights, [count for _, count in factors])
+        if cut is None:
+            weights, moment = tilted.weights(theta, size)
+            middle, error = _spectral(weights, [count for _, count in factors])
+        else:
+            low, high, moment = tilted.apart(theta, size, cut)
+            middle, error = _spectral_rest(low, high, tilted.count)
         exponent = moment - theta * (index - tilted.centre)
         scale = np.exp(np.minimum(exponent, 700.0))
         top = middle[index % size] * scale + error * scale * (1 + 1e-9)
@@ -255,6 +310,39 @@ def _spectral(weights: Sequence[Array], counts: Sequence[int]) -> tuple[Array, f
     assert product is not None
     found: Array = fft.irfft(product, size)
     return found, error
+
+
+def _spectral_rest(low: Array, high: Array, count: int) -> tuple[Array, float]:
+    """The cyclic convolution of all but low^count in (low + high)^count, and its largest error."""
+    size = len(low)
+    if not high.any():  # all underflows
+        return np.zeros(size), _TINY
+    level = math.expm1(math.log2(size) * LEVEL)
+    times = math.expm1(count * _TIMES + (2 * math.log2(count) + 4) * ULP)
+    one, two = fft.rfft(low), fft.rfft(high)
+    both = one + two
+    wrong = level * float(high.sum()) * (1 + 1e-9)
+    wrong_both = (level + 2 * ULP) * float(low.sum() + high.sum()) * (1 + 1e-9)
+    rare = np.abs(two) * (1 + 1e-12) + wrong
+    largest = np.maximum(np.abs(one), np.abs(both)) * (1 + 1e-12) + wrong_both
+    logs = math.log(count) + (count - 1) * np.log(largest) + np.log(rare)
+    relative = times + level * (1 + times) + wrong / rare + (count - 1) * wrong_both / largest
+    error = 2 * float(np.exp(logs) @ relative) / size * (1 + 1e-9) + _TINY
+    found: Array = fft.irfft(two * _telescope(one, both, count), size)
+    return found, error
+
+
+def _telescope(one: Spectrum, both: Spectrum, count: int) -> Spectrum:
+    """The sum of one^i both^(count - 1 - i), i from 0, by halving ``count``."""
+    total = np.ones_like(one)
+    powers: tuple[Spectrum, Spectrum] = one, both
+    for bit in bin(count)[3:]:
+        total = total * (powers[0] + powers[1])
+        powers = powers[0] * powers[0], powers[1] * powers[1]
+        if bit == "1":
+            total = total * both + powers[0]
+            powers = powers[0] * one, powers[1] * both
+    return total
 
 
 def _power(base: Spectrum, count: int) -> Spectrum:

@@ -9,18 +9,33 @@ those of curves; `privlearn.accountants.epsilon_delta` looks for smaller ones by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
-from privlearn.accountants.state import AccountState, composed
+from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.tallies import Tallies
+from privlearn.accountants.tight_composition import step_of
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import BudgetError
 from privlearn.exact import exact, exact_text, float_down, float_up
-from privlearn.losses import FailingLoss, GaussianLoss, Loss, PureLoss, RenyiCurve, ZCDPLoss
+from privlearn.losses import (
+    BoundedRangeLoss,
+    FailingLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    Loss,
+    PureLoss,
+    RenyiCurve,
+    ZCDPLoss,
+    compose,
+    parts_of,
+)
 from privlearn.losses.conversion import (
     Bounded,
     gaussian_delta,
@@ -33,6 +48,7 @@ from privlearn.losses.conversion import (
     zcdp_epsilon,
     zcdp_rho,
 )
+from privlearn.losses.steps import CurveStep, Step
 
 Composite = Loss | Currency | None
 """Something with an (ε, δ) curve: a composed loss, a cap, or nothing."""
@@ -76,9 +92,11 @@ def in_renyi(promise: ApproxDP) -> Renyi:
 
 def cap_of(state: AccountState) -> Loss | Currency:
     """The cap, with the probability of failing that was set aside."""
-    if not state.failure:
-        return state.cap
-    return FailingLoss(as_loss(state.cap, state.opened.adjacency), state.failure)
+    return _bound(state, state.cap, state.failure)
+
+
+def _bound(state: AccountState, cap: Currency, failure: Fraction) -> Loss | Currency:
+    return FailingLoss(as_loss(cap, state.opened.adjacency), failure) if failure else cap
 
 
 def as_loss(cap: Currency, adjacency: Adjacency) -> Loss:
@@ -99,21 +117,57 @@ def as_loss(cap: Currency, adjacency: Adjacency) -> Loss:
     raise TypeError(f"{cap}: a cap of this kind has no loss of its own")
 
 
-def promised(state: AccountState, users: range | None = None) -> list[Composite]:
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What stands for the users whose totals can be the largest.
+
+    With very many different ones, the last of ``parts`` is a bound on all that are not listed: the
+    largest sum in the accountant's currency, as the cap is.  ``bounded`` says of how many.
+    """
+
+    parts: list[Composite]
+    bounded: int = 0
+
+
+MOST_TERMS = 5000
+"""Losses in all compositions that are looked at one by one."""
+
+
+def promised(state: AccountState, users: range | None = None) -> Totals:
     """What stands for each user: the distinct plan compositions, or the cap."""
     if state.plan is None:
-        return [cap_of(state)]
-    return _distinct(composed(state.committed.pieces(users)))
+        return Totals([cap_of(state)])
+    return _totals(state, state.committed, users)
 
 
-def spent(state: AccountState, users: range | None = None) -> list[Composite]:
-    """What was actually spent on each user, distinct compositions only."""
-    return _distinct(composed(state.spent.pieces(users)))
+def spent(state: AccountState, users: range | None = None) -> Totals:
+    """What was actually spent on each user."""
+    return _totals(state, state.spent, users)
 
 
-def _distinct(pieces: list[tuple[range, Loss | None]]) -> list[Composite]:
-    once = {id(loss): loss for _, loss in pieces}
-    return list(dict.fromkeys(once.values()))
+def _totals(state: AccountState, tallies: Tallies[Loss], users: range | None) -> Totals:
+    if users is not None:
+        return Totals([total(tallies.of(users.start))])
+    tops = tallies.tops()
+    if sum(top.terms for top in tops) <= MOST_TERMS:
+        return Totals(compositions(tallies, [top.first for top in tops]))
+    prices = tallies.sums(state.price_and_failure, [top.first for top in tops])
+    order = sorted(range(len(tops)), key=prices.__getitem__, reverse=True)
+    if all(isinstance(loss, GaussianLoss) for loss in tallies):
+        order = order[:1]  # what they do to privacy is one number
+    terms = accumulate(tops[i].terms for i in order)
+    kept = max(1, sum(so_far <= MOST_TERMS for so_far in terms))
+    parts = compositions(tallies, sorted(tops[i].first for i in order[:kept]))
+    rest = [prices[i] for i in order[kept:]]
+    if rest:
+        *amounts, failure = (max(column) for column in zip(*rest, strict=True))
+        parts.append(_bound(state, state.cap._of(tuple(amounts)), failure))
+    return Totals(parts, len(rest))
+
+
+def compositions(tallies: Tallies[Loss], firsts: Sequence[int]) -> list[Composite]:
+    """What was counted for each of some users, which are in order."""
+    return list(dict.fromkeys(total(tally) for tally in tallies.at(firsts)))
 
 
 _gaussian_epsilon = lru_cache(maxsize=1024)(gaussian_epsilon)
@@ -265,7 +319,7 @@ def _curve(
             mass, pure = what.gaussian(), what.pure()
             return (
                 None if mass is None else float_up(mass),
-                what.renyi,
+                _renyi_of(what),
                 None if pure is None else float_up(pure),
                 None,
             )
@@ -278,6 +332,28 @@ def _curve(
             points = {float(a): float_up(e) for a, e in what.curve.items()}
             return None, lambda order: points[order], None, list(points)
     return None, no_curve, None, None
+
+
+def _renyi_of(loss: Loss) -> Callable[[float], float]:
+    """The Rényi curve; of very many losses, those with a formula for arrays together."""
+    if len(parts_of(loss)) <= _FEW:
+        return loss.renyi
+    from privlearn.accountants.step_curves import StepCurve
+
+    steps: list[tuple[Step, int]] = []
+    rest: list[tuple[Loss, int]] = []
+    for part, count in parts_of(loss):
+        step = step_of(part) if isinstance(part, _WITH_FORMULAS) else None
+        if step is None or isinstance(step, CurveStep):
+            rest.append((part, count))
+        else:
+            steps.append((step, count))
+    together, others = StepCurve(steps), compose(rest).renyi if rest else lambda order: 0.0
+    return lambda order: (together(order) + others(order)) * (1 + 1e-15)
+
+
+_FEW = 64
+_WITH_FORMULAS = GaussianLoss, LaplaceLoss, BoundedRangeLoss
 
 
 def rho_of(what: Composite) -> float | None:

@@ -43,8 +43,10 @@ _SHORT = 2**16
 """Points of a law that an FFT does not mind."""
 _ASKED = 4e5
 """δ over the tail that is cut, about."""
-_UNSEEN = 5e-5
-"""Share of δ that the rounding of an FFT may make up."""
+_UNSEEN = 1e-6
+"""Share of δ that the rounding of an FFT may make up before more is done about it."""
+_MOST_UNSEEN = 5e-5
+"""Above this share a direct convolution on a coarser lattice is better."""
 _MOST_ATOMS = 4096
 _POINTS = np.polynomial.legendre.leggauss(6)
 
@@ -188,27 +190,44 @@ def _spectral(parts: Sequence[tuple[Law, int]], tail: float) -> Law | None:
     That is where tails are very thin and heavy.  At most ``tail`` is cut on each side, twice.
     """
     where = fourier.window([(law.p, n) for law, n in parts], tail)
-    for closely in (False, True):
-        law = _enclosed(parts, where, closely)
-        if _sharp(law, tail):
-            return _trim(law, tail)
-    return None
+    law = _enclosed(parts, where, fourier.convolve)
+    unsure = _unsure(law, tail)
+    if unsure > _UNSEEN and len(parts) == 1 and fourier.rare(parts[0][0].p, parts[0][1]):
+        law = _enclosed(parts, where, _apart(tail))
+    elif unsure > _MOST_UNSEEN:
+        law = _enclosed(parts, where, _closely)
+    return _trim(law, tail) if _unsure(law, tail) <= _MOST_UNSEEN else None
 
 
-def _sharp(law: Law, tail: float) -> bool:
-    """Whether the mass beyond is well known where it is as large as the δ asked for, about."""
+def _closely(factors: fourier.Factors, where: fourier.Window) -> fourier.Enclosed:
+    return fourier.convolve(factors, where, closely=True)
+
+
+def _apart(tail: float) -> _Convolve:
+    def power(factors: fourier.Factors, where: fourier.Window) -> fourier.Enclosed:
+        ((weights, count),) = factors
+        return fourier.power(weights, count, where, tail)
+
+    return power
+
+
+def _unsure(law: Law, tail: float) -> float:
+    """The share of the mass beyond that is not known where that is the δ asked for, about."""
     beyond = np.cumsum(law.p[::-1])
     place = min(int(np.searchsorted(beyond, _ASKED * tail)), len(beyond) - 1)
     unsure = float((law.p - law.floor)[len(beyond) - 1 - place :].sum())
-    return unsure <= _UNSEEN * float(beyond[place])
+    return unsure / float(beyond[place])
 
 
-def _enclosed(parts: Sequence[tuple[Law, int]], where: fourier.Window, closely: bool) -> Law:
-    upper = fourier.convolve([(law.p, n) for law, n in parts], where, closely=closely)
+_Convolve = Callable[[fourier.Factors, fourier.Window], fourier.Enclosed]
+
+
+def _enclosed(parts: Sequence[tuple[Law, int]], where: fourier.Window, convolve: _Convolve) -> Law:
+    upper = convolve([(law.p, n) for law, n in parts], where)
     lower = upper
     if any(law.floor is not law.p for law, _ in parts):
-        lower = fourier.convolve([(law.floor, n) for law, n in parts], where, closely=closely)
-    other = fourier.convolve([(law.q, n) for law, n in parts], where, closely=closely)
+        lower = convolve([(law.floor, n) for law, n in parts], where)
+    other = convolve([(law.q, n) for law, n in parts], where)
     rounding = math.expm1(sum(n * math.log1p(law.rounding) for law, n in parts))
     p = upper.most
     p[0] += where.below

@@ -14,18 +14,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import final
 
 from privlearn.accountants.assumptions import Assumption
-from privlearn.accountants.guarantee import Composite, as_loss, cap_of
-from privlearn.accountants.state import AccountState, composed
+from privlearn.accountants.guarantee import (
+    MOST_TERMS,
+    Composite,
+    as_loss,
+    cap_of,
+    compositions,
+)
+from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
 from privlearn.entries import OpenEntry
 from privlearn.errors import AdjacencyError, BudgetError
-from privlearn.losses import Loss, compose
+from privlearn.losses import Loss, compose, parts_of
 
 _MOST_SUMS = 4096
 """Combinations of users' totals that are looked at, one sum each."""
@@ -36,8 +43,8 @@ CHOSEN_BEFORE = Assumption(
     "accountants had released.",
 )
 
-Pieces = list[tuple[range, Composite]]
-"""What stands for each range of users."""
+Pieces = Tallies[Loss]
+"""What stands for each user: losses and how often."""
 
 
 def check_beside(opened: OpenEntry, others: Iterable[OpenEntry]) -> None:
@@ -73,15 +80,17 @@ class Sum:
 
 
 def promised_pieces(state: AccountState) -> Pieces:
-    """What stands for each user: the plan's composition, or the cap."""
-    if state.plan is None:
-        return [(state.users, cap_of(state))]
-    return [*composed(state.committed.pieces())]
+    """What stands for each user: the plan's losses, or the cap."""
+    if state.plan is not None:
+        return state.committed
+    pieces: Pieces = Tallies(state.users)
+    pieces.add(state.users, loss_of(cap_of(state), state.opened.adjacency))
+    return pieces
 
 
 def spent_pieces(state: AccountState) -> Pieces:
     """What was spent on each user, ex post."""
-    return [*composed(state.spent.pieces())]
+    return state.spent
 
 
 def sums(
@@ -99,6 +108,8 @@ def sums(
     for group in _grouped(
         states, lambda opened: (opened.trust if by_trust else None, opened.adjacency)
     ):
+        if len(group) == 1:
+            continue
         units = [
             _together(same, pieces)
             for same in _grouped(group, lambda opened: opened.population or opened)
@@ -118,14 +129,12 @@ def user_sums(
     """
     declared = [s for s in states if s.opened.population is not None and user.start in s.users]
 
-    def its_own(state: AccountState) -> Pieces:
-        return [(user, what) for users, what in pieces(state) if user.start in users]
-
     found = []
     for same in _grouped(declared, lambda o: (o.trust, o.adjacency, o.population)):
         if len(same) > 1:
             who = f"user {user.start} of population {same[0].opened.population!r}, in "
-            found.append(replace(_together(same, its_own), who=f"{who}{_names(same)} together"))
+            parts = [total(_added(same, pieces).of(user.start))]
+            found.append(Sum(tuple(same), f"{who}{_names(same)} together", [*parts]))
     return found
 
 
@@ -152,46 +161,46 @@ def remarks(states: Sequence[AccountState]) -> list[str]:
 
 def _together(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> Sum:
     """Index by index: disjoint users cost the maximum, common ones the sum."""
-    adjacency = states[0].opened.adjacency
-    each = [pieces(state) for state in states]
-    if len(states) == 1:
-        return Sum(tuple(states), "", list(dict.fromkeys(what for _, what in each[0])))
-    edges = sorted(
-        {edge for items in each for users, _ in items for edge in (users.start, users.stop)}
-    )
-    cursor = [0] * len(each)
-    kinds: dict[tuple[Composite, ...], None] = {}
-    for start in edges[:-1]:
-        here = []
-        for number, items in enumerate(each):
-            while cursor[number] < len(items) and items[cursor[number]][0].stop <= start:
-                cursor[number] += 1
-            if cursor[number] < len(items) and start in items[cursor[number]][0]:
-                here.append(items[cursor[number]][1])
-        kinds[tuple(here)] = None
     who = f"each index of population {states[0].opened.population!r}, in {_names(states)} together"
-    return Sum(tuple(states), who, _added(kinds, adjacency))
+    added = _added(states, pieces)
+    tops = added.tops()
+    if len(tops) > 1 and sum(top.terms for top in tops) > MOST_TERMS:
+        return Sum(tuple(states), who, [])
+    return Sum(tuple(states), who, compositions(added, [top.first for top in tops]))
+
+
+def _added(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> Pieces:
+    added: Pieces = Tallies(
+        range(min(s.users.start for s in states), max(s.users.stop for s in states))
+    )
+    for state in states:
+        added.add_all(pieces(state))
+    return added
 
 
 def _anybody(units: Sequence[Sum]) -> Sum:
     """For a person who may be anybody in each unit."""
     states = tuple(state for unit in units for state in unit.states)
     who = f"a person with one row in each of {_names(states)}"
-    if math.prod(len(unit.parts) for unit in units) > _MOST_SUMS:
+    number = math.prod(len(unit.parts) for unit in units)
+    terms = sum(max(map(_terms, unit.parts), default=0) for unit in units)
+    if not 0 < number <= _MOST_SUMS or (number > 1 and number * terms > 4 * MOST_TERMS):
         return Sum(states, who, [])
     kinds = product(*(unit.parts for unit in units))
-    return Sum(states, who, _added(kinds, states[0].opened.adjacency))
-
-
-def _added(kinds: Iterable[tuple[Composite, ...]], adjacency: Adjacency) -> list[Composite]:
+    adjacency = states[0].opened.adjacency
     totals: dict[Composite, None] = {}
     for kind in kinds:
-        losses = [(_loss(what, adjacency), 1) for what in kind if what is not None]
+        losses = [(loss_of(what, adjacency), 1) for what in kind if what is not None]
         totals[compose(losses) if losses else None] = None
-    return list(totals)
+    return Sum(states, who, list(totals))
 
 
-def _loss(what: Loss | Currency, adjacency: Adjacency) -> Loss:
+def _terms(what: Composite) -> int:
+    return len(parts_of(what)) if isinstance(what, Loss) else 1
+
+
+def loss_of(what: Loss | Currency, adjacency: Adjacency) -> Loss:
+    """A composition or a cap as a loss."""
     return what if isinstance(what, Loss) else as_loss(what, adjacency)
 
 

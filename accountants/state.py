@@ -6,16 +6,21 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Generic, TypeVar, cast, final
+from math import lcm
+from typing import Any, Generic, TypeVar, final
 
+from pydantic_core import to_json
+
+from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
-from privlearn.accountants.per_user_charge import ByUser
+from privlearn.accountants.per_user_charge import Charges, Vector
+from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict
-from privlearn.domains import domain_from_dict
+from privlearn.domains import Domain, domain_from_dict
 from privlearn.entries import (
     AttestEntry,
     CloseEntry,
@@ -55,11 +60,15 @@ from privlearn.losses import (
     leaves_of,
     loss_from_dict,
 )
-from privlearn.noise import GaussianNoise, noise_from_dict
+from privlearn.noise import GaussianNoise, Noise, noise_from_dict
 
 T = TypeVar("T")
 Tally = dict[Loss, int]
 """Losses with multiplicities."""
+_NEVER = Fraction(0)
+_LONGEST_FORM = 2048
+_MOST_BITS = 4096
+"""Of a common denominator of all amounts of an account."""
 
 
 def _range(users: tuple[int, int]) -> range:
@@ -72,11 +81,14 @@ class _Reader(Generic[T]):
     def __init__(self, read: Callable[[dict[str, Any]], T]) -> None:
         self._read = read
         self._known: dict[tuple[object, ...], T] = {}
+        self._last: tuple[dict[str, Any], T] | None = None
 
     def __call__(self, data: dict[str, Any]) -> T:
+        last = self._last
+        if last is not None and last[0] is data:  # what was checked is recorded
+            return last[1]
         try:
-            # types too: True, 1 and 1.0 are equal, but not all of them are accepted
-            key = tuple([(name, value.__class__, value) for name, value in data.items()])
+            key = _flat(data)
             found = self._known.get(key)
         except TypeError:  # it holds lists or objects
             return self._read(data)
@@ -85,29 +97,42 @@ class _Reader(Generic[T]):
             if len(self._known) >= 4096:
                 self._known.clear()
             self._known[key] = found
+        self._last = data, found
         return found
+
+
+def _flat(data: dict[str, Any]) -> tuple[object, ...]:
+    # types too: True, 1 and 1.0 are equal, but not all of them are accepted
+    return (*data.items(), *map(type, data.values()))
 
 
 _read_loss: _Reader[Loss] = _Reader(loss_from_dict)
 _read_budget: _Reader[Budget] = _Reader(budget_from_dict)
 
 
+def _read_promise(data: dict[str, Any]) -> Budget:
+    try:
+        return budget_from_dict(data)
+    except (ValueError, TypeError) as error:
+        raise BudgetError(f"promise: {error}") from None
+
+
 @dataclass(slots=True)
 class Ceiling:
     """What is charged to each arrival index, and how likely it is to fail."""
 
-    charged: ByUser[Currency]
-    failing: ByUser[Fraction]
+    users: range
     cap: Currency
     failure: Fraction
-    _last: tuple[Currency, Currency, Currency] | None = None
-    """The last sum: what is checked is then charged."""
+    charged: Charges[Any] = field(init=False)
+    """In numbers of the currency of the cap: a Fraction, or a Vector where it has several."""
+    failing: Charges[Fraction] = field(init=False)
+    most: Any = field(init=False)
 
-    @classmethod
-    def empty(cls, users: range, cap: Currency, failure: Fraction) -> Ceiling:
-        """Nothing is charged yet."""
-        zero: ByUser[Currency] = ByUser(users, cap.zero(), lambda value: value)
-        return cls(zero, ByUser(users, Fraction(0), lambda value: value), cap, failure)
+    def __post_init__(self) -> None:
+        self.charged = Charges(self.users, _amount(self.cap.zero()))
+        self.failing = Charges(self.users, _NEVER)
+        self.most = _amount(self.cap)
 
     def check(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Raises InsufficientBudgetError unless every one of the users has room for that much.
@@ -115,41 +140,53 @@ class Ceiling:
         This is the filter: the next spend is chosen after everything before it was seen, and may
         be made only if the sum, of amounts known before it runs, stays under the cap.
         """
-        for piece, value in self.charged.pieces(users):
-            if not self.cap.covers(self._sum(value, amount)):
-                # an audit goes on after a cap was exceeded
-                remaining = self.cap - value if self.cap.covers(value) else self.cap.zero()
-                raise InsufficientBudgetError(
-                    spent=value, requested=amount, remaining=remaining, users=piece
-                )
+        above = self.charged.first_above(self.most, _amount(amount), users)
+        if above is not None:
+            piece, value = above[0], self.in_currency(above[1])
+            # an audit goes on after a cap was exceeded
+            remaining = self.cap - value if self.cap.covers(value) else self.cap.zero()
+            raise InsufficientBudgetError(
+                spent=value, requested=amount, remaining=remaining, users=piece
+            )
         if not failure:
             return
-        for piece, failed in self.failing.pieces(users):
-            if failed + failure > self.failure:
-                raise InsufficientBudgetError(
-                    spent=f"failure {exact_text(failed)}",
-                    requested=f"failure {exact_text(failure)}",
-                    remaining=f"failure {exact_text(max(self.failure - failed, Fraction(0)))}",
-                    users=piece,
-                )
+        failed = self.failing.first_above(self.failure, failure, users)
+        if failed is not None:
+            raise InsufficientBudgetError(
+                spent=f"failure {exact_text(failed[1])}",
+                requested=f"failure {exact_text(failure)}",
+                remaining=f"failure {exact_text(max(self.failure - failed[1], Fraction(0)))}",
+                users=failed[0],
+            )
 
     def charge(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Adds to what is charged."""
-        self.charged.update(users, lambda value: self._sum(value, amount))
+        self.charged.charge(users, _amount(amount))
         if failure:
-            self.failing.update(users, lambda value: value + failure)
-
-    def _sum(self, value: Currency, amount: Currency) -> Currency:
-        last = self._last
-        if last is None or last[0] is not value or last[1] is not amount:
-            last = self._last = value, amount, value + amount
-        return last[2]
+            self.failing.charge(users, failure)
 
     def release(self, users: range, amount: Currency, failure: Fraction) -> None:
-        """Takes off what was charged."""
-        self.charged.update(users, lambda value: value - amount)
+        """Takes off what was charged for these users."""
+        self.charged.charge(users, _amount(amount), released=True)
         if failure:
-            self.failing.update(users, lambda value: value - failure)
+            self.failing.charge(users, failure, released=True)
+
+    def largest(self, users: range | None = None) -> Currency:
+        """The largest charge on any of the users, amount by amount."""
+        return self.in_currency(self.charged.largest(users))
+
+    def pieces(self) -> Iterator[tuple[range, Currency]]:
+        """What is charged, piece by piece."""
+        return ((users, self.in_currency(value)) for users, value in self.charged.pieces())
+
+    def in_currency(self, value: Fraction | Vector) -> Currency:
+        """Charged amounts in the currency of the cap."""
+        return self.cap._of((value,) if isinstance(value, Fraction) else tuple(value))
+
+
+def _amount(value: Currency) -> Any:
+    amounts = value.amounts
+    return amounts[0] if len(amounts) == 1 else Vector(amounts)
 
 
 @dataclass(slots=True)
@@ -171,6 +208,8 @@ class Account:
     spend: SpendEntry | None = None
     loss: Loss | None = None
     outcome: str | None = None
+    held: bool = True
+    """Whether its budget is charged; not once the loss or nothing is charged instead."""
     functions: dict[str, None] = field(default_factory=dict)
     """Names of user code that its rows passed through, in the order in which they came."""
 
@@ -195,11 +234,13 @@ class AccountState:
         cap = budget_from_dict(opened.cap)
         if not isinstance(cap, Currency) or cap.is_zero:
             raise BudgetError(f"cap {cap}: must be a currency above zero")
-        promise = None if opened.promise is None else budget_from_dict(opened.promise)
+        promise = None if opened.promise is None else _read_promise(opened.promise)
         if promise is not None and not isinstance(promise, ApproxDP):
             raise BudgetError(f"promise {promise}: must be an (ε, δ) budget")
         self.opened = opened
         self.number = 1  # among the accountants of its ledger
+        self.functions_named = True
+        """Whether user code that rows pass through is named; not in format 1."""
         self.cap = cap
         self.failure = _probability("failure", opened.failure)
         self.odometer: Fraction | None = None
@@ -211,29 +252,28 @@ class AccountState:
                 raise BudgetError("odometer and failure: their δ must add up to less than 1")
         self.promise = promise
         self.users = user_range(users=_range(opened.users))
-        self.ceiling = Ceiling.empty(self.users, cap, self.failure)
-        self.charged = self.ceiling.charged
-        self.spent: ByUser[Tally] = ByUser(self.users, {}, dict)
-        self.committed: ByUser[Tally] = ByUser(self.users, {}, dict)
+        self.ceiling = Ceiling(self.users, cap, self.failure)
+        self.spent: Tallies[Loss] = Tallies(self.users)
+        self.committed: Tallies[Loss] = Tallies(self.users)
         self.plan: list[Planned] | None = None
+        self._planned: dict[tuple[str, range], list[int]] = {}
         self.accounts: dict[str, Account] = {}
         self.folded: set[str] = set()
         """Tokens that ended and whose history was dropped, by `fold`."""
         self.allowances: dict[str, Allowance] = {}
         self.interactive = self.interleaved = False
         self._running = 0
+        self._good: dict[tuple[bytes, str, str, bool, bool], Loss] = {}
+        """Spends that were found right, apart from their tokens and users."""
+        self._last_spend: tuple[SpendEntry, Loss] | None = None
+        self._denominator = 1  # a common one of all amounts
         self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
+        self._last_budget: tuple[dict[str, object], Currency] | None = None
         self._last_price: tuple[Loss, tuple[Currency, Fraction]] | None = None
         self.attested: list[AttestEntry] = []
         self.closed = False
 
     # What is left -------------------------------------------------------------------------------
-
-    def charged_to(self, users: range) -> Currency:
-        """The largest charge on any of the users, amount by amount."""
-        pieces = [value for _, value in self.charged.pieces(users)]
-        amounts = zip(*(value.amounts for value in pieces), strict=True)
-        return pieces[0]._with(tuple(max(column) for column in amounts))
 
     def fold(self, token: str) -> None:
         """Drops the history of a token that has ended: no entry of it may follow.
@@ -268,19 +308,46 @@ class AccountState:
         """
         return self._price(loss)[0]
 
+    def price_and_failure(self, loss: Loss) -> tuple[Fraction, ...]:
+        """The numbers of the price, and how likely the loss is to fail.
+
+        Raises:
+            CurrencyError: no finite price in this currency.
+        """
+        price, failure = self._price(loss)
+        return *price.amounts, failure
+
     def _price(self, loss: Loss) -> tuple[Currency, Fraction]:
         last = self._last_price
         if last is not None and last[0] is loss:  # its hash takes time
             return last[1]
+        self._last_price = None
         found = self._prices.get(loss)
         if found is None:
-            failure = loss.failure()
+            failure = loss.failure() or _NEVER
             found = self.cap.price(loss.unless_failed() if failure else loss), failure
             if len(self._prices) >= 4096:
                 self._prices.clear()
             self._prices[loss] = found
+        self._addable(found[1], *found[0].amounts)
         self._last_price = loss, found
         return found
+
+    def _addable(self, *amounts: Fraction) -> None:
+        """Raises BudgetError for amounts whose sums would be too long to work with.
+
+        A sum of fractions can have as many digits as all denominators together.
+        """
+        for amount in amounts:
+            if self._denominator % amount.denominator:
+                common = lcm(self._denominator, amount.denominator)
+                if common.bit_length() > _MOST_BITS:
+                    raise BudgetError(
+                        f"an amount with a denominator of {amount.denominator.bit_length()} bits: "
+                        f"a common denominator of all amounts may have {_MOST_BITS} bits, so that "
+                        "their sums can be computed; write them as decimals of few digits"
+                    )
+                self._denominator = common
 
     def planned_for(self, label: str, users: range, loss: Loss) -> int | None:
         """Position of the plan item that a new token can use, if there is a plan.
@@ -290,9 +357,9 @@ class AccountState:
         """
         if self.plan is None:
             return None
-        for position, item in enumerate(self.plan):
-            fits = item.label == label and item.users == users and _dominates(item.loss, loss)
-            if fits and item.left:
+        for position in self._planned.get((label, users), []):
+            item = self.plan[position]
+            if item.left and _dominates(item.loss, loss):
                 return position
         raise BudgetError(
             f"token {label!r} for users {users!r} is not (or no longer) in the committed plan; "
@@ -305,17 +372,25 @@ class AccountState:
         """Raises what is wrong with ``entry`` as the next one; changes nothing."""
         if self.closed:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
+        before = self._denominator
+        try:
+            self._check(entry)
+        except BaseException:
+            self._denominator, self._last_price, self._last_budget = before, None, None
+            raise
+
+    def _check(self, entry: Entry) -> None:
         match entry:
-            case PlanEntry():
-                self._check_plan(entry)
             case IssueEntry():
                 self._check_issue(entry)
             case SpendEntry():
                 self._check_spend(entry)
-            case FunctionsEntry():
-                self._check_functions(entry)
             case RetireEntry():
                 self._check_retire(entry)
+            case PlanEntry():
+                self._check_plan(entry)
+            case FunctionsEntry():
+                self._check_functions(entry)
             case AttestEntry():
                 self._check_attest(entry)
             case DelegateEntry():
@@ -334,16 +409,16 @@ class AccountState:
         begun = self.accounts or self.folded or self.attested or self.allowances
         if self.plan is not None or begun:
             raise BudgetError("a plan is committed once, before the first token")
-        trial = Ceiling.empty(self.users, self.cap, self.failure)
+        trial = Ceiling(self.users, self.cap, self.failure)
         for item in entry.items:
             loss = self._own_loss(item.loss)
             users = self._whole_ranges(_range(item.users))
             for piece, part in _over(loss, users):
                 price, failure = self._price(part)
                 trial.charge(piece, price * item.count, failure * item.count)
-        none = Ceiling.empty(self.users, self.cap, self.failure)
-        for users, total in trial.charged.pieces():
-            none.check(users, total, Fraction(0))
+        none = Ceiling(self.users, self.cap, self.failure)
+        for users, total in trial.pieces():
+            none.check(users, total, _NEVER)
         for users, failure in trial.failing.pieces():
             none.check(users, self.cap.zero(), failure)
 
@@ -354,13 +429,15 @@ class AccountState:
             raise BudgetError("an accountant of attestations issues no tokens: open a second one")
         users = self._whole_ranges(_range(entry.users))
         budget = self._currency(entry.budget)
-        failure = _probability("failure", entry.failure)
+        failure = self._failing(entry.failure)
+        if self.plan is not None and entry.allowance is not None:
+            raise BudgetError(f"token {entry.token}: no allowance can stand beside a plan")
         if budget.is_zero:
             raise BudgetError(f"token {entry.label!r}: a budget of {budget} can pay for nothing")
         if self.plan is not None:
-            if entry.planned is None or not 0 <= entry.planned < len(self.plan):
+            item = self._item(entry.planned)
+            if item is None:
                 raise BudgetError(f"token {entry.token} is not in the committed plan")
-            item = self.plan[entry.planned]
             if not item.left or item.users != users or item.label != entry.label:
                 raise BudgetError(f"token {entry.token} does not match plan item {entry.planned}")
             price, failing = self._price(item.loss)
@@ -386,7 +463,7 @@ class AccountState:
         budget = self._currency(entry.budget)
         if budget.is_zero:
             raise BudgetError(f"allowance {entry.label!r}: {budget} can pay for nothing")
-        self.ceiling.check(users, budget, _probability("failure", entry.failure))
+        self.ceiling.check(users, budget, self._failing(entry.failure))
 
     def _delegated(self, name: str) -> Allowance:
         allowance = self.allowances.get(name)
@@ -415,18 +492,16 @@ class AccountState:
         if entry.simulated is not self.opened.simulated:
             raise BudgetError("the spend's noise source is not the accountant's")
         self._check_devices(entry)
+        form = _form(entry)
+        known = self._good.get(form)
+        if known is not None:  # all was right with it before, whosever token that was
+            self._check_holds(account, entry, known)
+            self._check_planned(account, entry, known)
+            self._last_spend = entry, known
+            return
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
-        price, failure = self._price(loss)
-        if not account.budget.covers(price):
-            raise LossExceedsTokenError(
-                f"{entry.mechanism} costs {price}, token {entry.token} holds {account.budget}"
-            )
-        if failure > account.failure:
-            raise LossExceedsTokenError(
-                f"{entry.mechanism} fails with probability {exact_text(failure)}, token "
-                f"{entry.token} holds {exact_text(account.failure)}"
-            )
+        self._check_holds(account, entry, loss)
         if entry.arithmetic == "sum" and (entry.interactive or entry.profile):
             raise BudgetError(
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
@@ -442,16 +517,42 @@ class AccountState:
                 f"{entry.mechanism}: no theorem is known for a stream whose loss holds only apart "
                 "from an event; state it as an ApproxLoss"
             )
-        if self.plan is not None:
-            item = self.plan[cast(int, account.entry.planned)]
-            if not _dominates(item.loss, loss):
-                raise BudgetError(f"token {entry.token}: its loss is not the planned one")
+        self._check_planned(account, entry, loss)
         self._check_binding(entry, loss)
+        if len(form[0]) <= _LONGEST_FORM and not _by_arrival(loss):
+            if len(self._good) >= 4096:
+                self._good.clear()
+            self._good[form] = loss
+        self._last_spend = entry, loss
+
+    def _check_holds(self, account: Account, entry: SpendEntry, loss: Loss) -> None:
+        """The token must hold what the loss costs."""
+        price, failure = self._price(loss)
+        if not account.budget.covers(price):
+            raise LossExceedsTokenError(
+                f"{entry.mechanism} costs {price}, token {entry.token} holds {account.budget}"
+            )
+        if failure and failure > account.failure:
+            raise LossExceedsTokenError(
+                f"{entry.mechanism} fails with probability {exact_text(failure)}, token "
+                f"{entry.token} holds {exact_text(account.failure)}"
+            )
+
+    def _check_planned(self, account: Account, entry: SpendEntry, loss: Loss) -> None:
+        if self.plan is None:
+            return
+        item = self._item(account.entry.planned)
+        if item is None:
+            raise BudgetError(f"token {entry.token} is not in the committed plan")
+        if not _dominates(item.loss, loss):
+            raise BudgetError(f"token {entry.token}: its loss is not the planned one")
 
     def _check_devices(self, entry: SpendEntry) -> None:
         """Noise that several users share is drawn by somebody who sees all their rows."""
+        if entry.trust is not Trust.LOCAL or entry.arithmetic == "each":
+            return
         users = _range(entry.users)
-        if entry.trust is Trust.LOCAL and entry.arithmetic != "each" and len(users) != 1:
+        if len(users) != 1:
             raise UsersError(
                 f"{entry.mechanism} for users = {users!r}: under local trust every user draws "
                 "noise alone, so a spend for several of them needs arithmetic = 'each'"
@@ -460,6 +561,10 @@ class AccountState:
     def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:
         """The noise in the entry must earn the loss in the entry, unless code is trusted for it."""
         if not entry.derived:
+            (
+                _read_domain(entry.domain),
+                _read_noise(entry.noise),
+            )  # raise for shipped ones of bad form
             self._check_minimizers(entry, loss)
             return
         earned = _earned(entry)
@@ -488,9 +593,9 @@ class AccountState:
                 f"is {entry.noise}"
             )
         try:
-            ridge, error, blur = (
-                float(entry.parameters[name]) for name in ("ridge", "solver_error", "blur_std")
-            )
+            names = "ridge", "solver_error", "blur_std"
+            check_form("parameters", {name: entry.parameters[name] for name in names}, _MINIMIZER)
+            ridge, error, blur = (float(entry.parameters[name]) for name in names)
             needed = gaussian_loss(2 * error, blur, entry.adjacency).mu_squared
         except (KeyError, TypeError, ValueError):
             raise BudgetError(
@@ -529,7 +634,7 @@ class AccountState:
                 f"attestation for {entry.adjacency.value}: the accountant counts "
                 f"{self.opened.adjacency.value}"
             )
-        loss, users = self._own_loss(entry.loss), self.charged.check(_range(entry.users))
+        loss, users = self._own_loss(entry.loss), self.ceiling.charged.check(_range(entry.users))
         single, failing = self._price(loss)
         price, failure = single * entry.most_messages, failing * entry.most_messages
         if entry.count > len(users) * entry.most_messages:
@@ -538,9 +643,9 @@ class AccountState:
                 f"messages each send at most {len(users) * entry.most_messages}"
             )
         if self.plan is not None:
-            if entry.planned is None or not 0 <= entry.planned < len(self.plan):
+            item = self._item(entry.planned)
+            if item is None:
                 raise BudgetError(f"attestation {entry.label!r} is not in the committed plan")
-            item = self.plan[entry.planned]
             named = (item.label, item.users) == (entry.label, users)
             if not named or not _dominates(item.loss, loss) or item.left < entry.most_messages:
                 raise BudgetError(
@@ -551,13 +656,19 @@ class AccountState:
             raise BudgetError(f"attestation {entry.label!r} names a plan, but none was committed")
         self.ceiling.check(users, price, failure)
 
+    def _item(self, position: int | None) -> Planned | None:
+        """The item of the plan at a position; None where there is none, which only audits meet."""
+        if self.plan is None or position is None or not 0 <= position < len(self.plan):
+            return None
+        return self.plan[position]
+
     def _whole_ranges(self, users: range) -> range:
         if self.opened.adjacency is Adjacency.ADD_REMOVE and users != self.users:
             raise AdjacencyError(
                 "add-remove shifts every later index: only spends on the whole population "
                 f"range({self.users.start}, {self.users.stop}) can be counted, not {users!r}"
             )
-        return self.charged.check(users)
+        return self.ceiling.charged.check(users)
 
     def _account(self, token: str) -> Account:
         if token not in self.accounts:
@@ -567,11 +678,29 @@ class AccountState:
         return self.accounts[token]
 
     def _currency(self, data: dict[str, object]) -> Currency:
+        last = self._last_budget
+        if last is not None and last[0] is data:  # what is checked is then recorded
+            return last[1]
         budget = _read_budget(data)
         if not isinstance(budget, Currency):
             raise BudgetError(f"{budget} is not a currency")
         self.cap._same_kind(budget)  # raises for another currency
+        self._addable(*budget.amounts)
+        self._last_budget = data, budget
         return budget
+
+    def _failing(self, text: str) -> Fraction:
+        if text == "0":
+            return _NEVER
+        failure = _probability("failure", text)
+        self._addable(failure)
+        return failure
+
+    def _stated_failure(self, text: str) -> Fraction:
+        """Also one that is no probability, in what an audit reads."""
+        failure = _NEVER if text == "0" else exact("failure", text)
+        self._addable(failure)
+        return failure
 
     def _own_loss(self, data: dict[str, object]) -> Loss:
         loss = _read_loss(data)
@@ -587,16 +716,16 @@ class AccountState:
     def record(self, entry: Entry) -> None:
         """Takes ``entry`` into account."""
         match entry:
-            case PlanEntry():
-                self._record_plan(entry)
             case IssueEntry():
                 self._record_issue(entry)
             case SpendEntry():
                 self._record_spend(entry)
-            case FunctionsEntry():
-                self._account(entry.token).functions.update(dict.fromkeys(entry.names))
             case RetireEntry():
                 self._record_retire(entry)
+            case PlanEntry():
+                self._record_plan(entry)
+            case FunctionsEntry():
+                self._account(entry.token).functions.update(dict.fromkeys(entry.names))
             case AttestEntry():
                 self._record_attest(entry)
             case DelegateEntry():
@@ -612,25 +741,26 @@ class AccountState:
         self.plan = []
         for item in entry.items:
             loss, users = loss_from_dict(item.loss), _range(item.users)
+            self._planned.setdefault((item.label, users), []).append(len(self.plan))
             self.plan.append(Planned(item.label, users, loss, item.count, item.count))
             for piece, part in _over(loss, users):
                 price, failure = self._price(part)
                 self.ceiling.charge(piece, price * item.count, failure * item.count)
-                self.committed.update(piece, _adding(part, item.count))
+                self.committed.add(piece, part, item.count)
 
     def _record_issue(self, entry: IssueEntry) -> None:
-        failure = _NEVER if entry.failure == "0" else exact("failure", entry.failure)
+        failure = self._stated_failure(entry.failure)
         account = Account(entry, self._currency(entry.budget), failure)
         self.accounts[entry.token] = account
         if self.plan is None:
             self._paying(account).charge(_range(entry.users), account.budget, account.failure)
-        elif entry.planned is not None:
-            self.plan[entry.planned].left -= 1
+        elif item := self._item(entry.planned):
+            item.left -= 1
 
     def _record_delegate(self, entry: DelegateEntry) -> None:
         users, budget = _range(entry.users), self._currency(entry.budget)
-        failure = exact("failure", entry.failure)
-        self.allowances[entry.allowance] = Allowance(entry, Ceiling.empty(users, budget, failure))
+        failure = self._stated_failure(entry.failure)
+        self.allowances[entry.allowance] = Allowance(entry, Ceiling(users, budget, failure))
         self.ceiling.charge(users, budget, failure)
 
     def _record_return(self, entry: ReturnEntry) -> None:
@@ -639,8 +769,8 @@ class AccountState:
         allowance.returned = True
         inner = allowance.ceiling
         self.ceiling.release(_range(allowance.entry.users), inner.cap, inner.failure)
-        for piece, value in inner.charged.pieces():
-            self.ceiling.charge(piece, value, Fraction(0))
+        for piece, value in inner.pieces():
+            self.ceiling.charge(piece, value, _NEVER)
         for piece, failed in inner.failing.pieces():
             self.ceiling.charge(piece, self.cap.zero(), failed)
 
@@ -651,7 +781,8 @@ class AccountState:
         return self.ceiling if allowance is None or allowance.returned else allowance.ceiling
 
     def _record_spend(self, entry: SpendEntry) -> None:
-        loss = _read_loss(entry.loss)
+        last = self._last_spend
+        loss = last[1] if last is not None and last[0] is entry else _read_loss(entry.loss)
         if entry.token in self.folded:  # only in what an audit reads: nothing is reserved for it
             self._charge_again(entry, loss)
             return
@@ -660,26 +791,28 @@ class AccountState:
             self.interleaved = self.interleaved or self._running > 0
             self._running += 1
         self.interactive = self.interactive or entry.interactive
-        again, account.spend, account.loss = account.spend, entry, loss
+        held, account.spend, account.loss = account.held, entry, loss
         users = _range(entry.users)
         pieces = pieces_of(loss, users)
         for piece, part in pieces:
-            self.spent.update(piece, _adding(part, 1))
+            self.spent.add(piece, part)
         if self.plan is not None:
             return
-        if len(pieces) == 1 and again is None:
+        account.held = False
+        if held and len(pieces) == 1 and entry.users == account.entry.users:
             price, failure = self._price(loss)
-            if price.amounts == account.budget.amounts and failure == account.failure:
+            same = failure is account.failure or failure == account.failure
+            if same and price.amounts == account.budget.amounts:
                 return
-        # The token may have held more than its one loss; the rest is free again.
         ceiling = self._paying(account)
-        ceiling.release(users, account.budget, account.failure)
+        if held:  # the token may have held more than its one loss; the rest is free again
+            ceiling.release(_range(account.entry.users), account.budget, account.failure)
         for piece, part in pieces:
             ceiling.charge(piece, *self._price(part))
 
     def _charge_again(self, entry: SpendEntry, loss: Loss) -> None:
         for piece, part in pieces_of(loss, _range(entry.users)):
-            self.spent.update(piece, _adding(part, 1))
+            self.spent.add(piece, part)
             if self.plan is None:
                 self.ceiling.charge(piece, *self._price(part))
 
@@ -691,20 +824,22 @@ class AccountState:
         if entry.outcome != "unused":
             return
         if self.plan is None:
-            ceiling = self._paying(account)
-            ceiling.release(_range(account.entry.users), account.budget, account.failure)
-        elif account.entry.planned is not None:
-            self.plan[account.entry.planned].left += 1
+            if account.held:
+                account.held = False
+                ceiling = self._paying(account)
+                ceiling.release(_range(account.entry.users), account.budget, account.failure)
+        elif item := self._item(account.entry.planned):
+            item.left += 1
 
     def _record_attest(self, entry: AttestEntry) -> None:
         self.attested.append(entry)
         loss, users = loss_from_dict(entry.loss), _range(entry.users)
-        self.spent.update(users, _adding(loss, entry.most_messages))
+        self.spent.add(users, loss, entry.most_messages)
         if self.plan is None:
             price, failure = self._price(loss)
             self.ceiling.charge(users, price * entry.most_messages, failure * entry.most_messages)
-        elif entry.planned is not None:
-            self.plan[entry.planned].left -= entry.most_messages
+        elif item := self._item(entry.planned):
+            item.left -= entry.most_messages
 
 
 def _check_relation(opened: OpenEntry) -> None:
@@ -743,7 +878,7 @@ def _gaussian_part(loss: Loss) -> Fraction:
     return sum(masses, Fraction(0))
 
 
-_NEVER = Fraction(0)
+_MINIMIZER = {"ridge": REAL, "solver_error": REAL, "blur_std": REAL}
 
 
 def _probability(name: str, text: str) -> Fraction:
@@ -762,44 +897,60 @@ def _over(loss: Loss, users: range) -> list[tuple[range, Loss]]:
         raise BudgetError(str(error)) from None
 
 
+def _form(entry: SpendEntry) -> tuple[bytes, str, str, bool, bool]:
+    """What a spend states, apart from its token, its users and what every spend here has."""
+    numbers = [
+        entry.domain,
+        entry.noise,
+        entry.gain,
+        entry.loss,
+        entry.parameters,
+        entry.profile,
+    ]
+    # as text: True, 1 and 1.0 are equal, but not all of them are accepted
+    text = to_json(numbers)
+    return text, entry.mechanism, entry.arithmetic, entry.derived, entry.interactive
+
+
 def _earned(entry: SpendEntry) -> Loss | None:
     """The loss that follows from domain, noise and gains; None where only its author knows it."""
-    shape = entry.domain, entry.noise, entry.gain, entry.adjacency, entry.profile
-    key = {f"{i}{name}": v for i, d in enumerate(shape[:2]) for name, v in d.items()}
     if not entry.profile:
-        return _read_earned({**key, "gain": entry.gain, "adjacency": entry.adjacency})
-    parts = [
-        (n, _read_earned({**key, "gain": gain, "adjacency": entry.adjacency}))
-        for n, gain in entry.profile
-    ]
+        return _earn(entry, entry.gain)
+    parts = [(n, _earn(entry, gain)) for n, gain in entry.profile]
     if max(gain for _, gain in entry.profile) > entry.gain or any(p is None for _, p in parts):
         return None
     return PerArrivalLoss([(n, part) for n, part in parts if part is not None])
 
 
-def _earn(flat: dict[str, Any]) -> Loss | None:
-    domain = domain_from_dict({name[1:]: v for name, v in flat.items() if name[0] == "0"})
-    noise = noise_from_dict({name[1:]: v for name, v in flat.items() if name[0] == "1"})
-    if domain is None or noise is None:
-        return None
-    reach = domain.sensitivity(flat["adjacency"], noise.norm) * flat["gain"]
-    return noise.loss(reach, flat["adjacency"])
+_EARNED: dict[tuple[object, ...], Loss | None] = {}
 
 
-_read_earned: _Reader[Loss | None] = _Reader(_earn)
+def _earn(entry: SpendEntry, gain: float) -> Loss | None:
+    """The loss of one gain, remembered as by `_Reader`."""
+    try:
+        key = (_flat(entry.domain), _flat(entry.noise), gain, entry.adjacency)
+        if key in _EARNED:
+            return _EARNED[key]
+    except TypeError:  # they hold lists or objects
+        key = None
+    domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)
+    found: Loss | None = None
+    if domain is not None and noise is not None:
+        found = noise.loss(domain.sensitivity(entry.adjacency, noise.norm) * gain, entry.adjacency)
+    if key is not None:
+        if len(_EARNED) >= 4096:
+            _EARNED.clear()
+        _EARNED[key] = found
+    return found
 
 
-def _adding(loss: Loss, count: int) -> Callable[[Tally], Tally]:
-    def change(tally: Tally) -> Tally:
-        tally[loss] = tally.get(loss, 0) + count
-        return tally
-
-    return change
+_read_domain: _Reader[Domain[Any] | None] = _Reader(domain_from_dict)
+_read_noise: _Reader[Noise | None] = _Reader(noise_from_dict)
 
 
 def _dominates(stated: Loss, actual: Loss) -> bool:
     """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
-    if stated == actual:
+    if stated is actual or stated == actual:
         return True
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
@@ -818,18 +969,6 @@ def pieces_of(loss: Loss, users: range) -> list[tuple[range, Loss]]:
         return loss.over(users)
     except ValueError:
         return [(users, loss)]
-
-
-def composed(pieces: Iterable[tuple[range, Tally]]) -> list[tuple[range, Loss | None]]:
-    """The composition for each range of users; equal tallies are composed once."""
-    known: dict[tuple[tuple[int, int], ...], Loss | None] = {}
-    found = []
-    for users, tally in pieces:
-        key = tuple([(id(loss), count) for loss, count in tally.items()])
-        if key not in known:
-            known[key] = total(tally)
-        found.append((users, known[key]))
-    return found
 
 
 def total(tally: Tally) -> Loss | None:

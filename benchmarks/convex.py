@@ -22,7 +22,7 @@ from privlearn.learners.constraint_sets import LpBall
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.noise import NoiseSource
-from privlearn.papers.han2022 import rivals as convex
+from privlearn.papers.han2022 import competitors as convex
 from privlearn.simulation import regression
 from privlearn.simulation.regression import LinearStream, linear_stream
 

@@ -20,12 +20,12 @@ from privlearn.budgets import ZCDP, Currency, GaussianDP
 from privlearn.learners.hdb import DPHDB
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.noise import NoiseSource
-from privlearn.papers.han2022 import study
+from privlearn.papers.han2022 import experiments
 from privlearn.simulation.linear_bandit import sparse_market
 
 FIRST_SEED = 7300
 HORIZON, DIM, ARMS = 10_000, 50, 2
-TARGETS = {study.HDB: 125, study.HDB_CHOICES: 310, study.LEAST_SQUARES: 460}
+TARGETS = {experiments.HDB: 125, experiments.HDB_CHOICES: 310, experiments.LEAST_SQUARES: 460}
 
 
 class Variant(NamedTuple):
@@ -49,9 +49,9 @@ VARIANTS = (
 METHODS = ("gaussian", "noisy_max", "random")
 
 
-def play(player: str, seed: int) -> study.Result:
+def play(player: str, seed: int) -> experiments.Result:
     """One run of the figure."""
-    return study.play(study.FIGURE, study.Cell(player, 1.0, HORIZON, DIM), seed)
+    return experiments.play(experiments.FIGURE, experiments.Cell(player, 1.0, HORIZON, DIM), seed)
 
 
 def vary(variant: Variant, method: str, seed: int) -> float:
@@ -84,13 +84,13 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=20)
     chosen = options.parse_args()
     seeds, begin = [FIRST_SEED + s for s in range(chosen.seeds)], time.perf_counter()
-    tasks = [(player, seed) for player in study.BANDITS for seed in seeds]
+    tasks = [(player, seed) for player in experiments.BANDITS for seed in seeds]
     played = iter(in_parallel(play, tasks, chosen.jobs))
-    results = {player: [next(played) for _ in seeds] for player in study.BANDITS}
+    results = {player: [next(played) for _ in seeds] for player in experiments.BANDITS}
     rows = []
     for player, found in results.items():
         values = [result.value for result in found]
-        half = np.mean([result.curve[study.POINTS // 2 - 1] for result in found])
+        half = np.mean([result.curve[experiments.POINTS // 2 - 1] for result in found])
         target = TARGETS.get(player)
         verdict = ""
         if target is not None:
@@ -114,7 +114,7 @@ def main() -> None:
     others = {v.text: {m: [next(varied) for _ in few] for m in METHODS} for v in VARIANTS}
     more = Table(
         f"DP-HDB in other settings, {len(few)} seeds",
-        ["changed", study.HDB, study.HDB_CHOICES, study.RANDOM],
+        ["changed", experiments.HDB, experiments.HDB_CHOICES, experiments.RANDOM],
         [[text, *(told(found[m]) for m in METHODS)] for text, found in others.items()],
     )
     numbers = {

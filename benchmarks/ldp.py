@@ -25,7 +25,7 @@ from privlearn.local.batch_sums import Tally
 from privlearn.local.client import LocalClient
 from privlearn.local.protocol import LocalBandit, Method, Model
 from privlearn.noise import NoiseSource
-from privlearn.papers.han2021 import study
+from privlearn.papers.han2021 import experiments
 from privlearn.simulation import local_bandit as local
 from privlearn.simulation.local_bandit import LocalMarket
 
@@ -34,15 +34,15 @@ FIRST_SEED = 200
 HORIZON, ARMS, DELTA = 20_000, 10, 0.01
 PARTS = ("main", "noise", "links", "arms", "designs", "speed")
 
-OURS = (study.SGD, study.OLS)
+OURS = (experiments.SGD, experiments.OLS)
 SINGLE_RIVALS = (
-    study.SGD_RUN,
-    study.OLS_RUN,
-    study.OLS_PRINTED,
-    study.UCB_TIGHT,
-    study.UCB_PUBLISHED,
-    study.GLOC_TIGHT,
-    study.GLOC_PUBLISHED,
+    experiments.SGD_RUN,
+    experiments.OLS_RUN,
+    experiments.OLS_PRINTED,
+    experiments.UCB_TIGHT,
+    experiments.UCB_PUBLISHED,
+    experiments.GLOC_TIGHT,
+    experiments.GLOC_PUBLISHED,
 )
 
 
@@ -54,7 +54,12 @@ class Case:
     epsilon: float
     market: dict[str, Any] = field(hash=False)
     rivals: Sequence[str] = SINGLE_RIVALS
-    free: Sequence[str] = (study.FREE_OLS, study.FREE_UCB, study.FREE_SGD, study.RANDOM)
+    free: Sequence[str] = (
+        experiments.FREE_OLS,
+        experiments.FREE_UCB,
+        experiments.FREE_SGD,
+        experiments.RANDOM,
+    )
     ours: Sequence[str] = OURS
     delta: float = DELTA
     arms: bool = False
@@ -71,12 +76,12 @@ class Case:
 
 
 MUST: dict[tuple[int, float], dict[str, float]] = {
-    (2, 0.5): {study.SGD: 500, study.OLS: 1900},
-    (2, 1.0): {study.SGD: 200, study.OLS: 1200},
-    (2, 5.0): {study.SGD: 30, study.OLS: 250},
-    (10, 0.5): {study.SGD: 2600},
-    (10, 1.0): {study.SGD: 1200},
-    (10, 5.0): {study.SGD: 120},
+    (2, 0.5): {experiments.SGD: 500, experiments.OLS: 1900},
+    (2, 1.0): {experiments.SGD: 200, experiments.OLS: 1200},
+    (2, 5.0): {experiments.SGD: 30, experiments.OLS: 250},
+    (10, 0.5): {experiments.SGD: 2600},
+    (10, 1.0): {experiments.SGD: 1200},
+    (10, 5.0): {experiments.SGD: 120},
 }
 AIM = {(2, 0.5): 300.0, (2, 1.0): 110.0, (2, 5.0): 8.0}
 
@@ -88,7 +93,7 @@ def _main() -> list[Case]:
             epsilon,
             {"dim": d},
             most=MUST.get((d, epsilon), {}),
-            aim={study.SGD: AIM[d, epsilon]} if (d, epsilon) in AIM else {},
+            aim={experiments.SGD: AIM[d, epsilon]} if (d, epsilon) in AIM else {},
         )
         for d in (2, 5, 10, 20)
         for epsilon in (0.5, 1.0, 5.0)
@@ -101,8 +106,8 @@ def _noise() -> list[Case]:
             f"d = {d}, ε = {epsilon:g}, reward sd {sd:g}",
             epsilon,
             {"dim": d, "reward_sd": sd},
-            rivals=(study.SGD_RUN, study.UCB_TIGHT),
-            free=(study.FREE_OLS, study.RANDOM),
+            rivals=(experiments.SGD_RUN, experiments.UCB_TIGHT),
+            free=(experiments.FREE_OLS, experiments.RANDOM),
         )
         for d, epsilon in ((2, 0.5), (2, 1.0), (2, 5.0), (10, 1.0), (10, 5.0))
         for sd in (0.05, 0.2, 0.5)
@@ -115,10 +120,10 @@ def _links() -> list[Case]:
             f"{link}, d = {d}, ε = {epsilon:g}",
             epsilon,
             {"dim": d, "link": link},
-            rivals=(study.SGD_RUN, study.GLOC_TIGHT, study.GLOC_PUBLISHED),
-            free=(study.FREE_SGD, study.RANDOM),
-            ours=(study.SGD,),
-            most={study.SGD: 283} if (link, d, epsilon) == ("logistic", 2, 1.0) else {},
+            rivals=(experiments.SGD_RUN, experiments.GLOC_TIGHT, experiments.GLOC_PUBLISHED),
+            free=(experiments.FREE_SGD, experiments.RANDOM),
+            ours=(experiments.SGD,),
+            most={experiments.SGD: 283} if (link, d, epsilon) == ("logistic", 2, 1.0) else {},
         )
         for link in ("logistic", "poisson")
         for d, epsilon in ((2, 0.5), (2, 1.0), (2, 5.0), (10, 1.0))
@@ -145,8 +150,8 @@ def _designs() -> list[Case]:
             f"{design}, d = 6, ε = {epsilon:g}, reward sd .2",
             epsilon,
             {"dim": 6, "design": design, "reward_sd": 0.2},
-            rivals=(study.SGD_RUN, study.UCB_TIGHT),
-            free=(study.FREE_OLS, study.FREE_UCB, study.RANDOM),
+            rivals=(experiments.SGD_RUN, experiments.UCB_TIGHT),
+            free=(experiments.FREE_OLS, experiments.FREE_UCB, experiments.RANDOM),
         )
         for design in ("anisotropic", "prices")
         for epsilon in (1.0, 5.0)
@@ -159,10 +164,10 @@ CASES = {"main": _main, "noise": _noise, "links": _links, "arms": _arms, "design
 def play(case: Case, player: str, seed: int) -> tuple[float, float | None]:
     """Total regret of one run, and the ε that the ledgers prove."""
     market = case.users(seed)
-    if player in study.FREE:
-        arms = local.play(study.free_player(player, market, seed), market)
+    if player in experiments.FREE:
+        arms = local.play(experiments.free_player(player, market, seed), market)
         return float(market.regrets(arms).sum()), None
-    method = study.private_method(
+    method = experiments.private_method(
         player, market, epsilon=case.epsilon, delta=case.delta, warm_up=3000
     )
     served = local.serve(method, market, noise_seed=seed + local.NOISE_SEEDS)
@@ -201,7 +206,7 @@ def regret(part: str, seeds: list[int], few: list[int], jobs: int) -> tuple[Tabl
         played.setdefault((case.text, player), []).append(run)
     rows = []
     for case in cases:
-        random = np.mean([value for value, _ in played[case.text, study.RANDOM]])
+        random = np.mean([value for value, _ in played[case.text, experiments.RANDOM]])
         for player in (*case.ours, *case.rivals, *case.free):
             found = played[case.text, player]
             values, mean = [value for value, _ in found], float(np.mean([v for v, _ in found]))
@@ -213,8 +218,8 @@ def regret(part: str, seeds: list[int], few: list[int], jobs: int) -> tuple[Tabl
                     player,
                     told(values),
                     verdict(case, player, mean),
-                    "" if player == study.RANDOM else f"{mean / random:.3f}",
-                    "" if player == study.RANDOM else f"{worst:.2f}",
+                    "" if player == experiments.RANDOM else f"{mean / random:.3f}",
+                    "" if player == experiments.RANDOM else f"{worst:.2f}",
                     "none" if epsilon is None else f"{epsilon:.3f}",
                 ]
             )
@@ -293,7 +298,7 @@ def speed() -> tuple[Table, dict[str, Any]]:
         for dim in (2, 10):
             told: Any = {"dim": dim, "n_arms": ARMS, "horizon": 1_000_000, "shared": True}
             told |= {"epsilon": 1.0}
-            method = LDPSGD(**told) if player == study.SGD else LDPOLS(**told, delta=DELTA)
+            method = LDPSGD(**told) if player == experiments.SGD else LDPOLS(**told, delta=DELTA)
             got = pace(method)
             found[f"{player}, d = {dim}"] = got._asdict()
             rows.append(

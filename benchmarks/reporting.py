@@ -1,13 +1,12 @@
 """What the benchmarks share: replicates in parallel, summaries, tables and result files.
 
 Every benchmark prints its tables and writes them to ``benchmarks/results/NAME.md``, and the numbers
-behind them to ``NAME.json``.
+behind them to ``NAME.json``, with a line for every entry of the entries of a record.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
@@ -18,6 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
+
+from privlearn.papers.study import compact_json
 
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
@@ -104,5 +105,4 @@ def write(name: str, tables: Sequence[Table], numbers: dict[str, Any], notes: st
     parts = [head, *([notes] if notes else []), *(table.markdown() for table in tables)]
     (RESULTS / f"{name}.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     record = {"command": command, "machine": machine(), **numbers}
-    text = json.dumps(record, indent=1, ensure_ascii=False)
-    (RESULTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    (RESULTS / f"{name}.json").write_text(compact_json(record, allow_nan=True), encoding="utf-8")

@@ -1,10 +1,9 @@
 """Verifies a privlearn ledger without privlearn: ``python verify_ledger.py ledger.db``.
 
-Only Python's standard library, for format 2 of docs/ledger.md.  It checks the chain, the Merkle
-roots, the envelopes, the life of every token, the cap at every arrival index, and that Gaussian
-noise earns the stated loss.  What it does not recompute, such as other prices, it lists.
-
-Prints JSON.  Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension.
+Only Python's standard library, for format 2 of docs/ledger.md: chain, Merkle roots, envelopes, JSON
+types, the life of tokens, plans, a cap in zCDP at every arrival index, and that Gaussian noise has
+the stated loss.  Prints JSON, in which it lists what it leaves unchecked, such as other prices.
+Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension.
 """
 
 import hashlib
@@ -14,115 +13,47 @@ import sqlite3
 import sys
 from fractions import Fraction
 from itertools import accumulate
+from pathlib import Path
 
-MOST_BYTES, MOST_DEPTH = 8 * 2**20, 64
-NUMBER = re.compile(
-    r"[+-]?(?:[0-9]{1,400}/[0-9]{1,400}|(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})"
-    r"(?:[eE][+-]?0*([0-9]{1,3}))?)"
-)
-MINUTE = r"[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z"
-FEATURE = r"[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}"
-ENTRIES = """CREATE TABLE entries (
-    seq INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash TEXT NOT NULL
-) STRICT"""
-RELEASED = """CREATE TABLE released (
-    digest TEXT PRIMARY KEY, value BLOB NOT NULL
-) STRICT, WITHOUT ROWID"""
 # fmt: off
-FIELDS = {  # of each entry; those behind the bar may be missing
-    "open": "software trust adjacency users cap promise noise simulated side_information durable"
-            " | failure odometer population attested functions_named features",
-    "plan": "items |", "functions": "token names |", "retire": "token outcome | digest",
-    "issue": "token label users budget | planned failure allowance", "close": "|",
-    "delegate": "allowance label users budget | failure", "return": "allowance |",
-    "spend": "token mechanism users trust adjacency domain noise simulated gain loss arithmetic"
-             " derived calibration parameters | interactive profile",
-    "attest": "by mechanism label users adjacency loss most_messages count | planned unseen",
-}
-TYPES = {  # where one name has one type
-    str: "accountant software trust adjacency token label mechanism arithmetic outcome failure by",
-    dict: "cap budget domain loss parameters features",
-    bool: "simulated durable attested functions_named derived interactive",
-    list: "users items names side_information unseen profile",
-}
+MOST_BYTES, MOST_FILE, MOST_ENTRIES, MOST_DEPTH = 8 * 2**20, 64 * 2**30, 50_000_000, 64
+TABLES = ["CREATE TABLE entries (\n    seq INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash "
+          "TEXT NOT NULL\n) STRICT", "CREATE TABLE released (\n    digest TEXT PRIMARY KEY, value "
+          "BLOB NOT NULL\n) STRICT, WITHOUT ROWID"]
+# Objects: names and their types, text where none stands; [ is a list of such, / one of these words,
+# ? may be missing, ~ may be null.  Entries, budgets, losses, … of other kinds are not looked into.
+FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute? root:hash?
+  ext:object? ; open software trust:trust adjacency:relation users:users cap:budget promise:object~
+  noise simulated:bool side_information:[text durable:bool failure:exact? odometer:exact?~
+  population:name?~ attested:bool? features:features? ; close
+; plan items:[item ; item label users:users loss:loss count:count?
+; issue token label users:users budget:budget planned:int?~ failure:exact? allowance:text?~
+; spend token mechanism users:users trust:trust adjacency:relation domain:domain noise:noise
+  simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool parameters:object
+  calibration:proved/published interactive:bool? profile:[list?
+; retire token outcome:released/unused/lost/uncovered digest:text?~
+; budget.zcdp kind rho:exact ; loss.gaussian kind adjacency:relation mu_squared:exact
+; noise.gaussian family std:real ; domain.ball kind radius:real size:count norm:norm"""
+FORMS = {name: dict([*field.split(":"), "text"][:2] for field in fields)
+         for name, *fields in map(str.split, FORMS.split(";"))}
+TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|add-remove",
+         "writer": "[0-9a-f]{16}", "nonce": "[0-9a-f]{32}", "hash": "[0-9a-f]{64}",
+         "minute": "[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z",
+         "feature": "[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}", "trust": "central|joint|local"}
+TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, float],
+         "object": [dict], "list": [list]}
+TESTS = {"exact": lambda v: exact(v) >= 0, "count": lambda v: type(v) is int and v >= 1,
+         "users": lambda v: [type(n) for n in v] == [int, int] and 0 <= v[0] < v[1],
+         "features": lambda v: fits("[feature", [*v]) and fits("[critical/optional", [*v.values()])}
+NUMBER = (r"[+-]?(?:[0-9]{1,400}/[0-9]{1,400}|(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})"
+          r"(?:[eE][+-]?0*([0-9]{1,3}))?)")
+KINDS = "open/plan/issue/spend/retire/close/delegate/return/attest/functions"
+WRONG = ValueError, LookupError, TypeError, AttributeError, ArithmeticError
 # fmt: on
-WRONG = ValueError, KeyError, TypeError, AttributeError, ArithmeticError
 
 
 class Unreadable(Exception):
     """Not a ledger of format 2, torn, beyond a limit; code 6: needs an unknown extension."""
-
-
-def once(pairs):
-    found = dict(pairs)
-    need(len(found) == len(pairs), "a name stands twice in one object")
-    return found
-
-
-def number(text):
-    value = float(text) if set(text) & set(".eENIa") else int(text[:18])
-    most = 2**53 if type(value) is int else float("inf")
-    need(len(text) <= 400 and abs(value) < most, "a number that is too large, or none")
-    return value
-
-
-def parse(data):
-    brackets = re.sub(rb'"(?:[^"\\]|\\.)*"|[^][{}]', b"", data, flags=re.S)
-    depths = accumulate(1 if bracket in b"{[" else -1 for bracket in brackets)
-    need(max(depths, default=0) <= MOST_DEPTH, "nested too deeply")
-    hooks = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), number)
-    value = json.loads(data.decode(), object_pairs_hook=once, **hooks)
-    json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair
-    return value
-
-
-def rows(path):
-    with open(path, "rb") as file:
-        if file.read(1) == b"{":
-            file.seek(0)
-            need(parse(file.readline(1024)) == {"privlearn_ledger": 2}, "not of format 2")
-            for seq, line in enumerate(iter(lambda: file.readline(MOST_BYTES + 100), b"")):
-                frame = line[:9], line[-76:-67], line[-3:]
-                need(frame == (b'{"entry":', b',"hash":"', b'"}\n'), "a line is torn, or no entry")
-                yield seq, line[9:-76], line[-67:-3]
-            return
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024)
-        connection.execute("PRAGMA trusted_schema = OFF")
-        for pragma, value in ("application_id", 0x70726C6E), ("user_version", 2):
-            need(connection.execute(f"PRAGMA {pragma}").fetchone() == (value,), "not of format 2")
-        found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema LIMIT 9")}
-        need({ENTRIES} <= found <= {ENTRIES, RELEASED}, "other tables than those of a ledger")
-        connection.text_factory = bytes
-        yield from connection.execute("SELECT seq, entry, hash FROM entries ORDER BY seq")
-
-
-def users_of(body):
-    first, stop = body["users"]
-    need(type(first) is int and type(stop) is int and 0 <= first < stop, "users")
-    return first, stop
-
-
-class Tree:
-    def __init__(self):  # RFC 6962, section 2.1
-        self.size, self.peaks = 0, []
-
-    def add(self, leaf):
-        node, left = hashlib.sha256(b"\0" + leaf).digest(), self.size
-        while left & 1:
-            node, left = hashlib.sha256(b"\1" + self.peaks.pop() + node).digest(), left >> 1
-        self.peaks.append(node)
-        self.size += 1
-
-    def root(self):
-        node = self.peaks[-1] if self.peaks else hashlib.sha256(b"").digest()
-        for peak in self.peaks[-2::-1]:
-            node = hashlib.sha256(b"\1" + peak + node).digest()
-        return node.hex()
-
-
-def form(pattern, value):
-    return isinstance(value, str) and re.fullmatch(pattern, value) is not None
 
 
 def need(condition, problem):
@@ -131,163 +62,232 @@ def need(condition, problem):
 
 
 def exact(text):
-    found = NUMBER.fullmatch(text) if isinstance(text, str) else None
+    found = re.fullmatch(NUMBER, text)
     need(found is not None and int(found[1] or 0) <= 400, "not an exact number")
     return Fraction(text)
 
 
-def check_envelope(envelope, kind, last):  # last: epoch and writer of the entry before
-    epoch, writer = envelope.get("epoch"), envelope.get("writer")
-    need(type(epoch) is int and epoch >= 1 and form("[0-9a-f]{16}", writer), "writer or epoch")
-    need(epoch >= last[0] and (epoch == last[0]) == (writer == last[1]), "writers and epochs")
-    last[:] = epoch, writer
-    need(form("[0-9a-f]{32}", envelope.get("nonce")), "nonce")
-    need("at" not in envelope if kind == "retire" else form(MINUTE, envelope.get("at")), "time")
-    need(("root" in envelope) == (kind == "close"), "root")
+def fits(kind, value):  # whether a JSON value is what FORMS says
+    if kind[0] == "[":
+        return type(value) is list and all(fits(kind[1:], one) for one in value)
+    if kind in ("budget", "loss", "noise", "domain"):
+        kind += "." + value.get("family" if kind == "noise" else "kind", "")
+        return type(value) is dict if kind not in FORMS else fits(kind, value)
+    if kind in TEXTS or "/" in kind:
+        pattern = TEXTS.get(kind, kind.replace("/", "|"))
+        return type(value) is str and re.fullmatch(pattern, value) is not None
+    if kind not in FORMS:
+        return type(value) in TYPES[kind] if kind in TYPES else TESTS[kind](value)
+    need(value.keys() <= FORMS[kind].keys(), f"other names than those of {kind}")
+    for name, form in FORMS[kind].items():
+        there = name in value and not ("~" in form and value[name] is None)
+        good = fits(form.rstrip("?~"), value[name]) if there else name in value or "?" in form
+        need(good, f"{name} is missing or of another form")
+    return True
+
+
+def number(text):
+    if not set(text) & set(".eENI") and len(text) < 18 and abs(int(text)) < 2**53:
+        return int(text)
+    value = float(text)
+    need(len(text) <= 400 and abs(value) < float("inf"), "a number that is too large, or none")
+    if not set(text) & set(".eE"):  # RFC 8785 writes whole real numbers below 1e21 as integers
+        need(abs(value) < 1e21 and text == str(int(Fraction(repr(value)))), "a large integer")
+    return value
+
+
+def parse(data):
+    text = data.decode()
+    brackets = re.sub(r'"(?:[^"\\]|\\.)*"|[^][{}]', "", text, flags=re.S)
+    depths = accumulate(1 if bracket in "{[" else -1 for bracket in brackets)
+    need(max(depths, default=0) <= MOST_DEPTH, "nested too deeply")
+    hooks, pairs = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), number), []
+    value = json.loads(text, object_pairs_hook=lambda p: pairs.append(p) or dict(p), **hooks)
+    need(all(len(dict(p)) == len(p) for p in pairs), "a name stands twice in one object")
+    json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair
+    return value
+
+
+def rows(path):
+    need(path.is_file() and path.stat().st_size <= MOST_FILE, "no file, or too large a one")
+    with open(path, "rb") as file:
+        if file.read(1) == b"{":
+            file.seek(0)
+            need(repr(parse(file.readline(1024))["privlearn_ledger"]) == "2", "not of format 2")
+            for seq, line in enumerate(iter(lambda: file.readline(MOST_BYTES + 86), b"")):
+                frame = line[:9], line[-76:-67], line[-3:]
+                need(frame == (b'{"entry":', b',"hash":"', b'"}\n'), "a line is torn, or no entry")
+                yield seq, line[9:-76], line[-67:-3]
+            return
+    log, size, steps = Path(f"{path}-wal"), path.stat().st_size, []
+    mode, size = ("mode=ro", size + log.stat().st_size) if log.exists() else ("immutable=1", size)
+    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024)
+    connection.set_progress_handler(lambda: steps.append(1) or len(steps) > 100, 10_000)
+    for pragma, value in ("application_id", 0x70726C6E), ("user_version", 2), ("encoding", "UTF-8"):
+        need(connection.execute(f"PRAGMA {pragma}").fetchone() == (value,), "not of format 2")
+    found = [str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema LIMIT 9")]
+    need(sorted(found) in (TABLES[:1], TABLES), "other tables than those of a ledger")
+    connection.text_factory = bytes
+    for seq, data, stored in connection.execute("SELECT * FROM entries ORDER BY seq"):
+        size -= len(data) + len(stored)
+        need(size >= 0, "entries that are larger than their file")
+        steps.clear()
+        yield seq, data, stored
 
 
 class Account:
     def __init__(self, body, unchecked):
-        self.cap, self.unchecked, self.body = body["cap"], unchecked, body
-        self.users = users_of(body)
-        need(body["adjacency"] in ("replace-one", "zero-out", "add-remove"), "adjacency")
-        self.counts = self.cap.get("kind") == "zcdp"
-        self.cap_rho = exact(self.cap["rho"]) if self.counts else None
-        need(not self.counts or self.cap_rho > 0, "a cap of nothing")
-        self.charges, self.tokens, self.plan, self.closed = [], {}, None, False
-        if not self.counts or body.get("attested"):
-            self.leave("the sums of an accountant that does not spend in zCDP")
+        self.body, self.unchecked, self.known, self.closed = body, unchecked, True, False
+        self.tokens, self.charges, self.items = {}, [], None
+        need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
+        need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
+        self.cap = self.amount(body["cap"])
 
     def leave(self, what):
-        self.counts = False
-        self.unchecked.add(what)
+        self.known = False
+        self.unchecked.add(f"{what}, and sums with them")
+
+    def amount(self, value, kind="zcdp", name="rho", part=1):
+        need(value.get("adjacency") in (None, self.body["adjacency"]), "another relation's loss")
+        if value["kind"] != kind:
+            return self.leave(f"what has the kind {value['kind']}")
+        need(exact(value[name]) > 0, f"{name} = 0")
+        return exact(value[name]) * part
+
+    def price(self, loss):
+        return self.amount(loss, "gaussian", "mu_squared", Fraction(1, 2))
+
+    def charge(self, users, rho):
+        (first, stop), whole = users, self.body["users"]
+        shifting = self.body["adjacency"] == "add-remove" and users != whole
+        need(whole[0] <= first and stop <= whole[1] and not shifting, "these are not its users")
+        self.charges.append([users, rho])
+        for edge in {n for (n, _), _ in self.charges if first <= n < stop and self.known}:
+            total = sum(rho for (n, m), rho in self.charges if n <= edge < m)
+            need(total <= self.cap, f"the cap is exceeded at index {edge}")
+        return self.charges[-1]
 
     def add(self, body):
         kind = body["entry"]
-        need(not self.closed and kind != "open", "after the close, or opened twice")
-        if kind == "plan":
-            need(self.plan is None and not self.tokens, "a plan comes first, and once")
-            self.plan = body["items"]
-            self.leave("the sums of a committed plan")
-        elif kind in ("delegate", "return", "attest"):
-            self.leave(f"sums with {kind} entries")
+        need(not self.closed, "after the close")
+        if kind not in FORMS:
+            self.known = self.known and kind == "functions"
+            self.unchecked.add(f"entries of kind {kind}, and sums with them")
         elif kind == "close":
-            need(all(t.get("outcome") for t in self.tokens.values()), "tokens without an end")
+            need(all("outcome" in token for token in self.tokens.values()), "tokens without an end")
             self.closed = True
-        else:
+        elif kind == "plan":
+            need(body["items"] and not self.tokens and self.items is None, "a plan comes first")
+            self.items = [item | {"left": item.get("count", 1)} for item in body["items"]]
+            for item in self.items:
+                item["rho"] = self.price(item["loss"])
+                self.charge(item["users"], item["rho"] and item["rho"] * item["left"])
+        elif kind != "open":
             getattr(self, kind)(body)
 
     def issue(self, body):
-        need(body["token"] not in self.tokens, "issued twice")
-        users = users_of(body)
-        need(self.users[0] <= users[0] and users[1] <= self.users[1], "users of nobody")
-        token = {"users": users, "names": set()}
-        if self.counts:
-            need(body["budget"].get("kind") == "zcdp", "a budget of another currency")
-            token["charge"] = [users, exact(body["budget"]["rho"])]
-            need(token["charge"][1] > 0, "a budget of nothing")
-            self.charges.append(token["charge"])
-            for edge in {n for (n, _), _ in self.charges if users[0] <= n < users[1]}:  # sums grew
-                total = sum(rho for users, rho in self.charges if users[0] <= edge < users[1])
-                need(total <= self.cap_rho, f"the cap is exceeded at index {edge}")
-        self.tokens[body["token"]] = token
+        rho, planned = self.amount(body["budget"]), body.get("planned")
+        need(body["budget"]["kind"] == self.body["cap"]["kind"], "a budget of another currency")
+        if body.get("failure", "0") != "0" or body.get("allowance") is not None:
+            self.leave("tokens that may fail, or are of an allowance")
+        need(body["token"] not in self.tokens and not self.body.get("attested"), "issued twice")
+        need((planned is None) == (self.items is None), "planned without a plan, or not planned")
+        if planned is None:
+            item, charge = {"left": 0, "rho": rho}, self.charge(body["users"], rho)
+        else:
+            item, charge = self.items[planned], [body["users"], rho]
+            named = (item["label"], item["users"]) == (body["label"], body["users"])
+            need(planned >= 0 and item["left"] > 0 and named, "no such token is left in the plan")
+            need(not self.known or rho <= item["rho"], "more than was planned")
+            item["left"] -= 1
+        self.tokens[body["token"]] = {"charge": charge, "item": item}
 
     def spend(self, body):
-        token = self.tokens[body["token"]]
+        token, noise, domain = self.tokens[body["token"]], body["noise"], body["domain"]
         need("spend" not in token and "outcome" not in token, "spent twice")
-        need(users_of(body) == token["users"], "spent for other users")
+        need(body["users"] == token["charge"][0], "spent for other users")
         for name in ("trust", "adjacency", "simulated"):
             need(body[name] == self.body[name], f"{name} is not the accountant's")
-        token["spend"] = body
-        loss, noise, domain = body["loss"], body["noise"], body["domain"]
-        need(loss.get("adjacency") == body["adjacency"], "a loss for another relation")
-        if loss.get("kind") != "gaussian":
-            return self.leave(f"losses of kind {loss.get('kind')}, and sums with them")
-        mass = exact(loss["mu_squared"])
-        if "charge" in token:  # ρ = μ²/2
-            need(mass / 2 <= token["charge"][1], "the loss costs more than the token holds")
-            token["charge"][1] = mass / 2
-        if not body["derived"] or noise.get("family") != "gaussian" or body.get("profile"):
-            self.unchecked.add("losses that are a mechanism's word")
-        elif domain.get("kind") == "ball" and domain.get("norm") == "l2":
-            two = 2 if body["adjacency"] == "replace-one" else 1
-            numbers = domain["radius"], body["gain"], noise["std"]
-            need(all(type(n) in (int, float) and n > 0 for n in numbers), "numbers above zero")
-            radius, gain, std = map(Fraction, numbers)
-            need(mass >= (two * radius * gain / std) ** 2, "the noise earns a larger loss")
-        else:
-            self.unchecked.add(f"the sensitivity of domains of kind {domain.get('kind')}")
-
-    def functions(self, body):
-        token = self.tokens[body["token"]]
-        need("spend" in token and "outcome" not in token, "functions of a token without rows")
-        need(body["names"] and not token["names"] & set(body["names"]), "named before, or nothing")
-        token["names"].update(body["names"])
+        shared = body["trust"] == "local" and body["users"][1] - body["users"][0] > 1
+        need(not shared or body["arithmetic"] == "each", "noise that several users share")
+        stream = body.get("interactive") or body.get("profile")
+        need(not stream or body["arithmetic"] != "sum", "a stream, or a profile, is no plain sum")
+        price = self.price(body["loss"])
+        if self.known:
+            need(price <= token["charge"][1], "the loss costs more than the token holds")
+            need(price <= token["item"]["rho"], "the loss is not the planned one")
+            token["charge"][1] = price
+        token["spend"], family, kind = True, noise.get("family"), domain.get("kind")
+        if not body["derived"] or body.get("profile"):
+            self.unchecked.add("losses, domains and noise that are a mechanism's word")
+        elif (family, kind, domain.get("norm")) != ("gaussian", "ball", "l2"):
+            self.unchecked.add(f"what {family} noise earns in a {kind} domain")
+        elif price is not None:
+            radius, gain, std = map(Fraction, (domain["radius"], body["gain"], noise["std"]))
+            reach = radius * gain * (2 if body["adjacency"] == "replace-one" else 1)
+            need(min(reach, std) > 0 and 2 * price >= (reach / std) ** 2, "it earns a larger loss")
 
     def retire(self, body):
-        token = self.tokens[body["token"]]
-        need("outcome" not in token, "retired twice")
-        need(body["outcome"] in ("released", "unused", "lost", "uncovered"), "outcome")
-        need((body["outcome"] == "unused") == ("spend" not in token), "no such end for this token")
-        token["outcome"] = body["outcome"]
-        if "charge" in token and body["outcome"] == "unused":
-            self.charges = [charge for charge in self.charges if charge is not token["charge"]]
-        need(body["outcome"] != "uncovered", "an end that may depend on the rows")
+        token, outcome = self.tokens[body["token"]], body["outcome"]
+        need((outcome == "unused") == ("spend" not in token), "no such end for this token")
+        need("outcome" not in token and outcome != "uncovered", "a second end, or one by the rows")
+        token["outcome"] = outcome
+        if outcome == "unused":
+            token["charge"][1] = 0
+            token["item"]["left"] += 1
 
 
-def check_body(body, accounts, unchecked):
-    kind, name = body.get("entry"), body.get("accountant")
-    need(kind in FIELDS, f"an unknown entry {kind!r}")
-    must, may = (set(names.split()) for names in FIELDS[kind].split("|"))
-    need(must <= body.keys() - {"accountant", "entry"} <= must | may, f"fields of {kind}")
-    for kept, names in TYPES.items():
-        for field in body.keys() & set(names.split()):
-            need(isinstance(body[field], kept), f"{field} is of another type")
-    if kind == "open" and name not in accounts:
-        features = body.get("features", {})
-        said = {"critical", "optional"}.issuperset(features.values())
-        need(said and all(form(FEATURE, name) for name in features), "features")
-        accounts[name] = Account(body, unchecked)
-    else:
-        need(name in accounts, "an accountant that is not open")
-        accounts[name].add(body)
+def root_of(peaks):  # RFC 6962, section 2.1
+    node = peaks[-1] if peaks else hashlib.sha256(b"").digest()
+    for peak in peaks[-2::-1]:
+        node = hashlib.sha256(b"\1" + peak + node).digest()
+    return node.hex()
 
 
-def verify(path):
-    """Head, Merkle root, problems and what was not checked; raises Unreadable."""
-    head, tree, last, accounts = bytes(32), Tree(), [0, ""], {}
-    problems, unchecked, optional, size = [], set(), set(), 0
+def verify(path):  # head, root, problems, and what was not checked; raises Unreadable
+    head, peaks, size, last, accounts, declared = bytes(32), [], 0, (0, ""), {}, {}
+    problems, unchecked = [], {"promises, odometers, what several accountants have in common"}
     try:
-        for seq, data, stored in rows(path):
-            envelope = parse(data)
-            body = envelope.pop("body")
-            need(envelope.keys() <= {"at", "epoch", "ext", "nonce", "root", "writer"}, "envelope")
-            need(isinstance(body, dict), "an entry without a body")
-            need(form("[0-9a-f]{64}", stored.decode()), "the form of a hash")
-            features = body.get("features", {}) if body.get("entry") == "open" else {}
-            if isinstance(features, dict):
+        for seq, data, stored in rows(Path(path)):
+            envelope, hash = parse(data), stored.decode()
+            body = envelope["body"]
+            name, kind, features = map(body.get, ("accountant", "entry", "features"))
+            need(envelope.keys() <= FORMS["envelope"].keys() and seq < MOST_ENTRIES, "envelope")
+            need(fits("object", body) and fits("hash", hash), "body or hash")
+            if kind == "open" and isinstance(features, dict):
                 if "critical" in features.values():
                     raise Unreadable(f"unknown critical extensions: {features}", 6)
-                optional |= features.keys()
+                declared.setdefault(str(name), features.keys())
             try:
                 need(seq == size, "entries were cut or moved")
-                head = hashlib.sha256(head + data).digest()
-                need(head.hex() == stored.decode(), "its hash does not fit")
-                check_envelope(envelope, body.get("entry"), last)
-                need(body.get("entry") != "close" or envelope["root"] == tree.root(), "root")
-                need(envelope.get("ext", {}).keys() <= optional, "undeclared extensions")
-                check_body(body, accounts, unchecked)
+                need(hashlib.sha256(head + data).hexdigest() == hash, "its hash does not fit")
+                fits("envelope", envelope)
+                before, last = last, (envelope["epoch"], envelope["writer"])
+                new = last[0] > before[0] and last[1] != before[1]
+                need(new or last == before, "writers and epochs")
+                need(("at" in envelope) == (kind != "retire"), "time")
+                need(envelope.get("root") == (root_of(peaks) if kind == "close" else None), "root")
+                need(envelope.get("ext", {}).keys() <= declared.get(str(name), set()), "ext")
+                need(fits("text", name) and fits(KINDS, kind), "no accountant, or an unknown kind")
+                if kind in FORMS:
+                    fits(kind, {k: v for k, v in body.items() if k not in ("accountant", "entry")})
+                need((kind == "open") != (name in accounts), "opened twice, or not at all")
+                accounts[name] = accounts[name] if name in accounts else Account(body, unchecked)
+                accounts[name].add(body)
             except WRONG as error:
                 problems.append(f"entry {seq}: {error}")
-            head = bytes.fromhex(stored.decode())
-            tree.add(head)
-            size = seq + 1
+            head, size, left = bytes.fromhex(hash), seq + 1, seq
+            node = hashlib.sha256(b"\0" + head).digest()
+            while left & 1:
+                node, left = hashlib.sha256(b"\1" + peaks.pop() + node).digest(), left >> 1
+            peaks.append(node)
     except (OSError, RecursionError, sqlite3.Error, *WRONG) as error:
         raise Unreadable(str(error)) from None
-    if not accounts:
-        problems.append("no accountant was opened")
-    told = {"entries": size, "head": head.hex(), "root": tree.root(), "problems": problems}
-    return told | {"unchecked": sorted(unchecked), "optional_extensions": sorted(optional)}
+    problems += [] if accounts else ["no accountant was opened"]
+    told = {"entries": size, "head": head.hex(), "root": root_of(peaks), "problems": problems}
+    told["optional_extensions"] = sorted(set().union(*declared.values()))
+    return told | {"unchecked": sorted(unchecked)}
 
 
 if __name__ == "__main__":

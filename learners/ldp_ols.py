@@ -176,7 +176,7 @@ class LDPOLS(Method):
         """Adds the batch at its precision and solves anew; see `Method.step`."""
         d, arms = self.dim, self.parts
         std, users = self.report().noise_std, np.asarray(counts, dtype=np.float64)
-        phase = int(self.batches()[batch] >= self.warm_up())
+        phase = int(self.starts[batch] >= self.warm_up())
         shares = (1.0, 1.0 / arms)  # of the messages that are about an arm
         whole, clip = self.domain.decode(sums), state["clip"]
         new = {name: array.copy() for name, array in state.items()}
@@ -204,7 +204,7 @@ class LDPOLS(Method):
 
         self._check_scale(new, whole[:, d, d], users, std, shares[phase])
         new["clip"] = self._scale(predicted, new["excess"])
-        if self.batches()[batch + 1] <= self.warm_up():
+        if self.starts[batch + 1] <= self.warm_up():
             new["first"] = new["theta"]
             spread = 3 * math.sqrt(2 * float(predicted.max()))
             new["margin"] = np.array([spread if self.margin is None else self.margin])

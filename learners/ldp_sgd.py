@@ -165,7 +165,7 @@ class LDPSGD(Method):
 
     def rate(self, batch: int) -> float:
         """What the sums of a batch are multiplied by."""
-        starts = self.batches()
+        starts = self.starts
         first, end = starts[batch], starts[batch + 1]
         delay, clock = self._delay(), self._clock((first + end - 1) / 2)
         weight = 1.0 if first < self.warm_up() else 1 / self.parts
@@ -248,10 +248,10 @@ class LDPSGD(Method):
         norms = np.linalg.norm(theta, axis=1, keepdims=True)
         theta = theta * (self.theta_bound / np.maximum(norms, self.theta_bound))
         if self._exploration:
-            return {"theta": theta, "bonus": np.array([self._bonus(self.batches()[batch + 1])])}
+            return {"theta": theta, "bonus": np.array([self._bonus(self.starts[batch + 1])])}
         if self.shared:
             return {"theta": theta}
-        warming = self.batches()[batch] < self.warm_up()
+        warming = self.starts[batch] < self.warm_up()
         return {"theta": theta, "early": theta if warming else state["early"]}
 
     def model(self, state: Arrays) -> Arrays:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar, final
 
 from privlearn._validate import positive
@@ -34,9 +34,13 @@ class GaussianSum(Generic[X]):
     domain: Domain[X]
     noise_std: float
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    _spend: Spend = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         positive(noise_std=self.noise_std)
+        noise = GaussianNoise(self.noise_std)
+        spend = Spend("gaussian-sum", self.domain, noise, arithmetic="sum")
+        object.__setattr__(self, "_spend", spend)
 
     @classmethod
     def calibrated(
@@ -56,7 +60,7 @@ class GaussianSum(Generic[X]):
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
-        return Spend("gaussian-sum", self.domain, GaussianNoise(self.noise_std), arithmetic="sum")
+        return self._spend
 
     def loss(self) -> Loss:
         """The price of one release."""

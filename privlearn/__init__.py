@@ -34,6 +34,8 @@ from privlearn.protocols import Accountant, Mechanism, Plan
 from privlearn.rows import Rows, Source
 from privlearn.tokens import Receipt, Released, Spend, Token
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ZCDP",
     "Accountant",

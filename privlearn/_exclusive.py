@@ -25,10 +25,14 @@ class Exclusive:
         what: is half-way while it is held, for the message.
     """
 
-    __slots__ = ("_lock", "_what")
+    # bound methods in slots: an append takes three of these, and makes none of them anew
+    __slots__ = ("__exit__", "_acquire", "_owned", "_what")
+    __exit__: Callable[..., None]
 
     def __init__(self, what: str) -> None:
-        self._what, self._lock = what, threading.RLock()
+        lock = threading.RLock()
+        self._what, self._acquire, self.__exit__ = what, lock.acquire, lock.__exit__
+        self._owned: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]
 
     def __enter__(self) -> None:
         """Takes it.
@@ -36,22 +40,17 @@ class Exclusive:
         Raises:
             ReentryError: this thread holds it already.
         """
-        owned: Callable[[], bool] = self._lock._is_owned  # type: ignore[attr-defined]
-        if owned():
+        if self._owned():
             raise ReentryError(
                 f"{self._what} was called from inside an unfinished call of its own, by a signal "
                 "handler, a finaliser or a callback: call it when that one is done"
             )
         try:
-            self._lock.acquire()
+            self._acquire()
         except BaseException:
-            if owned():
-                self._lock.release()
+            if self._owned():
+                self.__exit__(None, None, None)
             raise
-
-    @property
-    def __exit__(self) -> Callable[..., None]:
-        return self._lock.__exit__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Exclusive, (self._what,)  # a copy is held by nobody

@@ -15,6 +15,8 @@ def _single(named: Mapping[str, Any]) -> tuple[str, Any]:
 def positive(**named: float) -> float:
     """Returns the value as a finite float > 0."""
     name, value = _single(named)
+    if value.__class__ is float and 0.0 < value < math.inf:
+        return value
     number = finite(**{name: value})
     if number <= 0:
         raise ValueError(f"{name} = {value!r}: must be > 0")

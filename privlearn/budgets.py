@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, final
 
+from privlearn._json_forms import LIST, TEXT, Form, check_curve, check_form, named
 from privlearn.errors import CurrencyError
 from privlearn.exact import Exact, exact, exact_text, round_up
 
@@ -50,6 +51,9 @@ class Budget(ABC):
             CurrencyError: ``other`` is of another kind.
         """
         self._same_kind(other)
+        if len(self._amounts) == 1:
+            (a,), (b,) = self._amounts, other._amounts
+            return a.numerator * b.denominator >= b.numerator * a.denominator
         # cross-multiplied: comparing fractions takes several times as long
         return all(
             [
@@ -365,24 +369,34 @@ class ApproxDP(Budget):
         return f"ApproxDP({exact_text(self.epsilon)!r}, {exact_text(self.delta)!r})"
 
 
+_BUDGETS: dict[str, tuple[Form, Callable[[Mapping[str, Any]], Budget]]] = {
+    "pure": ({"epsilon": TEXT}, lambda data: PureDP(data["epsilon"])),
+    "zcdp": ({"rho": TEXT}, lambda data: ZCDP(data["rho"])),
+    "gdp": ({"mu_squared": TEXT}, lambda data: GaussianDP.from_mu_squared(data["mu_squared"])),
+    "renyi": ({"curve": LIST}, lambda data: Renyi(dict(data["curve"]))),
+    "approx": (
+        {"epsilon": TEXT, "delta": TEXT},
+        lambda data: ApproxDP(data["epsilon"], data["delta"]),
+    ),
+}
+
+
 def budget_from_dict(data: Mapping[str, Any]) -> Budget:
     """Rebuilds a budget from its JSON form.
 
     Raises:
-        ValueError: unknown kind or missing number.
+        ValueError: unknown kind, a number that is missing or of another JSON type, or more.
     """
     try:
-        match data["kind"]:
-            case "pure":
-                return PureDP(data["epsilon"])
-            case "zcdp":
-                return ZCDP(data["rho"])
-            case "gdp":
-                return GaussianDP.from_mu_squared(data["mu_squared"])
-            case "renyi":
-                return Renyi(dict(data["curve"]))
-            case "approx":
-                return ApproxDP(data["epsilon"], data["delta"])
+        kind = named("budget", data, "kind")
+        if kind is None:
+            raise KeyError("kind")
+        if kind not in _BUDGETS:
+            raise ValueError(f"budget kind {kind!r}: must be pure, zcdp, gdp, renyi or approx")
+        form, read = _BUDGETS[kind]
+        check_form(f"{kind} budget", data, {"kind": TEXT, **form})
     except KeyError as missing:
         raise ValueError(f"budget {dict(data)!r} lacks {missing}") from None
-    raise ValueError(f"budget kind {data['kind']!r}: must be pure, zcdp, gdp, renyi or approx")
+    if kind == "renyi":
+        check_curve("renyi budget", data["curve"])
+    return read(data)

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast, fin
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._json_forms import OBJECT, REAL, TEXT, WHOLE, Form, Kind, check_form, named
 from privlearn._validate import count, finite, positive
 from privlearn.adjacency import Adjacency
 from privlearn.exact import float_up
@@ -455,12 +456,22 @@ def _read_one_of(data: Mapping[str, Any]) -> Domain[Any]:
     return OneOf(inner, data["arms"])
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any]], Domain[Any]]] = {
-    "ball": lambda data: Ball(data["radius"], data["size"], data["norm"]),
-    "box": lambda data: Box(data["low"], data["high"], data["size"]),
-    "psd-trace": lambda data: PSDTrace(data["trace"], data["dim"], data.get("layout", "svec")),
-    "one-of": _read_one_of,
-    "categories": lambda data: Categories(data["size"]),
+_NORM: Kind = (str, int, float)
+_READERS: dict[str, tuple[Form, Callable[[Mapping[str, Any]], Domain[Any]]]] = {
+    "ball": (
+        {"radius": REAL, "size": WHOLE, "norm": _NORM},
+        lambda data: Ball(data["radius"], data["size"], data["norm"]),
+    ),
+    "box": (
+        {"low": REAL, "high": REAL, "size": WHOLE},
+        lambda data: Box(data["low"], data["high"], data["size"]),
+    ),
+    "psd-trace": (
+        {"trace": REAL, "dim": WHOLE},
+        lambda data: PSDTrace(data["trace"], data["dim"], data.get("layout", "svec")),
+    ),
+    "one-of": ({"inner": OBJECT, "arms": WHOLE}, _read_one_of),
+    "categories": ({"size": WHOLE}, lambda data: Categories(data["size"])),
 }
 
 
@@ -468,10 +479,15 @@ def domain_from_dict(data: Mapping[str, Any]) -> Domain[Any] | None:
     """Rebuilds a shipped domain from its JSON form; None for a domain that only its author knows.
 
     Raises:
-        ValueError: a shipped kind with bad numbers.
+        ValueError: a shipped kind with bad or missing numbers, of other JSON types, or more.
     """
-    read = _READERS.get(str(data.get("kind")))
+    kind = named("domain", data, "kind")
+    if kind not in _READERS:
+        return None
+    form, read = _READERS[kind]
+    optional = {"layout": TEXT} if kind == "psd-trace" else {}
     try:
-        return None if read is None else read(data)
+        check_form(f"{kind} domain", data, {"kind": TEXT, **form}, optional)
+        return read(data)
     except KeyError as missing:
-        raise ValueError(f"{data.get('kind')} domain lacks {missing}") from None
+        raise ValueError(f"{kind} domain lacks {missing}") from None

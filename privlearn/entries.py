@@ -1,15 +1,28 @@
-"""The forms of ledger entries; everything an auditor knows stands in these fields."""
+"""The forms of ledger entries; everything an auditor knows stands in these fields.
+
+Numbers and booleans are taken as they are, never made from text or from one another: what is true
+of an entry must not depend on who reads it.  docs/ledger.md has the JSON types.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    TypeAdapter,
+)
 
 from privlearn.adjacency import Adjacency, Calibration, Trust
 
-Users = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=1)]]
+Count = Annotated[StrictInt, Field(ge=1)]
+Users = tuple[Annotated[StrictInt, Field(ge=0)], Count]
 """First arrival index and one past the last."""
 
 FEATURE = r"^[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}$"
@@ -38,9 +51,9 @@ class OpenEntry(_Entry):
     cap: dict[str, Any]
     promise: dict[str, Any] | None
     noise: str
-    simulated: bool
+    simulated: StrictBool
     side_information: tuple[str, ...]
-    durable: bool
+    durable: StrictBool
     """Whether the ledger is a file."""
     failure: str = "0"
     """Probability of failing that is set aside for losses that may fail, as an exact number."""
@@ -48,10 +61,8 @@ class OpenEntry(_Entry):
     """δ of the time-uniform bound that the certificate states; fixed before the first spend."""
     population: Annotated[str, Field(min_length=1)] | None = None
     """A name for the people behind the indices: under one name, one index is one person."""
-    attested: bool = False
+    attested: StrictBool = False
     """Local only: takes what clients attest, and issues no tokens."""
-    functions_named: bool = False
-    """Whether user code that rows pass through was named from the beginning (`FunctionsEntry`)."""
     features: dict[Annotated[str, Field(pattern=FEATURE)], Literal["critical", "optional"]] = {}
     """Extensions of the format that this accountant's entries use.
 
@@ -66,7 +77,7 @@ class PlanItem(BaseModel):
     label: str
     users: Users
     loss: dict[str, Any]
-    count: Annotated[int, Field(ge=1)] = 1
+    count: Count = 1
 
 
 class PlanEntry(_Entry):
@@ -84,7 +95,7 @@ class IssueEntry(_Entry):
     label: str
     users: Users
     budget: dict[str, Any]
-    planned: int | None = None
+    planned: StrictInt | None = None
     """Position of the plan item this token belongs to; None for an ad-hoc token."""
     failure: str = "0"
     """Probability of failing that the token may use."""
@@ -121,17 +132,17 @@ class SpendEntry(_Entry):
     adjacency: Adjacency
     domain: dict[str, Any]
     noise: dict[str, Any]
-    simulated: bool
-    gain: float
+    simulated: StrictBool
+    gain: StrictFloat
     loss: dict[str, Any]
     arithmetic: Literal["sum", "own", "each"]
-    derived: bool
+    derived: StrictBool
     """Whether the loss follows from domain, noise and gain; else it is the mechanism's word."""
     calibration: Calibration
     parameters: dict[str, Any]
-    interactive: bool = False
+    interactive: StrictBool = False
     """Whether it stays open, takes further rows and releases in between (a stream)."""
-    profile: tuple[tuple[Annotated[int, Field(ge=1)], float], ...] = ()
+    profile: tuple[tuple[Count, StrictFloat], ...] = ()
     """Numbers of users and their gains, in order of arrival; empty if all have ``gain``."""
 
 
@@ -168,11 +179,11 @@ class AttestEntry(_Entry):
     adjacency: Adjacency
     loss: dict[str, Any]
     """Of one message."""
-    most_messages: Annotated[int, Field(ge=1)]
+    most_messages: Count
     """Of one user; this many losses are charged to every user."""
-    count: Annotated[int, Field(ge=1)]
+    count: Count
     """Messages of all users together."""
-    planned: int | None = None
+    planned: StrictInt | None = None
     """Position of the plan item that holds the messages."""
     unseen: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """What the receiver is assumed not to see besides the messages."""

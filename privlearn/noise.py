@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, Protocol, final
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._exclusive import Exclusive
+from privlearn._json_forms import REAL, TEXT, WHOLE, Form, check_form, named
 from privlearn._validate import count, finite, positive, probability
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Norm
@@ -640,24 +642,38 @@ class CategoryNoise:
         }
 
 
-def noise_from_dict(data: dict[str, Any]) -> Noise | None:
-    """Rebuilds a shipped noise from its JSON form; None for a family only its author knows."""
-    match data.get("family"):
-        case "gaussian":
-            return GaussianNoise(data["std"])
-        case "laplace":
-            return LaplaceNoise(data["scale"])
-        case "gumbel":
-            return GumbelNoise(data["scale"])
-        case "exponential":
-            return ExponentialNoise(data["scale"])
-        case "generalized-gaussian":
-            return GeneralizedGaussianNoise(data["std"], data["exponent"])
-        case "cap":
-            return CapNoise(data["dim"], data["threshold"], data["probability"], data["surface"])
-        case "category":
-            return CategoryNoise(data["categories"], data["probability"])
-    return None
+_READERS: dict[str, tuple[Form, Callable[..., Noise]]] = {
+    "gaussian": ({"std": REAL}, GaussianNoise),
+    "laplace": ({"scale": REAL}, LaplaceNoise),
+    "gumbel": ({"scale": REAL}, GumbelNoise),
+    "exponential": ({"scale": REAL}, ExponentialNoise),
+    "generalized-gaussian": ({"std": REAL, "exponent": REAL}, GeneralizedGaussianNoise),
+    "cap": (
+        {"dim": WHOLE, "threshold": REAL, "probability": REAL, "surface": TEXT},
+        CapNoise,
+    ),
+    "category": ({"categories": WHOLE, "probability": REAL}, CategoryNoise),
+}
+
+
+def noise_from_dict(data: Mapping[str, Any]) -> Noise | None:
+    """Rebuilds a shipped noise from its JSON form; None for a family only its author knows.
+
+    Raises:
+        ValueError: a shipped family with bad or missing numbers, of other JSON types, or more.
+    """
+    family = named("noise", data, "family")
+    if family not in _READERS:
+        return None
+    form, read = _READERS[family]
+    try:
+        check_form(f"{family} noise", data, {"family": TEXT, **form})
+    except KeyError as missing:
+        raise ValueError(f"{family} noise lacks {missing}") from None
+    return read(*[data[name] for name in form])
+
+
+_SPARE = np.uint64(12)  # bits of a word beyond the 52 that are used
 
 
 class _Keystream:
@@ -715,8 +731,10 @@ class NoiseSource:
             raise TokenCopyError("a noise source cannot be used in a forked process")
         with self._lock:
             words = self._words.words(math.prod(shape))
-        half = np.float64(0.5)
-        return (((words >> np.uint64(12)).astype(np.float64) + half) * 2.0**-52).reshape(shape)
+        numbers = (words >> _SPARE).astype(np.float64)
+        numbers += 0.5
+        numbers *= 2.0**-52
+        return numbers.reshape(shape)
 
     def normal(self, shape: tuple[int, ...]) -> Array:
         """Standard normal numbers; pairs by Box-Muller, tails up to 8.6."""

@@ -84,6 +84,8 @@ class Spend:
     functions: tuple[str, ...] = ()
     """User code that opened rows pass through inside the mechanism, such as an objective of one's
     own: role and name.  Written to the ledger before rows are opened."""
+    _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What follows from domain and noise, if both are ours and never change."""
 
     def __post_init__(self) -> None:
         positive(gain=self.gain)
@@ -110,12 +112,24 @@ class Spend:
             return PerArrivalLoss(
                 [(n, _earned(self.domain, self.noise, g, adjacency)) for n, g in self.profile]
             )
-        return _earned(self.domain, self.noise, self.gain, adjacency)
+        found: Loss | None = self._known.get(adjacency)
+        if found is None:
+            found = _earned(self.domain, self.noise, self.gain, adjacency)
+            if _frozen(self.domain) and _frozen(self.noise):
+                self._known[adjacency] = found
+        return found
 
     @property
     def derived(self) -> bool:
         """Whether anybody can recompute the loss from the recorded domain, noise and gain."""
-        return self.own_loss is None and _shipped(self.domain, self.noise)
+        if self.own_loss is not None:
+            return False
+        found: bool | None = self._known.get("shipped")
+        if found is None:
+            found = _shipped(self.domain, self.noise)
+            if _frozen(self.domain) and _frozen(self.noise):
+                self._known["shipped"] = found
+        return found
 
 
 def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
@@ -149,7 +163,10 @@ def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
 
 def _frozen(value: object) -> bool:
     """Whether what follows from a value can be kept: it is ours, so equal ones are alike."""
-    return type(value).__module__ in ("privlearn.domains", "privlearn.noise")
+    return value.__class__.__module__ in _OURS
+
+
+_OURS = frozenset(("privlearn.domains", "privlearn.noise"))
 
 
 class Tape(Protocol):
@@ -217,6 +234,7 @@ class Token(Generic[B]):
         "_label",
         "_lock",
         "_pid",
+        "_priced",
         "_used",
         "_users",
     )
@@ -230,10 +248,12 @@ class Token(Generic[B]):
         users: range,
         label: str,
         failure: Fraction = Fraction(0),
+        priced: Loss | None = None,
     ) -> None:
         if mint is not _MINT:
             raise TypeError("tokens are made by an accountant: use accountant.issue(...)")
         self._failure = failure
+        self._priced = priced  # the loss whose price `budget` and `failure` are
         self._id, self._budget, self._users, self._label = id, budget, users, label
         self._issuer = issuer
         self._used = False
@@ -283,17 +303,8 @@ class Token(Generic[B]):
             CurrencyError: the loss has no price in the token's currency.
         """
         loss = spend.loss(self.adjacency)
-        failure = loss.failure()
-        price = self.budget.price(loss.unless_failed() if failure else loss)
-        if not self.budget.covers(price):
-            raise LossExceedsTokenError(
-                f"{spend.mechanism} costs {price}, the token {self.label!r} holds {self.budget}"
-            )
-        if failure > self._failure:
-            raise LossExceedsTokenError(
-                f"{spend.mechanism} fails with probability {exact_text(failure)}, the token "
-                f"{self.label!r} holds {exact_text(self._failure)}"
-            )
+        if loss is not self._priced:
+            self._check_price(spend.mechanism, loss)
         self._use("spent")
         try:
             self._issuer.record_spend(self, spend, loss)
@@ -302,6 +313,19 @@ class Token(Generic[B]):
             self._used = False
             raise
         return Receipt(_MINT, self._issuer, self, spend)
+
+    def _check_price(self, mechanism: str, loss: Loss) -> None:
+        failure = loss.failure()
+        price = self.budget.price(loss.unless_failed() if failure else loss)
+        if not self.budget.covers(price):
+            raise LossExceedsTokenError(
+                f"{mechanism} costs {price}, the token {self.label!r} holds {self.budget}"
+            )
+        if failure > self._failure:
+            raise LossExceedsTokenError(
+                f"{mechanism} fails with probability {exact_text(failure)}, the token "
+                f"{self.label!r} holds {exact_text(self._failure)}"
+            )
 
     def retire(self) -> None:
         """Hands the token back unused; its budget is free again.
@@ -379,6 +403,8 @@ class Receipt:
 
     def _name(self, functions: tuple[str, ...]) -> None:
         """Records user code that rows pass through, before any of them is opened."""
+        if not functions:
+            return
         new = tuple(name for name in functions if name not in self._named)
         if new:
             self._issuer.record_functions(self._token, new)
@@ -398,7 +424,7 @@ class Receipt:
         Raises:
             UsersError, ProvenanceError, RowLocalityError, TokenSpentError: as `open`.
         """
-        total: Array = self._opened(rows).sum(axis=0)
+        total: Array = np.add.reduce(self._opened(rows), axis=0)
         noisy = total + self._spend.noise.draw(self._issuer.noise, total.shape)
         self._drawn += 1
         self._check_open()
@@ -543,7 +569,7 @@ class Receipt:
         self._digest.update(digest.encode())
         self._left = True
         if last:
-            self.close()
+            self._retire()
         return Released(_MINT, frozen, self._token.id, digest)
 
     def _check_each(self, value: Array) -> None:
@@ -571,6 +597,9 @@ class Receipt:
         if self._opened_rows and knows and not self._left:
             self._end("uncovered")
             return
+        self._retire()
+
+    def _retire(self) -> None:
         self._done = True
         self._issuer.record_retire(self._token, self._outcome, self._digest.hexdigest())
 
@@ -667,6 +696,15 @@ class _Round:
 
 
 def _clipping(domain: Domain[Any]) -> RowFunction[Any, Array]:
+    return _clipping_once(cast(Any, domain)) if _frozen(domain) else _clipping_of(domain)
+
+
+@lru_cache(maxsize=1024)
+def _clipping_once(domain: Domain[Any]) -> RowFunction[Any, Array]:
+    return _clipping_of(domain)
+
+
+def _clipping_of(domain: Domain[Any]) -> RowFunction[Any, Array]:
     def clip(block: Any) -> Array:
         return np.asarray(domain.clip(block), dtype=np.float64)
 
@@ -737,9 +775,18 @@ class Released(Generic[T_co]):
 
 
 def mint_token(
-    issuer: Issuer, id: str, budget: B, users: range, label: str, failure: Fraction = Fraction(0)
+    issuer: Issuer,
+    id: str,
+    budget: B,
+    users: range,
+    label: str,
+    failure: Fraction = Fraction(0),
+    priced: Loss | None = None,
 ) -> Token[B]:
-    """Makes a token; for accountants only (see the contributors' guide)."""
+    """Makes a token; for accountants only (see the contributors' guide).
+
+    ``priced``: the loss whose price ``budget`` and ``failure`` are, if they are one's.
+    """
     if not isinstance(budget, Currency):
         raise TypeError(f"budget = {budget!r}: must be a currency such as ZCDP('0.1')")
-    return Token(_MINT, issuer, id, budget, users, label, failure)
+    return Token(_MINT, issuer, id, budget, users, label, failure, priced)

@@ -370,7 +370,7 @@ class PublishedOLS(_Regression):
         """Adds; keeps the estimates of the warm-up; see `Method.step`."""
         gram, (moment,) = self._apart(sums)
         added = self._add(state, gram, moment, counts)
-        if self.batches()[batch + 1] <= self.warm_up():
+        if self.starts[batch + 1] <= self.warm_up():
             added["first"] = self._theta(added)
         return added
 

@@ -23,10 +23,10 @@ from numpy.random import Generator as RandomGenerator
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.epsilon_delta import largest_epsilon
-from privlearn.accountants.guarantee import Composite, as_loss, epsilon_of
+from privlearn.accountants.guarantee import as_loss, epsilon_of
 from privlearn.accountants.multiple_accountants import sums
-from privlearn.accountants.per_user_charge import ByUser
 from privlearn.accountants.state import AccountState
+from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import (
     ZCDP,
@@ -621,13 +621,10 @@ def _worst(
     return _judged(at_most, amounts[keys[most]], users, who, _listed(state, items))
 
 
-def _counted(state: AccountState) -> ByUser[Counter[_Item]]:
+def _counted(state: AccountState) -> Tallies[_Item]:
     """What is counted for each user, and how often."""
-    book: ByUser[Counter[_Item]] = ByUser(state.users, Counter(), Counter)
-
-    def add(users: range, item: _Item, count: int) -> None:
-        book.update(users, lambda before: before + Counter({item: count}))
-
+    book: Tallies[_Item] = Tallies(state.users)
+    add = book.add
     if state.plan is not None:
         for planned in state.plan:
             for users, loss in planned.loss.over(planned.users):
@@ -661,16 +658,16 @@ def _within(state: AccountState, within: range | None) -> list[tuple[range, Coun
     """The pieces of those users who are the accountant's and are looked at."""
     users = state.users if within is None else range(within.start, within.stop)
     common = range(max(users.start, state.users.start), min(users.stop, state.users.stop))
-    return list(_counted(state).pieces(common)) if common else []
+    if not common:
+        return []
+    return [(piece, Counter(items)) for piece, items in _counted(state).pieces(common)]
 
 
-def _composites(
-    state: AccountState, *, within: range | None = None
-) -> list[tuple[range, Composite]]:
-    found: list[tuple[range, Composite]] = []
+def _composites(state: AccountState, *, within: range | None = None) -> Tallies[Loss]:
+    found: Tallies[Loss] = Tallies(state.users)
     for users, items in _within(state, within):
-        total = _only_losses(_losses(items, state.opened.adjacency, None))
-        found.append((users, compose(total) if total else None))
+        for loss, count in _only_losses(_losses(items, state.opened.adjacency, None)):
+            found.add(users, loss, count)
     return found
 
 

@@ -147,7 +147,7 @@ class CarChoices:
 @lru_cache(maxsize=1)
 def load_car_choices() -> CarChoices:
     """Reads the packaged survey; its arrays are shared between callers and read-only."""
-    packed = resources.files("privlearn").joinpath("data", "car_choices.csv.gz").read_bytes()
+    packed = resources.files("privlearn.datasets.files").joinpath("car_choices.csv.gz").read_bytes()
     rows = list(csv.DictReader(io.StringIO(gzip.decompress(packed).decode("ascii"))))
 
     def person(name: str) -> Array:

@@ -79,7 +79,7 @@ class ElectricityChoices:
 @lru_cache(maxsize=1)
 def load_electricity() -> ElectricityChoices:
     """Reads the packaged survey; its arrays are shared between callers and read-only."""
-    packed = resources.files("privlearn").joinpath("data", "electricity_choices.csv.gz")
+    packed = resources.files("privlearn.datasets.files").joinpath("electricity_choices.csv.gz")
     text = gzip.decompress(packed.read_bytes()).decode("ascii")
     rows = list(csv.DictReader(io.StringIO(text)))
     offers = [[_offer(row[f"offer{k}"]) for k in range(1, 5)] for row in rows]

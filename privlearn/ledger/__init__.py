@@ -1,5 +1,6 @@
 """The ledger: a hash chain of typed entries, in memory or in a file; see docs/ledger.md."""
 
+from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import (
     GENESIS,
     MOST_BYTES,
@@ -7,7 +8,6 @@ from privlearn.ledger.chain import (
     Chain,
     MerkleTree,
     Record,
-    canonical,
     chain_hash,
     chain_problems,
 )

@@ -6,16 +6,16 @@ is read for ever and never written, has a digest for each field; see docs/ledger
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, final
 
-import rfc8785
+from privlearn.ledger.canonical_json import canonical
 
 SCHEMA = 2
 GENESIS = "0" * 64
@@ -24,19 +24,11 @@ MOST_BYTES = 8 * 2**20
 KNOWN_FEATURES: frozenset[str] = frozenset()
 """Extensions of the format that this version understands."""
 
+_NO_TIME = object()
 _WRITER = re.compile(r"[0-9a-f]{16}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _MINUTE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z")
 _HASH = re.compile(r"[0-9a-f]{64}")
-
-
-def canonical(value: Any) -> bytes:
-    """Canonical JSON (RFC 8785), as an entry is stored.
-
-    Raises:
-        ValueError: it is no JSON: not finite, an integer of 2^53 or more, no text.
-    """
-    return rfc8785.dumps(value)
 
 
 def canonical_1(value: Any) -> bytes:
@@ -47,7 +39,7 @@ def canonical_1(value: Any) -> bytes:
 
 
 def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return sha256(data).hexdigest()
 
 
 def chain_hash(previous: str, data: bytes) -> str:
@@ -136,9 +128,9 @@ class MerkleTree:
 
     def add(self, leaf: bytes) -> None:
         """Adds a leaf: the hash of an entry, 32 bytes."""
-        node, left = hashlib.sha256(b"\0" + leaf).digest(), self.size
+        node, left = sha256(b"\0" + leaf).digest(), self.size
         while left & 1:
-            node = hashlib.sha256(b"\1" + self._peaks.pop() + node).digest()
+            node = sha256(b"\1" + self._peaks.pop() + node).digest()
             left >>= 1
         self._peaks.append(node)
         self.size += 1
@@ -150,7 +142,7 @@ class MerkleTree:
             return _sha256(b"")
         node = self._peaks[-1]
         for peak in reversed(self._peaks[:-1]):
-            node = hashlib.sha256(b"\1" + peak + node).digest()
+            node = sha256(b"\1" + peak + node).digest()
         return node.hex()
 
 
@@ -162,10 +154,10 @@ class Chain:
     """
 
     def __init__(self) -> None:
-        self.head = GENESIS
+        self.head, self._leaf = GENESIS, bytes.fromhex(GENESIS)
         self.size = 0
         self.tree = MerkleTree()
-        self.epoch, self.writer = 0, ""
+        self.epoch, self.writer, self._minute = 0, "", ""
         self._declared: dict[str, frozenset[str]] = {}
         self._whole = True
 
@@ -176,32 +168,37 @@ class Chain:
 
     def add(self, record: Record) -> list[str]:
         """What is wrong with the next record; empty if it continues the chain."""
-        where = f"entry {record.seq}"
         problems = []
+        leaf = None
         cut = record.seq != self.size
         if cut:
             self._whole = False
-            problems.append(f"{where}: stands at position {self.size}; entries were cut or moved")
+            problems.append(f"stands at position {self.size}; entries were cut or moved")
         if record.digests is None:
-            if chain_hash(self.head, record.data) != record.hash and not cut:
-                problems.append(
-                    f"{where}: its hash does not fit; it was changed, or entries before it were "
-                    "changed, cut or moved"
-                )
-                self._whole = False
-            problems += [f"{where}: {problem}" for problem in self._envelope(record)]
+            leaf = sha256(self._leaf + record.data).digest()
+            if leaf.hex() != record.hash:
+                leaf = None
+                if not cut:
+                    problems.append(
+                        "its hash does not fit; it was changed, or entries before it were "
+                        "changed, cut or moved"
+                    )
+                    self._whole = False
+            problems += self._envelope(record)
         else:
-            problems += [f"{where}: {problem}" for problem in _format_1(record)]
+            problems += _format_1(record)
             if chain_hash_1(self.head, record.seq, record.digests) != record.hash and not cut:
-                problems.append(
-                    f"{where}: its hash does not fit; it or the entry before was changed"
-                )
-        # in format 1 a hash may have any form, which is then a problem
-        self.head = record.hash if _HASH.fullmatch(record.hash) else GENESIS
-        self.tree.add(bytes.fromhex(self.head))
+                problems.append("its hash does not fit; it or the entry before was changed")
+        self.head = record.hash
+        if leaf is None:
+            # in format 1 a hash may have any form, which is then a problem
+            self.head = record.hash if _HASH.fullmatch(record.hash) else GENESIS
+            leaf = bytes.fromhex(self.head)
+        self._leaf = leaf
+        self.tree.add(leaf)
         self.size = record.seq + 1
         self._whole = self._whole and not problems
-        return problems
+        return [f"entry {record.seq}: {problem}" for problem in problems]
 
     def end(self, head: str | None = None) -> list[str]:
         """What is wrong with the end, if the last hash was kept elsewhere."""
@@ -213,7 +210,11 @@ class Chain:
         envelope, body = record.envelope or {}, record.body
         problems = []
         epoch, writer = envelope.get("epoch"), envelope.get("writer")
-        if (
+        if self.epoch and epoch == self.epoch and writer == self.writer:
+            # as before, and of the right form unless it is 1.0 or true
+            if epoch.__class__ is not int:
+                problems.append("its writer or epoch is of a wrong form")
+        elif (
             not isinstance(epoch, int)
             or isinstance(epoch, bool)
             or epoch < 1
@@ -231,12 +232,15 @@ class Chain:
         if not _matches(_NONCE, envelope.get("nonce")):
             problems.append("its nonce is not one of 32 hexadecimal digits")
         kind = body.get("entry")
-        if ("at" in envelope) is (kind == "retire") or not (
-            kind == "retire" or _matches(_MINUTE, envelope["at"])
-        ):
-            problems.append(
-                "it must not tell its time" if kind == "retire" else "it must tell its minute"
-            )
+        minute = envelope.get("at", _NO_TIME)
+        if kind == "retire":
+            if minute is not _NO_TIME:
+                problems.append("it must not tell its time")
+        elif self._minute != minute or not minute:
+            if _matches(_MINUTE, minute):
+                self._minute = minute
+            else:
+                problems.append("it must tell its minute")
         if ("root" in envelope) is not (kind == "close"):
             problems.append("a close states the Merkle root of what stands before it, others none")
         elif kind == "close" and self._whole and envelope["root"] != self.root:

@@ -19,6 +19,7 @@ own entries.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sqlite3
@@ -48,18 +49,20 @@ from privlearn.errors import (
     LedgerUnreadableError,
     TokenCopyError,
 )
+from privlearn.ledger import held_lock
+from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import (
     GENESIS,
     SCHEMA,
     Chain,
     MerkleTree,
     Record,
-    canonical,
 )
 from privlearn.ledger.reader import (
     APPLICATION_ID,
     ENTRIES,
     RELEASED,
+    is_export,
     iterate_records,
     parse,
 )
@@ -67,30 +70,50 @@ from privlearn.ledger.reader import (
 _PLAIN_DEPTH = 16
 
 
-def _storable(value: object, depth: int = 0) -> bool:
-    """Whether a value is plainly JSON that a reader takes; where not, `parse` says."""
-    kind = value.__class__
-    if value is None or kind is str or kind is bool:
-        return True
-    if kind is int:
-        return -(2**53) < value < 2**53  # type: ignore[operator]
-    if isinstance(value, Enum):
-        return value.value.__class__ is str
-    if isinstance(value, dict):
-        for name in value:
-            if name.__class__ is not str:
+def _storable(values: Iterable[object], depth: int = 0) -> bool:
+    """Whether values are plainly JSON that a reader takes; where not, `parse` says.
+
+    An entry in memory is not written, and what a file could not hold must not stand in it.
+    """
+    for value in values:
+        kind = value.__class__
+        if kind is str:
+            if not value.isascii() and not _encodes(value):  # type: ignore[attr-defined, arg-type]
                 return False
-        return depth < _PLAIN_DEPTH and _all_storable(value.values(), depth + 1)
-    if kind is list or kind is tuple:
-        return depth < _PLAIN_DEPTH and _all_storable(value, depth + 1)  # type: ignore[arg-type]
-    # canonical JSON writes 1e16 as an integer, and readers take none of 2^53 or more
-    return isinstance(value, float) and -(2.0**53) < value < 2.0**53
-
-
-def _all_storable(values: Iterable[object], depth: int = 0) -> bool:
-    for value in values:  # noqa: SIM110 (an append in memory takes a seventh less)
-        if value.__class__ is not str and not _storable(value, depth):
+        elif kind is int:
+            if not -(2**53) < value < 2**53:  # type: ignore[operator]
+                return False
+        elif kind is float:
+            if not math.isfinite(value):  # type: ignore[arg-type]
+                return False
+        elif value is None or kind is bool:
+            pass
+        elif kind is dict or kind is list or kind is tuple:
+            if not value:
+                continue
+            if depth == _PLAIN_DEPTH:
+                return False
+            if kind is dict:
+                try:
+                    names = "".join(value)  # type: ignore[arg-type]
+                except TypeError:
+                    return False
+                if not names.isascii() and not _encodes(names):
+                    return False
+                value = value.values()  # type: ignore[attr-defined]
+            if not _storable(value, depth + 1):  # type: ignore[arg-type]
+                return False
+        elif not isinstance(value, Enum) or value.value.__class__ is not str:
             return False
+    return True
+
+
+def _encodes(text: str) -> bool:
+    """Whether a text holds no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
     return True
 
 
@@ -184,9 +207,8 @@ class Ledger:
         problems += chain.end(head)
         if problems:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
-        with open(where, "rb") as file:
-            if file.read(1) == b"{":
-                raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
+        if is_export(where):
+            raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
         try:
             entries = [parse_entry(record.body) for record in records]
             ledger = cls(_connect(where), where)
@@ -238,7 +260,7 @@ class Ledger:
             if self._connection is not None:
                 self._write(entry)
             else:
-                if not _all_storable(entry.__dict__.values()):
+                if not _storable(entry.__dict__.values()):
                     parse(canonical(entry.body()))  # raises for what a file could not hold
                 self._times.append(time.time())
             self._doubtful = entry  # where a signal's exception ends it
@@ -266,11 +288,8 @@ class Ledger:
             self._check_place()
             disk.defer()
             connection.execute("BEGIN IMMEDIATE")
-            last = connection.execute(
-                "SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1"
-            ).fetchone()
             disk.check_log()
-            if last != ((record.seq - 1, self._head) if self._records else None):
+            if disk.last() != self._last():
                 raise LedgerBusyError(
                     f"{self.path} was written to by another process; resume it to go on"
                 )
@@ -281,9 +300,13 @@ class Ledger:
             self._doubtful = entry  # where something else than SQLite ends it
             disk.pending = True
             connection.execute("COMMIT")
+            disk.check_log()
             if not _may_wait(entry):
-                disk.settle()
+                disk.settle((record.seq, record.hash))
         self._add(record)
+
+    def _last(self) -> tuple[int, str] | None:
+        return (len(self._records) - 1, self._head) if self._records else None
 
     def _make(self, entry: Entry, then: float) -> Record:
         return Record.make(
@@ -371,8 +394,9 @@ class Ledger:
                 self._add(self._make(entry, then))
         elif self._disk.pending and not self._closed and os.getpid() == self._pid:
             with self._sql():
+                self._disk.check_log()
                 self._disk.defer()
-                self._disk.settle()
+                self._disk.settle(self._last())
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Writes all entries as JSON lines."""
@@ -469,6 +493,9 @@ class _Disk:
     the main file alone holds every spend.  A log that is written from its beginning again without
     having been cut could, after a cut of the power, be a mixture of old and new (SQLite's ticket
     ff5be73dee): where it could not be cut, as somebody reads it, SQLite syncs the next entry.
+
+    Another process may have resumed the ledger, and write to the log without a sync, too: what it
+    wrote is copied only behind a sync, but for what it writes while this one settles its entry.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -483,6 +510,7 @@ class _Disk:
             connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
             with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
                 self._files.append(os.open(f"{path}-wal", os.O_RDWR))
+            held_lock.hold(self._files[0])
         self._end = weakref.finalize(self, _close, connection, self._files, os.getpid())
         self._end.atexit = False
 
@@ -509,8 +537,7 @@ class _Disk:
     def check_log(self) -> None:
         """Raises LedgerBusyError if another process ended the log and may have begun a new one.
 
-        Whatever closes the file in this process lets go of SQLite's lock on it (POSIX has it so).
-        Then another process takes itself for the only one, and removes the log when it closes.
+        It can do so where `privlearn.ledger.held_lock` knows no lock that keeps it from that.
         """
         if self._logged:
             found = [(file.st_dev, file.st_ino) for file in map(os.fstat, self._files[1:])]
@@ -519,12 +546,24 @@ class _Disk:
                     f"{self._path} was closed by another process; resume it to go on"
                 )
 
-    def settle(self) -> None:
-        """Returns when everything that was committed is on disk, and in the main file."""
+    def last(self) -> tuple[int, str] | None:
+        """Position and hash of the last entry in the file, whoever wrote it; None for none."""
+        found = self._connection.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1")
+        last: tuple[int, str] | None = found.fetchone()
+        return last
+
+    def settle(self, written: tuple[int, str] | None) -> None:
+        """Returns when everything that was committed is on disk, and in the main file.
+
+        If ``written`` is not the last entry, somebody else writes, perhaps now: then SQLite syncs
+        the log by itself, between reading its end and copying it.
+        """
         if self._logged:
             main, log = self._files
-            os.fsync(log)
             try:
+                if self.last() != written:
+                    self.leave_to_sqlite()
+                os.fsync(log)
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
                 os.fsync(main)
                 # what a reader, who is gone now, kept from being copied is synced by SQLite
@@ -539,6 +578,7 @@ class _Disk:
 
     def close(self) -> None:
         """Leaves one self-contained file, without -wal and -shm beside it."""
+        held_lock.let_go(self._files[0])
         # while somebody else reads, the last entries stay in the log
         with suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA journal_mode = DELETE")
@@ -549,6 +589,7 @@ def _close(connection: sqlite3.Connection, files: list[int], pid: int) -> None:
     if os.getpid() == pid:
         with suppress(sqlite3.Error):
             connection.execute("PRAGMA synchronous = FULL")
+        held_lock.let_go(files[0])
         connection.close()
         for file in files:
             os.close(file)
@@ -563,7 +604,14 @@ def _sync_directory(directory: Path) -> None:
 
 
 def write_export(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Writes records as JSON lines, the first line naming their format."""
+    """Writes records as JSON lines, the first line naming their format.
+
+    Raises:
+        LedgerError: something else than an export stands there, a ledger, say.
+    """
+    where = Path(path)
+    if where.is_file() and where.stat().st_size and not is_export(where):
+        raise LedgerError(f"{path} is no export: it is not overwritten")
     with open(path, "wb") as file:
         format = None
         for record in records:

@@ -135,6 +135,11 @@ class Method(BaseModel, ABC):
         """
         return range(self.horizon + 1)
 
+    @cached_property
+    def starts(self) -> Sequence[int]:
+        """`batches`, computed once: all that is in it is public and frozen."""
+        return self.batches()
+
     def warm_up(self) -> int:
         """The users before this one pull arm ``user % n_arms``, whatever their contexts.
 
@@ -222,7 +227,7 @@ class LocalBandit(BaseModel):
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        method, starts = self.method, self.method.batches()
+        method, starts = self.method, self.method.starts
         if isinstance(starts, range):
             ascending = starts.step > 0 and len(starts) > 1
         else:
@@ -264,7 +269,7 @@ class LocalBandit(BaseModel):
     @property
     def n_batches(self) -> int:
         """The number of public batches."""
-        return len(self.method.batches()) - 1
+        return len(self.method.starts) - 1
 
     def batch_of(self, user: int) -> int:
         """The batch of a user.
@@ -274,7 +279,7 @@ class LocalBandit(BaseModel):
         """
         if not 0 <= user < self.method.horizon:
             raise ValueError(f"user = {user!r}: must lie in 0..{self.method.horizon - 1}")
-        return user if self.method.per_message else bisect_right(self.method.batches(), user) - 1
+        return user if self.method.per_message else bisect_right(self.method.starts, user) - 1
 
     def users_of(self, batch: int) -> range:
         """The users of a batch.
@@ -284,7 +289,7 @@ class LocalBandit(BaseModel):
         """
         if not 0 <= batch < self.n_batches:
             raise ValueError(f"batch = {batch!r}: must lie in 0..{self.n_batches - 1}")
-        starts = self.method.batches()
+        starts = self.method.starts
         return range(starts[batch], starts[batch + 1])
 
     def warming(self, batch: int) -> bool:

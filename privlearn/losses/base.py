@@ -22,18 +22,31 @@ from fractions import Fraction
 from functools import cache
 from itertools import islice, product
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar, cast, final
+from typing import Any, ClassVar, TypeVar, cast, final, get_origin, get_type_hints
 
+from privlearn._json_forms import (
+    LIST,
+    OBJECT,
+    REAL,
+    TEXT,
+    WHOLE,
+    Form,
+    Kind,
+    check_form,
+    named,
+)
 from privlearn._validate import count as valid_count
 from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError, BudgetError, UnknownKindError
-from privlearn.exact import exact_text, float_up
+from privlearn.exact import exact_text, float_up, round_up
 from privlearn.losses.numerics import up
 from privlearn.losses.output_laws import LawPair, Product
 from privlearn.losses.steps import BoundedRangeStep, CurveStep, GaussianStep, Step
 
 _MOST_PAIRS = 256
 """Combinations of the parts' worst pairs that a composition is checked at."""
+_MOST_BITS = 4096
+"""Of an exact sum's denominator; beyond, the sum is rounded up at 60 digits."""
 
 
 class Loss(ABC):
@@ -137,10 +150,10 @@ class Loss(ABC):
 
     def numbers(self) -> dict[str, Any]:
         """The JSON numbers that define the loss: by default its fields, without the adjacency."""
-        found = {name: getattr(self, name) for name in _number_names(type(self))}
-        for name, value in found.items():
-            if value.__class__ is Fraction:
-                found[name] = exact_text(value)
+        found: dict[str, Any] = {}
+        for name in _number_names(self.__class__):
+            value = getattr(self, name)
+            found[name] = exact_text(value) if value.__class__ is Fraction else value
         return found
 
     @classmethod
@@ -153,10 +166,29 @@ class Loss(ABC):
         make: Callable[..., Loss] = cls
         return make(adjacency=adjacency, **{name: data[name] for name in _number_names(cls)})
 
+    @classmethod
+    def json_form(cls) -> Form:
+        """The names of the `numbers`, with the Python types that each may have when JSON is read.
+
+        By default those of the fields: exact numbers are text, others numbers.  A kind whose
+        `numbers` are not its fields states them, such as ``{"points": (list,)}``.
+
+        Raises:
+            ValueError: the type of a field has no JSON type of its own, or cannot be found.
+        """
+        try:
+            types = get_type_hints(cls)
+        except NameError as unknown:
+            raise ValueError(
+                f"loss kind {cls.kind!r}: types of its fields: {unknown}; import it also at run "
+                "time, or override `json_form`"
+            ) from None
+        return {name: _json_type(cls.kind, name, types[name]) for name in _number_names(cls)}
+
     def _set(self, **values: object) -> None:
         """For constructors: sets the fields of a frozen loss to what was validated."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        for name in values:
+            _set_field(self, name, values[name])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form, from which `loss_from_dict` rebuilds an equal loss."""
@@ -171,45 +203,101 @@ class Loss(ABC):
     __rmul__ = __mul__
 
 
+_set_field = object.__setattr__
+
+
 @cache
 def _number_names(kind: type[Loss]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(cast(Any, kind)) if f.name != "adjacency")
 
 
-_REGISTRY: dict[str, type[Loss]] = {}
+_JSON_TYPES: dict[type, Kind] = {
+    Fraction: TEXT,
+    str: TEXT,
+    int: WHOLE,
+    float: REAL,
+    tuple: LIST,
+    Loss: OBJECT,
+}
+
+
+def _json_type(kind: str, name: str, type_: object) -> Kind:
+    known = _JSON_TYPES.get(cast(type, get_origin(type_) or type_))
+    if known is None:
+        raise ValueError(
+            f"loss kind {kind!r}: {name} is of type {type_!r}, whose JSON form is not known; "
+            "override `json_form`, `numbers` and `from_numbers`"
+        )
+    return known
+
+
+_REGISTRY: dict[str, tuple[type[Loss], Form]] = {}
 L = TypeVar("L", bound=type[Loss])
+A = TypeVar("A", bound=Loss)
 
 
 def register(kind: L) -> L:
     """Class decorator that lets ledgers rebuild a kind of loss, through its `Loss.from_numbers`.
 
+    What does not have its `Loss.json_form` is refused before.
+
     Raises:
-        ValueError: the kind is taken.
+        ValueError: the kind is taken, or as `Loss.json_form`.
     """
     if kind.kind in _REGISTRY:
         raise ValueError(f"loss kind {kind.kind!r} is registered already")
-    _REGISTRY[kind.kind] = kind
+    form = {"kind": TEXT, "adjacency": TEXT, **kind.json_form()}
+    _REGISTRY[kind.kind] = kind, form
     return kind
 
 
 def registered_kinds() -> Mapping[str, type[Loss]]:
     """Every kind that a ledger can be read with, by its name there."""
-    return MappingProxyType(_REGISTRY)
+    return MappingProxyType({name: kind for name, (kind, _) in _REGISTRY.items()})
 
 
 def loss_from_dict(data: Mapping[str, Any]) -> Loss:
     """Rebuilds a loss from its JSON form.
 
     Raises:
-        UnknownKindError: a kind that is not registered.  ValueError: a number is missing or bad.
+        UnknownKindError: a kind that is not registered.  ValueError: a number is missing, bad or
+        of another JSON type, or something else stands there.
     """
-    kind = data.get("kind")
-    if kind not in _REGISTRY:
-        raise UnknownKindError(f"loss kind {kind!r} is unknown; known: {', '.join(_REGISTRY)}")
+    name = named("loss", data, "kind")
+    if name not in _REGISTRY:
+        raise UnknownKindError(f"loss kind {name!r} is unknown; known: {', '.join(_REGISTRY)}")
+    kind, form = _REGISTRY[name]
     try:
-        return _REGISTRY[kind].from_numbers(data, Adjacency(data["adjacency"]))
+        check_form(f"{name} loss", data, form)
+        return kind.from_numbers(data, Adjacency(data["adjacency"]))
     except KeyError as missing:
-        raise ValueError(f"{kind} loss lacks {missing}") from None
+        raise ValueError(f"{name} loss lacks {missing}") from None
+
+
+def read_parts(parts: Sequence[object], number: str) -> list[tuple[Loss, int]]:
+    """The losses in the parts of another one, each with the integer that it names ``number``.
+
+    Raises:
+        As `loss_from_dict`.
+    """
+    found: list[tuple[Loss, int]] = []
+    for part in parts:
+        if not isinstance(part, Mapping):
+            raise ValueError(f"parts of a loss: {part!r:.80}: must be an object")
+        check_form("parts of a loss", part, {"loss": OBJECT, number: WHOLE})
+        found.append((loss_from_dict(part["loss"]), part[number]))
+    return found
+
+
+def of_relation(adjacency: Adjacency, loss: A) -> A:
+    """A loss that is inside another one, or made of its parts, for the same neighbour relation.
+
+    Raises:
+        AdjacencyError: it is for another one.
+    """
+    if loss.adjacency is not adjacency:
+        raise AdjacencyError(f"a loss for {loss.adjacency.value} in one for {adjacency.value}")
+    return loss
 
 
 @final
@@ -245,7 +333,7 @@ class ComposedLoss(Loss):
         return self.parts
 
     def failure(self) -> Fraction:
-        return sum((loss.failure() * count for loss, count in self.parts), Fraction(0))
+        return self._total(lambda loss: loss.failure()) or Fraction(0)
 
     def unless_failed(self) -> Loss:
         return compose([(loss.unless_failed(), count) for loss, count in self.parts])
@@ -277,6 +365,8 @@ class ComposedLoss(Loss):
             if single is None:
                 return None
             total += single * count
+            if total.denominator.bit_length() > _MOST_BITS:
+                total = round_up(total, 60)
         return total
 
     def numbers(self) -> dict[str, Any]:
@@ -304,7 +394,7 @@ class ComposedLoss(Loss):
 
     @classmethod
     def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
-        return compose([(loss_from_dict(part["loss"]), part["count"]) for part in data["parts"]])
+        return of_relation(adjacency, compose(read_parts(data["parts"], "count")))
 
 
 def parts_of(loss: Loss) -> tuple[tuple[Loss, int], ...]:

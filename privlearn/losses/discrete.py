@@ -111,7 +111,7 @@ class DiscreteLaplace(Loss):
         return [_geometric(float(self.epsilon), self.sensitivity)]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2**14)
 def _discrete_laplace_rho(epsilon: Fraction, sensitivity: int) -> Fraction:
     precise = working_context(epsilon / sensitivity)
     eps, a = decimal_of(epsilon, precise), decimal_of(epsilon / sensitivity, precise)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, final
 
+from privlearn._json_forms import OBJECT, TEXT, Form
 from privlearn.adjacency import Adjacency
-from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact, exact, exact_text
-from privlearn.losses.base import Loss, loss_from_dict, register
+from privlearn.losses.base import Loss, loss_from_dict, of_relation, register
 from privlearn.losses.numerics import valid_order
 
 
@@ -62,7 +62,8 @@ class FailingLoss(Loss):
 
     @classmethod
     def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> FailingLoss:
-        loss = cls(loss_from_dict(data["loss"]), data["failure"])
-        if loss.adjacency is not adjacency:
-            raise AdjacencyError(f"a loss for {loss.adjacency.value} in one for {adjacency.value}")
-        return loss
+        return cls(of_relation(adjacency, loss_from_dict(data["loss"])), data["failure"])
+
+    @classmethod
+    def json_form(cls) -> Form:
+        return {"loss": OBJECT, "failure": TEXT}

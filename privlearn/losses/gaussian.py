@@ -36,6 +36,9 @@ class GaussianLoss(Loss):
             raise ValueError(f"mu_squared = {mu_squared!r}: must be > 0")
         self._set(mu_squared=mass, adjacency=adjacency)
 
+    def __hash__(self) -> int:  # that of a fraction takes a modular inverse
+        return hash((self.mu_squared.numerator, self.mu_squared.denominator))
+
     def renyi(self, order: float) -> float:
         return up(valid_order(order) * float_up(self.mu_squared) / 2)
 

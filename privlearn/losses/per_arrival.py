@@ -9,7 +9,7 @@ from typing import Any, final
 
 from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
-from privlearn.losses.base import Loss, loss_from_dict, register
+from privlearn.losses.base import Loss, of_relation, read_parts, register
 from privlearn.losses.numerics import MOST_STEPS, valid_count
 from privlearn.losses.output_laws import LawPair
 
@@ -105,9 +105,5 @@ class PerArrivalLoss(Loss):
 
     @classmethod
     def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> PerArrivalLoss:
-        loss = cls([(part["users"], loss_from_dict(part["loss"])) for part in data["parts"]])
-        if loss.adjacency is not adjacency:
-            raise AdjacencyError(
-                f"parts for {loss.adjacency.value} in a loss for {adjacency.value}"
-            )
-        return loss
+        parts = read_parts(data["parts"], "users")
+        return of_relation(adjacency, cls([(users, loss) for loss, users in parts]))

@@ -140,7 +140,7 @@ class LaplaceLoss(Loss):
         return [(laplace(float(self.epsilon), 1.0), laplace(0.0, 1.0))]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2**14)
 def _laplace_zcdp(epsilon: Fraction) -> Fraction:
     precise = working_context(epsilon)
     eps = decimal_of(epsilon, precise)
@@ -199,7 +199,7 @@ class BoundedRangeLoss(Loss):
         return [_worst_range(float(self.epsilon), order) for order in orders]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=2**14)
 def _bounded_range_zcdp(epsilon: Fraction) -> Fraction:
     precise = working_context(epsilon)
     eps = decimal_of(epsilon, precise)
@@ -283,7 +283,7 @@ def response_renyi(alpha: float, eps: float, k: int) -> float:
     return min(up(log_moment / t), eps)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2**14)
 def _response_rho(epsilon: Fraction, k: int) -> Fraction:
     precise = working_context(epsilon)
     eps = decimal_of(epsilon, precise)

@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from privlearn._json_forms import LIST, Form, check_curve
 from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact, exact, exact_text, float_up, round_up
@@ -106,7 +107,12 @@ class RenyiCurve(Loss):
 
     @classmethod
     def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> RenyiCurve:
+        check_curve(f"{cls.kind} loss", data["curve"])
         return cls(dict(data["curve"]), adjacency=adjacency)
+
+    @classmethod
+    def json_form(cls) -> Form:
+        return {"curve": LIST}
 
 
 @final

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
-from privlearn.accountants.arrivals import ArrivalSpend
 from privlearn.accountants.assumptions import KINDS, Assumption
 from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Share
-from privlearn.domains import Array
 from privlearn.reporting.visible import markdown, visible
 
 if TYPE_CHECKING:
@@ -226,8 +221,18 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
     for name in certificate.features:
         page.named("extension", f"{name}: optional, not known here, left aside")
     page.named("format", str(certificate.format))
-    compared = "compared with the one given" if certificate.head_compared else "compared with none"
-    page.named("head", f"{certificate.head} ({compared})", style="dim")
+    page.named("head", f"{certificate.head} ({_compared(certificate)})", style="dim")
+
+
+def _compared(certificate: Certificate) -> str:
+    at, entries = certificate.head_at, certificate.entries
+    if not certificate.head_compared:
+        return "compared with none"
+    if at is None:
+        return "the one given stands nowhere"
+    if at == entries:
+        return "the one given"
+    return f"the one given stands after entry {at:,} of {entries:,}, which continue it"
 
 
 _MOST_ROWS = 30
@@ -335,74 +340,3 @@ def _shares_table(shares: Sequence[Share]) -> list[str]:
         return []
     rows = [_SHARE, ("---",) * 4, *(tuple(map(markdown, _share(share))) for share in shares)]
     return [*map(_row, rows), ""]
-
-
-def plot_regret(path: Path, regrets: Mapping[str, Array], title: str) -> None:
-    """Draws cumulative regret and its running average per user, one curve per learner.
-
-    Args:
-        path: where the PNG goes.
-        regrets: regret of each user, shape (T,), by the learner's name.
-        title: what was run.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    colors = ["#1b6ca8", "#4a4a4a", "#c0392b", "#7f8c8d"]
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    total, rate = figure.subplots(1, 2)
-    for (name, regret), color in zip(regrets.items(), colors, strict=False):
-        users = np.arange(1, len(regret) + 1)
-        total.plot(users, np.cumsum(regret), label=name, color=color, linewidth=2)
-        window = max(len(regret) // 40, 1)
-        smooth = np.convolve(regret, np.ones(window) / window, mode="valid")
-        rate.plot(users[window - 1 :], smooth, color=color, linewidth=2, label=name)
-    total.set(xlabel="users served", ylabel="cumulative regret (sales)", title=title)
-    total.legend(frameon=False)
-    rate.set(xlabel="users served", ylabel="regret per user", yscale="log", title="per user")
-    for axes in (total, rate):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
-    figure.savefig(path, dpi=130)
-
-
-def plot_arrivals(path: Path, spends: Sequence[ArrivalSpend], title: str = "") -> None:
-    """Draws ε promised to, and spent on, each user against the arrival index.
-
-    Args:
-        path: where the PNG goes.
-        spends: from `CentralAccountant.spend_by_arrival`.
-        title: what was run.
-
-    Raises:
-        ValueError: nothing to draw.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    if not spends:
-        raise ValueError("spends = []: needs at least one range of users")
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    edges = [piece.users.start for piece in spends] + [spends[-1].users.stop]
-    for name, values, color in (
-        ("guarantee", [piece.promised for piece in spends], "#1b6ca8"),
-        ("spent, ex post", [piece.spent for piece in spends], "#c0392b"),
-    ):
-        axes.stairs(values, edges, label=name, color=color, linewidth=2, baseline=None)
-    axes.set(
-        xlabel="arrival index", ylabel=f"ε at δ = {spends[0].delta:g}", title=title, ylim=(0, None)
-    )
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    figure.savefig(path, dpi=130)
-
-
-def tastes_table(names: Sequence[str], theta: Array, precision: Array) -> list[tuple[str, str]]:
-    """The strongest learned tastes with their standard deviations, largest first."""
-    spread = np.sqrt(np.diag(np.linalg.inv(precision)))
-    order = np.argsort(-np.abs(theta))
-    return [(names[i], f"{theta[i]:+.2f} ± {spread[i]:.2f}") for i in order]

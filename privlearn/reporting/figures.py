@@ -1,34 +1,51 @@
-"""Privacy to look at: trade-off curve, ε(δ), spending over time, and what they mean in words."""
+"""Pictures: trade-off curve, ε(δ), spending over time and over users, regret; and what they mean.
+
+Only this module and the studies of papers import matplotlib.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from privlearn.accountants.epsilon_delta import Evaluated
+from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency, budget_from_dict
 from privlearn.domains import Array
-from privlearn.entries import IssueEntry, OpenEntry, SpendEntry, parse_entry
+from privlearn.entries import (
+    Entry,
+    IssueEntry,
+    OpenEntry,
+    RetireEntry,
+    SpendEntry,
+    parse_entry,
+)
 from privlearn.errors import DataError
-from privlearn.ledger import read_records
-from privlearn.losses import loss_from_dict
+from privlearn.ledger import iterate_records
 from privlearn.reporting.visible import in_plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_COLORS = ["#1b6ca8", "#c0392b", "#4a4a4a", "#e0a030", "#2e8b57", "#8e44ad", "#7f8c8d"]
+    from privlearn.accountants.arrivals import ArrivalSpend
+
+COLORS = ["#1b6ca8", "#c0392b", "#4a4a4a", "#e0a030", "#2e8b57", "#8e44ad", "#7f8c8d"]
+STYLES = [("#1b6ca8", "-"), ("#4a4a4a", "--"), ("#c0392b", "-"), ("#7f8c8d", ":")]
+"""Of a private learner and of up to three references."""
 _SMALLEST_DELTA = 1e-12
 _FALSE_ALARMS = 0.01
 _MOST_LABELS = 12
+_MOST_ROWS = 100
+_MOST_STEPS = 4000
 
 
 @final
@@ -114,12 +131,12 @@ def plot_guarantee(
     """
     curve = curve_of(evaluated)
     words = reading(evaluated, curve)
-    figure = _figure(10, 5.2)
+    figure = new_figure(10, 5.2)
     tradeoff, profile = figure.subplots(1, 2)
     _draw_tradeoff(tradeoff, curve)
     _draw_profile(profile, curve)
     if epsilon is not None and delta is not None and delta > 0:
-        profile.plot([delta], [epsilon], "o", color=_COLORS[1], markersize=7, zorder=5)
+        profile.plot([delta], [epsilon], "o", color=COLORS[1], markersize=7, zorder=5)
         left = delta > 1e-4
         profile.annotate(
             f"ε = {_up(epsilon, 4)} at δ = {delta:.3g}",
@@ -127,13 +144,13 @@ def plot_guarantee(
             textcoords="offset points",
             xytext=(-10, -14) if left else (10, 8),
             ha="right" if left else "left",
-            color=_COLORS[1],
+            color=COLORS[1],
         )
     figure.suptitle(
         f"{evaluated.total.adjacency.value}: what all of it together gives away", fontsize=12
     )
     figure.supxlabel("\n".join(_wrapped(words)), fontsize=8.5, x=0.02, ha="left", color="#333333")
-    _save(figure, path)
+    save(figure, path)
     return words
 
 
@@ -141,26 +158,26 @@ def _draw_tradeoff(axes: Axes, curve: Curve) -> None:
     rates = np.concatenate([[0.0], np.geomspace(1e-6, 1, 300)])
     missed = 1 - curve.power(rates)
     axes.plot([0, 1], [1, 0], color="#999999", linewidth=1, linestyle="--", label="tossing a coin")
-    axes.plot(rates, missed, color=_COLORS[0], linewidth=2, label="best attack at most here")
-    axes.fill_between(rates, missed, 1 - rates, color=_COLORS[0], alpha=0.12)
+    axes.plot(rates, missed, color=COLORS[0], linewidth=2, label="best attack at most here")
+    axes.fill_between(rates, missed, 1 - rates, color=COLORS[0], alpha=0.12)
     axes.set(
         xlabel="false alarms", ylabel="missed", title="trade-off curve", xlim=(0, 1), ylim=(0, 1)
     )
     axes.legend(frameon=False, loc="upper right")
-    _tidy(axes)
+    tidy(axes)
 
 
 def _draw_profile(axes: Axes, curve: Curve) -> None:
     shown = curve.deltas > 0
-    axes.plot(curve.deltas[shown], curve.epsilons[shown], color=_COLORS[0], linewidth=2)
+    axes.plot(curve.deltas[shown], curve.epsilons[shown], color=COLORS[0], linewidth=2)
     if not shown.all():  # a worst case: nothing is needed beyond it
         axes.axhline(
-            float(curve.epsilons[~shown][0]), color=_COLORS[0], linestyle=":", label="worst case"
+            float(curve.epsilons[~shown][0]), color=COLORS[0], linestyle=":", label="worst case"
         )
         axes.legend(frameon=False)
     axes.set(xscale="log", xlabel="δ", ylabel="ε (nats)", title="ε at each δ")
     axes.set_ylim(bottom=0)
-    _tidy(axes)
+    tidy(axes)
 
 
 @final
@@ -186,63 +203,90 @@ def spending(path: str | os.PathLike[str]) -> list[Spending]:
     Raises:
         LedgerUnreadableError: missing, torn or not a ledger.
     """
-    entries = [parse_entry(record.body) for record in read_records(path)]
-    labels = {e.token: e.label for e in entries if isinstance(e, IssueEntry)}
-    found = []
-    for opened in (entry for entry in entries if isinstance(entry, OpenEntry)):
-        cap = budget_from_dict(opened.cap)
-        if not isinstance(cap, Currency):
-            continue
-        spends = [
-            entry
-            for entry in entries
-            if isinstance(entry, SpendEntry) and entry.accountant == opened.accountant
-        ]
-        paid = [_by_users(entry, cap) for entry in spends]
-        user = _most_charged(opened.users[0], paid)
-        rows: dict[str, list[tuple[int, Fraction]]] = {}
-        times = 0
-        for entry, pieces in zip(spends, paid, strict=True):
-            for users, price in pieces:
-                if user in users:
-                    times += 1
-                    name = f"{entry.mechanism}: {labels.get(entry.token, '?')}"
-                    rows.setdefault(name, []).append((times, price))
-        cumulated = np.zeros((len(rows), times + 1))
-        for row, charges in enumerate(rows.values()):
-            for time, price in charges:
-                cumulated[row, time:] += float(price)
-        found.append(
-            Spending(
-                opened.accountant,
-                user,
-                cap.kind,
-                float(cap.amounts[0]),
-                list(rows),
-                cumulated,
-            )
-        )
-    return found
+    accounts: dict[str, _Account] = {}
+    for entry in _entries(path):
+        if isinstance(entry, OpenEntry) and entry.accountant not in accounts:
+            cap = budget_from_dict(entry.cap)
+            if isinstance(cap, Currency):
+                accounts[entry.accountant] = _Account(entry, cap)
+        elif isinstance(entry, SpendEntry) and entry.accountant in accounts:
+            accounts[entry.accountant].count(entry)
+    for account in accounts.values():
+        account.choose()
+    labels: dict[str, str] = {}
+    for entry in _entries(path):
+        match entry:
+            case IssueEntry():
+                labels[entry.token] = entry.label
+            case RetireEntry():
+                labels.pop(entry.token, None)
+            case SpendEntry() if entry.accountant in accounts:
+                accounts[entry.accountant].follow(entry, labels.get(entry.token, "?"))
+    return [account.spending() for account in accounts.values()]
+
+
+def _entries(path: str | os.PathLike[str]) -> Iterator[Entry]:
+    return (parse_entry(record.body) for record in iterate_records(path))
+
+
+@final
+class _Account:
+    """One accountant's spends: first who pays most, then what that user pays."""
+
+    def __init__(self, opened: OpenEntry, cap: Currency) -> None:
+        self._opened, self._cap = opened, cap
+        self._steps: dict[int, Fraction] = {opened.users[0]: Fraction(0)}
+        self._user, self._times = opened.users[0], 0
+        self._rows: dict[str, list[tuple[int, float]]] = {}
+
+    def count(self, entry: SpendEntry) -> None:
+        """Sums change only where ranges begin or end."""
+        for users, price in _by_users(entry, self._cap):
+            for at, change in ((users.start, price), (users.stop, -price)):
+                after = self._steps.get(at, Fraction(0)) + change
+                if after or at == self._opened.users[0]:
+                    self._steps[at] = after
+                else:
+                    del self._steps[at]
+
+    def choose(self) -> None:
+        """Chooses a user with the largest sum."""
+        order = sorted(self._steps)
+        sums = list(accumulate(self._steps[at] for at in order))
+        self._user = order[max(range(len(sums)), key=sums.__getitem__)]
+        self._steps.clear()
+
+    def follow(self, entry: SpendEntry, label: str) -> None:
+        """Notes what the chosen user pays."""
+        if not entry.users[0] <= self._user < entry.users[1]:
+            return
+        for users, price in _by_users(entry, self._cap):
+            if self._user in users:
+                self._times += 1
+                row = self._rows.setdefault(f"{entry.mechanism}: {label}", [])
+                row.append((self._times, float(price)))
+
+    def spending(self) -> Spending:
+        """What was noted; the smallest of very many labels are one."""
+        rows = list(self._rows.items())
+        if len(rows) > _MOST_ROWS:
+            rows.sort(key=lambda row: -sum(price for _, price in row[1]))
+            rest = [charge for _, row in rows[_MOST_ROWS:] for charge in row]
+            rows = [*rows[:_MOST_ROWS], (f"{len(rows) - _MOST_ROWS} others", rest)]
+        cumulated = np.zeros((len(rows), self._times + 1))
+        for levels, (_, row) in zip(cumulated, rows, strict=True):
+            for time, price in row:
+                levels[time] = price
+        np.cumsum(cumulated, axis=1, out=cumulated)
+        unit, cap = self._cap.kind, float(self._cap.amounts[0])
+        names = [name for name, _ in rows]
+        return Spending(self._opened.accountant, self._user, unit, cap, names, cumulated)
 
 
 def _by_users(entry: SpendEntry, cap: Currency) -> list[tuple[range, Fraction]]:
     """What one spend costs which users, apart from failures."""
-    pieces = loss_from_dict(entry.loss).over(range(*entry.users))
+    pieces = AccountState.read_loss(entry.loss).over(range(*entry.users))
     return [(users, cap.price(loss.unless_failed()).amounts[0]) for users, loss in pieces]
-
-
-def _most_charged(first: int, paid: Sequence[Sequence[tuple[range, Fraction]]]) -> int:
-    """A user with the largest sum; sums change only where ranges begin or end."""
-    steps: dict[int, Fraction] = {first: Fraction(0)}
-    for users, price in (piece for pieces in paid for piece in pieces):
-        steps[users.start] = steps.get(users.start, Fraction(0)) + price
-        steps[users.stop] = steps.get(users.stop, Fraction(0)) - price
-    best, most, total = first, Fraction(-1), Fraction(0)
-    for user in sorted(steps):
-        total += steps[user]
-        if total > most:
-            best, most = user, total
-    return best
 
 
 def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> list[Spending]:
@@ -254,18 +298,20 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
     found = spending(ledger)
     if not found:
         raise DataError("the ledger opens no accountant: there is nothing to draw")
-    figure = _figure(7.5 * min(len(found), 2), 4.2 * math.ceil(len(found) / 2))
+    figure = new_figure(7.5 * min(len(found), 2), 4.2 * math.ceil(len(found) / 2))
     grid: Any = figure.subplots(math.ceil(len(found) / 2), min(len(found), 2), squeeze=False)
     for axes in grid.flat[len(found) :]:
         axes.set_axis_off()
     for axes, one in zip(grid.flat, found, strict=False):
         labels, levels = _readable(one)
-        times = np.arange(one.cumulated.shape[1] + 1)  # the last level is shown for one step
+        spends = one.cumulated.shape[1]
+        shown = np.unique(np.linspace(0, spends - 1, min(spends, _MOST_STEPS)).astype(int))
+        times = np.append(shown, spends)  # the last level is shown for one step
         if labels:
-            colors = [_COLORS[k % len(_COLORS)] for k in range(len(labels))]
+            colors = [COLORS[k % len(COLORS)] for k in range(len(labels))]
             axes.stackplot(
                 times,
-                np.pad(levels, ((0, 0), (0, 1)), "edge"),
+                np.pad(levels[:, shown], ((0, 0), (0, 1)), "edge"),
                 labels=labels,
                 colors=colors,
                 alpha=0.8,
@@ -280,11 +326,11 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
             ylabel=f"paid so far, {symbol}",
             title=f"most charged user ({one.user}) of accountant {in_plot(one.accountant)}",
         )
-        axes.set_xlim(0, max(len(times) - 1, 1))
+        axes.set_xlim(0, max(spends, 1))
         axes.set_ylim(0, 1.02 * max(one.cap, float(one.cumulated.sum(axis=0).max(initial=0.0))))
         axes.legend(loc="best", fontsize=8, framealpha=0.9, edgecolor="none")
-        _tidy(axes)
-    _save(figure, path)
+        tidy(axes)
+    save(figure, path)
     return found
 
 
@@ -300,7 +346,104 @@ def _readable(one: Spending) -> tuple[list[str], Array]:
     return [*(labels[k] for k in first), others], np.concatenate([one.cumulated[first], rest])
 
 
-def _figure(width: float, height: float) -> Figure:
+def plot_arrivals(
+    path: str | os.PathLike[str], spends: Sequence[ArrivalSpend], title: str = ""
+) -> None:
+    """Draws ε promised to, and spent on, each user against the arrival index.
+
+    Args:
+        path: where the picture goes.
+        spends: from `CentralAccountant.spend_by_arrival`.
+        title: what was run.
+
+    Raises:
+        ValueError: nothing to draw.
+    """
+    if not spends:
+        raise ValueError("spends = []: needs at least one range of users")
+    figure = new_figure(8, 4)
+    axes = figure.subplots()
+    edges = [piece.users.start for piece in spends] + [spends[-1].users.stop]
+    for name, values, color in (
+        ("guarantee", [piece.promised for piece in spends], COLORS[0]),
+        ("spent, ex post", [piece.spent for piece in spends], COLORS[1]),
+    ):
+        axes.stairs(values, edges, label=name, color=color, linewidth=2, baseline=None)
+    axes.set(
+        xlabel="arrival index", ylabel=f"ε at δ = {spends[0].delta:g}", title=title, ylim=(0, None)
+    )
+    axes.legend(frameon=False)
+    tidy(axes)
+    save(figure, path)
+
+
+def plot_regret(path: str | os.PathLike[str], regrets: Mapping[str, Array], title: str) -> None:
+    """Draws cumulative regret and its running average per user, one curve per learner.
+
+    Args:
+        path: where the picture goes.
+        regrets: regret of each user, shape (T,), by the learner's name; at most four.
+        title: what was run.
+    """
+    figure = new_figure(10, 4)
+    total, rate = figure.subplots(1, 2)
+    for (name, regret), (color, _) in zip(regrets.items(), STYLES, strict=False):
+        total.plot(
+            np.arange(1, len(regret) + 1), np.cumsum(regret), label=name, color=color, linewidth=2
+        )
+        users, smooth = running_average(regret, len(regret) // 40)
+        rate.plot(users, smooth, color=color, linewidth=2, label=name)
+    total.set(xlabel="users served", ylabel="cumulative regret (sales)", title=title)
+    total.legend(frameon=False)
+    rate.set(xlabel="users served", ylabel="regret per user", yscale="log", title="per user")
+    for axes in (total, rate):
+        tidy(axes)
+    save(figure, path)
+
+
+def plot_running_averages(
+    path: str | os.PathLike[str],
+    curves: Mapping[str, Array],
+    x: str,
+    y: str,
+    *,
+    bottom: float | None = None,
+) -> None:
+    """Draws running averages over a tenth of the users, one curve per learner.
+
+    Args:
+        path: where the picture goes.
+        curves: a value of each user, shape (T,), by the learner's name; at most four.
+        x, y: labels of the axes.
+        bottom: where the vertical axis begins; None for where the values do.
+    """
+    figure = new_figure(7, 4.4)
+    axes = figure.subplots()
+    for (name, values), (color, line) in zip(curves.items(), STYLES, strict=False):
+        if len(values):
+            users, smooth = running_average(values, len(values) // 10)
+            # with more points dashes run together
+            at = np.unique(np.linspace(0, len(smooth) - 1, 400).astype(int))
+            axes.plot(users[at], smooth[at], color=color, linestyle=line, linewidth=2, label=name)
+    axes.set(xlabel=x, ylabel=y, title="running average over a tenth of the users")
+    axes.set_ylim(bottom=bottom)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    if axes.lines:
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    tidy(axes)
+    save(figure, path)
+
+
+def running_average(values: Array, window: int) -> tuple[Array, Array]:
+    """Means over ``window`` (at least one) users, and how many users came until then."""
+    window = max(window, 1)
+    sums = np.cumsum(np.insert(values, 0, 0.0))
+    users = np.arange(window, len(values) + 1, dtype=np.float64)
+    return users, (sums[window:] - sums[:-window]) / window
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that size in inches, without a window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -309,12 +452,18 @@ def _figure(width: float, height: float) -> Figure:
     return figure
 
 
-def _tidy(axes: Axes) -> None:
+def tidy(axes: Axes) -> None:
+    """Takes the frame away and adds a pale grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
 
 
-def _save(figure: Figure, path: str | os.PathLike[str]) -> None:
+def save(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Writes the picture; the ending says the form.
+
+    Raises:
+        DataError: the ending is not a form that can be drawn.
+    """
     try:
         figure.savefig(path, dpi=130)
     except ValueError as error:

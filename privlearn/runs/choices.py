@@ -1,21 +1,17 @@
-"""Whole runs: from data and a budget to a folder with a public and a private half."""
+"""Whole runs on choices: from a survey or logged choices and a budget to two folders."""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privlearn.accountants import CentralAccountant, Certificate, JointAccountant
 from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
-from privlearn.budgets import ApproxDP, Currency, GaussianDP
 from privlearn.datasets.cars import (
     CAR_MARKET_SIDE_INFORMATION,
     FEATURE_NAMES,
@@ -31,10 +27,18 @@ from privlearn.errors import DataError
 from privlearn.learners import NO_ITEM, OnePassNewtonMNL
 from privlearn.ledger import Ledger
 from privlearn.mnl import Items, clip_items, fit_mle, log_likelihoods
-from privlearn.noise import NoiseSource
-from privlearn.reporting import certificates as report
+from privlearn.reporting.figures import plot_regret
+from privlearn.runs.common import (
+    Folders,
+    Outcome,
+    Progress,
+    write_csv,
+    write_curves,
+    write_json,
+    write_public,
+)
+from privlearn.runs.configs import ChoiceConfig
 from privlearn.runs.null_records import NullRecords
-from privlearn.runs.settings import MOST_SIMULATED, Bound, Horizon, ItemCount, parse_budget
 from privlearn.simulation import choice as experiments
 
 SHELF = 10
@@ -46,99 +50,17 @@ _MARKET_TUNING = (
 )
 
 
-class RunConfig(BaseModel):
-    """Settings of one run; everything here is public."""
+def run_choices(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
+    """Serves simulated people, or learns from logged choices; leaves a public and a private folder.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    data: str = "cars"
-    """``cars`` (the shipped survey) or a CSV file in long form."""
-    task: Literal["market", "logged"] = "logged"
-    """Serve simulated people (cars only), or learn from logged choices."""
-    budget: str = "rho=1"
-    horizon: Horizon | None = None
-    """Number of users, a public count."""
-    items: ItemCount | None = None
-    """Items per user (CSV data)."""
-    scale: Bound = 1.0
-    """Public divisor of the features (CSV data)."""
-    outside: bool = False
-    """Whether a user may have chosen nothing (CSV data)."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the simulated people and of public coins, never of secure noise."""
-    simulate_noise: Annotated[int, Field(ge=0)] | None = None
-    """Seed of reproducible noise; the ledger is then a simulation and is never certified."""
-    side_information: tuple[str, ...] = ()
-    """What was computed from these data and is declared public."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.data != "cars":
-            if self.task == "market":
-                raise ValueError("task = 'market' simulates people for the shipped cars only")
-            if self.items is None or self.horizon is None:
-                raise ValueError(
-                    "items and horizon are public counts: state both for your own data"
-                )
-        elif self.horizon is not None and self.horizon > MOST_SIMULATED:
-            raise ValueError(
-                f"horizon = {self.horizon}: must be at most {MOST_SIMULATED:,} simulated people"
-            )
-        parse_budget(self.budget)
-        return self
-
-    def noise(self) -> NoiseSource:
-        """The noise source that the accountant will own."""
-        if self.simulate_noise is None:
-            return NoiseSource.secure()
-        return NoiseSource.simulation(self.simulate_noise)
-
-    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
-        """The budget, and the currency to count an (ε, δ) promise in (all losses are Gaussian)."""
-        budget = parse_budget(self.budget)
-        return budget, GaussianDP if isinstance(budget, ApproxDP) else None
+    Raises:
+        DataError: the data cannot be used, or the folder not written.
+    """
+    work = _run_market if config.task == "market" else _run_logged
+    return work(config, out, progress)
 
 
-@dataclass(frozen=True, slots=True)
-class Folders:
-    """Where a run writes: what everybody may see, and what stays with the operator."""
-
-    public: Path
-    private: Path
-
-    @classmethod
-    def create(cls, out: Path) -> Folders:
-        """Makes both folders.
-
-        Raises:
-            DataError: the folder has contents, or cannot be written.
-        """
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            if any(out.iterdir()):
-                raise DataError(f"{out} is not empty: runs are never overwritten, choose another")
-            folders = cls(out / "public", out / "private")
-            folders.public.mkdir()
-            folders.private.mkdir(mode=0o700)
-        except OSError as error:
-            raise DataError(f"{out} cannot be written: {error.strerror}") from None
-        return folders
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a run is proud of, in words and in proof."""
-
-    certificate: Certificate
-    lines: list[str]
-    tastes: list[tuple[str, str]]
-    folders: Folders
-
-
-Progress = Callable[[str, int], Callable[[int], None]]
-"""Starts a progress bar with a name and a length; the result advances it."""
-
-
-def run_market(config: RunConfig, out: Path, progress: Progress) -> Outcome:
+def _run_market(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     """Serves simulated people real car profiles, privately, and compares with both references."""
     horizon = config.horizon or 10_000
     market = car_market(config.seed, horizon=horizon)
@@ -169,11 +91,11 @@ def run_market(config: RunConfig, out: Path, progress: Progress) -> Outcome:
     random = RandomAssortments(max_items=SHELF, random_state=config.seed)
     regrets["non-private"] = market.serve(nonprivate, progress("non-private reference", horizon))
     regrets["random"] = market.serve(random, progress("random reference", horizon))
-    _write_regret(folders.private, regrets)
-    _write_choices(folders.private / "choices.csv", shown, sold)
-    report.plot_regret(
-        folders.private / "regret.png", regrets, "10 of 100 real cars shown to each person"
-    )
+    totals = {name: np.cumsum(regret) for name, regret in regrets.items()}
+    write_curves(folders.private / "regret.csv", "users", totals, ".4f")
+    chosen = ([user, " ".join(map(str, items)), sold[user]] for user, items in shown.items())
+    write_csv(folders.private / "choices.csv", ["user", "shown", "choice"], chosen)
+    plot_regret(folders.private / "regret.png", regrets, "10 of 100 real cars shown to each person")
     nulls = NullRecords.of(horizon, learner.private_messages_)
     nulls.write(folders.private)
     first = {name: float(regret[: horizon // 10].mean()) for name, regret in regrets.items()}
@@ -184,11 +106,11 @@ def run_market(config: RunConfig, out: Path, progress: Progress) -> Outcome:
         f"{last[name]:.4f} in the last"
         for name, regret in regrets.items()
     ]
-    tastes = report.tastes_table([*FEATURE_NAMES, "constant"], learner.theta_, learner.precision_)
-    return Outcome(certificate, lines, tastes, folders)
+    released = [_strongest([*FEATURE_NAMES, "constant"], learner)]
+    return Outcome(certificate, released, lines, folders)
 
 
-def run_logged(config: RunConfig, out: Path, progress: Progress) -> Outcome:
+def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
     survey = _car_log() if config.data == "cars" else _csv_log(config)
     folders = Folders.create(out)
@@ -219,11 +141,10 @@ def run_logged(config: RunConfig, out: Path, progress: Progress) -> Outcome:
     certificate = _write_public(folders, accountant, learner)
     nulls = NullRecords.of(users, survey.messages, learner.private_messages_, absent=survey.absent)
     nulls.write(folders.private)
-    tastes = report.tastes_table(survey.names, learner.theta_, learner.precision_)
     lines = nulls.lines()
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
-    return Outcome(certificate, lines, tastes, folders)
+    return Outcome(certificate, [_strongest(survey.names, learner)], lines, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +196,7 @@ def _score(log: _Log, theta: Array, private: Path) -> list[str]:
     null = -float(np.log(features.shape[1]))
     gain = (score - null) / (reference - null)
     table = {"null": null, "private": score, "non-private MLE": reference, "gain": gain}
-    (private / "held_out.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
+    write_json(private / "held_out.json", table)
     return [
         f"held-out log-likelihood of {len(choices)} other people, per person: uniform {null:.4f}, "
         f"private {score:.4f}, non-private {reference:.4f}",
@@ -283,7 +204,7 @@ def _score(log: _Log, theta: Array, private: Path) -> list[str]:
     ]
 
 
-def _csv_log(config: RunConfig) -> _Log:
+def _csv_log(config: ChoiceConfig) -> _Log:
     """Reads a CSV in long form: ``user``, ``chosen`` (0 or 1) and one column per feature.
 
     Exactly ``items`` lines per user, in order of arrival: after the header, line k (from 0, blank
@@ -338,7 +259,7 @@ def _header(line: bytes, path: str) -> list[str]:
     return header
 
 
-def _one_user(lines: Sequence[bytes], header: list[str], config: RunConfig) -> tuple[Array, int]:
+def _one_user(lines: Sequence[bytes], header: list[str], config: ChoiceConfig) -> tuple[Array, int]:
     """Features (items, d) and choice of one user.
 
     Raises:
@@ -369,30 +290,13 @@ def _one_user(lines: Sequence[bytes], header: list[str], config: RunConfig) -> t
 
 
 def _write_public(folders: Folders, accountant: Any, learner: OnePassNewtonMNL) -> Certificate:
-    certificate: Certificate = accountant.certificate()
-    public = folders.public
-    accountant.ledger.export(public / "ledger.jsonl")
-    (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")
-    (public / "certificate.md").write_text(report.certificate_markdown(certificate), "utf-8")
-    posts = json.dumps(learner.billboard_.history(), indent=1)
-    (public / "billboard.json").write_text(posts, "utf-8")
-    learner.save(public / "learner.json")
-    return certificate
+    learner.save(folders.public / "learner.json")
+    return write_public(folders, accountant, {"billboard.json": learner.billboard_.history()})
 
 
-def _write_regret(private: Path, regrets: dict[str, Array]) -> None:
-    totals = {name: np.cumsum(regret) for name, regret in regrets.items()}
-    with open(private / "regret.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["users", *totals])
-        horizon = len(next(iter(totals.values())))
-        for users in np.unique(np.linspace(1, horizon, min(horizon, 200)).astype(int)):
-            writer.writerow([users, *(f"{total[users - 1]:.4f}" for total in totals.values())])
-
-
-def _write_choices(path: Path, shown: dict[int, Items], sold: dict[int, int]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["user", "shown", "choice"])
-        for user, items in shown.items():
-            writer.writerow([user, " ".join(map(str, items)), sold[user]])
+def _strongest(names: Sequence[str], learner: OnePassNewtonMNL) -> str:
+    """The largest coefficients with their standard deviations."""
+    spread = np.sqrt(np.diag(np.linalg.inv(learner.precision_)))
+    order = np.argsort(-np.abs(learner.theta_))[:5]
+    shown = (f"{names[i]} {learner.theta_[i]:+.2f} ± {spread[i]:.2f}" for i in order)
+    return f"largest coefficients learned: {', '.join(shown)}"

@@ -8,19 +8,15 @@ of the simulation have.
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privlearn.accountants import Certificate, LocalAccountant
 from privlearn.baselines.local_nonprivate import LinUCB
-from privlearn.budgets import ApproxDP, GaussianDP, PureDP
+from privlearn.budgets import ApproxDP, GaussianDP
 from privlearn.datasets.auto_loans import check_declared, cprm_market, load_cprm
 from privlearn.datasets.electricity import electricity_market
 from privlearn.domains import Array
@@ -31,10 +27,10 @@ from privlearn.ledger import Ledger
 from privlearn.local.client import LocalClient
 from privlearn.local.protocol import LocalBandit, Method
 from privlearn.local.server import LocalServer
-from privlearn.noise import NoiseSource
-from privlearn.reporting import certificates as report
-from privlearn.runs.choices import Folders, Progress
-from privlearn.runs.settings import Bound, Simulated, parse_local_budget
+from privlearn.reporting.figures import plot_running_averages
+from privlearn.runs.common import Folders, Outcome, Progress, write_curves, write_json, write_public
+from privlearn.runs.configs import LocalConfig
+from privlearn.runs.public_numbers import parse_local_budget
 from privlearn.simulation.local_bandit import Arms, meet, play
 from privlearn.simulation.pricing import PricingMarket, shuffled
 
@@ -53,68 +49,7 @@ _HORIZONS = {"electricity": 50_000}
 _HORIZON = 20_000
 
 
-class LocalRunConfig(BaseModel):
-    """Settings of one run under local privacy; everything here is public."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    learner: Literal["ldp-sgd", "ldp-ols"]
-    data: str = "electricity"
-    """``electricity`` (the shipped survey), or your CPRM auto-loan file."""
-    declare_public: bool = False
-    """Your file's statistics are public."""
-    monthly_rate: Bound | None = None
-    """Rate that discounts the payments of your file's loans."""
-    budget: str
-    horizon: Simulated | None = None
-    """Number of simulated customers; default 50,000 for electricity, 20,000 for loans."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the simulated customers, never of secure noise."""
-    simulate_noise: Annotated[int, Field(ge=0)] | None = None
-    """Seed of reproducible noise; the ledger is then a simulation and is never certified."""
-    side_information: tuple[str, ...] = ()
-    """What else was computed from these data and is declared public."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        budget = parse_local_budget(self.budget)
-        if self.learner == "ldp-ols" and isinstance(budget, PureDP):
-            raise ValueError(
-                f"budget = {self.budget!r}: ldp-ols adds Gaussian noise and needs a delta, as in "
-                "epsilon=1,delta=1e-3"
-            )
-        if self.learner == "ldp-sgd" and isinstance(budget, ApproxDP):
-            raise ValueError(
-                f"budget = {self.budget!r}: ldp-sgd keeps epsilon with delta = 0; leave delta out"
-            )
-        if self.data == "electricity" and (self.declare_public or self.monthly_rate is not None):
-            raise ValueError("declare_public, monthly_rate: for your file of auto loans")
-        return self
-
-    def noise(self, stream: int) -> NoiseSource:
-        """A noise source; simulated ones of different streams share no randomness."""
-        if self.simulate_noise is None:
-            return NoiseSource.secure()
-        return NoiseSource.simulation(2 * self.simulate_noise + stream)
-
-
-@dataclass(frozen=True, slots=True)
-class LocalOutcome:
-    """What a run leaves behind.
-
-    Attributes:
-        certificate: of the server's ledger.
-        released: lines about what is public.
-        lines: for the operator of the simulation only.
-        folders: where the files are.
-    """
-
-    certificate: Certificate
-    released: list[str]
-    lines: list[str]
-    folders: Folders
-
-
-def run_local(config: LocalRunConfig, out: Path, progress: Progress) -> LocalOutcome:
+def run_local(config: LocalConfig, out: Path, progress: Progress) -> Outcome:
     """Serves simulated customers; leaves a public and a private folder.
 
     Raises:
@@ -130,7 +65,7 @@ def run_local(config: LocalRunConfig, out: Path, progress: Progress) -> LocalOut
             parse_local_budget(config.budget),
             users=range(horizon),
             ledger=Ledger.create(path),
-            noise=config.noise(stream),
+            noise=config.noise(stream, streams=2),
             currency=GaussianDP if config.learner == "ldp-ols" else None,
             side_information=(*market.side_information, *config.side_information),
             attested=place == "server",
@@ -150,7 +85,7 @@ def run_local(config: LocalRunConfig, out: Path, progress: Progress) -> LocalOut
     certificate = _write_public(folders, accounts["server"], server, market)
     played = {f"private ({config.budget})": arms, "non-private": reference(plain)}
     lines = facts + _write_private(folders.private, market, played)
-    _write_json(
+    write_json(
         folders.private / "devices.json",
         {"mended": client.diagnostics.counts, "messages": list(client.diagnostics.messages)},
     )
@@ -162,20 +97,21 @@ def run_local(config: LocalRunConfig, out: Path, progress: Progress) -> LocalOut
         f"the last model quotes, in {market.unit}: "
         + "; ".join(f"{price:g} at {name}" for name, price in quotes(server, market).items()),
     ]
-    return LocalOutcome(certificate, released, lines, folders)
+    held = "ledger of attestations, configuration, certificate, model"
+    return Outcome(certificate, released, lines, folders, held)
 
 
-def _promise(config: LocalRunConfig) -> str:
+def _promise(config: LocalConfig) -> str:
     budget = parse_local_budget(config.budget)
     delta = f"{float(budget.delta):g}" if isinstance(budget, ApproxDP) else "0"
     return f"(ε = {float(budget.amounts[0]):g}, δ = {delta})-locally private"
 
 
-def _name(config: LocalRunConfig) -> str:
+def _name(config: LocalConfig) -> str:
     return "electricity" if config.data == "electricity" else "auto-loans"
 
 
-def _market(config: LocalRunConfig) -> tuple[PricingMarket, PricingMarket, list[str]]:
+def _market(config: LocalConfig) -> tuple[PricingMarket, PricingMarket, list[str]]:
     """The customers, the same without coins, and what the operator should know of the data."""
     horizon = config.horizon or _HORIZONS.get(config.data, _HORIZON)
     if config.data == "electricity":
@@ -199,7 +135,7 @@ def _market(config: LocalRunConfig) -> tuple[PricingMarket, PricingMarket, list[
     return market, market, facts
 
 
-def _method(config: LocalRunConfig, market: PricingMarket) -> Method:
+def _method(config: LocalConfig, market: PricingMarket) -> Method:
     budget = parse_local_budget(config.budget)
     public = market.users.public
     if isinstance(budget, ApproxDP):
@@ -234,25 +170,16 @@ def quotes(server: LocalServer, market: PricingMarket) -> dict[str, float]:
 def _write_public(
     folders: Folders, accountant: Any, server: LocalServer, market: PricingMarket
 ) -> Certificate:
-    certificate: Certificate = accountant.certificate()
-    public = folders.public
-    accountant.ledger.export(public / "ledger.jsonl")
-    (public / "config.json").write_text(server.config.model_dump_json(indent=1), "utf-8")
-    (public / "server.json").write_text(server.save(), "utf-8")
-    model = server.model().arrays
-    _write_json(
-        public / "model.json",
-        {
-            "prices": market.prices.tolist(),
-            "features": market.feature_names,
-            "objective": market.objective,
-            "model": {name: np.asarray(array).tolist() for name, array in model.items()},
-            "quotes": quotes(server, market),
-        },
-    )
-    (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")
-    (public / "certificate.md").write_text(report.certificate_markdown(certificate), "utf-8")
-    return certificate
+    arrays = server.model().arrays
+    model = {
+        "prices": market.prices.tolist(),
+        "features": market.feature_names,
+        "objective": market.objective,
+        "model": {name: np.asarray(array).tolist() for name, array in arrays.items()},
+        "quotes": quotes(server, market),
+    }
+    texts = {"config.json": server.config.model_dump_json(indent=1), "server.json": server.save()}
+    return write_public(folders, accountant, {**texts, "model.json": model})
 
 
 def _write_private(private: Path, market: PricingMarket, played: Mapping[str, Arms]) -> list[str]:
@@ -264,7 +191,8 @@ def _write_private(private: Path, market: PricingMarket, played: Mapping[str, Ar
         curves["random price"] = values.mean(axis=1)
         best = values.max(axis=1)
         _write_curves(private / f"{name}.csv", curves, best)
-        _plot(private / f"{name}.png", curves, f"expected {name}{unit}")
+        picture = private / f"{name}.png"
+        plot_running_averages(picture, curves, "customers served", f"expected {name}{unit}")
         lines.append(
             f"expected {name} per customer{unit}; {best.mean():.4g} at everybody's best price"
         )
@@ -288,45 +216,11 @@ def _tenth(values: Array) -> float:
     return float(values[: max(len(values) // 10, 1)].mean())
 
 
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False), "utf-8")
-
-
 def _write_curves(path: Path, curves: Mapping[str, Array], best: Array) -> None:
-    """Means and total regret of every policy after 200 numbers of customers or fewer."""
-    total = {name: np.cumsum(values) for name, values in curves.items()}
-    most = np.cumsum(best)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        head = [f"{name}: {what}" for name in curves for what in ("mean", "regret")]
-        writer.writerow(["customers", *head])
-        for n in np.unique(np.linspace(1, len(best), min(len(best), 200)).astype(int)):
-            sums = [total[name][n - 1] for name in curves]
-            cells = [x for got in sums for x in (got / n, most[n - 1] - got)]
-            writer.writerow([n, *(f"{cell:.6g}" for cell in cells)])
-
-
-def _plot(path: Path, curves: Mapping[str, Array], y: str) -> None:
-    """Running averages over a tenth of the customers, one curve per policy."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    styles = [("#1b6ca8", "-"), ("#4a4a4a", "-"), ("#c0392b", "--"), ("#7f8c8d", ":")]
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for (name, values), (color, line) in zip(curves.items(), styles, strict=True):
-        window = max(len(values) // 10, 1)
-        sums = np.cumsum(np.insert(values, 0, 0.0))
-        smooth = (sums[window:] - sums[:-window]) / window
-        # with more points dashes run together
-        at = np.unique(np.linspace(0, len(smooth) - 1, 400).astype(int))
-        axes.plot(at + window, smooth[at], color=color, linestyle=line, linewidth=2, label=name)
-    axes.set(
-        xlabel="customers served", ylabel=y, title="running average over a tenth of the customers"
-    )
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    figure.savefig(path, dpi=130)
+    """Means and total regret of every policy."""
+    customers, most = np.arange(1, len(best) + 1), np.cumsum(best)
+    columns: dict[str, Array] = {}
+    for name, values in curves.items():
+        total = np.cumsum(values)
+        columns |= {f"{name}: mean": total / customers, f"{name}: regret": most - total}
+    write_curves(path, "customers", columns)

@@ -12,21 +12,17 @@ is for tables of which few columns matter (``sparse``).  How they were chosen:
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privlearn.accountants import CentralAccountant, Certificate, JointAccountant
 from privlearn.baselines.linear_bandits import LassoBandit, PrivateLeastSquares, RandomArms
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP
-from privlearn.datasets.user_tables import CONSTANT, SHIPPED, Table, Wanted, read_table
+from privlearn.datasets.user_tables import CONSTANT, Table, Wanted, read_table
 from privlearn.domains import Array
 from privlearn.errors import DataError
 from privlearn.learners.constraint_sets import LpBall, dual_exponent
@@ -37,31 +33,23 @@ from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.tofw import DPTOFW
 from privlearn.ledger import Ledger
 from privlearn.noise import NoiseSource
-from privlearn.reporting import certificates as report
-from privlearn.runs.choices import Folders, Progress
-from privlearn.runs.null_records import NullRecords
-from privlearn.runs.settings import (
-    LARGEST,
-    LEAST,
-    Bound,
-    Centre,
-    Exponent,
-    HeldOut,
-    Horizon,
-    parse_budget,
+from privlearn.reporting.figures import plot_running_averages
+from privlearn.runs.common import (
+    Folders,
+    Outcome,
+    Progress,
+    write_csv,
+    write_curves,
+    write_json,
+    write_public,
 )
+from privlearn.runs.configs import TableConfig
+from privlearn.runs.null_records import NullRecords
 from privlearn.simulation.linear_bandit import ArmMarket
 
 BLOCKS = 200
 """A stream is handed over in about so many blocks, which changes no result."""
 
-_METHODS: Mapping[str, tuple[str, ...]] = {
-    "tofw": ("whitened", "restarts", "plain", "buffered"),
-    "pofw": ("auto", "thresholds", "choices", "vertices"),
-    "hdb": ("least-squares", "gaussian", "noisy_max"),
-}
-_NO_GAUSSIAN = ("choices", "vertices", "noisy_max")
-"""Methods whose choices have no price in `GaussianDP`."""
 _SQUARED_RADIUS, _LOGISTIC_RADIUS = 2.0, 5.0
 _MOMENTS = 0.15
 """Share of DP-HDB's budget for second moments."""
@@ -71,165 +59,10 @@ _NOT_BETTER = (
     "tighter bounds or fewer columns"
 )
 
-Pair = tuple[float, float]
 Bandit = DPHDB | PrivateLeastSquares
 
 
-class TableConfig(BaseModel):
-    """Settings of one run on a table; everything here is public."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    learner: Literal["tofw", "pofw", "hdb"]
-    data: str
-    """``diabetes``, ``breast_cancer``, ``digits``, or a CSV or Parquet file."""
-    target: str | None = None
-    """The column to predict."""
-    columns: tuple[str, ...] | None = None
-    """Features; default: all columns but the target."""
-    classes: tuple[str, ...] | None = None
-    """Labels of a classification (two for tofw and pofw, the second counts as 1), or arms."""
-    bounds: dict[str, Pair] = Field(default_factory=dict)
-    """Public (low, high) of columns; values beyond are moved onto them."""
-    feature_bound: Bound | None = None
-    """Columns without ``bounds`` lie in ±feature_bound."""
-    row_bound: Bound | None = None
-    """tofw: longer scaled rows are shrunk onto this dual norm, in learning and in forecasts;
-    default: the largest that the declared bounds allow, so that no row is."""
-    label_bound: Bound | None = None
-    """Regression: |label − label_centre| is at most this."""
-    label_centre: Centre | None = None
-    scale: str = "declared"
-    """There is no other scaling than by declared bounds."""
-    p: Exponent | None = None
-    """tofw: θ lives in an ℓp ball; default 2."""
-    radius: Bound | None = None
-    """Of the set that θ is kept in, for scaled rows and labels."""
-    method: str | None = None
-    """Default: tofw whitened, pofw auto, hdb least-squares (gaussian if ``sparse``)."""
-    sparse: bool = False
-    """hdb: few columns are thought to matter, so that DP-HDB learns and not least squares."""
-    budget: str = "rho=1"
-    horizon: Horizon | None = None
-    """Number of users, a public count."""
-    held_out: HeldOut | None = None
-    """Rows after the horizon that score the fit, for the operator; default for shipped tables: a
-    fifth of the rows."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of the order of a shipped table's rows and of references, never of secure noise."""
-    simulate_noise: Annotated[int, Field(ge=0)] | None = None
-    """Seed of reproducible noise; the ledger is then a simulation and is never certified."""
-    side_information: tuple[str, ...] = ()
-    """What was computed from these data and is declared public."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.scale != "declared":
-            raise ValueError(
-                f"scale = {self.scale!r}: refused. Scaling by minima, means or deviations of the "
-                "rows would release them unpaid; declare public bounds instead (bounds, "
-                "feature_bound, label_bound), from units or from what is known without these data"
-            )
-        for name, (low, high) in self.bounds.items():
-            inside = max(abs(low), abs(high)) <= LARGEST and high - low >= LEAST
-            if not inside:  # NaN is not
-                raise ValueError(
-                    f"bounds: {name} = {low:g}:{high:g} must be finite, low < high, within "
-                    f"±{LARGEST:g} and at least {LEAST:g} apart"
-                )
-        if self.data not in SHIPPED:
-            if self.target is None:
-                raise ValueError("target: name the column of your file that is to be predicted")
-            if self.horizon is None:
-                raise ValueError("horizon: the number of users is a public count; state it")
-        self._fits_learner()
-        budget = parse_budget(self.budget)
-        if isinstance(budget, GaussianDP) and self.method in _NO_GAUSSIAN:
-            raise ValueError(
-                f"budget = {self.budget!r}: choices have no price in mu; with method = "
-                f"{self.method!r} give rho=... or epsilon=...,delta=..."
-            )
-        return self
-
-    def _fits_learner(self) -> None:
-        if self.method is not None and self.method not in _METHODS[self.learner]:
-            known = ", ".join(_METHODS[self.learner])
-            raise ValueError(f"method = {self.method!r}: {self.learner} has {known}")
-        for name in ("p", "row_bound"):
-            if getattr(self, name) is not None and self.learner != "tofw":
-                raise ValueError(f"{name}: for tofw only")
-        if self.sparse and self.learner != "hdb":
-            raise ValueError("sparse: for hdb only; pofw is the sparse learner of streams")
-        if self.sparse and self.method == "least-squares":
-            raise ValueError("sparse: least squares assumes none; take gaussian or noisy_max")
-        if self.radius is not None and self.learner == "hdb" and self._bandit() == "least-squares":
-            raise ValueError("radius: least squares has no set of parameters")
-        if self.classes is not None:
-            if len(set(self.classes)) < len(self.classes) or "" in self.classes:
-                raise ValueError("classes: each once, and none blank")
-            if len(self.classes) < 2 or (len(self.classes) > 2 and self.learner != "hdb"):
-                most = "at least two (the arms)" if self.learner == "hdb" else "two"
-                raise ValueError(f"classes: {self.learner} needs {most}, not {len(self.classes)}")
-            if self.label_bound is not None or self.label_centre is not None:
-                raise ValueError("label_bound, label_centre: for regressions, without classes")
-        if self.learner == "hdb":
-            if self.data not in SHIPPED and self.classes is None:
-                raise ValueError("classes: name the classes of the target, which are the arms")
-            if self.held_out:
-                raise ValueError("held_out: a bandit is scored on the users it serves")
-
-    def _bandit(self) -> str:
-        """The way of hdb."""
-        return self.method or ("gaussian" if self.sparse else "least-squares")
-
-    def noise(self) -> NoiseSource:
-        """The noise source that the accountant will own."""
-        if self.simulate_noise is None:
-            return NoiseSource.secure()
-        return NoiseSource.simulation(self.simulate_noise)
-
-    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
-        """The budget, and the currency to count an (ε, δ) promise in."""
-        budget = parse_budget(self.budget)
-        if not isinstance(budget, ApproxDP):
-            return budget, None
-        return budget, ZCDP if self.method in _NO_GAUSSIAN else GaussianDP
-
-    def wanted(self) -> Wanted:
-        """What to read, and all that is declared about it."""
-        classes = self.classes
-        if classes is None and self.learner != "hdb" and self.data == "digits":
-            classes = ("0", "1")
-        return Wanted(
-            self.data,
-            self.target,
-            self.columns,
-            tuple(self.bounds.items()),
-            self.feature_bound,
-            classes,
-            self.label_bound,
-            self.label_centre,
-            self.seed,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TableOutcome:
-    """What a run leaves behind.
-
-    Attributes:
-        certificate: of the ledger.
-        released: lines about what is public.
-        lines: for the operator only.
-        folders: where the files are.
-    """
-
-    certificate: Certificate
-    released: list[str]
-    lines: list[str]
-    folders: Folders
-
-
-def run_table(config: TableConfig, out: Path, progress: Progress) -> TableOutcome:
+def run_table(config: TableConfig, out: Path, progress: Progress) -> Outcome:
     """Learns from a table within a budget; leaves a public and a private folder.
 
     Raises:
@@ -244,9 +77,27 @@ def run_table(config: TableConfig, out: Path, progress: Progress) -> TableOutcom
     return work(config, table, test, Folders.create(out), progress)
 
 
+def _wanted(config: TableConfig) -> Wanted:
+    """What to read, and all that is declared about it."""
+    classes = config.classes
+    if classes is None and config.learner != "hdb" and config.data == "digits":
+        classes = ("0", "1")
+    return Wanted(
+        config.data,
+        config.target,
+        config.columns,
+        tuple(config.bounds.items()),
+        config.feature_bound,
+        classes,
+        config.label_bound,
+        config.label_centre,
+        config.seed,
+    )
+
+
 def _split(config: TableConfig) -> tuple[Table, Table]:
     """Rows to learn from, and rows that score the fit."""
-    wanted = config.wanted()
+    wanted = _wanted(config)
     if not wanted.shipped:
         assert config.horizon is not None
         table = read_table(wanted, config.horizon + (config.held_out or 0))
@@ -308,7 +159,7 @@ def _learner(config: TableConfig, table: Table) -> Bandit | StreamLearner:
 
 def _bandit(config: TableConfig, table: Table) -> Bandit:
     assert table.classes is not None
-    method, arms = config._bandit(), len(table.classes)
+    method, arms = config.bandit(), len(table.classes)
     if method == "least-squares":
         return PrivateLeastSquares(n_arms=arms, dim=table.dim, random_state=config.seed)
     options: dict[str, Any] = {} if config.radius is None else {"radius": config.radius}
@@ -366,7 +217,7 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
 
 def _learn(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
-) -> TableOutcome:
+) -> Outcome:
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
     assert isinstance(learner, StreamLearner)
@@ -389,11 +240,12 @@ def _learn(
     score = _Score(table)
     with np.errstate(all="ignore"):
         curve = score.curve(foreseen, learner.predict(inputs), targets)
-    _write_curve(folders.private, curve, score.curve_name)
-    _plot(folders.private / "progress.png", curve, "rows learned from", score.curve_name)
+    _write_totals(folders.private, curve, score.curve_name)
+    picture = folders.private / "progress.png"
+    plot_running_averages(picture, curve, "rows learned from", score.curve_name, bottom=0)
     lines += score.lines(test, learner, folders.private)
     released = [*(f"warning: {line}" for line in warnings), _strongest(table, learner.coef_)]
-    return TableOutcome(certificate, released, lines, folders)
+    return Outcome(certificate, released, lines, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +328,7 @@ class _Score:
         if scored is self.table:
             file, what = "fitted.json", "rows learned from, as none is held out"
         told = {"measure": self.name, "rows": len(targets), **found}
-        (private / file).write_text(json.dumps(told, indent=1), encoding="utf-8")
+        write_json(private / file, told)
         shown = ", ".join(f"{name} {value:.3f}" for name, value in found.items())
         lines = [f"{self.name} on {len(targets)} {what}: {shown}"]
         if found["private"] <= found["constant"]:
@@ -496,7 +348,7 @@ def _strongest(table: Table, coef: Array) -> str:
 
 def _serve(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
-) -> TableOutcome:
+) -> Outcome:
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
     assert isinstance(learner, DPHDB | PrivateLeastSquares)
@@ -512,7 +364,9 @@ def _serve(
     accountant.close()
     certificate = _write_public(folders, accountant, learner, table, [])
     lines = _null_lines(folders.private, learner, table)
-    _write_pulls(folders.private / "pulls.csv", pulled, table.classes)
+    names = [*table.classes, ""]  # the arm of a null user is -1
+    pulls = ((user, names[arm]) for user, arm in enumerate(pulled))
+    write_csv(folders.private / "pulls.csv", ["user", "arm"], pulls)
     if kept.any():
         usable = _market(table.inputs()[kept], table.targets()[kept], arms)
         lasso = LassoBandit(n_arms=arms, dim=table.dim)
@@ -521,8 +375,9 @@ def _serve(
         regrets["best constant arm"] = (
             usable.means.max(axis=1) - usable.means[:, _commonest(usable)]
         )
-    _write_curve(folders.private, regrets, "regret")
-    _plot(folders.private / "regret.png", regrets, "users served", "share of wrong arms")
+    _write_totals(folders.private, regrets, "regret")
+    picture = folders.private / "regret.png"
+    plot_running_averages(picture, regrets, "users served", "share of wrong arms", bottom=0)
     tail = max(int(kept.sum()) // 4, 1)
     lines += [
         f"{name}: {regret.sum():.0f} wrong arms of {len(regret)}; share {regret.mean():.3f}, "
@@ -534,7 +389,7 @@ def _serve(
     if kept.any() and ours >= constant:
         lines.append(_NOT_BETTER.format("bandit", "arm"))
     released = [f"{arms} arms, {_updates(learner)}; an estimate per arm after each"]
-    return TableOutcome(certificate, released, lines, folders)
+    return Outcome(certificate, released, lines, folders)
 
 
 def _commonest(market: ArmMarket) -> int:
@@ -583,69 +438,17 @@ def _write_public(
     table: Table,
     warnings: list[str],
 ) -> Certificate:
-    certificate: Certificate = accountant.certificate()
-    public = folders.public
-    accountant.ledger.export(public / "ledger.jsonl")
-    _write_json(public / "billboard.json", learner.billboard_.history())
-    _write_json(
-        public / "model.json",
-        {
-            "table": table.describe(),
-            "warnings": warnings,
-            "coef": learner.coef_.tolist(),
-            "learner": type(learner).__name__,
-            "state": learner.public_state(),
-        },
-    )
-    (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")
-    (public / "certificate.md").write_text(report.certificate_markdown(certificate), "utf-8")
-    return certificate
+    model = {
+        "table": table.describe(),
+        "warnings": warnings,
+        "coef": learner.coef_.tolist(),
+        "learner": type(learner).__name__,
+        "state": learner.public_state(),
+    }
+    files = {"billboard.json": learner.billboard_.history(), "model.json": model}
+    return write_public(folders, accountant, files)
 
 
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False), "utf-8")
-
-
-def _write_curve(private: Path, curves: Mapping[str, Array], what: str) -> None:
-    """Cumulative sums of every curve at 200 places or fewer."""
-    totals = {name: np.cumsum(values) for name, values in curves.items()}
-    length = min((len(total) for total in totals.values()), default=0)
-    with open(private / "progress.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["users", *(f"{name}: total {what}" for name in totals)])
-        if length:
-            for users in np.unique(np.linspace(1, length, min(length, 200)).astype(int)):
-                row = [f"{total[users - 1]:.6g}" for total in totals.values()]
-                writer.writerow([users, *row])
-
-
-def _write_pulls(path: Path, pulled: Any, classes: tuple[str, ...]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["user", "arm"])
-        writer.writerows(
-            (user, classes[arm] if arm >= 0 else "") for user, arm in enumerate(pulled)
-        )
-
-
-def _plot(path: Path, curves: Mapping[str, Array], x: str, y: str) -> None:
-    """Running averages over a tenth of the users, one curve per learner."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    colors, styles = ["#1b6ca8", "#4a4a4a", "#c0392b", "#7f8c8d"], ["-", "--", "-", "-"]
-    figure = Figure(figsize=(7, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    for (name, values), color, style in zip(curves.items(), colors, styles, strict=False):
-        window = max(len(values) // 10, 1)
-        if len(values):
-            smooth = np.convolve(values, np.ones(window) / window, mode="valid")
-            x_values = np.arange(window, len(values) + 1)
-            axes.plot(x_values, smooth, color=color, linestyle=style, linewidth=2, label=name)
-    axes.set(xlabel=x, ylabel=y, title="running average over a tenth of the users", ylim=(0, None))
-    if axes.lines:
-        figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    figure.savefig(path, dpi=130)
+def _write_totals(private: Path, curves: Mapping[str, Array], what: str) -> None:
+    totals = {f"{name}: total {what}": np.cumsum(values) for name, values in curves.items()}
+    write_curves(private / "progress.csv", "users", totals)

@@ -36,6 +36,8 @@ from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
 
+OLD = Path(__file__).resolve().parents[1] / "ledger" / "format1"
+
 USERS = range(10)
 
 
@@ -421,15 +423,11 @@ def test_a_doctored_order_breaks_the_promise() -> None:
     )
 
 
-def test_a_ledger_of_before_functions_were_named_does_not_say_that_they_were() -> None:
-    opened = central()._state.opened
-    body = {k: v for k, v in opened.body().items() if k != "functions_named"}  # as it was written
-    texts = []
-    for form in (body, opened.body()):
-        record = Record.make(GENESIS, 0, form)
-        (guarantee,) = certify([record]).guarantees
-        texts.append(" ".join(guarantee.assumptions))
-    old, new = texts
-    assert "which neither named nor checked them" in old
-    assert "spot-checked" not in old
-    assert "spot-checked on every block, but for the users' answers" in new
+def test_a_ledger_of_format_1_does_not_say_that_functions_were_named() -> None:
+    """It had no entries for them; every ledger of format 2 has."""
+    old = certify(read_records(OLD / "tofw-central.db"))
+    new = certify([Record.make(GENESIS, 0, central()._state.opened.body())])
+    texts = [" ".join(found.guarantees[0].assumptions) for found in (old, new)]
+    assert "which neither named nor checked them" in texts[0]
+    assert "spot-checked" not in texts[0]
+    assert "spot-checked on every block, but for the users' answers" in texts[1]

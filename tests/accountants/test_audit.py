@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, Certificate, JointAccountant, audit
 from privlearn.accountants.audit import certify
@@ -23,6 +24,7 @@ from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, ApproxDP
+from privlearn.cli.main import app
 from privlearn.domains import Ball, PSDTrace
 from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger import (
@@ -132,7 +134,7 @@ def test_an_untouched_ledger_is_whole(ledger: Path, tmp_path: Path) -> None:
     assert not found.simulation
     Ledger.open(ledger).export(tmp_path / "export.jsonl")
     again = audit(tmp_path / "export.jsonl", head=found.head)
-    assert again == found.model_copy(update={"head_compared": True})
+    assert again == found.model_copy(update={"head_compared": True, "head_at": found.entries})
     assert json.loads(found.model_dump_json())["entries"] == found.entries
 
 
@@ -269,6 +271,34 @@ def test_cutting_the_tail_lowers_no_claim_and_the_head_finds_it(ledger: Path) ->
     if opened == 2:  # without the plan the cap stands, which is larger
         sql(ledger, "DELETE FROM entries WHERE seq >= 1")
         assert audit(ledger).guarantees[0].epsilon > whole.guarantees[0].epsilon
+
+
+def test_an_earlier_head_is_found_where_the_ledger_continues_it(ledger: Path) -> None:
+    records = read_records(ledger)
+    for at in (0, 1, len(records) // 2, len(records) - 1, len(records)):
+        head = records[at - 1].hash if at else GENESIS
+        found = audit(ledger, head=head)
+        assert (found.problems, found.head_at, found.head_compared) == ([], at, True)
+    printed = CliRunner().invoke(app, ["audit", str(ledger), "--head", records[2].hash]).output
+    said = f"the one given stands after entry 3 of {len(records)}, which continue it"
+    assert said in " ".join(printed.split())
+
+
+def test_an_earlier_head_vouches_for_no_other_beginning(ledger: Path) -> None:
+    """Not even where an entry of another beginning says that it has this hash."""
+    records = read_records(ledger)
+    kept, bodies = records[2].hash, [copy.deepcopy(record.body) for record in records]
+    bodies[0]["side_information"] = []
+    forged = chained(bodies)
+    assert audit_of(forged, kept) == (None, 1)
+    at, problems = audit_of([*forged[:2], replace(forged[2], hash=kept), *forged[3:]], kept)
+    assert at == 3
+    assert problems > 0
+
+
+def audit_of(records: list[Record], head: str) -> tuple[int | None, int]:
+    found = certify(records, head=head)
+    return found.head_at, len(found.problems)
 
 
 def test_rewriting_the_whole_chain_is_found_by_the_head(ledger: Path) -> None:

@@ -565,7 +565,7 @@ def test_delegated_parts_and_own_tokens_never_exceed_the_cap(data: Any) -> None:
     book.close()
     certificate = certify(book.ledger.records)
     assert certificate.problems == []
-    charged = [value.amounts[0] for _, value in book._state.charged.pieces()]
+    charged = [value.amounts[0] for _, value in book._state.ceiling.pieces()]
     spent = {
         users.start: sum(Fraction(loss.zcdp() or 0) * n for loss, n in tally.items())
         for users, tally in book._state.spent.pieces()

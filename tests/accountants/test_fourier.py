@@ -119,6 +119,68 @@ def test_the_error_is_not_made_too_small(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not holds(convolve(factors, where), true, where)
 
 
+def steep(size: int = 90) -> Array:
+    """Nearly all mass at a few points, and a valley before a thin bump."""
+    k = np.arange(size)
+    weights: Array = np.exp(-0.5 * ((k - 6) / 1.5) ** 2) + 1e-9 * np.exp(-(((k - 60) / 9) ** 2))
+    weights /= weights.sum()
+    return weights
+
+
+ALONE = [(bell(), 12), (heavy(), 9), (uneven(), 5), (steep(), 7), (np.array([0.25, 0.75]), 40)]
+
+
+@pytest.mark.parametrize("tail", [1e-12, 1e-40])
+@pytest.mark.parametrize(("weights", "count"), ALONE)
+def test_a_tail_that_is_looked_at_apart_is_enclosed(
+    weights: Array, count: int, tail: float
+) -> None:
+    factors: Factors = [(weights, count)]
+    true, where = exact(factors), window(factors, tail)
+    found = fourier.power(weights, count, where, tail)
+    assert holds(found, true, where)
+    parts = [convolve(factors, where, cut=fourier.rare(weights, count))]
+    assert all(np.all(part.least <= part.most) for part in parts)
+
+
+def test_a_tail_that_is_looked_at_apart_is_known_better() -> None:
+    factors: Factors = [(steep(), 7)]
+    where = window(factors, 1e-30)
+    true = np.array([float(w) for w in exact(factors)][where.first : where.last + 1])
+    valley = slice(62 - where.first, 78 - where.first)  # beyond the bulk of seven, before the bump
+
+    def gap(found: Enclosed) -> float:
+        return float(((found.most - found.least)[valley] / true[valley]).max())
+
+    closely = convolve(factors, where, closely=True)
+    assert gap(fourier.power(steep(), 7, where, 1e-30)) < 0.1 * gap(closely)
+
+
+def test_the_error_of_a_tail_is_not_made_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    factors: Factors = [(heavy(), 9)]
+    true, where = exact(factors), window(factors, 1e-30)
+    monkeypatch.setattr(fourier, "_tilts", lambda tilted, up, halvings: [0.0])
+    assert holds(fourier.power(heavy(), 9, where, 1e-30), true, where)
+    for name in ("LEVEL", "_TIMES", "ULP"):
+        monkeypatch.setattr(fourier, name, 0.0)
+    assert not holds(fourier.power(heavy(), 9, where, 1e-30), true, where)
+
+
+def test_sums_of_products_with_one_rare_factor() -> None:
+    one, both = np.array([2, -1, 3 + 1j]), np.array([3, 2j, -1 + 0j])
+    for count in range(1, 40):
+        terms = [one**i * both ** (count - 1 - i) for i in range(count)]
+        found = fourier._telescope(one.astype(complex), both, count)
+        assert np.allclose(found, np.sum(terms, axis=0), rtol=1e-12, atol=0)
+
+
+def test_a_rare_record_at_a_tiny_delta_is_known_to_the_lattice() -> None:
+    plan: list[tuple[Step, int]] = [(SubsampledGaussianStep(0.001, 0.8), 25)]
+    answer = Composition(plan, delta=1e-9).epsilon(1e-9)
+    assert answer.value == pytest.approx(0.7956462, abs=1e-6)  # by direct convolution: 0.7956465
+    assert answer.error_bound < 1.2e-6  # 5.5e-6 with one transform for everything
+
+
 def test_what_is_folded_back_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     factors: Factors = [(heavy(), 9)]
     true, where = exact(factors), window(factors, 1e-2)
@@ -152,6 +214,24 @@ def test_one_transform_errs_by_less_than_its_levels_allow() -> None:
                 turn = mpmath.mpf(-2 * (place * k % size)) / size
                 true = mpmath.expjpi(turn)
                 assert abs(mpmath.mpc(complex(spectrum[k])) - true) <= allowed
+
+
+def test_a_transform_of_weights_errs_by_less_than_its_levels_allow_of_their_mass() -> None:
+    rng = np.random.default_rng(4)
+    for bits in (9, 10):  # a level of radix 2 beside those of radix 4, and none
+        size = 2**bits
+        weights = 10.0 ** rng.uniform(-12, 0, size)
+        spectrum = fft.rfft(weights)
+        allowed = bits * fourier.LEVEL * float(weights.sum())
+        errors = []
+        with mpmath.workdps(30):
+            turns = [mpmath.expjpi(mpmath.mpf(-2 * k) / size) for k in range(size)]
+            for k in rng.integers(0, size // 2, 6).tolist():
+                true = mpmath.fdot(weights.tolist(), [turns[j * k % size] for j in range(size)])
+                errors.append(float(abs(mpmath.mpc(complex(spectrum[k])) - true)))
+        assert 0 < max(errors) <= allowed
+        worse = spectrum * (1 + 1e-13)  # single errors of a table, say
+        assert np.abs(worse - spectrum).max() > allowed
 
 
 # ----------------------------------------------------------------------------------- laws
@@ -198,6 +278,7 @@ def test_fft_and_direct_sums_overlap(
         return curve_of_law(block(plan, 1e-16, mesh, way))
 
     monkeypatch.setattr(loss_grid, "_UNSEEN", math.inf)
+    monkeypatch.setattr(loss_grid, "_MOST_UNSEEN", math.inf)
     slow, quick = curve(10**12), curve(0)
     for eps in np.linspace(0, 4, 9).tolist():
         assert quick.lower(eps) <= slow.upper(eps)

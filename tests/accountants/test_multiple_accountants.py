@@ -123,7 +123,7 @@ def test_a_mixed_export_verifies_like_the_ledger_and_goes_through_json(
     Ledger.open(mixed).export(tmp_path / "export.jsonl")
     found = audit(mixed)
     again = audit(tmp_path / "export.jsonl", head=found.head)
-    assert again == found.model_copy(update={"head_compared": True})
+    assert again == found.model_copy(update={"head_compared": True, "head_at": found.entries})
     assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
@@ -579,7 +579,7 @@ def test_too_many_different_totals_are_said_to_be_too_many(monkeypatch: pytest.M
     for mass in (1, 2):
         accountant = central(book, GaussianDP(9))
         accountant.commit(
-            [Plan("a", GaussianLoss(mass), range(5)), Plan("b", GaussianLoss(5), USERS)]
+            [Plan("a", GaussianLoss(mass), range(5)), Plan("b", GaussianLoss(5), range(5, 10))]
         )
     found = certify(book.records)
     assert found.sums == []

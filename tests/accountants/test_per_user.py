@@ -27,6 +27,7 @@ from privlearn.mechanisms.factorization import AnytimeBLT, BinaryTree, BufferedT
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.reporting import certificates as report
+from privlearn.reporting.figures import plot_arrivals
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
 
@@ -253,10 +254,10 @@ def test_spend_by_arrival_is_what_each_certificate_says(tmp_path: Path) -> None:
             assert piece.spent == certificate.spent[0].epsilon
     assert max(piece.promised for piece in pieces) == book.epsilon(1e-6)
     assert pieces[-1].promised == epsilon_of(GaussianLoss("0.1"), 1e-6).value
-    report.plot_arrivals(tmp_path / "arrivals.png", pieces, "a stream")
+    plot_arrivals(tmp_path / "arrivals.png", pieces, "a stream")
     assert (tmp_path / "arrivals.png").stat().st_size > 5000
     with pytest.raises(ValueError, match="at least one"):
-        report.plot_arrivals(tmp_path / "none.png", [])
+        plot_arrivals(tmp_path / "none.png", [])
     (open_cap,) = central().spend_by_arrival()
     assert open_cap.users == USERS
     assert open_cap.spent == 0

@@ -258,7 +258,7 @@ def test_the_stepping_sees_a_lock_that_lets_its_own_thread_in(
     prepare: Callable[[Case], Prepared], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The defect: a reentrant lock, as it was."""
-    monkeypatch.setattr(Exclusive, "__enter__", lambda self: self._lock.acquire())
+    monkeypatch.setattr(Exclusive, "__enter__", lambda self: self._acquire())
     cases = list(intruded(prepare))
     assert any(len(case.receipts) > 1 for case in cases)
     assert problems(cases) != []
@@ -434,8 +434,9 @@ def inside(spend: Callable[[], None]) -> None:
 
 def unlock(monkeypatch: pytest.MonkeyPatch) -> None:
     """No locks at all."""
-    for name in ("__enter__", "__exit__"):
-        monkeypatch.setattr(Exclusive, name, lambda self, *_: None)
+    monkeypatch.setattr(Exclusive, "__enter__", lambda self: None)
+    free = property(lambda self: lambda *_: None, lambda self, bound: None)
+    monkeypatch.setattr(Exclusive, "__exit__", free)
 
 
 _THREADS: list[threading.Thread] = []

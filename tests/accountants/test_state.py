@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.per_user_charge import ByUser
+from privlearn.accountants.per_user_charge import Charges
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.domains import Ball
@@ -47,10 +47,10 @@ def accountant(cap: str = "1", users: range = USERS, **more: Any) -> CentralAcco
 
 @given(CHARGES)
 def test_the_pieces_say_what_an_array_says(charges: list[tuple[range, Fraction]]) -> None:
-    pieces: ByUser[Fraction] = ByUser(USERS, Fraction(0), lambda value: value)
+    pieces: Charges[Fraction] = Charges(USERS, Fraction(0))
     array = [Fraction(0)] * N
     for users, amount in charges:
-        pieces.update(users, lambda value, amount=amount: value + amount)  # type: ignore[misc]
+        pieces.charge(users, amount)
         for user in users:
             array[user - 5] += amount
     spread = [value for users, value in pieces.pieces() for _ in users]

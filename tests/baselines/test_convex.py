@@ -39,7 +39,7 @@ from privlearn.learners.streaming import StreamLearner
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_epsilon
 from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.noise import NoiseSource
-from privlearn.papers.han2022 import rivals as convex
+from privlearn.papers.han2022 import competitors as convex
 from privlearn.rows import Rows
 from privlearn.simulation import regression
 

@@ -495,8 +495,8 @@ def test_a_fault_is_caught_and_its_twin_is_not_accused(fault: str) -> None:
 
 def test_twins_of_what_is_missed_are_not_accused() -> None:
     twins = (
-        assert_private(BestWithScore(False), samples=1_000),
-        assert_private(PlausibleCount(False), samples=1_000),
+        assert_private(BestWithScore(False), samples=400),
+        assert_private(PlausibleCount(False), samples=400),
     )
     rounds = assert_private(sampled_rounds(False), SAMPLED_CLAIM, neighbours=ONE_PERSON)
     assert len(MISSED) == len({*twins, rounds})

@@ -25,8 +25,9 @@ from typer.testing import CliRunner, Result
 from privlearn import ZCDP
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.cli import interruption
-from privlearn.cli import main as cli
-from privlearn.cli.main import BAD_INPUT, INTERRUPTED, app
+from privlearn.cli import run as commands
+from privlearn.cli.main import app
+from privlearn.cli.output import BAD_INPUT, INTERRUPTED
 from privlearn.datasets.csv_lines import cells_of, header_of
 from privlearn.datasets.user_tables import Wanted, read_table
 from privlearn.domains import Ball
@@ -38,7 +39,7 @@ from privlearn.rows import Rows
 from privlearn.runs import local as local_runs
 from privlearn.runs import tables as table_runs
 from privlearn.runs.null_records import NullRecords
-from privlearn.runs.settings import parse_budget, parse_local_budget
+from privlearn.runs.public_numbers import parse_budget, parse_local_budget
 
 runner = CliRunner()
 
@@ -49,7 +50,7 @@ DECLARED = ("--target", "y", "--feature-bound", "1", "--label-bound", "3", "--ho
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are no part of this, and take most of a small run's time."""
-    monkeypatch.setattr(table_runs, "_plot", lambda *_: None)
+    monkeypatch.setattr(table_runs, "plot_running_averages", lambda *_, **__: None)
 
 
 def run(*arguments: str | Path | int) -> Result:
@@ -330,13 +331,13 @@ def test_few_null_records_are_no_warning_and_many_reasons_are_cut() -> None:
 def test_a_long_horizon_is_cheap_and_absent_users_are_one_line(tmp_path: Path) -> None:
     data, out = table(tmp_path / "t.csv"), tmp_path / "run"
     wanted = ("--target", "y", "--feature-bound", "1", "--label-bound", "3")
-    result = run("tofw", "--data", data, *wanted, "--horizon", 5_000_000, "--out", out)
+    result = run("tofw", "--data", data, *wanted, "--horizon", 1_000_000, "--out", out)
     assert result.exit_code == 0, result.output
     told = operators_half(result)
     assert told[0].startswith("WARNING: MOST RECORDS WERE NULL")
-    assert told[2] == "4,999,940 times: the file ends before user 60, and the horizon is 5,000,000"
+    assert told[2] == "999,940 times: the file ends before user 60, and the horizon is 1,000,000"
     messages = (out / "private" / "messages.txt").read_text()
-    assert messages == "users 60 to 4999999: the file has no rows for them\n"
+    assert messages == "users 60 to 999999: the file has no rows for them\n"
     assert audit(out / "public" / "ledger.db").holds
 
 
@@ -541,7 +542,7 @@ def test_a_run_that_is_stopped_while_it_reads_its_settings_says_so(
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_validated", stop)
+    monkeypatch.setattr(commands, "_validated", stop)
     result = run(learner, "--out", tmp_path / "run")
     assert result.exit_code == INTERRUPTED
     assert "stopped before a ledger was begun: nothing was spent" in result.output

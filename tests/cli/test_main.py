@@ -11,11 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import audit
-from privlearn.cli.main import PROBLEMS, SIMULATION, UNREADABLE, app
+from privlearn.cli.main import app
+from privlearn.cli.output import BAD_INPUT, PROBLEMS, SIMULATION, UNREADABLE
 from privlearn.datasets.csv_lines import LONGEST_LINE
-from privlearn.errors import DataError, PrivlearnError
+from privlearn.errors import DataError
 from privlearn.learners import NO_ITEM
-from privlearn.runs.choices import RunConfig, _csv_log
+from privlearn.runs.choices import _csv_log
+from privlearn.runs.configs import ChoiceConfig
 
 runner = CliRunner()
 
@@ -122,15 +124,15 @@ def test_an_unreadable_file_is_its_own_error(tmp_path: Path, content: bytes | No
 
 def test_a_run_never_overwrites(market: Path) -> None:
     result = run("run", "mnl", "--out", market)
-    assert isinstance(result.exception, DataError)
-    assert "not empty" in str(result.exception)
+    assert result.exit_code == BAD_INPUT
+    assert "not empty" in result.output
 
 
 def test_an_output_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = run("run", "mnl", "--out", tmp_path / "file" / "run")
-    assert isinstance(result.exception, DataError)
-    assert "cannot be written" in str(result.exception)
+    assert result.exit_code == BAD_INPUT
+    assert "cannot be written" in result.output
 
 
 @pytest.mark.parametrize("budget", ["", "rho", "rho=", "rho=nan", "rho=-1", "epsilon=1", "x=1"])
@@ -194,8 +196,8 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
     result = run(
         "run", "mnl", "--data", data, "--items", "1", "--horizon", "1", "--out", tmp_path / "r"
     )
-    assert isinstance(result.exception, PrivlearnError)
-    assert "lacks chosen" in str(result.exception)
+    assert result.exit_code == BAD_INPUT
+    assert "lacks chosen" in result.output
 
 
 def test_own_data_need_public_counts(tmp_path: Path) -> None:
@@ -209,8 +211,8 @@ def test_own_data_need_public_counts(tmp_path: Path) -> None:
 USERS, ITEMS = 6, 3
 
 
-def _config(path: Path, horizon: int = USERS) -> RunConfig:
-    return RunConfig(data=str(path), items=ITEMS, horizon=horizon)
+def _config(path: Path, horizon: int = USERS) -> ChoiceConfig:
+    return ChoiceConfig(data=str(path), items=ITEMS, horizon=horizon)
 
 
 @pytest.mark.parametrize(
@@ -353,5 +355,5 @@ def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
     assert run("run", "mnl", "--budget", "rho=0", "--out", out).exit_code == 2
     counts = ["--items", "2", "--horizon", "3"]
     missing = run("run", "mnl", "--data", tmp_path / "none.csv", *counts, "--out", out)
-    assert isinstance(missing.exception, DataError)
+    assert missing.exit_code == BAD_INPUT
     assert not out.exists()

@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.guarantee import epsilon_of
 from privlearn.budgets import ZCDP, ApproxDP
-from privlearn.cli.main import SIMULATION, app
+from privlearn.cli.main import app
+from privlearn.cli.output import SIMULATION
 from privlearn.events.event_list import event_list
 from privlearn.events.pricing import calibrate_events, evaluated, to_dict, with_noise
 from privlearn.ledger import Ledger

@@ -181,7 +181,7 @@ def test_people_and_cars_are_broadcast(survey: CarChoices) -> None:
 
 
 def test_the_file_is_the_one_its_readme_describes() -> None:
-    folder = resources.files("privlearn").joinpath("data")
+    folder = resources.files("privlearn.datasets.files")
     packed = folder.joinpath("car_choices.csv.gz").read_bytes()
     told = re.search(r"[0-9a-f]{64}", folder.joinpath("README.md").read_text("utf-8"))
     assert told is not None

@@ -71,7 +71,7 @@ def test_the_conditional_logit_has_its_known_fit(survey: ElectricityChoices) -> 
 
 
 def test_the_file_is_the_one_its_readme_describes() -> None:
-    folder = resources.files("privlearn").joinpath("data")
+    folder = resources.files("privlearn.datasets.files")
     packed = folder.joinpath("electricity_choices.csv.gz").read_bytes()
     told = folder.joinpath("README.md").read_text("utf-8").partition("# Electricity contracts")[2]
     (digest,) = re.findall(r"[0-9a-f]{64}", told)

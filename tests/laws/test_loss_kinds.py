@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,27 @@ def test_json_gives_back_an_equal_loss(loss: Loss) -> None:
     assert (read, hash(read), read.to_dict()) == (loss, hash(loss), loss.to_dict())
     with pytest.raises(ValueError, match=f"{loss.kind} loss lacks"):
         loss_from_dict({"kind": loss.kind, "adjacency": OUT.value})
+
+
+@each
+def test_other_json_types_and_unknown_names_are_refused(loss: Loss) -> None:
+    data = loss.to_dict()
+    for name, number in data.items():
+        wrong: list[Any] = [True, None, {"x": 1} if isinstance(number, list) else [number]]
+        wrong += [1] if isinstance(number, str) else ["1"]
+        wrong += [1.5] if isinstance(number, int) else []
+        for other in wrong:
+            with pytest.raises(ValueError, match=rf"{name} = .*: must be "):
+                loss_from_dict({**data, name: other})
+    with pytest.raises(ValueError, match=f"{loss.kind} loss: has no 'more', only kind, adjacency"):
+        loss_from_dict({**data, "more": 1})
+
+
+@pytest.mark.parametrize("loss", [loss for loss in EXAMPLES if loss.inner()], ids=lambda x: x.kind)
+def test_a_loss_holds_no_loss_for_another_relation(loss: Loss) -> None:
+    other = next(a for a in Adjacency if a is not loss.adjacency)
+    with pytest.raises(AdjacencyError, match=f"in one for {other.value}"):
+        loss_from_dict({**loss.to_dict(), "adjacency": other.value})
 
 
 @each

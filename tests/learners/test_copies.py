@@ -14,14 +14,16 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import pkgutil
 from collections.abc import Callable, Iterator
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 import pytest
 
+import privlearn.baselines
 import privlearn.learners
+import privlearn.local
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
 from privlearn.baselines.convex import (
@@ -108,8 +110,11 @@ LEARNERS: dict[type, list[Callable[[], Any]]] = {
 
 
 def classes_that_take_data() -> Iterator[type]:
-    for module in pkgutil.iter_modules(privlearn.learners.__path__):
-        found = importlib.import_module(f"privlearn.learners.{module.name}")
+    rooms = (privlearn.learners, privlearn.baselines, privlearn.local)
+    for name in (
+        f"{room.__name__}.{m.name}" for room in rooms for m in iter_modules(room.__path__)
+    ):
+        found = importlib.import_module(name)
         for kind in vars(found).values():
             mine = isinstance(kind, type) and kind.__module__ == found.__name__
             whole = not inspect.isabstract(kind) and not getattr(kind, "_is_protocol", False)

@@ -402,13 +402,13 @@ def test_targets_are_reached(method: str, p: float, horizon: int, dim: int, boun
 def test_other_losses_learn_as_well(method: Any, loss: Any) -> None:
     rng = np.random.default_rng(0)
     theta = np.array([3.0, -2.0, 0.0]) if loss == "logistic" else np.array([0.6, -0.3, 0.0])
-    x = rng.normal(size=(20000, DIM))
+    x = rng.normal(size=(3000, DIM))
     x /= norms(x, 2.0)[:, None]
     y = x @ theta + 0.05 * rng.normal(size=len(x))
     if loss == "logistic":
         y = (rng.random(len(x)) < expit(x @ theta)).astype(float)
     learner = DPTOFW(DIM, p=2, radius=5.0, method=method, loss=loss)
-    learner.start(central(20000, budget=GaussianDP(1))).partial_fit(x, y)
+    learner.start(central(3000, budget=GaussianDP(1))).partial_fit(x, y)
     assert ((learner.coef_ - theta) ** 2).sum() < 0.3 * (theta**2).sum()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from privlearn.accountants import LocalAccountant
 from privlearn.budgets import ZCDP
 from privlearn.errors import DataError
 from privlearn.local.messages import GRID, REASONS, Message, MessageForm, Sieve
-from privlearn.local.protocol import LocalBandit, Model
+from privlearn.local.protocol import LocalBandit, Method, Model
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 
@@ -132,6 +132,25 @@ def test_batches_of_users(bandit: Make) -> None:
             config.batch_of(wrong)
     with pytest.raises(ValueError, match=r"batch = 4: must lie in 0\.\.3"):
         config.users_of(4)
+
+
+def test_the_schedule_is_worked_out_once(bandit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = bandit(width=6)
+    kind = type(config.method)
+    real, calls = kind.batches, 0
+
+    def counted(method: Method) -> Sequence[int]:
+        nonlocal calls
+        calls += 1
+        return real(method)
+
+    monkeypatch.setattr(kind, "batches", counted)
+    again = LocalBandit.model_validate_json(config.model_dump_json())
+    assert [again.batch_of(u) for u in range(20)] == [config.batch_of(u) for u in range(20)]
+    assert [len(again.users_of(b)) for b in range(again.n_batches)] == [6, 6, 6, 2]
+    assert calls == 1
+    assert again == config
+    assert again.fingerprint == config.fingerprint
 
 
 def test_a_model_comes_back_from_its_json() -> None:

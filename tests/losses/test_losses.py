@@ -49,7 +49,8 @@ def true_gaussian(mass: Fraction, order: float) -> Any:
         return mp.exp(-alpha * (x - mu) ** 2 / 2 - (1 - alpha) * x**2 / 2) / mp.sqrt(2 * mp.pi)
 
     points = [centre + k for k in range(-24, 25, 4)]
-    return mp.log(mp.quad(integrand, points)) / (alpha - 1)
+    with mp.workdps(25):
+        return mp.log(mp.quad(integrand, points)) / (alpha - 1)
 
 
 def true_laplace(epsilon: str, order: float) -> Any:

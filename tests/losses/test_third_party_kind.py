@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import pytest
@@ -133,6 +133,49 @@ def test_its_laws_are_compared_with_its_price(gamma: str) -> None:
     found = check_loss(StaircaseLoss("0.5", gamma))
     assert not found.violated
     assert all(row.tight for row in found.curve) is (gamma == "0.5")
+
+
+def test_its_json_form_is_that_of_its_fields() -> None:
+    good = LOSS.to_dict()
+    for bad in ({**good, "gamma": 0.3}, {**good, "gamma": True}, {**good, "delta": "0"}):
+        with pytest.raises(ValueError, match=r"gamma = .* must be text|has no .delta., only .*"):
+            loss_from_dict(bad)
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Loss):
+    """A field without a JSON form of its own."""
+
+    kind = "table"
+    values: frozenset[float]
+    adjacency: Adjacency
+
+    def renyi(self, order: float) -> float:
+        return max(self.values)
+
+
+def test_a_field_without_a_json_form_needs_one() -> None:
+    with pytest.raises(ValueError, match=r"'table': values is of type .*override `json_form`"):
+        register(Table)
+
+    class Stated(Table):
+        kind = "stated-table"
+
+        def numbers(self) -> dict[str, Any]:
+            return {"values": sorted(self.values)}
+
+        @classmethod
+        def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
+            return cls(frozenset(data["values"]), adjacency)
+
+        @classmethod
+        def json_form(cls) -> Mapping[str, tuple[type, ...]]:
+            return {"values": (list,)}
+
+    table = register(Stated)(frozenset({1.0, 2.0}), Adjacency.ZERO_OUT)
+    assert loss_from_dict(table.to_dict()) == table
+    with pytest.raises(ValueError, match="values = '1': must be a list"):
+        loss_from_dict({**table.to_dict(), "values": "1"})
 
 
 def test_a_ledger_that_holds_it_is_audited(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from typer.testing import CliRunner, Result
 
-from privlearn.cli.main import BAD_INPUT, INTERRUPTED, app, main
+from privlearn.cli.main import app, main
+from privlearn.cli.output import BAD_INPUT, INTERRUPTED
 from privlearn.datasets.expedia import SIDE_INFORMATION
-from privlearn.papers.cho_sun import command as reproduce
+from privlearn.papers.cho_sun import experiments, reproduction, tables
 from privlearn.papers.cho_sun import findings as _findings
-from privlearn.papers.cho_sun import report as _reproduction
-from privlearn.papers.cho_sun import study
+from privlearn.papers.cho_sun.experiments import Cell, Design, design, play
 from privlearn.papers.cho_sun.findings import Finding, Runs, findings
-from privlearn.papers.cho_sun.study import Cell, Design, design, play
+from privlearn.papers.study import Finished
 
 HORIZON = 520
 FEWER = {"MLE_PERCENTS": (10, 90), "DIMS": (3, 15), "SIZES": (3, 20), "SIZE_RHOS": ("0.1", "5")}
@@ -45,6 +45,10 @@ def run(*arguments: str | Path | int) -> Result:
 def tiny(figure: str, out: Path, *, replicates: int = 1, jobs: int = 1, seed: int = 101) -> Result:
     sizes = ("--replicates", replicates, "--horizon", HORIZON, "--jobs", jobs, "--seed", seed)
     return run(figure, *sizes, "--out", out)
+
+
+def never(*arguments: Any) -> experiments.Result:
+    raise AssertionError(f"played once more: {arguments}")
 
 
 def contents(out: Path, figure: str) -> dict[str, bytes]:
@@ -80,7 +84,7 @@ def said(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_the_cells_are_those_of_the_paper() -> None:
-    counts = {figure: len(design(figure, HORIZON, 1).cells) for figure in study.FIGURES[:4]}
+    counts = {figure: len(design(figure, HORIZON, 1).cells) for figure in experiments.FIGURES[:4]}
     assert counts == {"fig4": 35, "fig5": 28, "fig6": 70, "fig7": 29}
     for figure in counts:
         keys = [cell.key for cell in design(figure, HORIZON, 1).cells]
@@ -91,28 +95,32 @@ def test_the_cells_are_those_of_the_paper() -> None:
     assert five == {("1", mle, dim) for mle in (90, 10) for dim in (3, 7, 11, 15)}
     six = {c.rho for c in design("fig6", HORIZON, 1).cells if c.mle}
     assert six == {"0.1", "0.5", "1", "5"}
-    assert study.published_fits(5, 10, 10_000) == 58
-    assert study.printed_epsilon("0.1", 10_000) == pytest.approx(3.78414, abs=1e-5)
+    assert experiments.published_fits(5, 10, 10_000) == 58
+    assert experiments.printed_epsilon("0.1", 10_000) == pytest.approx(3.78414, abs=1e-5)
 
 
 @pytest.mark.parametrize("figure", ["fig4", "fig5", "fig6"])
 def test_a_figure_leaves_runs_numbers_report_and_plot(
     figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (study, _findings):
+    for module in (experiments, _findings):
         for name, fewer in FEWER.items():
             monkeypatch.setattr(module, name, fewer)
     result = tiny(figure, tmp_path)
     assert result.exit_code == 0, result.output
     files = contents(tmp_path, figure)
     assert len(list(tmp_path.iterdir())) == len(ENDINGS)
-    cells = study.design(figure, HORIZON, 101).cells
+    cells = experiments.design(figure, HORIZON, 101).cells
     assert len(files["jsonl"].splitlines()) == 1 + len(cells)
     numbers = json.loads(files["json"])
     assert len(numbers["cells"]) == len(cells)
     assert {cell["learner"] for cell in numbers["cells"]} == {
-        study.PUBLISHED, study.PROVED, study.ONE_PASS, study.NON_PRIVATE, study.RANDOM,
-    }  # fmt: skip
+        experiments.PUBLISHED,
+        experiments.PROVED,
+        experiments.ONE_PASS,
+        experiments.NON_PRIVATE,
+        experiments.RANDOM,
+    }
     assert files["png"].startswith(b"\x89PNG")
     report = files["md"].decode()
     command = f"privlearn reproduce cho-sun {figure} --replicates 1 --horizon {HORIZON} --seed 101"
@@ -125,7 +133,7 @@ def test_a_figure_leaves_runs_numbers_report_and_plot(
 
 def test_figure_7_has_all_rivals_of_both_kinds(whole: Path) -> None:
     report = (whole / "fig7.md").read_text("utf-8")
-    assert all(f"| {label} |" in report for label in study.LABELS.values())
+    assert all(f"| {label} |" in report for label in experiments.LABELS.values())
     assert "less regret than benchmark, printed" in report
 
 
@@ -156,7 +164,7 @@ def test_a_finished_figure_is_not_run_again(
 ) -> None:
     for ending in ENDINGS:
         (tmp_path / f"fig7.{ending}").write_bytes((whole / f"fig7.{ending}").read_bytes())
-    monkeypatch.setattr(study, "play", None)
+    monkeypatch.setattr(experiments, "play", never)
     assert tiny("fig7", tmp_path, replicates=2).exit_code == 0
     assert contents(tmp_path, "fig7") == contents(whole, "fig7")
 
@@ -166,7 +174,7 @@ def test_equal_runs_give_equal_pictures(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fig7.jsonl").write_bytes((whole / "fig7.jsonl").read_bytes())
-    monkeypatch.setattr(study, "play", None)
+    monkeypatch.setattr(experiments, "play", never)
     pictures = []
     for _ in range(2):
         assert tiny("fig7", tmp_path, replicates=2).exit_code == 0
@@ -179,8 +187,9 @@ def test_a_torn_header_is_begun_anew(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     settings = json.loads((whole / "fig7.jsonl").read_text("utf-8").splitlines()[0])["settings"]
     path.write_bytes(b'{"settings": {"form')
-    assert reproduce._Book.open(path, settings).done == {}
-    assert reproduce._Book.open(path, settings).done == {}
+    for _ in range(2):
+        finished = Finished.open(path, settings, experiments.Result)
+        assert not finished._results
     assert json.loads(path.read_text("utf-8")) == {"settings": settings}
 
 
@@ -189,15 +198,15 @@ def test_an_interrupt_keeps_what_is_done(
 ) -> None:
     lines = (whole / "fig7.jsonl").read_bytes().splitlines(keepends=True)
     out = cut(whole, tmp_path, len(lines) - 4, 0)
-    real, calls = study.play, iter(range(10))
+    real, calls = experiments.play, iter(range(10))
 
-    def stopped(*arguments: Any) -> study.Result:
+    def stopped(*arguments: Any) -> experiments.Result:
         if next(calls) == 2:
             raise KeyboardInterrupt
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(study, "play", stopped)
+        patch.setattr(experiments, "play", stopped)
         result = tiny("fig7", out, replicates=2)
     assert result.exit_code == INTERRUPTED
     assert "the same command goes on" in result.output
@@ -263,7 +272,7 @@ def test_runs_of_other_settings_are_refused_and_left_alone(
 
 
 def test_runs_of_other_code_are_refused(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reproduce, "WRITERS", (*reproduce.WRITERS, "rows"))
+    monkeypatch.setattr(reproduction, "source_digest", lambda module: "0" * 16)
     refused = tiny("fig7", whole, replicates=2)
     assert refused.exit_code != 0
     assert re.search(r"other settings \(code = '\w+' there, '\w+' now\)", str(refused.exception))
@@ -329,7 +338,9 @@ def epsilon_of(curve: Callable[[float], float], delta: float) -> float:
     return float(minimize_scalar(at, bounds=(-6, 8), method="bounded").fun)
 
 
-@pytest.mark.parametrize(("learner", "fits"), [(study.PUBLISHED, 43), (study.PUBLISHED_FEW, 8)])
+@pytest.mark.parametrize(
+    ("learner", "fits"), [(experiments.PUBLISHED, 43), (experiments.PUBLISHED_FEW, 8)]
+)
 @pytest.mark.parametrize("rho", ["0.1", "1"])
 def test_the_certified_guarantee_of_published_noise(
     whole: Path, learner: str, fits: int, rho: str
@@ -349,12 +360,12 @@ def test_the_certified_guarantee_of_published_noise(
 
 def test_what_the_published_gram_noise_costs_is_in_the_report() -> None:
     setting = Design("fig4", HORIZON, 101, ())
-    result = play(setting, Cell(study.PUBLISHED, "0.1", 10), 0)
+    result = play(setting, None, Cell(experiments.PUBLISHED, "0.1", 10), 0)
     _, gram = published_curve(0.1, 43, 0.1)
     assert result.rho == pytest.approx(gram, rel=1e-3)
     assert gram > 0.8
-    claimed, rho, _, covered = _reproduction._claim(
-        setting, Cell(study.PUBLISHED, "0.1", 10), result
+    claimed, rho, _, covered = tables._claim(
+        setting, Cell(experiments.PUBLISHED, "0.1", 10), result
     )
     assert (claimed, rho) == ("ρ = 0.1", f"{gram:.4g}")
     assert covered == f"**no**, {gram / 0.1:.3g} times"
@@ -374,17 +385,17 @@ def test_the_certified_guarantee_of_the_others(whole: Path) -> None:
             continue
         rho, told = float(cell["rho"]), cell["certified"]
         implied = epsilon_of(rho.__mul__, delta)
-        if cell["learner"] == study.ONE_PASS:
+        if cell["learner"] == experiments.ONE_PASS:
             assert told["rho"] == pytest.approx(rho, rel=1e-12)
             exact = brentq(gaussian_delta, 1e-3, 40, args=(math.sqrt(2 * rho),))
             assert told["epsilon"] == pytest.approx(exact, rel=1e-6)
-        if cell["learner"] == study.PROVED:
+        if cell["learner"] == experiments.PROVED:
             assert 0.999 * rho < told["rho"] <= rho
             assert told["epsilon"] < implied
-        if cell["learner"] == study.PROVED_SAME:
+        if cell["learner"] == experiments.PROVED_SAME:
             assert float(cell["nominal"]["epsilon"]) == pytest.approx(implied, rel=1e-6)
             assert 0.999 * implied < told["epsilon"] <= implied
-        if cell["learner"] == study.CORRECTED:
+        if cell["learner"] == experiments.CORRECTED:
             printed = rho + 4 * rho * math.log(HORIZON)
             assert float(cell["nominal"]["epsilon"]) == pytest.approx(printed)
             assert told["epsilon"] < printed
@@ -399,9 +410,11 @@ def planted(figure: str, regret: Callable[[Cell], float], noise: float = 1.0) ->
     results = {}
     for cell in design(figure, HORIZON, 1).cells:
         totals = regret(cell) + 50 * common + noise * rng.normal(size=20)
-        curves = [np.sqrt(np.linspace(0, 1, study.POINTS + 1)[1:]) * total for total in totals]
+        curves = [
+            np.sqrt(np.linspace(0, 1, experiments.POINTS + 1)[1:]) * total for total in totals
+        ]
         results[cell] = [
-            study.Result(float(total), curve.tolist())
+            experiments.Result(float(total), curve.tolist())
             for total, curve in zip(totals, curves, strict=True)
         ]
     return findings(figure, Runs(results))
@@ -416,13 +429,13 @@ def test_verdicts_follow_the_data() -> None:
         if cell.rho is None:
             return 300.0
         trend = -100 * float(cell.rho) - float(cell.mle or 0)
-        return 500 + (trend if cell.learner == study.PUBLISHED else -trend)
+        return 500 + (trend if cell.learner == experiments.PUBLISHED else -trend)
 
     found = planted("fig4", regret)
     falls, ends = "regret falls with ρ", "90% to the MLE is better than 10%"
-    told = verdicts(found, study.PUBLISHED)
+    told = verdicts(found, experiments.PUBLISHED)
     assert told[falls] == told[ends] == told["every step towards the MLE is better"] == "yes"
-    told = verdicts(found, study.PROVED)
+    told = verdicts(found, experiments.PROVED)
     assert told[falls] == "no: 10 against"
     assert told[ends] == "no: 3 against"
     assert told["regret is below that of random items"] == "no: 15 against"
@@ -434,29 +447,31 @@ def test_what_is_lost_in_the_noise_is_not_seen_and_pairs_remove_common_noise() -
     assert outcomes.count("unclear") > 0.85 * len(outcomes)
     # A difference of 2 with a common noise of 50 and an own noise of 1.
     small = planted("fig4", lambda cell: 500 - 2 * float(cell.rho or 0) * 10)
-    assert verdicts(small, study.ONE_PASS)["regret falls with ρ"] == "yes"
+    assert verdicts(small, experiments.ONE_PASS)["regret falls with ρ"] == "yes"
 
 
 def test_duels_sizes_and_dimensions_react() -> None:
-    worse = {study.PRINTED: 300.0, study.CORRECTED: 50.0}
+    worse = {experiments.PRINTED: 300.0, experiments.CORRECTED: 50.0}
     told = planted("fig7", lambda cell: worse.get(cell.learner, 200.0))
-    assert verdicts(told, study.PUBLISHED)["less regret than benchmark, printed"] == "yes"
-    against = verdicts(told, study.PROVED)
+    assert verdicts(told, experiments.PUBLISHED)["less regret than benchmark, printed"] == "yes"
+    against = verdicts(told, experiments.PROVED)
     assert against["less regret than benchmark, printed"] == "yes"
     assert against["less regret than benchmark, corrected"] == "no: 3 against"
 
     sizes = planted("fig6", lambda cell: 10_000 - 100.0 * cell.max_items)
-    assert verdicts(sizes, study.RANDOM)["K = 20 has less regret than K = 3"] == "yes"
+    assert verdicts(sizes, experiments.RANDOM)["K = 20 has less regret than K = 3"] == "yes"
     part = "K = 20 leaves a smaller part of random items' regret than K = 3"
-    assert verdicts(sizes, study.PUBLISHED)[part] == "not seen"
+    assert verdicts(sizes, experiments.PUBLISHED)[part] == "not seen"
 
     def steeper(cell: Cell) -> float:
         return 5000 + cell.dim * (10.0 if cell.mle == 90 else 30.0)
 
     told = planted("fig5", steeper)
-    assert verdicts(told, study.PROVED)["regret grows less with d at 90% than at 10%"] == "yes"
+    assert (
+        verdicts(told, experiments.PROVED)["regret grows less with d at 90% than at 10%"] == "yes"
+    )
     flat = "with 90% to the MLE regret grows sublinearly (last against second quarter)"
-    assert verdicts(told, study.PROVED)[flat] == "yes"
+    assert verdicts(told, experiments.PROVED)[flat] == "yes"
 
 
 # --- Expedia, on a made-up file ----------------------------------------------------------------
@@ -476,7 +491,7 @@ def expedia_builder() -> ModuleType:
 def test_expedia_runs_on_a_file_of_its_schema(
     expedia_builder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "EXPEDIA_INITIAL_ROUNDS", 50)
+    monkeypatch.setattr(experiments, "EXPEDIA_INITIAL_ROUNDS", 50)
     rows = expedia_builder.synthetic(n_hotels=14, n_searches=60, shown=6)
     data = expedia_builder.write(tmp_path / "train.csv", rows)
     out = tmp_path / "out"

@@ -17,13 +17,12 @@ from privlearn.cli.main import app
 from privlearn.domains import PSDTrace
 from privlearn.losses.conversion import gaussian_delta
 from privlearn.mechanisms import published
-from privlearn.papers.errata import (
-    Erratum,
-    ball_radius,
+from privlearn.papers.cho_sun.errata import gram_rho
+from privlearn.papers.errata import errata
+from privlearn.papers.errata_table import Erratum
+from privlearn.papers.han2021.errata import ball_radius, ols_mass
+from privlearn.papers.han2022.errata import (
     best_exponent,
-    errata,
-    gram_rho,
-    ols_mass,
     pofw_steps,
     printed_regularity,
     pure_rho,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from privlearn.cli.main import BAD_INPUT, INTERRUPTED, app, main
-from privlearn.papers.han2021 import report as han
-from privlearn.papers.han2021 import study
+from privlearn.cli.main import app, main
+from privlearn.cli.output import BAD_INPUT, INTERRUPTED
+from privlearn.papers.han2021 import experiments, reproduction
 from privlearn.simulation import local_bandit as local
 
 runner = CliRunner()
@@ -66,22 +66,22 @@ def test_the_figure_has_everybody_in_every_panel(figure: Path) -> None:
         (player, setting, epsilon)
         for setting in ("single", "multi")
         for epsilon in (1.0, 5.0)
-        for player in (*study.PRIVATE, *study.FREE)
+        for player in (*experiments.PRIVATE, *experiments.FREE)
     ]
     cells = {(c["player"], c["setting"], c["epsilon"]): c for c in numbers["cells"]}
     assert list(cells) == wanted
     assert len(files["jsonl"].splitlines()) == 1 + len(wanted)
     for (player, _, epsilon), cell in cells.items():
-        assert len(cell["curve"]) == study.POINTS
+        assert len(cell["curve"]) == experiments.POINTS
         assert cell["curve"][-1] == pytest.approx(cell["mean"])
         assert np.mean(cell["values"]) == pytest.approx(cell["mean"])
-        if player in study.FREE:
+        if player in experiments.FREE:
             assert cell["certified epsilon"] is None
         else:
             assert 0 <= cell["certified epsilon"] <= epsilon * (1 + 1e-9)
-    published = cells[study.UCB_PUBLISHED, "single", 1.0]["certified epsilon"]
+    published = cells[experiments.UCB_PUBLISHED, "single", 1.0]["certified epsilon"]
     assert published == pytest.approx(0.1024, abs=1e-3)
-    assert cells[study.UCB_TIGHT, "single", 1.0]["certified epsilon"] > 0.9999
+    assert cells[experiments.UCB_TIGHT, "single", 1.0]["certified epsilon"] > 0.9999
 
 
 def test_the_report_names_command_learners_and_proofs(figure: Path) -> None:
@@ -91,13 +91,13 @@ def test_the_report_names_command_learners_and_proofs(figure: Path) -> None:
     assert f"## one θ, d = 2, K = 10: regret after {T} users at ε = 1, δ = 0.01" in report
     assert f"## θ per arm, d = 20, K = 3: regret after {T} users at ε = 5, δ = 0.1" in report
     assert "| ε = 0.103, δ = 0.01 |" in report
-    assert report.count(f"| {study.RANDOM} |") == 4
+    assert report.count(f"| {experiments.RANDOM} |") == 4
     assert str(figure) not in report
 
 
 def test_players_meet_the_same_users_and_noise_of_their_own(figure: Path) -> None:
     numbers = json.loads(contents(figure, "fig5.1")["json"])
-    free = [c["values"] for c in numbers["cells"] if c["player"] == study.FREE_OLS]
+    free = [c["values"] for c in numbers["cells"] if c["player"] == experiments.FREE_OLS]
     assert free[0] == free[1]  # ε is nothing to them, and the users are the same
     assert free[0] != free[2]
 
@@ -119,14 +119,14 @@ def test_an_interrupt_keeps_what_is_done(
     lines = (figure / "han2021-fig5.1.jsonl").read_bytes().splitlines(keepends=True)
     path = tmp_path / "han2021-fig5.1.jsonl"
     path.write_bytes(b"".join(lines[:-3]))
-    real, calls = study.compete, iter(range(9))
+    real, calls = experiments.compete, iter(range(9))
 
-    def stopped(*arguments: Any) -> study.Result:
+    def stopped(*arguments: Any) -> experiments.Result:
         if next(calls) == 1:
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(study, "compete", stopped)
+    monkeypatch.setattr(experiments, "compete", stopped)
     result = run("fig5.1", tmp_path)
     assert result.exit_code == INTERRUPTED
     assert "the same command goes on" in result.output
@@ -157,7 +157,7 @@ def test_auto_loans_from_a_file_of_ones_own_and_several_targets(
     files = contents(tmp_path, "lending")
     assert len(files["jsonl"].splitlines()) == 13
     cells, report = json.loads(files["json"])["cells"], files["md"].decode()
-    assert [cell["player"] for cell in cells] == list(study.LENDERS)
+    assert [cell["player"] for cell in cells] == list(experiments.LENDERS)
     assert "--data loans.csv --declare-public`" in report
     assert str(file.parent) not in report
     assert f"## auto loans, d = 18, K = 25: regret after {T} users" in report
@@ -202,16 +202,16 @@ def test_wrong_use_is_one_clear_line(
 
 def test_shared_rules_are_built_for_the_market() -> None:
     market = local.arm_market(200, horizon=500)
-    for player in study.PRIVATE:
-        method = study.private_method(player, market, epsilon=2.0, delta=0.1, warm_up=3000)
+    for player in experiments.PRIVATE:
+        method = experiments.private_method(player, market, epsilon=2.0, delta=0.1, warm_up=3000)
         assert method.epsilon == 2.0
         assert (method.dim, method.n_arms, method.horizon) == (20, 3, 500)
-    printed: Any = study.private_method(
-        study.OLS_PRINTED, market, epsilon=2.0, delta=0.1, warm_up=3000
+    printed: Any = experiments.private_method(
+        experiments.OLS_PRINTED, market, epsilon=2.0, delta=0.1, warm_up=3000
     )
     assert printed.warm_up() == 150
 
 
 def test_the_requests_defaults_are_the_papers_runs() -> None:
-    request = han.Request("fig5.1")
-    assert (request.seeds, han._checked(request)) == (10, 50_000)
+    request = reproduction.Request("fig5.1")
+    assert (request.seeds, reproduction._checked(request)) == (10, 50_000)

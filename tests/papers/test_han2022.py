@@ -12,12 +12,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.cli.main import BAD_INPUT, INTERRUPTED, app, main
+from privlearn.cli.main import app, main
+from privlearn.cli.output import BAD_INPUT, INTERRUPTED
 from privlearn.learners.constraint_sets import dual_exponent, norms
 from privlearn.losses.conversion import gaussian_epsilon, zcdp_epsilon
-from privlearn.papers.han2022 import report as han
-from privlearn.papers.han2022 import rivals as convex
-from privlearn.papers.han2022 import study
+from privlearn.papers.han2022 import competitors, experiments, reproduction, tables
 from privlearn.simulation import regression
 from privlearn.simulation.regression import linear_stream
 
@@ -90,25 +89,37 @@ def test_arguments_out_of_range_are_named(changes: dict[str, Any], message: str)
 # Competitors ---------------------------------------------------------------------------------
 
 EVERYBODY = (
-    *(convex.PLAIN, convex.RESTARTS, convex.BUFFERED, convex.SFW, convex.SFW_GENERALIZED),
-    *(convex.SGD, convex.MIRROR, convex.PRINTED, convex.TRUE_NOISE, convex.NO_NOISE),
-    convex.NOTHING,
+    *(
+        competitors.PLAIN,
+        competitors.RESTARTS,
+        competitors.BUFFERED,
+        competitors.SFW,
+        competitors.SFW_GENERALIZED,
+    ),
+    *(
+        competitors.SGD,
+        competitors.MIRROR,
+        competitors.PRINTED,
+        competitors.TRUE_NOISE,
+        competitors.NO_NOISE,
+    ),
+    competitors.NOTHING,
 )
 
 
 @pytest.mark.parametrize("name", EVERYBODY)
 def test_everybody_plays_at_the_guarantee_that_is_stated(name: str) -> None:
     stream = linear_stream(7, horizon=300, dim=10, p=1.5)
-    first, second = (convex.compete(name, stream, 7) for _ in range(2))
+    first, second = (competitors.compete(name, stream, 7) for _ in range(2))
     assert first == second
-    if name in convex.WITHOUT_PROMISE:
+    if name in competitors.WITHOUT_PROMISE:
         assert first.epsilon is None
-    elif name == convex.PRINTED:
+    elif name == competitors.PRINTED:
         assert first.epsilon is not None
         assert first.epsilon > 4
     else:
         assert first.epsilon == pytest.approx(1.0, abs=1e-6)
-    if name not in (convex.PRINTED, convex.TRUE_NOISE, convex.NOTHING):
+    if name not in (competitors.PRINTED, competitors.TRUE_NOISE, competitors.NOTHING):
         assert first.suboptimality < 1
     assert first.risk == pytest.approx(
         0.0025 + first.suboptimality * (stream.risk(np.zeros(10)) - 0.0025)
@@ -117,8 +128,8 @@ def test_everybody_plays_at_the_guarantee_that_is_stated(name: str) -> None:
 
 def test_choices_play_on_the_l1_ball() -> None:
     stream = linear_stream(8, horizon=400, dim=10, p=1.0)
-    for name in (convex.POFW, convex.CHOICES):
-        outcome = convex.compete(name, stream, 8)
+    for name in (competitors.POFW, competitors.CHOICES):
+        outcome = competitors.compete(name, stream, 8)
         assert outcome.epsilon is not None
         assert 0.5 < outcome.epsilon <= 1 + 1e-9
         assert outcome.suboptimality < 1
@@ -126,42 +137,47 @@ def test_choices_play_on_the_l1_ball() -> None:
 
 def test_caps_are_at_epsilon_and_one_over_the_horizon() -> None:
     stream = linear_stream(7, horizon=1000, dim=10, p=1.5)
-    exact = convex.budget(convex.PLAIN, stream)
+    exact = competitors.budget(competitors.PLAIN, stream)
     assert isinstance(exact, GaussianDP)
     assert gaussian_epsilon(float(exact.mu_squared), 1e-3).value == pytest.approx(1.0)
     assert exact.mu == pytest.approx(0.3884, abs=1e-4)
-    by_moments = convex.budget(convex.TRUE_NOISE, stream)
+    by_moments = competitors.budget(competitors.TRUE_NOISE, stream)
     assert isinstance(by_moments, ZCDP)
     assert zcdp_epsilon(float(by_moments.rho), 1e-3).value == pytest.approx(1.0)
     flat = linear_stream(7, horizon=1000, dim=5, p=1.5)
-    assert isinstance(convex.budget(convex.TRUE_NOISE, flat), GaussianDP)
+    assert isinstance(competitors.budget(competitors.TRUE_NOISE, flat), GaussianDP)
     with pytest.raises(ValueError, match="name = 'nobody'"):
-        convex.learner("nobody", stream)
+        competitors.learner("nobody", stream)
 
 
 def test_every_cell_of_the_table_has_settings_of_its_own_and_others_the_nearest() -> None:
-    assert len(convex.SFW_SETTINGS) == 24
-    for (p, horizon, dim), setting in convex.SFW_SETTINGS.items():
+    assert len(competitors.SFW_SETTINGS) == 24
+    for (p, horizon, dim), setting in competitors.SFW_SETTINGS.items():
         stream = linear_stream(1, horizon=horizon, dim=dim, p=p)
-        assert convex.learner(convex.SFW, stream).get_params().items() >= setting._asdict().items()
+        assert (
+            competitors.learner(competitors.SFW, stream).get_params().items()
+            >= setting._asdict().items()
+        )
     wide = linear_stream(1, horizon=900, dim=50, p=4.0)
-    nearest = convex.SFW_SETTINGS[math.inf, 1000, 20]
-    assert convex.learner(convex.SFW, wide).get_params().items() >= nearest._asdict().items()
+    nearest = competitors.SFW_SETTINGS[math.inf, 1000, 20]
+    assert (
+        competitors.learner(competitors.SFW, wide).get_params().items() >= nearest._asdict().items()
+    )
 
 
 # The paper's numbers -------------------------------------------------------------------------
 
 
 def test_quoted_numbers_are_where_the_paper_has_them() -> None:
-    assert study.PAPER_OFW[1.5, 1000, 5] == (0.0172, 0.00987)
-    assert study.PAPER_OFW[1.5, 5000, 20] == (0.185, 0.0558)
-    assert study.PAPER_OFW[math.inf, 1000, 5] == (0.112, 0.0727)
-    assert study.PAPER_OFW[math.inf, 10_000, 20] == (0.363, 0.0283)
-    assert study.PAPER_RIVAL[1.5, 2000, 10] == (0.887, 0.0691)
-    assert study.PAPER_RIVAL[math.inf, 1000, 20] == (0.955, 0.111)
-    assert math.isnan(study.PAPER_RIVAL[math.inf, 10_000, 5].mean)
-    assert study.PAPER_RIVAL[math.inf, 10_000, 10] == (0.0505, 0.00514)
-    assert len(study.PAPER_OFW) == len(study.PAPER_RIVAL) == 24
+    assert experiments.PAPER_OFW[1.5, 1000, 5] == (0.0172, 0.00987)
+    assert experiments.PAPER_OFW[1.5, 5000, 20] == (0.185, 0.0558)
+    assert experiments.PAPER_OFW[math.inf, 1000, 5] == (0.112, 0.0727)
+    assert experiments.PAPER_OFW[math.inf, 10_000, 20] == (0.363, 0.0283)
+    assert experiments.PAPER_RIVAL[1.5, 2000, 10] == (0.887, 0.0691)
+    assert experiments.PAPER_RIVAL[math.inf, 1000, 20] == (0.955, 0.111)
+    assert math.isnan(experiments.PAPER_RIVAL[math.inf, 10_000, 5].mean)
+    assert experiments.PAPER_RIVAL[math.inf, 10_000, 10] == (0.0505, 0.00514)
+    assert len(experiments.PAPER_OFW) == len(experiments.PAPER_RIVAL) == 24
 
 
 # privlearn reproduce -----------------------------------------------------------------------------
@@ -179,14 +195,14 @@ def contents(out: Path, target: str) -> dict[str, bytes]:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """One dimension, and the learners that are quick."""
-    monkeypatch.setattr(study, "DIMS", (5,))
+    monkeypatch.setattr(experiments, "DIMS", (5,))
 
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory, quick_pictures: object) -> Path:
     out = tmp_path_factory.mktemp("table")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "DIMS", (5,))
+        patch.setattr(experiments, "DIMS", (5,))
         result = run("table5.1", out, "--seeds", 2, "--horizons", 100)
     assert result.exit_code == 0, result.output
     return out
@@ -200,7 +216,7 @@ def test_the_table_leaves_runs_numbers_report_and_plot(table: Path) -> None:
     numbers = json.loads(files["json"])
     players = {(cell["p"], cell["player"]) for cell in numbers["cells"]}
     assert players == {
-        (f"{p:g}", player) for p in study.EXPONENTS for player in study.BY_EXPONENT[p]
+        (f"{p:g}", player) for p in experiments.EXPONENTS for player in experiments.BY_EXPONENT[p]
     }
     assert len(files["jsonl"].splitlines()) == 1 + 2 * len(players)
     assert files["png"].startswith(b"\x89PNG")
@@ -209,7 +225,9 @@ def test_the_table_leaves_runs_numbers_report_and_plot(table: Path) -> None:
     for title in ("SubOpt, p = 1.5: published", "Risk, p = ∞", "What the printed noise costs"):
         assert f"## {title}" in report
     assert str(table) not in report
-    printed = [c for c in numbers["cells"] if c["player"] == convex.PRINTED and c["p"] == "1.5"]
+    printed = [
+        c for c in numbers["cells"] if c["player"] == competitors.PRINTED and c["p"] == "1.5"
+    ]
     assert printed[0]["epsilon"] > 3
     assert f"| 1.5 | 100 | 5 | {printed[0]['epsilon']:.3g} |" in report
     mean = np.mean(printed[0]["values"])
@@ -217,19 +235,21 @@ def test_the_table_leaves_runs_numbers_report_and_plot(table: Path) -> None:
 
 
 def test_quoted_columns_stand_beside_the_measured_ones() -> None:
-    cells = study.cells("table5.1", (1000,))
-    result = study.Result(0.25, 0.01, 1.0, [])
+    cells = experiments.cells("table5.1", (1000,))
+    result = experiments.Result(0.25, 0.01, 1.0, [])
     runs = {cell: [result, result._replace(value=0.35)] for cell in cells}
-    text = "\n".join(han._table_parts(runs))
+    text = "\n".join(tables.table_parts(runs))
     assert "| 1,000 | 5 | 0.52 ± 0.057 | 0.017 ± 0.0099 | 0.30 ± 0.071 |" in text
     assert "| 1,000 | 10 | 0.64 ± 0.19 | 0.58 ± 0.16 | 0.30 ± 0.071 |" in text
-    lines = han._table_summary(runs)
+    lines = tables.table_summary(runs)
     assert lines[0].startswith("in how many of 5 settings")
     assert lines[1].endswith("plain 0 (× 1.0), restarts 0 (× 1.0), buffered 0 (× 1.0)")
 
 
 def test_short_numbers() -> None:
-    shown = [han._short(x) for x in (0.0, 1234.5, 56.7, 1.26, 0.0344, 0.00005678, -0.02, math.nan)]
+    shown = [
+        tables._short(x) for x in (0.0, 1234.5, 56.7, 1.26, 0.0344, 0.00005678, -0.02, math.nan)
+    ]
     assert shown == ["0", "1234", "57", "1.3", "0.034", "0.000057", "-0.020", "n/a"]
 
 
@@ -251,20 +271,20 @@ def test_an_interrupt_keeps_what_is_done(
 ) -> None:
     lines = (table / "table5.1.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "table5.1.jsonl").write_bytes(b"".join(lines[:-4]))
-    real, calls = study.play, iter(range(10))
+    real, calls = experiments.play, iter(range(10))
 
-    def stopped(*arguments: Any) -> study.Result:
+    def stopped(*arguments: Any) -> experiments.Result:
         if next(calls) == 2:
             raise KeyboardInterrupt
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(study, "play", stopped)
+        patch.setattr(experiments, "play", stopped)
         result = run("table5.1", tmp_path, "--seeds", 2, "--horizons", 100)
     assert result.exit_code == INTERRUPTED
     assert "the same command goes on" in result.output
     assert (tmp_path / "table5.1.jsonl").read_bytes() == b"".join(lines[:-2])
-    monkeypatch.setattr(study, "play", real)
+    monkeypatch.setattr(experiments, "play", real)
     assert run("table5.1", tmp_path, "--seeds", 2, "--horizons", 100).exit_code == 0
     assert contents(tmp_path, "table5.1") == contents(table, "table5.1")
 
@@ -275,19 +295,19 @@ def test_the_figure_has_all_bandits(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     numbers = json.loads((tmp_path / "fig5.1.json").read_bytes())
     found = {cell["player"]: cell for cell in numbers["cells"]}
-    assert tuple(found) == study.BANDITS
+    assert tuple(found) == experiments.BANDITS
     for player, cell in found.items():
-        assert len(cell["curve"]) == study.POINTS
+        assert len(cell["curve"]) == experiments.POINTS
         assert cell["curve"][-1] == pytest.approx(cell["mean"])
-        if player in (study.LASSO, study.RANDOM):
+        if player in (experiments.LASSO, experiments.RANDOM):
             assert cell["epsilon"] is None
         else:
             assert 0.5 < cell["epsilon"] <= 1 + 1e-9
-    assert found[study.LASSO]["mean"] < found[study.RANDOM]["mean"] / 2
-    assert found[study.RANDOM]["mean"] == pytest.approx(0.1 * 400, rel=0.4)
+    assert found[experiments.LASSO]["mean"] < found[experiments.RANDOM]["mean"] / 2
+    assert found[experiments.RANDOM]["mean"] == pytest.approx(0.1 * 400, rel=0.4)
     report = (tmp_path / "fig5.1.md").read_text("utf-8")
     assert "## Regret after 400 users, d = 50, K = 2" in report
-    assert all(f"| {player} |" in report for player in study.BANDITS)
+    assert all(f"| {player} |" in report for player in experiments.BANDITS)
 
 
 @pytest.mark.parametrize(
@@ -336,4 +356,4 @@ def test_runs_of_other_settings_and_damaged_lines_are_refused(
     unwritable = run("table5.1", tmp_path / "file", "--horizons", 100)
     assert "cannot be written" in str(unwritable.exception)
     with pytest.raises(ValueError, match="target = 'table6'"):
-        han.reproduce_han(han.Request("table6"), lambda *_: lambda n: None)
+        reproduction.reproduce_han2022(reproduction.Request("table6"), lambda *_: lambda n: None)

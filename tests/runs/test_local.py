@@ -13,11 +13,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import audit
-from privlearn.cli.main import BAD_INPUT, SIMULATION, app
+from privlearn.cli.main import app
+from privlearn.cli.output import BAD_INPUT, SIMULATION
 from privlearn.datasets.electricity import electricity_market
 from privlearn.local.protocol import LocalBandit
-from privlearn.runs.local import LocalRunConfig, reference
-from privlearn.runs.settings import parse_local_budget
+from privlearn.runs.configs import LocalConfig
+from privlearn.runs.local import reference
+from privlearn.runs.public_numbers import parse_local_budget
 
 runner = CliRunner()
 
@@ -253,7 +255,7 @@ def test_a_file_of_settings_takes_the_same_names(tmp_path: Path) -> None:
 
 def test_budgets_are_exact() -> None:
     assert str(parse_local_budget("epsilon=0.1").amounts[0]) == "1/10"
-    assert LocalRunConfig(learner="ldp-ols", budget="epsilon=1, delta=1e-3").seed == 0
+    assert LocalConfig(learner="ldp-ols", budget="epsilon=1, delta=1e-3").seed == 0
 
 
 def test_without_privacy_the_reference_beats_the_best_fixed_price() -> None:

@@ -185,10 +185,16 @@ LEAKS: tuple[tuple[type[Honest], Kind, str], ...] = (
 """Each leak, the data that bring it out, and where it comes from."""
 
 
+_HONEST: dict[Kind, Replayed] = {
+    "nan": Replayed(Honest, *crowd_and_neighbour("nan")),
+    "large": Replayed(Honest, *crowd_and_neighbour("large")),
+}
+
+
 def _leak(learner: type[Honest], kind: Kind, source: str) -> Animal:
-    data, neighbour = crowd_and_neighbour(kind)
+    control = _HONEST[kind]
     fault = learner.__doc__ or learner.__name__
-    broken, control = Replayed(learner, data, neighbour), Replayed(Honest, data, neighbour)
+    broken = Replayed(learner, control.data, control.neighbour)
     return Animal(f"learner: {learner.__name__}", fault, source, broken, control)
 
 

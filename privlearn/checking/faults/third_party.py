@@ -94,9 +94,11 @@ _RECORDS = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, -0.5], [9.0, 0.1], [-1.0, 0.0
 """One of them is the null record of every domain here."""
 
 
+_HONEST = Lawful(HonestSum, _RECORDS)
+
+
 def _animal(name: str, fault: str, broken: Callable[[], HonestSum]) -> Animal:
-    wrong, right = Lawful(broken, _RECORDS), Lawful(HonestSum, _RECORDS)
-    return Animal(f"third party: {name}", fault, _OURS, wrong, right)
+    return Animal(f"third party: {name}", fault, _OURS, Lawful(broken, _RECORDS), _HONEST)
 
 
 ANIMALS = (

@@ -189,7 +189,7 @@ MUTANTS = (
                 "pass",
             ),
             Edit(
-                "privlearn.tokens:Receipt.close",
+                "privlearn.tokens:Receipt._retire",
                 "self._done = True\n",
                 "self._done = True\n"
                 "    loss = self._spend.loss(self._token.adjacency)\n"
@@ -202,9 +202,9 @@ MUTANTS = (
         "a token that pays for anything",
         "The price is compared with what the token holds neither by the token nor by the ledger.",
         (
-            Edit("privlearn.tokens:Token.spend", "not self.budget.covers(price)", "False"),
+            Edit("privlearn.tokens:Token._check_price", "not self.budget.covers(price)", "False"),
             Edit(
-                "privlearn.accountants.state:AccountState._check_spend",
+                "privlearn.accountants.state:AccountState._check_holds",
                 "not account.budget.covers(price)",
                 "False",
             ),

@@ -35,6 +35,7 @@ from privlearn.checking.sampling.distinguishers import (
 )
 from privlearn.checking.sampling.encoding import (
     MAX_NUMBERS,
+    PLAIN,
     Laid,
     Raised,
     Table,
@@ -526,7 +527,7 @@ def _copied(output: Any) -> Any:
     """The output as it is now: some mechanisms fill the same array every time; what is yielded
     piece by piece is read as far as outputs are looked at.
     """
-    if isinstance(output, _LASTING):
+    if type(output) in PLAIN or isinstance(output, np.generic):
         return output
     if isinstance(output, np.ndarray) and output.dtype.kind != "O":
         return output.copy()
@@ -538,6 +539,3 @@ def _copied(output: Any) -> Any:
         return copy.deepcopy(output)
     except Exception:
         return output
-
-
-_LASTING = (int, float, complex, str, bytes, type(None), np.generic)

@@ -132,20 +132,18 @@ class RenyiClaim(Claim):
 
     def strength(self, p: Array, q: Array) -> Array:
         a = np.asarray(self.known)[:, None]
-        p, q = np.ravel(p)[None, :], np.ravel(q)[None, :]
-        best = np.zeros(p.shape[1])
-        for x, y in ((p, q), (q, p)):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                terms = [a * np.log(x) - (a - 1) * np.log(y)]
-                terms.append(a * np.log1p(-x) - (a - 1) * np.log1p(-y))
-                terms = [np.nan_to_num(t, nan=-np.inf, posinf=np.inf) for t in terms]
-                moment = np.logaddexp(terms[0], terms[1])
-                ratio = moment / (a - 1) / np.asarray(self.curve)[:, None]
-            best = np.maximum(best, np.nan_to_num(ratio, nan=0.0, posinf=np.inf).max(axis=0))
+        p, q = np.ravel(p), np.ravel(q)
+        best, size = np.zeros(len(p)), (a - 1) * np.asarray(self.curve)[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = (np.log(p), np.log1p(-p)), (np.log(q), np.log1p(-q))
+            for x, y in (logs, logs[::-1]):
+                terms = [np.fmax(a * u - (a - 1) * v, -np.inf) for u, v in zip(x, y, strict=True)]
+                ratio = np.logaddexp(*terms) / size
+                best = np.fmax(best, np.fmax.reduce(ratio, axis=0))
         if np.isfinite(self.worst):
-            pure = ApproxClaim(self.worst, 0.0, "").strength(p[0], q[0]) / self.worst
+            pure = ApproxClaim(self.worst, 0.0, "").strength(p, q) / self.worst
             best = np.maximum(best, pure)
-        return np.asarray(np.where(p[0] > q[0], best, 0.0))
+        return np.asarray(np.where(p > q, best, 0.0))
 
     @property
     def by_moments(self) -> bool:  # type: ignore[override]

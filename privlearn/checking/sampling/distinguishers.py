@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from privlearn.checking.sampling.encoding import Table
 
 Array = NDArray[np.float64]
+Keyed = NDArray[np.int64]
 Scorer = Callable[[Table], Array]
 
 RIDGES = (1e-8, 0.1, 10.0)
@@ -80,8 +81,8 @@ def families(
         if len(varied) <= 24:
             fits.append(partial(_crossed, partial(_fit_quadratic, varied=varied)))
         fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
-        if _many_valued(first, second).any():
-            fits.append(partial(_crossed, partial(_fit_repeats, cells=cells)))
+        if (many := _many_valued(first, second)).any():
+            fits.append(partial(_of_repeats, cells=cells, many=many))
         if len(varied) <= 64 and min(len(first), len(second)) >= 200:
             fits.append(partial(_fit_trees, bits=bits))
     return fits
@@ -383,6 +384,8 @@ def _one(i: int, sign: float, name: str, features: _Features) -> Fitted:
 
 # Repeated values ----------------------------------------------------------------------------------
 
+DIGITS = 53
+"""Binary digits of a float."""
 SAME_DIGITS = 40
 """Binary digits in which two numbers must agree to be the same one: noise never does by chance."""
 MAX_ENTRIES = 2**19
@@ -397,9 +400,10 @@ def repeats(first: Table, second: Table, cells: Cells | None) -> Score | None:
     Learned apart from the others, because a raw value now and then is a rare event, of which few
     outputs promise nothing.
     """
-    if not _many_valued(first, second).any():
+    many = _many_valued(first, second)
+    if not many.any():
         return None
-    score = _crossed(partial(_fit_repeats, cells=cells), first, second)[0]
+    score = _of_repeats(first, second, cells, many)[0]
     gap = score.first.sum() - score.second.sum()
     return score if abs(gap) >= LEAST_REPEATS else None
 
@@ -408,33 +412,51 @@ def _many_valued(first: Table, second: Table) -> NDArray[np.bool_]:
     """Columns of numbers of which most are seen once, in either world."""
     many = np.ones(first.numbers.shape[1], dtype=bool)
     for table in (first, second):
-        some = _same(table.numbers[:LOOK])
-        ranked = np.sort(some, axis=0)
-        new = np.count_nonzero(ranked[1:] != ranked[:-1], axis=0) + 1
-        many &= new > len(some) / 2
+        ranked = np.sort(_same(table.numbers[:LOOK].T))
+        new = np.count_nonzero(ranked[:, 1:] != ranked[:, :-1], axis=1) + 1
+        many &= new > ranked.shape[1] / 2
     most = MAX_ENTRIES // max(len(first) + len(second), 1)
     return np.asarray(many & (np.cumsum(many) <= most))
 
 
-def _same(values: Array) -> Array:
-    """Numbers without the digits in which the order of a sum shows."""
-    mantissa, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, SAME_DIGITS)), exponent - SAME_DIGITS))
+def _same(values: Array) -> Keyed:
+    """Numbers as integers, without the digits in which the order of a sum shows."""
+    bits = np.ascontiguousarray(values + 0.0, dtype=np.float64).view(np.int64)  # −0 is 0
+    dropped = DIGITS - SAME_DIGITS
+    return np.asarray((bits + (1 << dropped - 1)) >> dropped)
 
 
-def _fit_repeats(first: Table, second: Table, cells: Cells | None) -> list[Fitted]:
+def _of_repeats(
+    first: Table, second: Table, cells: Cells | None, many: NDArray[np.bool_]
+) -> list[Score]:
+    """The same scores as of `_crossed`, which would sort numbers by the hundred thousand again."""
+    stated = [np.unique(_same(numbers)) for numbers in cells or ()]
+    keys = [_same(table.numbers[:, many]) for table in (first, second)]
+    values, counts = np.unique(np.concatenate([*map(np.ravel, keys), *stated]), return_counts=True)
+    # a number that is there once tells nothing about any other output
+    again = many.copy()
+    again[many] = np.any([np.isin(k, values[counts > 1]).any(axis=0) for k in keys], axis=0)
+    outside = _crossed(partial(_fit_repeats, cells=cells, many=again), first, second)[0]
+    ((text, score),) = _fit_repeats(first, second, cells, many)
+    return [Score(text, score, outside.first, outside.second)]
+
+
+def _fit_repeats(
+    first: Table, second: Table, cells: Cells | None, many: NDArray[np.bool_]
+) -> list[Fitted]:
     """1 where some number was seen in the first world, or stands in its data; −1 for the second."""
-    many = _many_valued(first, second)
-    counted: list[Counter[float]] = []
-    for table, numbers in zip((first, second), cells or ((), ()), strict=True):
-        values, counts = np.unique(_same(table.numbers[:, many]), return_counts=True)
-        seen = Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
-        counted.append(seen + Counter(set(_same(np.asarray(numbers)).tolist())))
-    known = np.array(sorted(counted[0].keys() | counted[1].keys()))
-    p, q = (np.array([seen[value] for value in known.tolist()]) for seen in counted)
+    p, q = (
+        _counted(_same(table.numbers[:, many]), _same(np.asarray(numbers, dtype=np.float64)))
+        for table, numbers in zip((first, second), cells or ((), ()), strict=True)
+    )
+    known = np.union1d(p[0], q[0])
+    seen = np.zeros((2, len(known)))
+    for counts, (values, found) in zip(seen, (p, q), strict=True):
+        counts[np.searchsorted(known, values)] = found
     # what both worlds have must differ by more than chance
-    told = (np.minimum(p, q) == 0) | (np.abs(p - q) > 3 * np.sqrt(p + q))
-    signs = np.where(told, np.sign(p - q), 0)
+    gap = seen[0] - seen[1]
+    told = (seen.min(axis=0) == 0) | (np.abs(gap) > 3 * np.sqrt(seen.sum(axis=0)))
+    signs = np.where(told, np.sign(gap), 0)
 
     def score(table: Table) -> Array:
         numbers = _same(table.numbers[:, many])
@@ -443,6 +465,17 @@ def _fit_repeats(first: Table, second: Table, cells: Cells | None) -> list[Fitte
         return np.asarray(np.sign(found.sum(axis=1)))
 
     return [("a number that was seen before, or stands in the data", score)]
+
+
+def _counted(seen: Keyed, stated: Keyed) -> tuple[Keyed, Keyed]:
+    """Numbers in ascending order, and how often each was seen; once more if it was stated."""
+    values, counts = np.unique(seen, return_counts=True)
+    stated = np.unique(stated)
+    known = np.union1d(values, stated)
+    total = np.zeros(len(known), dtype=np.int64)
+    total[np.searchsorted(known, values)] = counts
+    total[np.searchsorted(known, stated)] += 1
+    return known, total
 
 
 def _fit_trees(first: Table, second: Table, bits: bool) -> list[Score]:

@@ -80,6 +80,14 @@ class Laid:
     value: Any
 
 
+PLAIN: dict[type, str] = {
+    **dict.fromkeys((bool, int, complex, str, bytes, type(None)), ""),
+    float: "float",
+    np.float64: "float64",
+}
+"""Values that nobody can change, and how they lie in memory."""
+
+
 def layout(output: Any, data: Sequence[Any] = (), depth: int = 3) -> str:
     """Types, strides, flags and sharing of an output's arrays, which a copy would not keep.
 
@@ -88,6 +96,8 @@ def layout(output: Any, data: Sequence[Any] = (), depth: int = 3) -> str:
         data: arrays of the input, which an output may share memory with.
         depth: of containers that are looked into.
     """
+    if (plain := PLAIN.get(type(output))) is not None:  # most outputs are, or consist of such
+        return plain
     if isinstance(output, np.ndarray):
         flags = output.flags
         order = f"{'C' * flags.c_contiguous}{'F' * flags.f_contiguous}"
@@ -97,13 +107,13 @@ def layout(output: Any, data: Sequence[Any] = (), depth: int = 3) -> str:
             f"{output.dtype.str} {order}{strides}{'' if flags.writeable else ' read-only'}"
             f"{'' if output.base is None else ' view'}{shared}"
         )
-    if depth and isinstance(output, Mapping):
-        return f"{{{', '.join(layout(x, data, depth - 1) for x in output.values())}}}"
     if depth and isinstance(output, tuple | list):
         arrays = [x for x in output[:LONG] if isinstance(x, np.ndarray)]
         same = [i for i, x in enumerate(arrays) if any(x is y for y in arrays[:i])]
-        inner = ", ".join(layout(x, data, depth - 1) for x in output[:LONG])
+        inner = ", ".join([layout(x, data, depth - 1) for x in output[:LONG]])
         return f"({inner}){f' repeats {same}' if same else ''}"
+    if depth and isinstance(output, Mapping):
+        return f"{{{', '.join(layout(x, data, depth - 1) for x in output.values())}}}"
     if depth and is_dataclass(output) and not isinstance(output, type):
         parts = [getattr(output, field.name, None) for field in fields(output)]
         return f"{type(output).__name__}({', '.join(layout(x, data, depth - 1) for x in parts)})"

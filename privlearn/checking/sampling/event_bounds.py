@@ -97,15 +97,15 @@ def best_cut(
     frequencies earn.
     """
     candidates = [
-        _best_of(claim, first, second, held_out, prudence, above=True),
-        _best_of(claim, -second, -first, held_out, prudence, above=False),
+        _best_of(claim, np.sort(first), np.sort(second), held_out, prudence, above=True),
+        _best_of(claim, np.sort(-second), np.sort(-first), held_out, prudence, above=False),
     ]
     return max(candidates, key=lambda cut: cut.promise)
 
 
 def _frequencies(scores: Array, cuts: Array) -> Array:
-    """Of scores at or above each cut, pulled a little towards a normal curve's."""
-    counted = len(scores) - np.searchsorted(np.sort(scores), cuts, side="left")
+    """Of sorted scores at or above each cut, pulled a little towards a normal curve's."""
+    counted = len(scores) - np.searchsorted(scores, cuts, side="left")
     spread = float(scores.std())
     if not 0 < spread < np.inf or len(cuts) < FEW:
         return np.asarray(counted / len(scores))
@@ -113,15 +113,19 @@ def _frequencies(scores: Array, cuts: Array) -> Array:
     return np.asarray((counted + SMOOTHING * smooth) / (len(scores) + SMOOTHING))
 
 
+def _distinct(ranked: Array) -> Array:
+    return np.asarray(ranked[np.append(True, ranked[1:] != ranked[:-1])])
+
+
 def _best_of(
     claim: Claim, first: Array, second: Array, held_out: int, prudence: float, *, above: bool
 ) -> Cut:
-    """Events {score >= t}, likelier under ``first``."""
-    values = np.unique(np.concatenate([first, second]))
+    """Events {score >= t} of sorted scores, likelier under ``first``."""
+    pooled = np.sort(np.concatenate([first, second]))
+    values = _distinct(pooled)
     if len(values) > THRESHOLDS:
-        pooled = np.concatenate([first, second])
         values = np.quantile(pooled, np.linspace(0, 1, THRESHOLDS))
-        values = np.unique(np.concatenate([values, np.partition(pooled, -8)[-8:]]))
+        values = _distinct(np.sort(np.concatenate([values, pooled[-8:]])))
     # Between two seen scores there is room; the middle is the safer place for new ones.
     cuts = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2])
     cuts = np.where(np.isfinite(cuts), cuts, values)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 
 from privlearn.domains import Array
-from privlearn.papers.cho_sun.study import (
+from privlearn.papers.cho_sun.experiments import (
     CORRECTED,
     CORRECTED_SAME,
     DIM,
@@ -44,6 +44,9 @@ PAPER, OURS = "paper", "ours"
 
 SETTINGS = {"rho": "ρ = {}", "mle": "{}% to the MLE", "dim": "d = {}", "max_items": "K = {}"}
 """What a cell may vary, in words."""
+
+SWEPT = {"fig4": "mle", "fig5": "dim", "fig6": "max_items"}
+"""What a figure varies beside learner and ρ, or share of the budget."""
 
 
 class Summary(NamedTuple):
@@ -155,16 +158,43 @@ def _less(runs: Runs, text: str, better: Cell, worse: Cell) -> Comparison:
     return Comparison(text, summary(runs.regret(better) - runs.regret(worse)))
 
 
+_STEPS = {"rho": "ρ = {} → {}", "mle": "{}% → {}% to the MLE", "max_items": "K = {} → {}"}
+
+
+def _steps(
+    runs: Runs,
+    learner: str,
+    varied: str,
+    pairs: Iterable[tuple[Any, Any]],
+    settings: Iterable[Mapping[str, Any]] = ({},),
+) -> list[Comparison]:
+    """In every setting, the second value of each pair against the first."""
+    steps = list(pairs)
+    return [
+        _less(
+            runs,
+            _STEPS[varied].format(*pair) + _said(setting),
+            *(runs.cell(learner, **setting, **{varied: value}) for value in reversed(pair)),
+        )
+        for setting in settings
+        for pair in steps
+    ]
+
+
 def _falls_with_rho(
     runs: Runs, learner: str, rhos: Sequence[str], settings: Iterable[Mapping[str, Any]] = ({},)
 ) -> Finding:
-    def all_pairs() -> Iterator[Comparison]:
-        for setting in settings:
-            for low, high in pairwise(rhos):
-                better, worse = (runs.cell(learner, rho=rho, **setting) for rho in (high, low))
-                yield _less(runs, f"ρ = {low} → {high}{_said(setting)}", better, worse)
+    steps = _steps(runs, learner, "rho", pairwise(rhos), settings)
+    return _finding("regret falls with ρ", learner, steps)
 
-    return _finding("regret falls with ρ", learner, all_pairs())
+
+def _change(runs: Runs, learner: str, varied: str, low: Any, high: Any, **setting: Any) -> Array:
+    """Regret at the high value minus that at the low one, by replicate."""
+    more, less = (
+        runs.regret(runs.cell(learner, **setting, **{varied: value})) for value in (high, low)
+    )
+    change: Array = more - less
+    return change
 
 
 def _said(setting: Mapping[str, Any]) -> str:
@@ -174,8 +204,8 @@ def _said(setting: Mapping[str, Any]) -> str:
 def _cell(cell: Cell) -> str:
     """A cell's settings, the usual d and K left out."""
     usual = {"dim": DIM, "max_items": MAX_ITEMS}
-    told = {name: getattr(cell, name) for name in SETTINGS}
-    return _said({k: v for k, v in told.items() if v not in (None, usual.get(k))})[2:]
+    settings = {name: getattr(cell, name) for name in SETTINGS}
+    return _said({k: v for k, v in settings.items() if v not in (None, usual.get(k))})[2:]
 
 
 def _learns(runs: Runs, learner: str, cells: Sequence[Cell]) -> Finding:
@@ -210,21 +240,11 @@ def _figure_4(runs: Runs) -> Iterator[Finding]:
         yield _falls_with_rho(runs, learner, RHOS, shares)
     yield _falls_with_rho(runs, ONE_PASS, RHOS)
     low, *_, high = MLE_PERCENTS
+    rhos = [{"rho": rho} for rho in RHOS]
     for learner in (PUBLISHED, PROVED):
-        ends, steps = (
-            [
-                _less(
-                    runs,
-                    f"{less}% → {more}% to the MLE, ρ = {rho}",
-                    runs.cell(learner, rho=rho, mle=more),
-                    runs.cell(learner, rho=rho, mle=less),
-                )
-                for rho in RHOS
-                for less, more in pairs
-            ]
-            for pairs in ([(low, high)], list(pairwise(MLE_PERCENTS)))
-        )
+        ends = _steps(runs, learner, "mle", [(low, high)], rhos)
         yield _finding(f"{high}% to the MLE is better than {low}%", learner, ends)
+        steps = _steps(runs, learner, "mle", pairwise(MLE_PERCENTS), rhos)
         yield _finding("every step towards the MLE is better", learner, steps)
     for learner in (PUBLISHED, PROVED, ONE_PASS):
         yield _learns(runs, learner, runs.cells(learner))
@@ -247,11 +267,7 @@ def _figure_5(runs: Runs) -> Iterator[Finding]:
             ],
         )
     for learner in (PUBLISHED, PROVED):
-        growth = {
-            mle: runs.regret(runs.cell(learner, mle=mle, dim=high))
-            - runs.regret(runs.cell(learner, mle=mle, dim=low))
-            for mle in (90, 10)
-        }
+        growth = {mle: _change(runs, learner, "dim", low, high, mle=mle) for mle in (90, 10)}
         text = f"(d = {high} minus d = {low}) at 90% minus the same at 10%"
         yield _finding(
             "regret grows less with d at 90% than at 10%",
@@ -270,21 +286,10 @@ def _figure_6(runs: Runs) -> Iterator[Finding]:
     }
     for claim, chosen in pairs.items():
         for learner in (PUBLISHED, PROVED, ONE_PASS, NON_PRIVATE, RANDOM):
-            rhos: Sequence[str | None] = SIZE_RHOS
-            if learner in (NON_PRIVATE, RANDOM):
-                rhos = [None]
-            comparisons = [
-                _less(
-                    runs,
-                    f"K = {less} → {more}" + ("" if rho is None else f", ρ = {rho}"),
-                    runs.cell(learner, rho=rho, max_items=more),
-                    runs.cell(learner, rho=rho, max_items=less),
-                )
-                for rho in rhos
-                for less, more in chosen
-            ]
-            source = OURS if learner in (NON_PRIVATE, RANDOM) else PAPER
-            yield _finding(claim, learner, comparisons, source)
+            free = learner in (NON_PRIVATE, RANDOM)
+            rhos: list[dict[str, Any]] = [{}] if free else [{"rho": rho} for rho in SIZE_RHOS]
+            steps = _steps(runs, learner, "max_items", chosen, rhos)
+            yield _finding(claim, learner, steps, OURS if free else PAPER)
     for learner in (PUBLISHED, PROVED, ONE_PASS):
         yield _finding(
             f"K = {high} leaves a smaller part of random items' regret than K = {low}",
@@ -301,9 +306,7 @@ def _figure_6(runs: Runs) -> Iterator[Finding]:
     strict, *_, loose = SIZE_RHOS
     for learner in (PUBLISHED, PROVED, ONE_PASS):
         change = {
-            rho: runs.regret(runs.cell(learner, rho=rho, max_items=high))
-            - runs.regret(runs.cell(learner, rho=rho, max_items=low))
-            for rho in (strict, loose)
+            rho: _change(runs, learner, "max_items", low, high, rho=rho) for rho in (strict, loose)
         }
         text = f"(K = {high} minus K = {low}) at ρ = {strict} minus the same at ρ = {loose}"
         yield _finding(
@@ -325,7 +328,7 @@ def _part(runs: Runs, learner: str, rho: str, size: int) -> Array:
     return part
 
 
-_DUELS = (
+_RIVALS = (
     (PUBLISHED, PRINTED, PAPER),
     (PUBLISHED_FEW, PRINTED_FEW, PAPER),
     (PROVED, PRINTED, OURS),
@@ -336,8 +339,8 @@ _DUELS = (
 """Learner, rival and who says that the learner has less regret."""
 
 
-def _duels(runs: Runs, rhos: Sequence[str]) -> Iterator[Finding]:
-    for learner, rival, source in _DUELS:
+def _against_rivals(runs: Runs, rhos: Sequence[str]) -> Iterator[Finding]:
+    for learner, rival, source in _RIVALS:
         comparisons = [
             _less(runs, f"ρ = {rho}", runs.cell(learner, rho=rho), runs.cell(rival, rho=rho))
             for rho in rhos
@@ -350,7 +353,7 @@ def _private_rivals() -> list[str]:
 
 
 def _figure_7(runs: Runs) -> Iterator[Finding]:
-    yield from _duels(runs, RHOS)
+    yield from _against_rivals(runs, RHOS)
     for learner in _private_rivals():
         yield _falls_with_rho(runs, learner, RHOS)
     for learner in _private_rivals():
@@ -359,8 +362,8 @@ def _figure_7(runs: Runs) -> Iterator[Finding]:
 
 def _expedia(runs: Runs) -> Iterator[Finding]:
     rhos = EXPEDIA_RHOS
-    yield from _duels(runs, rhos)
-    for learner, rival, source in _DUELS:
+    yield from _against_rivals(runs, rhos)
+    for learner, rival, source in _RIVALS:
         gaps = {
             rho: runs.regret(runs.cell(learner, rho=rho)) - runs.regret(runs.cell(rival, rho=rho))
             for rho in rhos

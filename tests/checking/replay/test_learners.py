@@ -27,7 +27,7 @@ from privlearn.learners import OnePassNewtonMNL
 USERS, N_ITEMS, DIM = 10, 6, 2
 PAIRS = 200
 """Per learner that serves items; shared by the ways of running it."""
-OTHER_PAIRS = 100
+OTHER_PAIRS = 60
 """Per learner of rows or rewards."""
 ASSORTING = {"OnePassNewtonMNL", "DPMNL", "RandomAssortments"}
 

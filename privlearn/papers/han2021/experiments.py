@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -89,10 +89,9 @@ class Cell:
     epsilon: float
     horizon: int
 
-    @property
-    def key(self) -> str:
-        """Unique within a target."""
-        return f"{self.player} | {self.setting} | {self.epsilon:g} | {self.horizon}"
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, unique within a target."""
+        return asdict(self)
 
 
 class Result(NamedTuple):
@@ -155,14 +154,14 @@ def private_method(
     Args:
         warm_up: users in turn out of 10,000, for the published learners with one θ per arm.
     """
-    told: Any = market.public | {"epsilon": epsilon}
-    gaussian = told | {"delta": delta}
+    public: Any = market.public | {"epsilon": epsilon}
+    gaussian = public | {"delta": delta}
     link = market.link
     turns = math.ceil(warm_up * market.horizon / 10_000)
     makers: dict[str, Callable[[], Method]] = {
-        SGD: lambda: LDPSGD(**told, link=link),
+        SGD: lambda: LDPSGD(**public, link=link),
         OLS: lambda: LDPOLS(**gaussian),
-        SGD_RUN: lambda: PublishedSGD(**told, link=link, warm_up_users=turns),
+        SGD_RUN: lambda: PublishedSGD(**public, link=link, warm_up_users=turns),
         OLS_RUN: lambda: PublishedOLS(**gaussian, code=True, warm_up_users=turns),
         OLS_PRINTED: lambda: PublishedOLS(**gaussian, warm_up_users=turns),
         UCB_TIGHT: lambda: LDPUCB(**gaussian),

@@ -5,7 +5,6 @@ What the text leaves open is a named constant here whose docstring says that it 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from privlearn.datasets.expedia import ExpediaSearches, expedia_market
 from privlearn.learners import DPMNL, OnePassNewtonMNL
 from privlearn.losses.conversion import zcdp_epsilon
 from privlearn.noise import NoiseSource
+from privlearn.papers.provenance import array_digest
 from privlearn.simulation.choice import Market, Player, gaussian_market
 
 FIGURES = ("fig4", "fig5", "fig6", "fig7", "expedia")
@@ -136,6 +136,10 @@ class Cell:
         """A name that is unique within a figure."""
         return " ".join(f"{name}={value}" for name, value in asdict(self).items() if value)
 
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
     def fits(self, horizon: int) -> int:
         """D_MLE, the most private fits."""
         if self.learner in (PROVED, PROVED_SAME):
@@ -181,7 +185,7 @@ def design(figure: str, horizon: int, seed: int, searches: ExpediaSearches | Non
     if searches is None:
         return Design(figure, horizon, seed, tuple(_cells(figure)))
     n_items, dim = len(searches.hotels), searches.hotels.shape[1] + searches.users.shape[1]
-    cells = tuple(_duel(EXPEDIA_RHOS, dim, min(EXPEDIA_MAX_ITEMS, n_items)))
+    cells = tuple(_against_benchmark(EXPEDIA_RHOS, dim, min(EXPEDIA_MAX_ITEMS, n_items)))
     return Design(
         figure,
         horizon,
@@ -190,17 +194,8 @@ def design(figure: str, horizon: int, seed: int, searches: ExpediaSearches | Non
         n_items,
         EXPEDIA_INITIAL_ROUNDS,
         EXPEDIA_EXPLORATION,
-        digest(searches),
+        array_digest(searches.hotels, searches.users, searches.offered, searches.choice),
     )
-
-
-def digest(searches: ExpediaSearches) -> str:
-    """Tells searches apart by everything a run depends on."""
-    told = hashlib.sha256()
-    for values in (searches.hotels, searches.users, searches.offered, searches.choice):
-        told.update(repr(values.shape).encode())
-        told.update(np.ascontiguousarray(values).tobytes())
-    return told.hexdigest()[:16]
 
 
 def _cells(figure: str) -> Iterator[Cell]:
@@ -225,10 +220,10 @@ def _cells(figure: str) -> Iterator[Cell]:
                     yield Cell(ONE_PASS, rho, max_items=size)
                 yield from (Cell(NON_PRIVATE, max_items=size), Cell(RANDOM, max_items=size))
         case _:
-            yield from _duel(RHOS, DIM, MAX_ITEMS)
+            yield from _against_benchmark(RHOS, DIM, MAX_ITEMS)
 
 
-def _duel(rhos: tuple[str, ...], dim: int, max_items: int) -> Iterator[Cell]:
+def _against_benchmark(rhos: tuple[str, ...], dim: int, max_items: int) -> Iterator[Cell]:
     """DPMNL against its benchmark."""
     rivals = [learner for learner in LABELS if learner not in (ONE_PASS, NON_PRIVATE, RANDOM)]
     for rho in rhos:
@@ -251,9 +246,7 @@ class Result(NamedTuple):
     """Private fits that were made."""
 
 
-def play(
-    setting: Design, cell: Cell, replicate: int, searches: ExpediaSearches | None = None
-) -> Result:
+def play(setting: Design, searches: ExpediaSearches | None, cell: Cell, replicate: int) -> Result:
     """Serves the replicate's users once."""
     market = _market(setting, cell.dim, replicate, _Hidden(searches))
     if cell.rho is None:

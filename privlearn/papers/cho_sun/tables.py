@@ -1,21 +1,20 @@
-"""What `privlearn.papers.cho_sun.command` writes: the numbers as JSON, and a report in Markdown."""
+"""What is written of a figure beside its plot: the numbers, and a report in Markdown."""
 
 from __future__ import annotations
 
-import json
 import math
-import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privlearn.budgets import ApproxDP
-from privlearn.papers.cho_sun import study
-from privlearn.papers.cho_sun.findings import CLEAR, SETTINGS, Finding, Runs, summary
-from privlearn.papers.cho_sun.study import LABELS, Cell, Design, Result
+from privlearn.papers.cho_sun import experiments
+from privlearn.papers.cho_sun.experiments import LABELS, Cell, Design, Result
+from privlearn.papers.cho_sun.findings import CLEAR, SETTINGS, SWEPT, Finding, Runs, summary
+from privlearn.papers.provenance import versions
+from privlearn.papers.tables import made_with, markdown_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,10 +29,9 @@ def settings(design: Design) -> dict[str, Any]:
         "format": FORMAT,
         **{name: value for name, value in asdict(design).items() if name != "cells"},
         "cells": [cell.key for cell in design.cells],
-        "proved fits": study.PROVED_FITS,
-        "points": study.POINTS,
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("privlearn", "numpy", "scipy")},
+        "proved fits": experiments.PROVED_FITS,
+        "points": experiments.POINTS,
+        **versions(),
     }
 
 
@@ -42,8 +40,10 @@ def _rounded(values: Any) -> Any:
     return [float(f"{value:.6g}") for value in np.asarray(values).tolist()]
 
 
-def numbers(design: Design, replicates: int, runs: Runs, found: Sequence[Finding]) -> str:
-    """All results of a figure, as JSON."""
+def numbers(
+    design: Design, replicates: int, runs: Runs, found: Sequence[Finding]
+) -> dict[str, Any]:
+    """All results of a figure, in JSON types."""
     cells = []
     for cell in design.cells:
         first, curve, regret = runs.results[cell][0], runs.curve(cell), runs.regret(cell)
@@ -52,14 +52,14 @@ def numbers(design: Design, replicates: int, runs: Runs, found: Sequence[Finding
         total = summary(regret)
         cells.append(
             {
-                **asdict(cell),
+                **cell.to_dict(),
                 "nominal": None if nominal is None else nominal.to_dict(),
                 "certified": None
                 if first.rho is None
                 else {
                     "rho": first.rho,
                     "epsilon": first.epsilon,
-                    "delta": study.delta_at(design.horizon),
+                    "delta": experiments.delta_at(design.horizon),
                 },
                 "regret": {"mean": total.mean, "se": _number(total.se)},
                 "fits": None if fits[0] is None else fits,
@@ -67,7 +67,7 @@ def numbers(design: Design, replicates: int, runs: Runs, found: Sequence[Finding
                 "mean curve": _rounded(curve.mean(axis=0)),
             }
         )
-    record = {
+    return {
         "settings": settings(design),
         "replicates": replicates,
         "cells": cells,
@@ -90,24 +90,21 @@ def numbers(design: Design, replicates: int, runs: Runs, found: Sequence[Finding
             for finding in found
         ],
     }
-    return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def markdown(
+def report(
     command: str, design: Design, replicates: int, runs: Runs, found: Sequence[Finding]
 ) -> str:
-    """The report of a figure."""
-    made = settings(design)
-    delta = study.delta_at(design.horizon)
+    """The report of a figure in Markdown."""
+    delta = experiments.delta_at(design.horizon)
     parts = [
         f"# Cho and Sun (2025), {TITLES[design.figure]}",
         f"`{command}`",
-        f"privlearn {made['privlearn']}, Python {made['python']}, numpy "
-        f"{made['numpy']}, scipy {made['scipy']}. Replicate r draws its users from seed "
+        f"{made_with()}. Replicate r draws its users from seed "
         f"[{design.seed}, r], its noise from {design.noise_seed(0)} + r and the public coins from "
         "r, the same for all learners. Means ± one standard error, "
         f"{replicates} {'replicate' if replicates == 1 else 'replicates'}.",
@@ -119,13 +116,13 @@ def markdown(
         "for their number. Findings marked *ours* are not in the paper.",
         *findings_tables(found),
         f"## Total regret after {design.horizon:,} users",
-        _markdown(*_regret_table(design, runs)),
+        markdown_table(*_regret_table(design, runs)),
         "## Guarantees",
         "All joint, replace-one. *Certified* is what the accountant finds for the noise that was "
         f"used, for the most charged user; ε is at δ = {delta:g}. A claim that is not covered is "
         "false: the excess is that of the Gram matrix, whose price is attained "
         "(docs/errata/gram.md).",
-        _markdown(*_guarantee_table(design, runs)),
+        markdown_table(*_guarantee_table(design, runs)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -151,9 +148,9 @@ def _setup(design: Design) -> str:
         f"T0 = {design.initial_rounds:,} and D_MLE = ⌈d·log(KT)⌉; Algorithm 1 is repaired "
         "(docs/errata/dpmnl.md) and fits when det V has doubled since the last fit. The benchmark "
         "(S.3) likewise. *Proved* has the least noise that is proved to cost the budget, T0 = "
-        f"{min(100, design.horizon // 8)} and {study.PROVED_FITS} fits at public times. *One-pass* "
-        "is `OnePassNewtonMNL` with its defaults; *non-private* is the greedy ridge MLE; it, "
-        "one-pass and random items do not depend on what is shared out among fits."
+        f"{min(100, design.horizon // 8)} and {experiments.PROVED_FITS} fits at public times. "
+        "*One-pass* is `OnePassNewtonMNL` with its defaults; *non-private* is the greedy ridge "
+        "MLE; it, one-pass and random items do not depend on what is shared out among fits."
     )
 
 
@@ -174,7 +171,7 @@ def findings_tables(found: Sequence[Finding]) -> Iterator[str]:
         header = ["finding", "learner", "verdict", "for / unclear / against"]
         if rows:
             yield f"### {title}"
-            yield _markdown([*header, "lowest difference", "highest difference"], rows)
+            yield markdown_table([*header, "lowest difference", "highest difference"], rows)
 
 
 def print_findings(found: Sequence[Finding], console: Console) -> None:
@@ -195,13 +192,9 @@ def _extremes(finding: Finding) -> list[str]:
     return [*shown, ""][:2]
 
 
-_SWEEP = {"fig4": "mle", "fig5": "dim", "fig6": "max_items"}
-"""What a figure varies, beside the learner; else ρ."""
-
-
 def _regret_table(design: Design, runs: Runs) -> tuple[list[str], list[list[str]]]:
     """One column per value of what is varied; cells that do not depend on it stand in all."""
-    sweep = _SWEEP.get(design.figure, "rho")
+    sweep = SWEPT.get(design.figure, "rho")
     values = dict.fromkeys(getattr(c, sweep) for c in design.cells)
     columns = sorted((v for v in values if v is not None), key=float)
     rows: dict[tuple[str, str], dict[Any, str]] = {}
@@ -218,12 +211,12 @@ def _setting(design: Design, cell: Cell, omit: str = "") -> str:
     varied = [
         name for name in SETTINGS if len({getattr(other, name) for other in design.cells}) > 1
     ]
-    told = [
+    named = [
         SETTINGS[name].format(getattr(cell, name))
         for name in SETTINGS
         if name in varied and name != omit and getattr(cell, name) is not None
     ]
-    return ", ".join(told)
+    return ", ".join(named)
 
 
 def _guarantee_table(design: Design, runs: Runs) -> tuple[list[str], list[list[str]]]:
@@ -260,8 +253,3 @@ def _claim(design: Design, cell: Cell, result: Result) -> list[str]:
     ratio = true / claimed
     covered = f"**no**, {ratio:.3g} times" if ratio > 1 + 1e-9 else f"yes, {ratio:.2g} of it"
     return [text, f"{result.rho:.4g}", f"{result.epsilon:.4g}", covered]
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---"] * len(header)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -15,7 +15,7 @@ from privlearn.budgets import ZCDP, Currency, GaussianDP
 from privlearn.learners.hdb import DPHDB
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.noise import NoiseSource
-from privlearn.papers.han2022 import rivals as convex
+from privlearn.papers.han2022 import competitors
 from privlearn.simulation import regression
 from privlearn.simulation.linear_bandit import sparse_market
 
@@ -28,26 +28,26 @@ HORIZONS, DIMS, EXPONENTS = (1000, 2000, 5000, 10_000), (5, 10, 20), (1.5, math.
 BANDIT_HORIZON, BANDIT_DIM, BANDIT_ARMS = 10_000, 50, 2
 """The paper's T, d and K of Figure 5.1."""
 
+DEFAULT_HORIZONS: Final = {TABLE: HORIZONS, FIGURE: (BANDIT_HORIZON,)}
+
 EPSILON = 1.0
 """The paper's ε; δ = 1/T."""
 
 POINTS = 50
 """Points of a regret curve."""
 
-RISK_OF_NOISE = regression.LABEL_NOISE**2
-
 COMMON = (
-    convex.PRINTED,
-    convex.TRUE_NOISE,
-    convex.PLAIN,
-    convex.RESTARTS,
-    convex.BUFFERED,
-    convex.SFW,
-    convex.SGD,
-    convex.NO_NOISE,
+    competitors.PRINTED,
+    competitors.TRUE_NOISE,
+    competitors.PLAIN,
+    competitors.RESTARTS,
+    competitors.BUFFERED,
+    competitors.SFW,
+    competitors.SGD,
+    competitors.NO_NOISE,
 )
 BY_EXPONENT: Final = {
-    1.5: (*COMMON[:-2], convex.SFW_GENERALIZED, convex.MIRROR, *COMMON[-2:]),
+    1.5: (*COMMON[:-2], competitors.SFW_GENERALIZED, competitors.MIRROR, *COMMON[-2:]),
     math.inf: COMMON,
 }
 """Who competes; generalized noise and `LocalMD` are the paper's for p = 1.5."""
@@ -99,10 +99,9 @@ class Cell:
     horizon: int
     dim: int
 
-    @property
-    def key(self) -> str:
-        """Unique within a target."""
-        return f"{self.player} | {self.p:g} | {self.horizon} | {self.dim}"
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, unique within a target."""
+        return asdict(self) | {"p": f"{self.p:g}"}
 
 
 class Result(NamedTuple):
@@ -133,7 +132,7 @@ def play(target: str, cell: Cell, seed: int) -> Result:
     if target == FIGURE:
         return _pull(cell, seed)
     stream = regression.linear_stream(seed, horizon=cell.horizon, dim=cell.dim, p=cell.p)
-    outcome = convex.compete(cell.player, stream, seed, epsilon=EPSILON)
+    outcome = competitors.compete(cell.player, stream, seed, epsilon=EPSILON)
     return Result(outcome.suboptimality, outcome.risk, outcome.epsilon, [])
 
 

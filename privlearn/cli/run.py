@@ -1,0 +1,185 @@
+"""``privlearn quickstart`` and ``privlearn run``; the options are the settings of a run's file."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from pydantic.fields import FieldInfo
+
+from privlearn.cli.output import BAD_INPUT, INTERRUPTED, clear_errors, console, fail, progress_bars
+from privlearn.runs.configs import ChoiceConfig, LocalConfig, RunConfig, TableConfig
+
+run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
+
+_FILE_ONLY = {"learner", "side_information"}
+"""Settings that are no options."""
+
+
+def quickstart(
+    out: Annotated[Path, typer.Option(help="New folder for the run.")] = Path("quickstart"),
+    budget: Annotated[str, typer.Option(help="rho=…, mu=… or epsilon=…,delta=…")] = "rho=1",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated people.")] = 2026,
+) -> None:
+    """Serve 10,000 simulated people real cars, privately, and leave an auditable ledger."""
+    console().print(
+        "A private learner shows each of 10,000 simulated people 10 of 100 real cars and learns "
+        f"what people like,\nwithin joint {budget}. Noise is from a cryptographic source.\n"
+    )
+    _run(ChoiceConfig, {"data": "cars", "task": "market", "budget": budget, "seed": seed}, out)
+
+
+def _add(name: str, form: type[RunConfig], help: str) -> None:
+    """Adds ``privlearn run NAME``, with an option for every setting of ``form``."""
+    fixed = {"learner": name} if "learner" in form.model_fields else {}
+
+    def command(config: Path | None, out: Path, **options: Any) -> None:
+        given = {name: value for name, value in options.items() if value is not None}
+        _run(form, _settings(config) | given | fixed, out)
+
+    own = [name for name in form.model_fields if name not in RunConfig.model_fields]
+    names = [name for name in (*own, *RunConfig.model_fields) if name not in _FILE_ONLY]
+    options = [_option(name, form.model_fields[name]) for name in names]
+    file = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]
+    folder = Annotated[Path, typer.Option(help="New folder for the run.")]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options.append(inspect.Parameter("config", keyword, default=None, annotation=file))
+    options.append(inspect.Parameter("out", keyword, default=Path("out"), annotation=folder))
+    # typer reads options from both of these
+    command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    command.__annotations__ = {option.name: option.annotation for option in options}
+    run_app.command(name, help=help)(command)
+
+
+def _option(name: str, field: FieldInfo) -> inspect.Parameter:
+    """A setting on the command line; None where it is not given."""
+    text = " ".join((field.description or "").split())
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[_typed(field.annotation) | None, typer.Option(help=text)],
+    )
+
+
+def _typed(annotation: Any) -> type:
+    """What an option is read as; whatever is no number and no switch stays text."""
+    while parts := get_args(annotation):
+        annotation = parts[0]
+    return annotation if annotation in (bool, int, float) else str
+
+
+_add("mnl", ChoiceConfig, "Learn a multinomial logit from choices, privately.")
+_add("tofw", TableConfig, "Learn a linear model from a table, privately.")
+_add(
+    "pofw",
+    TableConfig,
+    "Learn a sparse linear model from a table, privately; columns should be centred on the middle "
+    "of their declared bounds.",
+)
+_add("hdb", TableConfig, "Play a table's classes as the arms of a bandit, privately.")
+_add("ldp-sgd", LocalConfig, "Learn prices from yes and no under local privacy, by gradient steps.")
+_add("ldp-ols", LocalConfig, "Learn prices from yes and no under local privacy, by least squares.")
+
+
+def _work(form: type[RunConfig]) -> Callable[..., Any]:
+    """What runs; late, as it imports learners and accountants."""
+    if form is ChoiceConfig:
+        from privlearn.runs.choices import run_choices
+
+        return run_choices
+    if form is TableConfig:
+        from privlearn.runs.tables import run_table
+
+        return run_table
+    from privlearn.runs.local import run_local
+
+    return run_local
+
+
+def _run(form: type[RunConfig], settings: dict[str, Any], out: Path) -> None:
+    with clear_errors(), _stoppable(out):
+        config = _validated(form, settings)
+        with progress_bars() as progress:
+            outcome = _work(form)(config, out, progress)
+    _show_outcome(outcome)
+
+
+def _settings(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        fail(f"{path} cannot be read: {error.strerror}", BAD_INPUT)
+    except tomllib.TOMLDecodeError as error:
+        fail(f"{path} is not TOML: {error}", BAD_INPUT)
+
+
+def _validated(form: Any, settings: dict[str, Any]) -> Any:
+    from pydantic import ValidationError
+
+    try:
+        return form(**settings)
+    except ValidationError as error:
+        fail("; ".join(map(_detail, error.errors())), BAD_INPUT)
+
+
+def _detail(item: Any) -> str:
+    """One thing that is wrong with the settings: its name, its value and what is accepted."""
+    name = ".".join(map(str, item["loc"]))
+    told = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "missing":
+        return f"{name}: must be given"
+    if not name:
+        return f"settings: {told}"
+    value = item["input"]
+    shown = f" = {value!r}" if isinstance(value, int | float | str) else ""
+    return f"{name}{shown}: {told}"
+
+
+def _show_outcome(outcome: Any) -> None:
+    from privlearn.reporting.certificates import print_certificate
+
+    screen = console()
+    for line in outcome.released:
+        screen.print(line, markup=False, highlight=False)
+    screen.print("\nfor the operator only:", style="dim")
+    for line in outcome.lines:
+        screen.print(f"  {line}", markup=False, highlight=False)
+    screen.print()
+    print_certificate(outcome.certificate, screen)
+    _show_folders(outcome.folders, screen, outcome.published)
+
+
+def _show_folders(folders: Any, screen: Any, public: str) -> None:
+    screen.print(f"\npublic   {folders.public}   ({public})")
+    screen.print(f"private  {folders.private}   (what only the operator may see)")
+    screen.print(
+        f"audit it: privlearn audit {folders.public / 'ledger.db'}", style="bold", soft_wrap=True
+    )
+
+
+@contextmanager
+def _stoppable(out: Path) -> Iterator[None]:
+    """A run that is stopped says what its ledger says was spent; one too large says so."""
+    from privlearn.cli import interruption
+
+    before = interruption.present_ledgers(out)
+    try:
+        with interruption.termination_interrupts():
+            yield
+    except KeyboardInterrupt:
+        with interruption.undisturbed():
+            for line in interruption.spent_lines(out, before):
+                typer.echo(line, err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except MemoryError:
+        with interruption.undisturbed():
+            told = "; ".join(interruption.spent_lines(out, before))
+        fail(f"not enough memory for so many users, items or columns; {told}", BAD_INPUT)

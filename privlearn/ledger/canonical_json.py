@@ -1,0 +1,70 @@
+"""Canonical JSON (RFC 8785), as it is stored and hashed.
+
+`rfc8785` writes it.  What an entry mostly holds, text and small numbers, Python's encoder in C
+writes to the same bytes in a third of the time; which values those are is decided here, and
+everything else is left to `rfc8785`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import rfc8785
+
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False, allow_nan=False
+)
+_DEEPEST = 16
+_SMALLEST = 1e-4
+
+
+class _OtherError(Exception):
+    """A value that is left to `rfc8785`."""
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON (RFC 8785), as an entry is stored.
+
+    Raises:
+        ValueError: it is no JSON: not finite, an integer of 2^53 or more, no text.
+    """
+    try:
+        return _ENCODER.encode(_plain(value, 0)).encode()
+    except (_OtherError, UnicodeEncodeError):
+        return rfc8785.dumps(value)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """A value that Python writes as RFC 8785 has it.
+
+    Both escape the same characters of a text.  Names in ASCII have one order, as code points and
+    as UTF-16.  A whole number is written without point; others, from 1e-4 on and below 2^53, are
+    written by both with the fewest digits and without exponent.
+
+    Raises:
+        _OtherError: that is not known of it.
+    """
+    kind = value.__class__
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is dict and depth < _DEEPEST:
+        try:
+            if not "".join(value).isascii():
+                raise _OtherError
+        except TypeError:
+            raise _OtherError from None
+        return {
+            name: inner if inner.__class__ is str else _plain(inner, depth + 1)
+            for name, inner in value.items()
+        }
+    if (kind is list or kind is tuple) and depth < _DEEPEST:
+        return [_plain(inner, depth + 1) for inner in value]
+    if kind is int and -(2**53) < value < 2**53:
+        return value
+    if kind is float and -(2.0**53) < value < 2.0**53:
+        if value.is_integer():
+            return int(value)
+        if not -_SMALLEST < value < _SMALLEST:
+            return value
+    raise _OtherError

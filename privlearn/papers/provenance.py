@@ -1,0 +1,72 @@
+"""What a study's runs depend on besides what was asked for: source, versions and data."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import platform
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that compute."""
+    packages = {name: version(name) for name in ("privlearn", "numpy", "scipy")}
+    return {"python": platform.python_version(), **packages}
+
+
+def array_digest(*arrays: np.ndarray[Any, Any]) -> str:
+    """Tells arrays apart by shapes and values."""
+    digest = hashlib.sha256()
+    for values in arrays:
+        digest.update(repr(values.shape).encode())
+        digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def source_digest(module: ModuleType) -> str:
+    """Tells apart the source that a module depends on: equal versions may still be edited."""
+    digest = hashlib.sha256()
+    for name, path in sorted(source_files(module.__name__).items()):
+        digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+@lru_cache
+def source_files(name: str) -> dict[str, Path]:
+    """A module and all that it imports from its own package, early or late, by dotted name."""
+    files: dict[str, Path] = {}
+    names = [name]
+    while names:
+        name = names.pop()
+        if name in files or (path := _source(name)) is None:
+            continue
+        files[name] = path
+        names += [name.rpartition(".")[0], *_imported(path, name.partition(".")[0])]
+    return files
+
+
+def _source(name: str) -> Path | None:
+    try:
+        spec = find_spec(name) if name else None
+    except ModuleNotFoundError:  # what is imported from a module, not from a package
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def _imported(path: Path, package: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            named = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            named = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        yield from (name for name in named if name.partition(".")[0] == package)

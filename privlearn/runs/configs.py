@@ -1,0 +1,284 @@
+"""Settings of runs: what stands in a TOML file, and the options of ``privlearn run``.
+
+All of it is public.  The text below a setting is its help on the command line.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP
+from privlearn.datasets.user_tables import SHIPPED
+from privlearn.noise import NoiseSource
+from privlearn.runs.public_numbers import (
+    LARGEST,
+    LEAST,
+    MOST_SIMULATED,
+    Bound,
+    Centre,
+    Exponent,
+    HeldOut,
+    Horizon,
+    ItemCount,
+    Simulated,
+    parse_budget,
+    parse_local_budget,
+)
+
+_METHODS: Mapping[str, tuple[str, ...]] = {
+    "tofw": ("whitened", "restarts", "plain", "buffered"),
+    "pofw": ("auto", "thresholds", "choices", "vertices"),
+    "hdb": ("least-squares", "gaussian", "noisy_max"),
+}
+NO_GAUSSIAN = ("choices", "vertices", "noisy_max")
+"""Methods whose choices have no price in `GaussianDP`."""
+Pair = tuple[float, float]
+
+
+def _parts(value: Any) -> Any:
+    """What stands between commas of a text; double quotes protect commas, as in a file."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in next(csv.reader([value], skipinitialspace=True), [""])]
+
+
+def _bounds(value: Any) -> Any:
+    """Bounds from a text such as ``age=0:120,income=0:1e5``.
+
+    Raises:
+        ValueError: a part is of another form, or a column is named twice.
+    """
+    if not isinstance(value, str):
+        return value
+    found: dict[str, Pair] = {}
+    for part in _parts(value):
+        name, _, interval = part.rpartition("=")
+        try:
+            low, high = (float(end) for end in interval.split(":"))
+        except ValueError:
+            raise ValueError(f"{part!r} must be name=low:high") from None
+        if not name.strip() or name.strip() in found:
+            raise ValueError(f"{part!r} must name a column, each once")
+        found[name.strip()] = (low, high)
+    return found
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_parts)]
+"""Names, or a text with commas between them."""
+Bounds = Annotated[dict[str, Pair], BeforeValidator(_bounds)]
+"""Intervals by the name of a column, or a text."""
+
+
+class RunConfig(BaseModel):
+    """What every run has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of simulated people, public coins and the order of shipped rows; never of noise."""
+    simulate_noise: Annotated[int, Field(ge=0)] | None = None
+    """Seed of reproducible noise; protects nobody, and the ledger is a simulation."""
+    side_information: tuple[str, ...] = ()
+    """What was computed from these data and is declared public."""
+
+    def noise(self, stream: int = 0, streams: int = 1) -> NoiseSource:
+        """A noise source; simulated ones of different streams share no randomness."""
+        if self.simulate_noise is None:
+            return NoiseSource.secure()
+        return NoiseSource.simulation(streams * self.simulate_noise + stream)
+
+
+class ChoiceConfig(RunConfig):
+    """Settings of one run on choices."""
+
+    data: str = "cars"
+    """'cars' (the shipped survey), or a CSV file in long form."""
+    task: Literal["market", "logged"] = "logged"
+    """'market' serves simulated people (cars only), 'logged' learns from logged choices."""
+    budget: str = "rho=1"
+    """rho=…, mu=… or epsilon=…,delta=…"""
+    horizon: Horizon | None = None
+    """Number of users, public."""
+    items: ItemCount | None = None
+    """Items per user (CSV)."""
+    scale: Bound = 1.0
+    """Public divisor of the features (CSV)."""
+    outside: bool = False
+    """May users choose nothing (CSV)?"""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.data != "cars":
+            if self.task == "market":
+                raise ValueError("task = 'market' simulates people for the shipped cars only")
+            if self.items is None or self.horizon is None:
+                raise ValueError(
+                    "items and horizon are public counts: state both for your own data"
+                )
+        elif self.horizon is not None and self.horizon > MOST_SIMULATED:
+            raise ValueError(
+                f"horizon = {self.horizon}: must be at most {MOST_SIMULATED:,} simulated people"
+            )
+        parse_budget(self.budget)
+        return self
+
+    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
+        """The budget, and the currency to count an (ε, δ) promise in (all losses are Gaussian)."""
+        budget = parse_budget(self.budget)
+        return budget, GaussianDP if isinstance(budget, ApproxDP) else None
+
+
+class TableConfig(RunConfig):
+    """Settings of one run on a table."""
+
+    learner: Literal["tofw", "pofw", "hdb"]
+    data: str
+    """diabetes, breast_cancer, digits, or your CSV or Parquet file."""
+    target: str | None = None
+    """Column to predict."""
+    columns: Names | None = None
+    """Features, a,b,…; default: all others."""
+    classes: Names | None = None
+    """Labels of a classification, no,yes (the second counts as 1); or arms (hdb)."""
+    bounds: Bounds = Field(default_factory=dict)
+    """Public bounds of columns, a=0:120,b=-1:1,…; values beyond are moved onto them."""
+    feature_bound: Bound | None = None
+    """All other columns lie in ± this; public."""
+    row_bound: Bound | None = None
+    """Shrink longer scaled rows onto this dual norm, in learning and in forecasts; public (tofw).
+    Default: the largest that the declared bounds allow, so that no row is shrunk."""
+    label_bound: Bound | None = None
+    """Largest |label − centre|, public (regression)."""
+    label_centre: Centre | None = None
+    """Public centre of the labels; default 0."""
+    scale: str = "declared"
+    """'declared'; scaling by the data is refused."""
+    p: Exponent | None = None
+    """Of the ℓp ball (tofw); default 2."""
+    radius: Bound | None = None
+    """Of the set of parameters, for scaled rows and labels."""
+    method: str | None = None
+    """tofw: whitened, restarts, plain, buffered; pofw: auto, thresholds, choices, vertices; hdb:
+    least-squares, gaussian, noisy_max.  The first is the default."""
+    sparse: bool = False
+    """Few columns matter: DP-HDB, not least squares (hdb)."""
+    budget: str = "rho=1"
+    """rho=…, mu=… or epsilon=…,delta=…"""
+    horizon: Horizon | None = None
+    """Number of users, public."""
+    held_out: HeldOut | None = None
+    """Rows after the horizon that score the fit, for the operator; default for shipped tables: a
+    fifth of the rows."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.scale != "declared":
+            raise ValueError(
+                f"scale = {self.scale!r}: refused. Scaling by minima, means or deviations of the "
+                "rows would release them unpaid; declare public bounds instead (bounds, "
+                "feature_bound, label_bound), from units or from what is known without these data"
+            )
+        for name, (low, high) in self.bounds.items():
+            inside = max(abs(low), abs(high)) <= LARGEST and high - low >= LEAST
+            if not inside:  # NaN is not
+                raise ValueError(
+                    f"bounds: {name} = {low:g}:{high:g} must be finite, low < high, within "
+                    f"±{LARGEST:g} and at least {LEAST:g} apart"
+                )
+        if self.data not in SHIPPED:
+            if self.target is None:
+                raise ValueError("target: name the column of your file that is to be predicted")
+            if self.horizon is None:
+                raise ValueError("horizon: the number of users is a public count; state it")
+        self._fits_learner()
+        budget = parse_budget(self.budget)
+        if isinstance(budget, GaussianDP) and self.method in NO_GAUSSIAN:
+            raise ValueError(
+                f"budget = {self.budget!r}: choices have no price in mu; with method = "
+                f"{self.method!r} give rho=... or epsilon=...,delta=..."
+            )
+        return self
+
+    def _fits_learner(self) -> None:
+        if self.method is not None and self.method not in _METHODS[self.learner]:
+            known = ", ".join(_METHODS[self.learner])
+            raise ValueError(f"method = {self.method!r}: {self.learner} has {known}")
+        for name in ("p", "row_bound"):
+            if getattr(self, name) is not None and self.learner != "tofw":
+                raise ValueError(f"{name}: for tofw only")
+        if self.sparse and self.learner != "hdb":
+            raise ValueError("sparse: for hdb only; pofw is the sparse learner of streams")
+        if self.sparse and self.method == "least-squares":
+            raise ValueError("sparse: least squares assumes none; take gaussian or noisy_max")
+        if self.radius is not None and self.learner == "hdb" and self.bandit() == "least-squares":
+            raise ValueError("radius: least squares has no set of parameters")
+        if self.classes is not None:
+            if len(set(self.classes)) < len(self.classes) or "" in self.classes:
+                raise ValueError("classes: each once, and none blank")
+            if len(self.classes) < 2 or (len(self.classes) > 2 and self.learner != "hdb"):
+                most = "at least two (the arms)" if self.learner == "hdb" else "two"
+                raise ValueError(f"classes: {self.learner} needs {most}, not {len(self.classes)}")
+            if self.label_bound is not None or self.label_centre is not None:
+                raise ValueError("label_bound, label_centre: for regressions, without classes")
+        if self.learner == "hdb":
+            if self.data not in SHIPPED and self.classes is None:
+                raise ValueError("classes: name the classes of the target, which are the arms")
+            if self.held_out:
+                raise ValueError("held_out: a bandit is scored on the users it serves")
+
+    def bandit(self) -> str:
+        """How hdb estimates."""
+        return self.method or ("gaussian" if self.sparse else "least-squares")
+
+    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
+        """The budget, and the currency to count an (ε, δ) promise in."""
+        budget = parse_budget(self.budget)
+        if not isinstance(budget, ApproxDP):
+            return budget, None
+        return budget, ZCDP if self.method in NO_GAUSSIAN else GaussianDP
+
+
+class LocalConfig(RunConfig):
+    """Settings of one run under local privacy."""
+
+    learner: Literal["ldp-sgd", "ldp-ols"]
+    data: str = "electricity"
+    """'electricity' (the shipped survey), or your CPRM auto-loan file."""
+    declare_public: bool = False
+    """Your file's statistics are public."""
+    monthly_rate: Bound | None = None
+    """Discounts your file's payments; default: onemonth."""
+    budget: str
+    """ldp-sgd: epsilon=…; ldp-ols: epsilon=…,delta=…"""
+    epsilon: str | None = None
+    """Short for a budget of epsilon=…"""
+    horizon: Simulated | None = None
+    """Customers, public; default 50,000, loans 20,000."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_budget(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        if settings.get("epsilon") is None:
+            return settings
+        if settings.get("budget") is not None:
+            raise ValueError("epsilon, budget: give one of them")
+        return settings | {"budget": f"epsilon={settings['epsilon']}"}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        budget = parse_local_budget(self.budget)
+        if self.learner == "ldp-ols" and isinstance(budget, PureDP):
+            raise ValueError(
+                f"budget = {self.budget!r}: ldp-ols adds Gaussian noise and needs a delta, as in "
+                "epsilon=1,delta=1e-3"
+            )
+        if self.learner == "ldp-sgd" and isinstance(budget, ApproxDP):
+            raise ValueError(
+                f"budget = {self.budget!r}: ldp-sgd keeps epsilon with delta = 0; leave delta out"
+            )
+        if self.data == "electricity" and (self.declare_public or self.monthly_rate is not None):
+            raise ValueError("declare_public, monthly_rate: for your file of auto loans")
+        return self
