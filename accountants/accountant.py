@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache
-from typing import Any, ClassVar, Generic, Literal, Self, cast, final
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 
 from privlearn import __version__
 from privlearn._exclusive import Exclusive
@@ -34,6 +35,7 @@ from privlearn.accountants.multiple_accountants import check_beside
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
+from privlearn.domains import Array
 from privlearn.entries import (
     CloseEntry,
     DelegateEntry,
@@ -48,13 +50,17 @@ from privlearn.entries import (
     SpendEntry,
     to_users,
 )
-from privlearn.errors import BudgetError, LedgerError, TokenCopyError
+from privlearn.errors import BudgetError, LedgerError, TokenCopyError, TokenSpentError
 from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
-from privlearn.tokens import Outcome, Spend, Tape, Token, mint_token
+from privlearn.protocols import Mechanism, Plan, Streaming
+from privlearn.rows import Rows
+from privlearn.tokens import Outcome, Released, Spend, Tape, Token, mint_token
+
+X = TypeVar("X")
+T = TypeVar("T")
 
 Of = Literal["guarantee", "spent"]
 
@@ -158,6 +164,8 @@ class _Accountant(Generic[B]):
         self._lock = Exclusive("an accountant")
         self._seen = seen
         self._interrupted = False
+        self._resumed = False
+        self._mechanisms: dict[str, Any] = {}
         self._prices: dict[Loss, tuple[B, Fraction, dict[str, Any]]] = {}
         self._forms: dict[Loss, dict[str, Any]] = {}
 
@@ -199,6 +207,7 @@ class _Accountant(Generic[B]):
             raise LedgerError("the accountant was closed: it takes no further entries")
         resumed = cls.__new__(cls)
         resumed._start(state, seen, book, source, None)
+        resumed._resumed = True
         with resumed._lock:
             resumed._end_outstanding()
         return resumed
@@ -296,8 +305,14 @@ class _Accountant(Generic[B]):
 
     # Spending -------------------------------------------------------------------------------------
 
-    def commit(self, plan: Iterable[Plan]) -> None:
+    def commit(
+        self, plan: Iterable[Plan] = (), /, **mechanisms: Mechanism[Any] | Streaming[Any]
+    ) -> None:
         """Commits all losses and counts in advance; afterwards only they can be spent.
+
+        Mechanisms are given by keyword, and run once each, on all users, by `release` or `open`
+        under that keyword; ``plan`` is for other users and counts.  A program that resumes a ledger
+        commits the same mechanisms again, which adds nothing to the plan that stands there.
 
         The guarantee is then the plan's composition, which is exact where all mass is Gaussian, and
         tight where all losses are Gaussian, pure or of bounded range.  Tokens may be spent in any
@@ -305,7 +320,13 @@ class _Accountant(Generic[B]):
 
         Raises:
             InsufficientBudgetError: the plan does not fit under the cap.  BudgetError: too late.
+            TypeError: something else than a mechanism is given by keyword.
         """
+        for label, each in mechanisms.items():
+            if not callable(getattr(each, "loss", None)):
+                raise TypeError(f"{label} = {each!r}: must be a mechanism, which states a loss()")
+        named = [Plan(label, each.loss(), self.users) for label, each in mechanisms.items()]
+        whole = [*plan, *named]
         items = tuple(
             PlanItem(
                 label=item.label,
@@ -313,10 +334,60 @@ class _Accountant(Generic[B]):
                 loss=item.loss.to_dict(),
                 count=item.count,
             )
-            for item in plan
+            for item in whole
         )
         with self._lock:
-            self._append(PlanEntry(accountant=self.id, items=items))
+            stands = [Plan(i.label, i.loss, i.users, i.count) for i in self._state.plan or []]
+            if not (self._resumed and mechanisms and whole == stands):
+                self._append(PlanEntry(accountant=self.id, items=items))
+            self._mechanisms = dict(mechanisms)
+
+    def release(self, label: str, rows: Rows[X]) -> Released[Array]:
+        """Runs a mechanism that was committed by keyword: issue, spend and release in one call.
+
+        Args:
+            label: the keyword.
+            rows: sealed, of the accountant's users.
+
+        Raises:
+            BudgetError: nothing was committed by that keyword, or it has run.
+            TokenError, UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`; what was
+            not spent is free again.
+        """
+        mechanism = self._committed(label)
+        if not hasattr(mechanism, "release"):
+            raise BudgetError(f"{label!r} is a stream: accountant.open({label!r}) begins it")
+        return self._run(label, mechanism, lambda token: mechanism.release(rows, token))
+
+    def open(self, label: str) -> Any:
+        """Begins a stream that was committed by keyword; close it, or use it in ``with``.
+
+        Raises:
+            BudgetError: nothing was committed by that keyword, or it has begun.
+        """
+        mechanism = self._committed(label)
+        if not hasattr(mechanism, "open"):
+            raise BudgetError(
+                f"{label!r} is no stream: accountant.release({label!r}, rows) runs it"
+            )
+        return self._run(label, mechanism, mechanism.open)
+
+    def _committed(self, label: str) -> Any:
+        found = self._mechanisms.get(label)
+        if found is None:
+            known = ", ".join(map(repr, self._mechanisms)) or "none"
+            raise BudgetError(
+                f"{label!r}: no mechanism was committed by that keyword; there are {known}"
+            )
+        return found
+
+    def _run(self, label: str, mechanism: Any, run: Callable[[Token[B]], T]) -> T:
+        token = self.issue(mechanism.loss(), users=self.users, label=label)
+        try:
+            return run(token)
+        finally:
+            with suppress(TokenSpentError):  # it was, unless something failed before
+                token.retire()
 
     def left(self, label: str, users: range) -> int:
         """How many tokens of a committed plan item are still to be issued; 0 if there is none."""

@@ -11,20 +11,49 @@ clients *attest*, and the certificate says so.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from typing import final
+from typing import Any, Protocol, final
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import text, user_range
 from privlearn.accountants.accountant import _Accountant
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ApproxDP, B
+from privlearn.budgets import ApproxDP, B, Currency, GaussianDP, PureDP
 from privlearn.entries import AttestEntry, to_users
+from privlearn.errors import CurrencyError
 from privlearn.exact import Exact
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.tokens import Tape
+
+
+class LocalConfiguration(Protocol):
+    """What an account needs to know of a configuration, such as `privlearn.local`'s."""
+
+    @property
+    def users(self) -> range:
+        """All users, whose messages a server takes."""
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbour relation of the loss."""
+
+    def loss(self) -> Loss:
+        """What a message costs its user."""
+
+
+def _exact_cap(loss: Loss) -> Currency:
+    """The cap that holds one such loss and nothing more: in Gaussian mass, or else in pure ε.
+
+    Raises:
+        CurrencyError: the loss has a price in neither.
+    """
+    try:
+        return GaussianDP(0).price(loss)
+    except CurrencyError:
+        return PureDP(0).price(loss)
 
 
 @final
@@ -74,6 +103,70 @@ class LocalAccountant(_Accountant[B]):
             failure=failure,
             odometer=odometer,
             _attested=attested,
+        )
+
+    @classmethod
+    def for_server(
+        cls,
+        config: LocalConfiguration,
+        ledger: Ledger | str | os.PathLike[str],
+        *,
+        noise: NoiseSource | None = None,
+    ) -> LocalAccountant[Any]:
+        """The account of the claims about one message of every user, at its exact cost.
+
+        Args:
+            config: of the messages.
+            ledger: a new one, or the path where to create it (`resume` goes on with an old one).
+            noise: what devices draw from, if it is simulated; a server draws none.
+
+        Raises:
+            LedgerError: something stands there already.
+        """
+        return cls._of(config, config.users, ledger, noise, attested=True)
+
+    @classmethod
+    def for_device(
+        cls,
+        config: LocalConfiguration,
+        ledger: Ledger | str | os.PathLike[str],
+        *,
+        user: int | range,
+        noise: NoiseSource | None = None,
+    ) -> LocalAccountant[Any]:
+        """The account of a device, which pays for its user's one message at its exact cost.
+
+        Args:
+            config: of the messages.
+            ledger: a new one, or the path where to create it (`resume` goes on with an old one).
+            user: the arrival index; the range of all that a gateway serves.
+            noise: what the device draws from; by default secure.
+
+        Raises:
+            LedgerError: something stands there already.  ValueError: no such user.
+        """
+        users = user if isinstance(user, range) else range(user, user + 1)
+        if user_range(user=users).start < 0 or users.stop > config.users.stop:
+            raise ValueError(f"user = {user!r}: must lie in 0..{config.users.stop - 1}")
+        return cls._of(config, users, ledger, noise, attested=False)
+
+    @classmethod
+    def _of(
+        cls,
+        config: LocalConfiguration,
+        users: range,
+        ledger: Ledger | str | os.PathLike[str],
+        noise: NoiseSource | None,
+        *,
+        attested: bool,
+    ) -> LocalAccountant[Any]:
+        return LocalAccountant(
+            _exact_cap(config.loss()),
+            users=users,
+            ledger=ledger if isinstance(ledger, Ledger) else Ledger.create(ledger),
+            noise=noise,
+            adjacency=config.adjacency,
+            attested=attested,
         )
 
     @property

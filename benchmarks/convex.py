@@ -18,9 +18,9 @@ from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP
-from privlearn.learners.constraint_sets import LpBall
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
+from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.papers.han2022 import competitors as convex
 from privlearn.simulation import regression

@@ -21,10 +21,9 @@ from privlearn.accountants import LocalAccountant
 from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.ledger import Ledger
-from privlearn.local.batch_sums import Tally
+from privlearn.local.batch_sums import BatchSums
 from privlearn.local.client import LocalClient
-from privlearn.local.protocol import LocalBandit, Method, Model
-from privlearn.noise import NoiseSource
+from privlearn.local.protocol import LocalBanditConfig, LocalLearner, Model
 from privlearn.papers.han2021 import experiments
 from privlearn.simulation import local_bandit as local
 from privlearn.simulation.local_bandit import LocalMarket
@@ -248,9 +247,9 @@ class Pace(NamedTuple):
     """In the batch."""
 
 
-def pace(method: Method, singles: int = 2_000, tries: int = 5) -> Pace:
+def pace(method: LocalLearner, singles: int = 2_000, tries: int = 5) -> Pace:
     """Times the last batch of a method; the least of several tries."""
-    config = LocalBandit(name="speed", method=method)
+    config = LocalBanditConfig(name="speed", method=method)
     last = config.n_batches - 1
     own = config.users_of(last)
     market = local.shared_market(FIRST_SEED, horizon=len(own), dim=method.dim, n_arms=ARMS)
@@ -264,9 +263,9 @@ def pace(method: Method, singles: int = 2_000, tries: int = 5) -> Pace:
             begin = time.process_time()
             data = client.randomize_many(contexts, arms, rewards, users=own, model=model)
             batch = time.process_time() - begin
-        tally = Tally(config, last)
+        sums = BatchSums(config, last)
         begin = time.process_time()
-        counted = tally.update_many(data)
+        counted = sums.update_many(data)
         server = time.process_time() - begin
         assert counted == len(own)
         few = min(singles, len(own))
@@ -282,13 +281,8 @@ def pace(method: Method, singles: int = 2_000, tries: int = 5) -> Pace:
     return Pace(batch, single, server, len(own))
 
 
-def _device(config: LocalBandit, users: range) -> LocalAccountant[Any]:
-    return LocalAccountant(
-        local.price(config.loss()),
-        users=users,
-        ledger=Ledger.memory(),
-        noise=NoiseSource.secure(),
-    )
+def _device(config: LocalBanditConfig, users: range) -> LocalAccountant[Any]:
+    return LocalAccountant.for_device(config, Ledger.memory(), user=users)
 
 
 def speed() -> tuple[Table, dict[str, Any]]:

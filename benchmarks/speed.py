@@ -150,12 +150,12 @@ def one_by_one(make: Callable[[JointAccountant[ZCDP]], OnePassNewtonMNL | DPMNL]
         ZCDP("1"), users=range(HORIZON), noise=NoiseSource.simulation(SEED)
     )
     learner = make(accountant)
-    theta, luck = market.theta, market.luck
+    theta, uniforms = market.theta, market.uniforms
 
     def play() -> None:
         for start in range(0, HORIZON, 1000):
             block = market.features_of(range(start, start + 1000))
-            for features, draw in zip(block, luck[start : start + 1000], strict=True):
+            for features, draw in zip(block, uniforms[start : start + 1000], strict=True):
                 shown = learner.select(features)
                 edges = np.exp(features[shown] @ theta).cumsum()
                 place = int((edges < draw * (1 + edges[-1])).sum())

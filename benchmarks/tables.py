@@ -21,10 +21,10 @@ from privlearn.accountants import CentralAccountant
 from privlearn.budgets import GaussianDP
 from privlearn.datasets.user_tables import CONSTANT
 from privlearn.domains import Array
-from privlearn.learners.constraint_sets import LpBall
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.losses.conversion import gaussian_mu_squared
+from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 
 FIRST_SEED = 7300

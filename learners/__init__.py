@@ -4,7 +4,6 @@ if __name__ != "privlearn.learners":
     raise ImportError("import privlearn.learners, not the folder: a second copy would not match")
 
 from privlearn.learners.assortment import best_assortments
-from privlearn.learners.constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
 from privlearn.learners.dpmnl import DPMNL
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.ldp_ols import LDPOLS
@@ -13,12 +12,7 @@ from privlearn.learners.one_pass_newton import OnePassNewtonMNL
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.scalar_losses import CustomLoss, LogisticLoss, ScalarLoss, SquaredLoss
 from privlearn.learners.tofw import DPTOFW
-from privlearn.local.batch_sums import Tally
-from privlearn.local.client import LocalClient
-from privlearn.local.messages import Message
-from privlearn.local.protocol import LocalBandit, Method, Model
-from privlearn.local.server import LocalServer
-from privlearn.mnl import NO_ITEM
+from privlearn.mechanisms.constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
 
 __all__ = [
     "DPHDB",
@@ -27,22 +21,14 @@ __all__ = [
     "DPTOFW",
     "LDPOLS",
     "LDPSGD",
-    "NO_ITEM",
     "ConstraintSet",
     "CustomLoss",
-    "LocalBandit",
-    "LocalClient",
-    "LocalServer",
     "LogisticLoss",
     "LpBall",
-    "Message",
-    "Method",
-    "Model",
     "OnePassNewtonMNL",
     "Polytope",
     "ScalarLoss",
     "Simplex",
     "SquaredLoss",
-    "Tally",
     "best_assortments",
 ]

@@ -1,9 +1,9 @@
-"""What all served linear bandits share: a context comes, an arm is pulled, a reward is heard.
+"""What all served linear bandits share: a context comes, an arm is pulled, a reward comes back.
 
 The score of arm a is x·θ_a.  Scores that are equal, such as all of them while nothing is known,
 are served in turn by the public arrival number.  Contexts are divided by a public bound and
 clamped into [−1, 1]^d; rewards are clipped by the loss.  A user whose data or reward are unusable
-is the null record, alone, and the clock goes on.
+becomes the null record, nobody else does, and the clock goes on.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Visitor(NamedTuple):
     turn: Arms
     """The public arrival number; ties between arms go by it."""
     private: Array
-    """Whatever else is the user's own (luck, tastes), shape (m,); only ``respond`` reads it."""
+    """Whatever else is the user's own, shape (m,), such as coefficients or uniform numbers; only
+    ``respond`` reads it."""
 
 
 class Feedback(NamedTuple):
@@ -93,7 +94,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
     loss: str | ScalarLoss
     context_bound: float
     reward_bound: float
-    _waiting = "had an arm pulled"
+    _pending_state = "had an arm pulled"
 
     @abstractmethod
     def _arms(self, contexts: Array, turn: Arms) -> Arms:
@@ -187,8 +188,8 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
     @np.errstate(all="ignore")  # as in scaled
     def _feedback(self, own: Visitor, arms: Arms, rewards: Any) -> Feedback:
-        heard = block_of("rewards", rewards, (), len(arms))
-        reward = self._loss.labels(np.where(np.isfinite(heard), heard, np.nan))
+        numbers = block_of("rewards", rewards, (), len(arms))
+        reward = self._loss.labels(np.where(np.isfinite(numbers), numbers, np.nan))
         good = usable_contexts(own.context) & np.isfinite(reward)
         context = scaled(own.context, self.context_bound)
         return Feedback(

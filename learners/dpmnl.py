@@ -20,12 +20,13 @@ known beforehand, all users for every fit but the first.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal, Self, final
 
 import numpy as np
 
 from privlearn._records import frozen
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, not_negative, positive, within
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, Currency
 from privlearn.domains import Array
@@ -33,7 +34,7 @@ from privlearn.exact import exact
 from privlearn.learners import dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
 from privlearn.learners.newton import Belief
-from privlearn.learners.served import ServedMNL, Visit
+from privlearn.learners.served import ANSWERS_ARE_LOST, ServedMNL, Visit
 from privlearn.learners.serving import optimistic_items, random_items
 from privlearn.losses import Loss, compose
 from privlearn.mechanisms import PrefixSumStream
@@ -46,6 +47,7 @@ BLOCK_GROWTH = 1.05
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPMNL(ServedMNL):
     """Private dynamic assortment selection under the multinomial logit.
 
@@ -75,45 +77,31 @@ class DPMNL(ServedMNL):
     matrix, ``clock_`` the next arrival index and ``updates_`` the number of fits.
     """
 
-    _way_on = (
-        "the sealed answers are lost; serve other users with a new learner, accountant and ledger"
-    )
+    _recovery_hint = ANSWERS_ARE_LOST
 
-    def __init__(
-        self,
-        *,
-        n_items: int,
-        dim: int,
-        max_items: int = 1,
-        outside_option: bool = True,
-        initial_rounds: int | None = None,
-        max_updates: int = 8,
-        trigger: Literal["public", "determinant"] = "public",
-        gram_share: float = 0.1,
-        exploration: float = 1e-4,
-        kappa: float = 1.0,
-        theta_norm: float = 1.0,
-        feature_scale: float = 1.0,
-        calibration: Literal["proved", "published", "corrected"] = "proved",
-        nominal: ZCDP | ApproxDP | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_items, self.dim, self.max_items = n_items, dim, max_items
-        self.outside_option, self.initial_rounds = outside_option, initial_rounds
-        self.max_updates, self.trigger, self.gram_share = max_updates, trigger, gram_share
-        self.exploration, self.kappa, self.theta_norm = exploration, kappa, theta_norm
-        self.feature_scale, self.random_state = feature_scale, random_state
-        self.calibration, self.nominal = calibration, nominal
+    n_items: int
+    dim: int
+    max_items: int = 1
+    outside_option: bool = True
+    initial_rounds: int | None = None
+    max_updates: int = 8
+    trigger: Literal["public", "determinant"] = "public"
+    gram_share: float = 0.1
+    exploration: float = 1e-4
+    kappa: float = 1.0
+    theta_norm: float = 1.0
+    feature_scale: float = 1.0
+    calibration: Literal["proved", "published", "corrected"] = "proved"
+    nominal: ZCDP | ApproxDP | None = None
+    random_state: int = 0
 
     def _check_params(self) -> None:
         self._check_market()
         count(max_updates=self.max_updates)
         if self.trigger not in ("public", "determinant"):
             raise ValueError(f"trigger = {self.trigger!r}: must be 'public' or 'determinant'")
-        if not 0 < finite(gram_share=self.gram_share) < 1:
-            raise ValueError(f"gram_share = {self.gram_share!r}: must lie in (0, 1)")
-        if finite(exploration=self.exploration) < 0:
-            raise ValueError(f"exploration = {self.exploration!r}: must be >= 0")
+        within("(0, 1)", gram_share=self.gram_share)
+        not_negative(exploration=self.exploration)
         positive(kappa=self.kappa)
         positive(theta_norm=self.theta_norm)
         wanted = {"proved": (type(None),), "published": (ZCDP, ApproxDP), "corrected": (ApproxDP,)}
@@ -146,7 +134,6 @@ class DPMNL(ServedMNL):
         self._ends = [users.start + end for end in self._block_ends(len(users))]
         self._fits_at = {users.start + time for time in self._fit_times(len(users))}
         self._block = 0
-        self._pending: list[Rows[Answer]] = []
         self._answers: list[Rows[Answer]] = []
         self.theta_: Array = frozen(np.zeros(self.dim))
         self.gram_: Array = frozen(2 * self._noise.shift * np.eye(self.dim))
@@ -267,14 +254,10 @@ class DPMNL(ServedMNL):
 
     # Learning ------------------------------------------------------------------------------------
 
-    def _take(self, rows: Rows[Answer]) -> None:
-        """Adds rows to the open block and, at its public end, updates V and perhaps θ̂."""
-        self._pending.append(rows)
-        if self.clock_ < self._ends[self._block]:
-            return
-        block, self._pending = Rows.concat(self._pending), []
-        self._answers.append(block)
-        noisy = self._board.post("gram", self._sums.advance(block.map_rows(lambda a: a.features)))
+    def _learn(self, rows: Rows[Answer]) -> None:
+        """At the end of a public block: updates V and perhaps θ̂."""
+        self._answers.append(rows)
+        noisy = self._board.post("gram", self._sums.advance(rows.map_rows(lambda a: a.features)))
         self.gram_ = self._shifted(noisy[-1])
         if self._fit_is_due():
             self._fit()

@@ -17,7 +17,7 @@ synthetic update of the paper), and what is released is either
 
 Privacy: a user is in one epoch, so every epoch may spend the whole budget (parallel composition
 over public batches), and within it in the sums of one arm: `OneOfK` charges the maximum over arms,
-not their sum (errata 14).  Σxxᵀ is one more Gaussian sum, of the context alone.  What a user is
+not their sum (errata 14).  Σxxᵀ is one more Gaussian sum, of the contexts only.  What a user is
 served depends on releases and on that user's own context: joint DP (``docs/proofs.md``).  The
 user's own arm is seen by that user and is not protected against that user.
 
@@ -29,18 +29,17 @@ increment of the linear and of the logistic model is 0 for every θ, because its
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self, cast, final
 
 import numpy as np
 
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, positive, within
 from privlearn.domains import Array
 from privlearn.errors import DataError
+from privlearn.learners.checkpoint import BatchLearner
 from privlearn.learners.contextual import (
     Arms,
     Feedback,
@@ -65,8 +64,6 @@ from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from
 
-_STATE_VERSION = 2
-
 Increments = tuple[Array, Arms]
 """Blocks of increments (n, d), and the arms (n,) they belong to."""
 
@@ -74,7 +71,8 @@ _METHODS: dict[str, Epochs] = {"gaussian": GaussianEpochs(), "noisy_max": NoisyM
 
 
 @final
-class DPHDB(ServedBandit):
+@dataclass(eq=False, repr=False, kw_only=True)
+class DPHDB(BatchLearner, ServedBandit):
     """Private high-dimensional contextual bandit with K arms.
 
     Args:
@@ -98,27 +96,21 @@ class DPHDB(ServedBandit):
     the next arrival index.
     """
 
-    _way_on = "resume the ledger, load the last saved state"
+    _format = ("privlearn_hdb", 2)
+    _batch_field = "epoch"
+    _labels = ("epoch",)
 
-    def __init__(
-        self,
-        *,
-        n_arms: int,
-        dim: int,
-        loss: Literal["squared", "logistic"] | ScalarLoss = "squared",
-        context_bound: float = 1.0,
-        reward_bound: float = 1.0,
-        method: Literal["gaussian", "noisy_max"] | Epochs = "gaussian",
-        first_epoch: int | None = None,
-        preselection: float | None = None,
-        radius: float = 2.0,
-        curvature: float | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_arms, self.dim, self.loss = n_arms, dim, loss
-        self.context_bound, self.reward_bound = context_bound, reward_bound
-        self.method, self.first_epoch, self.preselection = method, first_epoch, preselection
-        self.radius, self.curvature, self.random_state = radius, curvature, random_state
+    n_arms: int
+    dim: int
+    loss: Literal["squared", "logistic"] | ScalarLoss = "squared"
+    context_bound: float = 1.0
+    reward_bound: float = 1.0
+    method: Literal["gaussian", "noisy_max"] | Epochs = "gaussian"
+    first_epoch: int | None = None
+    preselection: float | None = None
+    radius: float = 2.0
+    curvature: float | None = None
+    random_state: int = 0
 
     def _check_params(self) -> None:
         self._check_bandit()
@@ -131,8 +123,8 @@ class DPHDB(ServedBandit):
         if self.preselection is not None:
             positive(preselection=self.preselection)
         positive(radius=self.radius)
-        if self.curvature is not None and not 0 < finite(curvature=self.curvature) <= 1:
-            raise ValueError(f"curvature = {self.curvature!r}: must lie in (0, 1]")
+        if self.curvature is not None:
+            within("(0, 1]", curvature=self.curvature)
 
     def _setting(self, accountant: Accountant[Any]) -> Setting:
         loss = self._loss
@@ -153,25 +145,14 @@ class DPHDB(ServedBandit):
 
     # Life ----------------------------------------------------------------------------------------
 
-    def start(self, accountant: Accountant[Any]) -> Self:
-        """Calibrates the noise of every epoch to the accountant's cap and commits the plan.
-
-        Raises:
-            ValueError: a parameter is out of range.  CurrencyError: the cap's currency has no price
-            for the method (report-noisy-max has none in `GaussianDP`).  BudgetError: the accountant
-            has begun.  RuntimeError: started before.
-        """
-        self._check_fresh()
-        self._prepare(accountant)
+    def _plan(self) -> list[Plan]:
         plans = [
             Plan("epoch", step.loss(), epoch)
-            for step, epoch in zip(self._steps, self._epochs, strict=True)
+            for step, epoch in zip(self._steps, self._batches, strict=True)
         ]
         if self._curved is not None:
-            plans += [Plan("moments", self._curved.loss(), epoch) for epoch in self._epochs]
-        accountant.commit(plans)
-        self._begin(accountant)
-        return self
+            plans += [Plan("moments", self._curved.loss(), epoch) for epoch in self._batches]
+        return plans
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
@@ -181,15 +162,12 @@ class DPHDB(ServedBandit):
         first = self.first_epoch or method.first_length(setting)
         if first > len(users):
             raise ValueError(f"first_epoch = {first}: must be at most {len(users)}, all users")
-        ends = [users.start + end for end in epoch_ends(len(users), first, method.growth)]
-        starts = [users.start, *ends[:-1]]
+        ends = epoch_ends(len(users), first, method.growth)
+        self._cut(users, ends)
         self._method, self._public = method, setting
         self._steps = [method.mechanism(setting, k) for k in range(len(ends))]
         self._curved = method.second_moments(setting)
         self._moments = Moments(np.zeros((self.dim, self.dim)), 0, 0.0)
-        self._epochs = [range(a, b) for a, b in zip(starts, ends, strict=True)]
-        self._epoch = 0
-        self._pending: list[Rows[Feedback]] = []
         blank = np.zeros((self.n_arms, self.dim))
         self._estimate = Estimate(blank, blank, 0.0, 0.0)
         self._warm = blank
@@ -206,11 +184,8 @@ class DPHDB(ServedBandit):
 
     # Serving -------------------------------------------------------------------------------------
 
-    def _next_change(self) -> int:
-        return self._epochs[self._epoch].stop
-
     def _arms(self, contexts: Array, turn: Arms) -> Arms:
-        if self._epoch == 0:
+        if self._batch == 0:
             return in_turn(turn, self.n_arms)
         values = scores(contexts, self._estimate.theta)
         if self.preselection is not None:
@@ -221,66 +196,51 @@ class DPHDB(ServedBandit):
 
     # Learning ------------------------------------------------------------------------------------
 
-    def _take(self, rows: Rows[Feedback]) -> None:
-        """Adds rows to the open epoch and, at its public end, releases and learns."""
-        self._pending.append(rows)
-        epoch = self._epochs[self._epoch]
-        if self.clock_ < epoch.stop:
-            return
-        rows, self._pending = Rows.concat(self._pending), []
-        # After a crash within the release, this epoch's token is gone and its outcome is lost:
-        # nothing is drawn twice, the estimates stay, the next epoch goes on.
-        if self._accountant.left("epoch", epoch):
-            self._failed = True  # until the release is whole
-            self._learn(rows, epoch)
-            self._failed = False
-        self._epoch += 1
-
-    def _learn(self, rows: Rows[Feedback], epoch: range) -> None:
-        step, theta = self._steps[self._epoch], self._estimate.theta
+    def _release(self, rows: Rows[Feedback], epoch: range) -> None:
+        step, theta = self._steps[self._batch], self._estimate.theta
         token = self._accountant.issue(step.loss(), users=epoch, label="epoch")
 
-        def increments(heard: Feedback) -> Increments:
-            return self._increments(heard, theta)
+        def increments(feedback: Feedback) -> Increments:
+            return self._increments(feedback, theta)
 
         computed = rows.map_rows(Calls(increments, (code_of(self._loss), self)))
-        released = self._board.post(f"epoch/{self._epoch}", step.release(computed, token))
+        released = self._board.post(f"epoch/{self._batch}", step.release(computed, token))
         if self._curved is not None:
             released = released @ self._damping(rows, epoch, self._curved)
         self._estimate = self._method.learn(
-            self._estimate, released, self._public, self._epoch, len(epoch)
+            self._estimate, released, self._public, self._batch, len(epoch)
         )
-        if self._epoch == 0:
+        if self._batch == 0:
             self._warm = self._estimate.theta
 
     def _damping(self, rows: Rows[Feedback], epoch: range, sums: GaussianSum[Array]) -> Array:
         """Releases Σxxᵀ of the epoch; what follows from all so far."""
         token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
-        contexts = rows.map_rows(lambda heard: heard.context[:, None, :])
-        total = self._board.post(f"moments/{self._epoch}", sums.release(contexts, token))
+        contexts = rows.map_rows(lambda feedback: feedback.context[:, None, :])
+        total = self._board.post(f"moments/{self._batch}", sums.release(contexts, token))
         old, noise = self._moments, sums.error_std() ** 2
         self._moments = Moments(old.total + total, old.users + len(epoch), old.variance + noise)
         return self._moments.damping(self._public.curvature)
 
-    def _increments(self, heard: Feedback, theta: Array) -> Increments:
+    def _increments(self, feedback: Feedback, theta: Array) -> Increments:
         """−φ'(x·θ_a; r)·x of each user's own arm, at the epoch's public θ."""
-        score = np.einsum("nd,nd->n", heard.context, theta[heard.arm])
-        return -self._loss.derivative(score, heard.reward)[:, None] * heard.context, heard.arm
+        score = np.einsum("nd,nd->n", feedback.context, theta[feedback.arm])
+        return -self._loss.derivative(score, feedback.reward)[
+            :, None
+        ] * feedback.context, feedback.arm
 
     # Public state --------------------------------------------------------------------------------
 
-    def public_state(self) -> dict[str, Any]:
-        """Everything the learner goes on from, as JSON: a function of releases and the clock."""
+    def _saved_params(self) -> dict[str, Any]:
         params = self.get_params()
         if not isinstance(self.loss, str):
             params["loss"] = self.loss.to_dict()
         params["method"] = {"kind": type(self._method).__name__, **asdict(cast(Any, self._method))}
+        return params
+
+    def _saved_state(self) -> dict[str, Any]:
         return {
-            "privlearn_hdb": _STATE_VERSION,
-            "params": params,
-            "clock": self.clock_,
-            "epoch": self._epoch,
-            "epochs": [[epoch.start, epoch.stop] for epoch in self._epochs],
+            "epochs": [[epoch.start, epoch.stop] for epoch in self._batches],
             "warm": self._warm.tolist(),
             "theta": self._estimate.theta.tolist(),
             "pooled": self._estimate.pooled.tolist(),
@@ -289,9 +249,25 @@ class DPHDB(ServedBandit):
             "moments": {**self._moments._asdict(), "total": self._moments.total.tolist()},
         }
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the public state as JSON; sealed rows of an open epoch are not in it."""
-        Path(path).write_text(json.dumps(self.public_state(), indent=1), encoding="utf-8")
+    def _restore(self, state: dict[str, Any]) -> None:
+        arrays = np.array(state["theta"]), np.array(state["pooled"])
+        self._estimate = Estimate(*arrays, state["variance"], state["weight"])
+        self._warm = np.array(state["warm"])
+        moments = state["moments"]
+        self._moments = Moments(**{**moments, "total": np.array(moments["total"])})
+
+    @classmethod
+    def _make(
+        cls, path: str | os.PathLike[str], params: dict[str, Any], given: ScalarLoss | None
+    ) -> Self:
+        if given is not None:
+            params["loss"] = given
+        elif not isinstance(params["loss"], str):
+            raise DataError(f"{path}: its loss has no name; hand in loss=")
+        kinds = {type(method).__name__: type(method) for method in _METHODS.values()}
+        constants = {**params["method"]}
+        params["method"] = kinds[constants.pop("kind")](**constants)
+        return cls(**params)
 
     @classmethod
     def load(
@@ -300,7 +276,7 @@ class DPHDB(ServedBandit):
         accountant: Accountant[Any],
         *,
         loss: ScalarLoss | None = None,
-    ) -> DPHDB:
+    ) -> Self:
         """Goes on from a saved state under the resumed accountant of the same ledger.
 
         Users of the open epoch whose rows were lost with the process count as null records.
@@ -314,50 +290,4 @@ class DPHDB(ServedBandit):
             DataError: the file is not a saved state, its loss has no name, or the accountant holds
             none of its plan.
         """
-        try:
-            state = json.loads(Path(path).read_text(encoding="utf-8"))
-            if state["privlearn_hdb"] != _STATE_VERSION:
-                raise DataError(f"{path}: state version {state['privlearn_hdb']} is not known")
-            params = {**state["params"]}
-            if loss is not None:
-                params["loss"] = loss
-            elif not isinstance(params["loss"], str):
-                raise DataError(f"{path}: its loss has no name; hand in loss=")
-            kinds = {type(method).__name__: type(method) for method in _METHODS.values()}
-            constants = {**params["method"]}
-            params["method"] = kinds[constants.pop("kind")](**constants)
-            learner = cls(**params)
-            learner._prepare(accountant)
-            estimate = Estimate(
-                np.array(state["theta"]),
-                np.array(state["pooled"]),
-                state["variance"],
-                state["weight"],
-            )
-            learner._estimate, learner._warm = estimate, np.array(state["warm"])
-            moments = state["moments"]
-            learner._moments = Moments(
-                np.array(moments["total"]), moments["users"], moments["variance"]
-            )
-            learner._epoch, learner.clock_ = state["epoch"], state["clock"]
-            learner._begin(accountant)
-        except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path} is not a saved learner: {error}") from None
-        going = learner.clock_ < accountant.users.stop
-        if going and not any(accountant.left("epoch", epoch) for epoch in learner._epochs):
-            raise DataError(
-                f"{path}: nothing of this learner's plan is left with the accountant; "
-                "resume the ledger that the state belongs to"
-            )
-        learner._rejoin()
-        return learner
-
-    def _rejoin(self) -> None:
-        """Lets the billboard's clock catch up; lost rows of the open epoch become null."""
-        begun = range(self._accountant.users.start, self.clock_)
-        if not begun:
-            return
-        lost: Rows[Feedback] = self._board.skip(begun)
-        if self._epoch < len(self._epochs) and self._epochs[self._epoch].start < self.clock_:
-            # Releases at once if the epoch was full and only its last answer was missing.
-            self._take(lost.slice(range(self._epochs[self._epoch].start, self.clock_)))
+        return cls._load(path, accountant, loss)

@@ -1,6 +1,6 @@
 """How DP-HDB learns from an epoch: what is released of its increments, and the step that follows.
 
-Both ways scale their constants by public sizes alone (`Setting`); one token pays for all arms of an
+Both kinds scale their constants by public sizes only (`Setting`); one token pays for all arms of an
 epoch (`OneOfK`), at the whole budget, since epochs have no user in common.
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, cast, final
 
 import numpy as np
 
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, finite, not_negative, positive, within
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
 from privlearn.domains import Array, Ball, PSDTrace
@@ -101,7 +101,7 @@ class Moments(NamedTuple):
 
 
 class Epochs(Protocol):
-    """A way of learning from epochs."""
+    """What is released of an epoch, and what is learned from it."""
 
     @property
     def growth(self) -> float:
@@ -114,7 +114,7 @@ class Epochs(Protocol):
         """What is released at the end of an epoch, at the whole budget."""
 
     def second_moments(self, setting: Setting) -> GaussianSum[Array] | None:
-        """What is released of contexts alone at the end of an epoch; None for nothing."""
+        """What is released of contexts only at the end of an epoch; None for nothing."""
 
     def learn(
         self, old: Estimate, released: Array, setting: Setting, epoch: int, users: int
@@ -161,13 +161,11 @@ class GaussianEpochs:
         _check_epochs(self.growth, self.clip, self.clip_decay, self.clip_floor, self.first_std)
         positive(first_step=self.first_step)
         positive(step=self.step)
-        _not_negative(first_threshold=self.first_threshold)
-        _not_negative(threshold=self.threshold)
-        _not_negative(keep=self.keep)
-        if not 0 <= finite(memory=self.memory) <= 1:
-            raise ValueError(f"memory = {self.memory!r}: must lie in [0, 1]")
-        if not 0 <= finite(moments=self.moments) < 1:
-            raise ValueError(f"moments = {self.moments!r}: must lie in [0, 1)")
+        not_negative(first_threshold=self.first_threshold)
+        not_negative(threshold=self.threshold)
+        not_negative(keep=self.keep)
+        within("[0, 1]", memory=self.memory)
+        within("[0, 1)", moments=self.moments)
 
     def first_length(self, setting: Setting) -> int:
         """Users until the noise on an estimate is `first_std`."""
@@ -240,8 +238,7 @@ class NoisyMaxEpochs:
         count(picks=self.picks)
         positive(first_step=self.first_step)
         positive(step=self.step)
-        if not 0 < finite(step_decay=self.step_decay) <= 1:
-            raise ValueError(f"step_decay = {self.step_decay!r}: must lie in (0, 1]")
+        within("(0, 1]", step_decay=self.step_decay)
 
     def first_length(self, setting: Setting) -> int:
         """Users until the noise on a score is `first_std`."""
@@ -290,17 +287,10 @@ def _check_epochs(growth: float, clip: float, decay: float, floor: float, std: f
     if finite(growth=growth) < 1:
         raise ValueError(f"growth = {growth!r}: must be >= 1")
     positive(clip=clip)
-    if not 0 < finite(clip_decay=decay) <= 1:
-        raise ValueError(f"clip_decay = {decay!r}: must lie in (0, 1]")
+    within("(0, 1]", clip_decay=decay)
     if positive(clip_floor=floor) > clip:
         raise ValueError(f"clip_floor = {floor!r}: must be at most clip = {clip!r}")
     positive(first_std=std)
-
-
-def _not_negative(**named: float) -> None:
-    ((name, value),) = named.items()
-    if finite(**{name: value}) < 0:
-        raise ValueError(f"{name} = {value!r}: must be >= 0")
 
 
 def _length(noise: float, std: float, setting: Setting) -> int:

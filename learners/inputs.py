@@ -1,4 +1,4 @@
-"""Users' data as arrays: what one user sent wrong becomes NaN, alone, and raises nothing.
+"""Users' data as arrays: what one user sent wrong becomes NaN, for that user only.
 
 Shapes of numeric arrays are public and raise; contents are not, and lists are contents.  Data
 frames and tensors are taken, and what is no table is refused (`privlearn.rows.tabular`).  What
@@ -26,10 +26,10 @@ def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:
     Raises:
         TypeError: something else.  ValueError: an array without rows.
     """
-    found: Sequence[Any] | NDArray[Any] = block_from(name, values)
-    if isinstance(found, np.ndarray) and found.ndim == 0:
+    rows: Sequence[Any] | NDArray[Any] = block_from(name, values)
+    if isinstance(rows, np.ndarray) and rows.ndim == 0:
         raise ValueError(f"{name} of shape (): must have one entry per user")
-    return found
+    return rows
 
 
 def _is_numeric(values: object) -> bool:
@@ -52,13 +52,13 @@ def absent(users: range) -> str:
 
 
 def row_of(values: Any, shape: tuple[int, ...]) -> Array:
-    """A copy of one user's numbers; NaN if they are none, or of another shape."""
+    """A copy of one user's numbers; NaN if they are not numbers, or of another shape."""
     row = _converted(values)
     return row if row is not None and row.shape == shape else np.full(shape, np.nan)
 
 
 def block_of(name: str, values: Any, shape: tuple[int, ...], n: int | None = None) -> Array:
-    """A copy as numbers of shape (n, *shape); rows that are none, or of another shape, are NaN.
+    """A copy as numbers of shape (n, *shape); rows that are not, are NaN.
 
     Raises:
         TypeError: no array, frame or list.  ValueError: an array of numbers has another shape;
@@ -103,7 +103,7 @@ def places_of(choices: Any, n_items: int, n: int) -> Items:
 
 
 def _place(choice: Any) -> float:
-    """One user's choice as a number; text is none."""
+    """One user's choice as a number; NaN for text."""
     try:
         cell = np.asarray(choice)
     except Exception:

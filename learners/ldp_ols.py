@@ -20,7 +20,7 @@ a normal residual.  Where the messages' z² show that residuals are larger than 
 the rewards, a model that does not hold, an estimate that is stuck), the scale is raised and what
 was learnt is weighted down.
 
-One θ per arm: the first users pull arms in turn, and report on that arm alone; later ones pull the
+One θ per arm: the first users pull arms in turn, and report on that arm only; later ones pull the
 best arm, of those that the warm-up left, and send a part for every arm, of which K − 1 are null
 (`OneOfKReport`, at the full ε).  Everything above then holds arm by arm.
 
@@ -43,7 +43,7 @@ from pydantic import Field, model_validator
 
 from privlearn.domains import Array, PSDTrace
 from privlearn.learners.links import least_gaussian
-from privlearn.local.protocol import Arrays, Method
+from privlearn.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import GaussianReport
 
 _CLIP = 0.6
@@ -72,7 +72,7 @@ def _batches(horizon: int, warm_up: int, least: int) -> tuple[int, ...]:
 
 
 @final
-class LDPOLS(Method):
+class LDPOLS(LocalLearner):
     r"""Greedy least squares from re-centred Gaussian messages; see the module.
 
     Args:
@@ -124,18 +124,18 @@ class LDPOLS(Method):
     # The client's half ----------------------------------------------------------------------------
 
     def scores(self, model: Arrays, contexts: Array) -> Array:
-        """Estimated rewards, −∞ for eliminated arms; see `Method.scores`."""
+        """Estimated rewards, −∞ for eliminated arms; see `LocalLearner.scores`."""
         if self.shared:
             return np.asarray(np.einsum("nkd,d->nk", contexts, model["theta"][0]))
-        found = np.einsum("nd,kd->nk", contexts, model["theta"])
+        scores = np.einsum("nd,kd->nk", contexts, model["theta"])
         first = np.einsum("nd,kd->nk", contexts, model["first"])
         behind = first.max(axis=1, keepdims=True) - first
-        return np.where(behind > model["margin"], -np.inf, found)
+        return np.where(behind > model["margin"], -np.inf, scores)
 
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: NDArray[Any], rewards: Array
     ) -> Array:
-        """Factors (x/C, z); see `Method.record`."""
+        """Factors (x/C, z); see `LocalLearner.record`."""
         pulled = np.zeros_like(arms) if self.shared else arms
         residuals = rewards - (contexts * model["theta"][pulled]).sum(axis=1)
         clipped = np.clip(residuals / model["clip"][pulled], -1, 1)
@@ -173,7 +173,7 @@ class LDPOLS(Method):
         return np.clip(wanted, 1e-6 * self._size, self.reward_high - self.reward_low)
 
     def step(self, state: Arrays, batch: int, sums: Array, counts: NDArray[Any]) -> Arrays:
-        """Adds the batch at its precision and solves anew; see `Method.step`."""
+        """Adds the batch at its precision and solves anew; see `LocalLearner.step`."""
         d, arms = self.dim, self.parts
         std, users = self.report().noise_std, np.asarray(counts, dtype=np.float64)
         phase = int(self.starts[batch] >= self.warm_up())

@@ -2,55 +2,39 @@ r"""LDP-SGD: one bounded, randomised direction from every user, and public steps
 
 A message is about v·u, a vector of length at most 1, reported by `BallReport.best` at pure ε:
 
-* u is the pulled arm's context, shortened along the published θ to `_ALONG` of its part there and
+* u is the pulled arm's context, shortened along the published θ to a part of its length there and
   scaled to length 1.  Greedy contexts lie mostly along θ, where they do not tell its direction.
-* v in [−1, 1] is the residual r − μ(x·θ) in units of a public level, and cut: for linear rewards
-  `_CLIP` of the largest |x·θ|, so that nearly all messages are as long as they may be until the
-  residuals are small; for logistic ones max(μ, 1 − μ), which cuts nothing; for counts `_COUNTS`.
+* v in [−1, 1] is the residual r − μ(x·θ) in units of a public level, and cut.
 
 The server adds up a batch, with the model frozen, takes a step of
 
     gain·h/c² · (t₀/(t + t₀))^power,    t₀ = min(delay·c²/h², latest·horizon),
 
 times the sum, and projects to the ball ‖θ‖ <= ``theta_bound``.  c² = E‖report‖² follows from (ε, d)
-alone, and h = slope/√d stands for the length of a mean message at the start: 1/√d for unit vectors
-about signs, and `_SLOPES` for what random answers leave of it.  No κ_l, p_* or ζ is needed: with
-such a step, drift and noise balance at an error of order 1 after about c²/h² messages.  Where
-messages are about signs the error then falls as the steps do; where answers are noisy, a power
-below 1 leaves steps enough.
+only, and h = slope/√d stands for the length of a mean message at the start.  No κ_l, p_* or ζ is
+needed: with such a step, drift and noise balance at an error of order 1 after about c²/h² messages.
 
 Proved: a message is ε-private whatever its user does (`BallReport`), and its mean is v·u.  One
 message moves θ by at most the step times `BallReport.scale`; θ stays in the ball.  With A the map
 that shortens, and e = θ* − θ, the mean message is A·E[x·v]/‖Ax‖, whose product with A⁻¹e is
 E[(x·e)·v]/‖Ax‖: never negative, and 0 at θ*, for logistic rewards and for linear ones with noise
 that is symmetric around 0, whatever the law of the contexts.  Under skewed noise and for counts the
-cut moves that point.
+cut moves that point.  Only measured: that this is a good rule, and its constants
+(``docs/benchmarks.md#constants-of-ldp-sgd``).
 
-Measured, not proved: that this is a good rule.  The constants were chosen on simulated users (d = 2
-and 10, ε = .5, 1, 5, 20,000 users with 10 arms; linear with noise of sd 0, .2, .5, logistic, and
-counts; round, elongated and nearly fixed contexts), all at once, for the least mean logarithm of
-the regret, and confirmed on others and at d = 5 and 20.  A quarter more or less of one of them (of
-the power: .1) costs less than 10%.
-
-Choices are greedy, but for one case.  A logistic answer tells little of a direction that contexts
-hardly leave, and where there are many arms for few dimensions the best of them by θ is close to θ:
-of K uniform directions in d dimensions, about K^(−1/(d−1)) of the way to a right angle.  With
+Choices are greedy, but for one case: a logistic answer tells little of a direction that contexts
+hardly leave, and of K uniform directions in d dimensions the best by θ is about K^(−1/(d−1)) of the
+way to a right angle from it.  With
 
     w = max(0, 1 − 2·K^(−1/(d−1))),
 
-the first `_EXPLORED`·t₀ users pull the largest x·θ + w·‖θ‖·‖x across θ‖.  What they tell makes
-later steps smaller: h falls to 1 − `_AFTER`·w of itself, the clock of the steps goes with h², and
-the gain is 1 − `_EASED`·w of itself throughout.  Measured at d = 2 (20,000 users, 10 arms, ε = .5,
-1, 5; 300 simulations): on round contexts a mean regret of 462, 205, 47 in place of 615, 305, 49;
-with nearly fixed arms 609, 324, 122 in place of 690, 458, 165.  With 30 arms it was about half of
-what it had been, with 3 a few percent more, and at d = 3 the same; at d = 5 with 10 arms w is 0.
-The bonus without the smaller steps gained little; counts gained nothing, linear rewards need none.
+the first users pull the largest x·θ + w·‖θ‖·‖x across θ‖, and later steps are smaller for what they
+tell: h falls, the clock of the steps goes with h², and the gain is smaller throughout.
 
 With one θ per arm (``shared=False``) every arm has a part of the message (`OneOfKReport`), null but
 for the pulled arm's.  Where a message of the warm-up tells of its arm for sure, a part afterwards
 does with a chance of about 1/K, so it is weighed by 1/K, and its clock goes K times as slowly.
-Arms that are behind by more than the largest |x·θ|, by the θ of the warm-up, are eliminated; on
-normal contexts that is rare, and a narrower margin was never better.
+Arms that are behind by more than the largest |x·θ|, by the θ of the warm-up, are eliminated.
 """
 
 from __future__ import annotations
@@ -65,28 +49,41 @@ from pydantic import Field, model_validator
 
 from privlearn.domains import Array
 from privlearn.learners.links import Link, mean_of
-from privlearn.local.protocol import Arrays, Method
+from privlearn.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import BallReport
 
 _GAIN: Final = 0.6
 _DELAY: Final = 2.0
+"""t₀, in messages that it takes to find the direction of θ."""
 _POWER: Final = 0.9
+"""Of the fall of the steps: below 1, so that steps are left where answers are noisy."""
 _LATEST: Final = 0.15
-_GROWTH: Final = 0.02
+"""The largest t₀, as part of the horizon."""
+_BATCH_GROWTH: Final = 0.02
 """Of a batch, relative to the users before it: as good as a step per message, with exact merges."""
-_CLIP: Final = 0.05
-_COUNTS: Final = 0.5
-_ALONG: Final = 0.35
+_LINEAR_LEVEL: Final = 0.05
+"""Where linear residuals are cut, in units of the largest |x·θ|: nearly all messages are as long as
+they may be until the residuals are small.  Logistic ones are cut at max(μ, 1 − μ), which is no cut.
+"""
+_COUNT_LEVEL: Final = 0.5
+"""Where residuals of counts are cut."""
+_KEPT_ALONG: Final = 0.35
+"""What is kept of a context's part along θ."""
 _WARM_UP: Final = 0.3
+"""Users in turn, in units of the geometric mean of what arms need and the horizon."""
 _EXPLORED: Final = 2.0
-_AFTER: Final = 0.75
-_EASED: Final = 0.5
+"""Users who explore, in units of t₀."""
+_LESS_DRIFT: Final = 0.75
+"""By so much of w does h fall once they have explored."""
+_LESS_GAIN: Final = 0.5
+"""By so much of w is the gain smaller."""
 _TINY: Final = 1e-300
 _SLOPES: Final[dict[Link, float]] = {"linear": 1.0, "logistic": 0.25, "poisson": 0.5}
+"""What random answers leave of a mean message, in units of that about signs."""
 
 
 @final
-class LDPSGD(Method):
+class LDPSGD(LocalLearner):
     """Private gradient steps and nearly greedy choices; pure ε, linear and generalized rewards.
 
     ``delta`` is not used.  Everything but ``theta_bound`` and the link follows from sizes and ε.
@@ -98,8 +95,8 @@ class LDPSGD(Method):
         singly: a step per message, without merges, as in the paper; needs one θ for all arms.
 
     Raises:
-        ValueError: as `Method`; rewards declared outside what the link can give; ``singly`` with
-        one θ per arm.
+        ValueError: as `LocalLearner`; rewards declared outside what the link can give; ``singly``
+        with one θ per arm.
     """
 
     kind: Literal["ldp-sgd"] = "ldp-sgd"
@@ -145,7 +142,7 @@ class LDPSGD(Method):
         return self.report().mean_squared_error() / self._drift**2
 
     def _clock(self, user: float) -> float:
-        """Messages' worth of what was told of each θ before a user."""
+        """What was learned of each θ before a user, in messages."""
         warm = min(user, self.warm_up())
         return warm / self.parts + (user - warm) / self.parts**2
 
@@ -171,16 +168,16 @@ class LDPSGD(Method):
         weight = 1.0 if first < self.warm_up() else 1 / self.parts
         gain = _GAIN
         if self._exploration:
-            gain *= 1 - _EASED * self._exploration
+            gain *= 1 - _LESS_GAIN * self._exploration
             if not self._bonus(first):
-                weight = 1 - _AFTER * self._exploration
+                weight = 1 - _LESS_DRIFT * self._exploration
                 clock -= (1 - weight**2) * max(0.0, clock - _EXPLORED * delay)
         fall: float = (delay / (clock + delay)) ** _POWER
         start = gain * self._drift / self.report().mean_squared_error()
         return self.theta_bound * weight * start * fall
 
     def batches(self) -> Sequence[int]:
-        """Batches that grow with the users before them; see `Method.batches`."""
+        """Batches that grow with the users before them; see `LocalLearner.batches`."""
         if self.singly:
             return range(self.horizon + 1)
         return _growing(self.horizon, self.warm_up(), self.parts * self._delay())
@@ -197,7 +194,7 @@ class LDPSGD(Method):
     def scores(self, model: Arrays, contexts: Array) -> Array:
         """x·θ_a, with a bonus across θ while there is one; −inf for arms that are eliminated.
 
-        See `Method.scores`.
+        See `LocalLearner.scores`.
         """
         if self.shared:
             theta = model["theta"][0]
@@ -217,18 +214,18 @@ class LDPSGD(Method):
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: Array, rewards: Array
     ) -> Array:
-        """v·u, shape (n, dim), of length at most 1; see `Method.record`."""
+        """v·u, shape (n, dim), of length at most 1; see `LocalLearner.record`."""
         theta = model["theta"][0] if self.shared else model["theta"][arms]
         along = _dots(contexts, theta)
         means = mean_of(self.link, along)
-        level: Array | float = _CLIP * self.reach
+        level: Array | float = _LINEAR_LEVEL * self.reach
         if self.link == "logistic":
             level = np.maximum(means, 1 - means)
         elif self.link == "poisson":
-            level = _COUNTS
+            level = _COUNT_LEVEL
         directions, square = contexts, float(theta @ theta) if self.shared else 0.0
         if square > _TINY:
-            directions = contexts - ((1 - _ALONG) / square * along)[:, None] * theta
+            directions = contexts - ((1 - _KEPT_ALONG) / square * along)[:, None] * theta
         lengths = np.maximum(np.sqrt(_dots(directions, directions)), _TINY)
         sizes = np.minimum(np.maximum((rewards - means) / level, -1), 1) / lengths
         return np.asarray(sizes[:, None] * directions)
@@ -243,7 +240,7 @@ class LDPSGD(Method):
         return {"theta": theta} if self.shared else {"theta": theta, "early": theta}
 
     def step(self, state: Arrays, batch: int, sums: Array, counts: Array) -> Arrays:
-        """A step along the sums, and back into the ball; see `Method.step`."""
+        """A step along the sums, and back into the ball; see `LocalLearner.step`."""
         theta = state["theta"] + self.rate(batch) * sums
         norms = np.linalg.norm(theta, axis=1, keepdims=True)
         theta = theta * (self.theta_bound / np.maximum(norms, self.theta_bound))
@@ -274,6 +271,6 @@ def _growing(horizon: int, warm_up: int, delay: float) -> tuple[int, ...]:
     starts = [0]
     while starts[-1] < horizon:
         first = starts[-1]
-        end = first + max(1, int(_GROWTH * max(first, delay)))
+        end = first + max(1, int(_BATCH_GROWTH * max(first, delay)))
         starts.append(min(end, warm_up if first < warm_up else horizon))
     return tuple(starts)

@@ -32,7 +32,7 @@ def least_gaussian(domain: PSDTrace, epsilon: float, delta: float) -> GaussianRe
 def optimistic(
     contexts: Array, theta: Array, root: Array | None, width: Array | None, *, shared: bool
 ) -> Array:
-    """Scores x·θ_a + width_a·‖R_a x‖, shape (n, K); without R or width, x·θ_a alone.
+    """Scores x·θ_a + width_a·‖R_a x‖, shape (n, K); without R or width, x·θ_a.
 
     Rows are summed up one by one in the same order, so that a score depends on its own row only.
 
@@ -45,8 +45,8 @@ def optimistic(
     """
     form, images = ("nkd,kd->nk", "nkd,ked->nke") if shared else ("nd,kd->nk", "nd,ked->nke")
     arms = contexts.shape[1] if shared else len(theta)
-    found = np.einsum(form, contexts, np.broadcast_to(theta, (arms, theta.shape[1])))
+    scores = np.einsum(form, contexts, np.broadcast_to(theta, (arms, theta.shape[1])))
     if root is None or width is None:
-        return np.asarray(found)
+        return np.asarray(scores)
     spread = np.einsum(images, contexts, np.broadcast_to(root, (arms, *root.shape[1:])))
-    return np.asarray(found + width * np.sqrt(np.einsum("nke,nke->nk", spread, spread)))
+    return np.asarray(scores + width * np.sqrt(np.einsum("nke,nke->nk", spread, spread)))

@@ -40,7 +40,7 @@ class _Batch(NamedTuple):
 
 @final
 @dataclass(slots=True)
-class Evidence:
+class BatchStatistics:
     """All that was released so far, and the belief it gives; pure post-processing.
 
     A batch of n users with noisy gradient sum g at θ_k and Hessian sum H observes θ as θ_k − H⁻¹g,
@@ -151,7 +151,7 @@ def batch_ends(horizon: int, first: int, growth: float) -> list[int]:
     def end(ratio: float, k: int) -> float:
         return first * k if ratio == 1 else first * (ratio**k - 1) / (ratio - 1)
 
-    low, high = 1.0, (horizon / first) ** (1 / (batches - 1))  # the last batch alone is shorter
+    low, high = 1.0, (horizon / first) ** (1 / (batches - 1))  # only the last batch is shorter
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if end(middle, batches) < horizon else (low, middle)

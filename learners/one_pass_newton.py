@@ -1,7 +1,7 @@
 """One-pass Newton for the multinomial logit: every user in exactly one public batch.
 
 Users come in public batches of growing size.  Within a batch everybody is served from the same
-public belief about θ; at its end the gradient sum and the Hessian sum over that batch alone are
+public belief about θ; at its end the gradient sum and the Hessian sum over that batch are
 released, and the belief is updated (`privlearn.learners.newton`).  As every user is in one batch,
 each batch may spend the whole budget: parallel composition over public batches.  Plain Gaussian
 sums, no exact minimiser, no order condition (compare objective perturbation).
@@ -13,22 +13,21 @@ and central when choices are logged (`partial_fit`).
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, finite, not_negative, positive, within
 from privlearn.adjacency import Trust
 from privlearn.budgets import Currency
 from privlearn.domains import Array, Ball, PSDTrace
-from privlearn.errors import DataError, ProvenanceError
+from privlearn.errors import ProvenanceError
 from privlearn.exact import exact
+from privlearn.learners.checkpoint import BatchLearner
 from privlearn.learners.inputs import places_of
-from privlearn.learners.newton import Evidence, batch_ends, default_first_batch
+from privlearn.learners.newton import BatchStatistics, batch_ends, default_first_batch
 from privlearn.learners.served import ServedMNL, Visit
 from privlearn.learners.serving import (
     Arrival,
@@ -39,11 +38,10 @@ from privlearn.mnl import NO_ITEM, Answer, Items, gradients, hessian_factors
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
-_STATE_VERSION = 1
-
 
 @final
-class OnePassNewtonMNL(ServedMNL):
+@dataclass(eq=False, repr=False, kw_only=True)
+class OnePassNewtonMNL(BatchLearner, ServedMNL):
     """Private MNL assortment learner (and MNL estimator for logged choices).
 
     Args:
@@ -65,29 +63,22 @@ class OnePassNewtonMNL(ServedMNL):
     the next arrival index.
     """
 
-    _way_on = "resume the ledger, load the last saved state"
+    _format = ("privlearn_learner", 1)
+    _batch_field = "batch"
+    _labels = ("gradient", "hessian")
 
-    def __init__(
-        self,
-        *,
-        n_items: int,
-        dim: int,
-        max_items: int = 1,
-        outside_option: bool = True,
-        first_batch: int | None = None,
-        growth: float = 1.5,
-        gradient_clip: float = 1.0,
-        hessian_share: float = 0.3,
-        prior_precision: float = 3.0,
-        exploration: float = 2.0,
-        feature_scale: float = 1.0,
-        random_state: int = 0,
-    ) -> None:
-        self.n_items, self.dim, self.max_items = n_items, dim, max_items
-        self.outside_option, self.first_batch, self.growth = outside_option, first_batch, growth
-        self.gradient_clip, self.hessian_share = gradient_clip, hessian_share
-        self.prior_precision, self.exploration = prior_precision, exploration
-        self.feature_scale, self.random_state = feature_scale, random_state
+    n_items: int
+    dim: int
+    max_items: int = 1
+    outside_option: bool = True
+    first_batch: int | None = None
+    growth: float = 1.5
+    gradient_clip: float = 1.0
+    hessian_share: float = 0.3
+    prior_precision: float = 3.0
+    exploration: float = 2.0
+    feature_scale: float = 1.0
+    random_state: int = 0
 
     def _check_params(self) -> None:
         self._check_market()
@@ -96,30 +87,18 @@ class OnePassNewtonMNL(ServedMNL):
         if finite(growth=self.growth) <= 1:
             raise ValueError(f"growth = {self.growth!r}: must be > 1")
         positive(gradient_clip=self.gradient_clip)
-        if not 0 < finite(hessian_share=self.hessian_share) < 1:
-            raise ValueError(f"hessian_share = {self.hessian_share!r}: must lie in (0, 1)")
+        within("(0, 1)", hessian_share=self.hessian_share)
         positive(prior_precision=self.prior_precision)
-        if finite(exploration=self.exploration) < 0:
-            raise ValueError(f"exploration = {self.exploration!r}: must be >= 0")
+        not_negative(exploration=self.exploration)
 
     # Life ----------------------------------------------------------------------------------------
 
-    def start(self, accountant: Accountant[Any]) -> Self:
-        """Calibrates the noise to the accountant's cap and commits the plan of all batches.
-
-        Raises:
-            ValueError: a parameter is out of range.  BudgetError: the accountant has begun.
-            RuntimeError: started before.
-        """
-        self._check_fresh()
-        self._prepare(accountant)
-        accountant.commit(
+    def _plan(self) -> list[Plan]:
+        return [
             Plan(label, mechanism.loss(), users)
             for users in self._batches
             for label, mechanism in (("gradient", self._gradient), ("hessian", self._hessian))
-        )
-        self._begin(accountant)
-        return self
+        ]
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
@@ -137,19 +116,15 @@ class OnePassNewtonMNL(ServedMNL):
         users = accountant.users
         rho = float(budget.gaussian_mass() / 2)
         first = self.first_batch or default_first_batch(len(users), self.dim, rho)
-        ends = [users.start + end for end in batch_ends(len(users), first, self.growth)]
-        starts = [users.start, *ends[:-1]]
-        self._batches = [range(a, b) for a, b in zip(starts, ends, strict=True)]
-        self._batch = 0
-        self._pending: list[Rows[Answer]] = []
+        self._cut(users, batch_ends(len(users), first, self.growth))
         self._prepare_serving(accountant)
-        self._evidence = Evidence(
+        self._released = BatchStatistics(
             self.dim,
             self.prior_precision,
             gradient_std=self._gradient.noise_std,
             hessian_std=self._hessian.noise_std,
         )
-        self.belief_ = self._evidence.belief()
+        self.belief_ = self._released.belief()
 
     @property
     def theta_(self) -> Array:
@@ -162,9 +137,6 @@ class OnePassNewtonMNL(ServedMNL):
         return self.belief_.precision
 
     # Serving -------------------------------------------------------------------------------------
-
-    def _next_change(self) -> int:
-        return self._batches[self._batch].stop
 
     def _ties(self, n: int) -> Array:
         """Public coins, needed while the belief has not moved and all items look alike."""
@@ -211,8 +183,8 @@ class OnePassNewtonMNL(ServedMNL):
         places = places_of(choices, self.n_items, len(values))
         users = range(self.clock_, self.clock_ + len(values))
         named = (places >= 0) & (places < self.n_items)
-        unheard = ~(named | (self.outside_option & (places == NO_ITEM)))
-        self._tell(users, self._unusable(values, np.ones((len(values), 1))), unheard)
+        unanswered = ~(named | (self.outside_option & (places == NO_ITEM)))
+        self._tell(users, self._unusable(values, np.ones((len(values), 1))), unanswered)
         rows = Rows._of_own((values, places), users)
         while self.clock_ < rows.users.stop:
             stop = min(self._batches[self._batch].stop, rows.users.stop)
@@ -233,22 +205,7 @@ class OnePassNewtonMNL(ServedMNL):
         own = Arrival(features, blank, blank, blank)
         return self._answered(own, shown, lambda own, shown: choice)
 
-    def _take(self, rows: Rows[Answer]) -> None:
-        """Adds rows to the open batch and, at its public end, releases and learns."""
-        self._pending.append(rows)
-        batch = self._batches[self._batch]
-        if self.clock_ < batch.stop:
-            return
-        rows, self._pending = Rows.concat(self._pending), []
-        # After a crash in the middle of a release, this batch's tokens are gone and its outcome is
-        # lost: nothing is drawn twice, the belief stays, the next batch goes on.
-        if all(self._accountant.left(label, batch) for label in ("gradient", "hessian")):
-            self._failed = True  # until the release is whole
-            self._learn(rows, batch)
-            self._failed = False
-        self._batch += 1
-
-    def _learn(self, rows: Rows[Answer], batch: range) -> None:
+    def _release(self, rows: Rows[Answer], batch: range) -> None:
         theta, outside = self.belief_.mean, self.outside_option
         gradient = self._gradient.release(
             rows.map_rows(lambda a: gradients(a, theta, outside=outside)),
@@ -258,69 +215,19 @@ class OnePassNewtonMNL(ServedMNL):
             rows.map_rows(lambda a: hessian_factors(a, theta, outside=outside)),
             self._accountant.issue(self._hessian.loss(), users=batch, label="hessian"),
         )
-        self._evidence.add(
+        self._released.add(
             len(batch),
             theta,
             self._board.post(f"gradient/{self._batch}", gradient),
             self._board.post(f"hessian/{self._batch}", hessian),
         )
-        self.belief_ = self._evidence.belief()
+        self.belief_ = self._released.belief()
 
     # Public state --------------------------------------------------------------------------------
 
-    def public_state(self) -> dict[str, Any]:
-        """Everything the learner goes on from, as JSON: a function of releases and the clock."""
-        return {
-            "privlearn_learner": _STATE_VERSION,
-            "params": self.get_params(),
-            "clock": self.clock_,
-            "batch": self._batch,
-            "coins": self._coins.bit_generator.state,
-            "evidence": self._evidence.to_dict(),
-        }
+    def _saved_state(self) -> dict[str, Any]:
+        return {"coins": self._coins.bit_generator.state, "evidence": self._released.to_dict()}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the public state as JSON; sealed rows of an open batch are not in it."""
-        Path(path).write_text(json.dumps(self.public_state(), indent=1), encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], accountant: Accountant[Any]) -> OnePassNewtonMNL:
-        """Goes on from a saved state under the resumed accountant of the same ledger.
-
-        Users of the open batch whose rows were lost with the process count as null records.
-
-        Raises:
-            DataError: the file is not a saved state, or the accountant holds none of its plan.
-        """
-        try:
-            state = json.loads(Path(path).read_text(encoding="utf-8"))
-            if state["privlearn_learner"] != _STATE_VERSION:
-                raise DataError(f"{path}: state version {state['privlearn_learner']} is not known")
-            learner = cls(**state["params"])
-            learner._prepare(accountant)
-            learner.belief_ = learner._evidence.restored(state["evidence"]).belief()
-            learner._coins.bit_generator.state = state["coins"]
-            learner._batch, learner.clock_ = state["batch"], state["clock"]
-            learner._begin(accountant)
-        except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path} is not a saved learner: {error}") from None
-        going = learner.clock_ < accountant.users.stop
-        if going and not any(accountant.left("gradient", batch) for batch in learner._batches):
-            raise DataError(
-                f"{path}: nothing of this learner's plan is left with the accountant; "
-                "resume the ledger that the state belongs to"
-            )
-        learner._rejoin()
-        return learner
-
-    def _rejoin(self) -> None:
-        """Lets the billboard's clock catch up; lost rows of the open batch become null."""
-        begun = range(self._accountant.users.start, self.clock_)
-        if not begun:
-            return
-        lost: Rows[Answer] = self._board.skip(begun)
-        if self._accountant.trust is not Trust.JOINT:
-            lost = Rows.null(begun)
-        if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
-            # Releases at once if the batch was full and only its last answer was missing.
-            self._take(lost.slice(range(self._batches[self._batch].start, self.clock_)))
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.belief_ = self._released.restored(state["evidence"]).belief()
+        self._coins.bit_generator.state = state["coins"]

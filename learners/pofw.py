@@ -6,7 +6,7 @@ budget (parallel composition), and θ is released at every time, changing at the
 ``thresholds``  (ℓ1 ball) a noisy gradient sum per epoch, its coordinates pooled over the epochs and
                 thresholded at public multiples of their noise: iterated soft thresholding.
 ``choices``     (ℓ1 ball) an epoch's few largest coordinates by report-noisy-max, whose noise grows
-                with log d only, then a noisy sum over those coordinates alone.  Where the budget
+                with log d only, then a noisy sum over those coordinates.  Where the budget
                 admits no Gaussian noise, such as `PureDP`, a step along the chosen vertices.
 ``projections`` (any polytope) the same pooled sums, projected onto the set in place of thresholds.
 ``vertices``    (any polytope) a Frank-Wolfe step towards the mean of the vertices that
@@ -29,9 +29,9 @@ clipping of residuals and Gumbel noise are ours.  Privacy: `BatchedPrefixSum`, `
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
@@ -41,33 +41,21 @@ from privlearn._validate import positive
 from privlearn.budgets import Currency
 from privlearn.domains import Array, Ball
 from privlearn.errors import CurrencyError
-from privlearn.learners.constraint_sets import (
-    ConstraintSet,
-    LpBall,
-    Polytope,
-    Simplex,
-    checked_member,
-)
+from privlearn.learners.convex import Epochs, Strategy, StrategyLearner, scale_of
 from privlearn.learners.scalar_losses import ScalarLoss
 from privlearn.learners.streaming import (
     Example,
-    StreamLearner,
     Terms,
     checked_choice,
     epoch_count,
     epoch_sizes,
 )
-from privlearn.learners.tofw_ways import scale_of
 from privlearn.mechanisms import GaussianSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
+from privlearn.mechanisms.constraint_sets import CornerSet, LpBall, Polytope, Simplex
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
-from privlearn.mechanisms.vertices import (
-    CrossPolytope,
-    ExplicitVertices,
-    SimplexVertices,
-    Vertices,
-)
+from privlearn.mechanisms.vertices import CrossPolytope, Vertices
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -75,23 +63,31 @@ Method = Literal["auto", "thresholds", "projections", "choices", "vertices", "pu
 
 
 class _Rule(NamedTuple):
-    """Public constants of one way."""
+    """Public constants of a strategy."""
 
     epochs: int
+    """The most epochs."""
     users_per_noise: float
+    """Least users of an epoch, in units of the number at which noise is as large as the mean."""
     growth: float
-    clips: tuple[float, float, float]
-    """Level of residuals in the first epoch, its ratio from epoch to epoch, its least value."""
+    """Ratio of the sizes of consecutive epochs."""
+    first_level: float
+    """Level of residuals in the first epoch, as a part of the unit."""
+    level_ratio: float
+    """From epoch to epoch."""
+    least_level: float
     first_step: float
+    """Of the first epoch."""
     step: float
+    """Of the second epoch."""
     picks: int = 1
+    """Vertices that are chosen in an epoch."""
     decay: float = 1.0
     """Ratio of the steps from the second epoch on."""
 
     def level(self, epoch: int) -> float:
         """Residuals are clipped at so much of the unit."""
-        first, ratio, least = self.clips
-        return max(first * ratio**epoch, least)
+        return max(self.first_level * self.level_ratio**epoch, self.least_level)
 
     def move(self, epoch: int) -> float:
         """The step of an epoch."""
@@ -100,17 +96,62 @@ class _Rule(NamedTuple):
         return self.step * self.decay ** (epoch - 1)
 
 
-_THRESHOLDS = _Rule(4, 30.0, 1.3, (0.3, 0.85, 0.1), 0.8, 0.7)
-_SOFT, _HARD, _MEMORY = 1.4, 4.0, 0.4
-"""Thresholds in standard deviations of the noise; what one epoch leaves of the weights before."""
-_CHOICES = _Rule(3, 8.0, 1.2, (0.2, 0.5, 0.04), 1.0, 1.0, picks=5)
+_THRESHOLDS = _Rule(
+    epochs=4,
+    users_per_noise=30.0,
+    growth=1.3,
+    first_level=0.3,
+    level_ratio=0.85,
+    least_level=0.1,
+    first_step=0.8,
+    step=0.7,
+)
+_CHOICES = _Rule(
+    epochs=3,
+    users_per_noise=8.0,
+    growth=1.2,
+    first_level=0.2,
+    level_ratio=0.5,
+    least_level=0.04,
+    first_step=1.0,
+    step=1.0,
+    picks=5,
+)
+_SIGNS = _Rule(
+    epochs=5,
+    users_per_noise=4.0,
+    growth=1.0,
+    first_level=0.15,
+    level_ratio=0.7,
+    least_level=0.04,
+    first_step=0.3,
+    step=0.5,
+    picks=2,
+    decay=0.6,
+)
+_VERTICES = _Rule(
+    epochs=3,
+    users_per_noise=8.0,
+    growth=1.0,
+    first_level=0.1,
+    level_ratio=0.85,
+    least_level=0.06,
+    first_step=0.7,
+    step=0.2,
+    picks=4,
+    decay=0.6,
+)
+_SOFT_THRESHOLD, _HARD_THRESHOLD = 1.4, 4.0
+"""In standard deviations of the noise; entries beyond the second are kept whole."""
+_MEMORY = 0.4
+"""What an epoch leaves of the weights of those before it."""
 _CHOICE_SHARE = Fraction(1, 2)
-_SIGNS = _Rule(5, 4.0, 1.0, (0.15, 0.7, 0.04), 0.3, 0.5, picks=2, decay=0.6)
-_VERTICES = _Rule(3, 8.0, 1.0, (0.1, 0.85, 0.06), 0.7, 0.2, picks=4, decay=0.6)
+"""Part of the budget that pays for the choice; the rest pays for the values."""
 
 
 @final
-class DPPOFW(StreamLearner):
+@dataclass(eq=False, repr=False)
+class DPPOFW(StrategyLearner):
     """Private Frank-Wolfe over a polytope for a stream of (x, y), θ released at every time.
 
     Args:
@@ -125,18 +166,13 @@ class DPPOFW(StreamLearner):
     an epoch's users are kept, sealed, until its end.
     """
 
-    def __init__(
-        self,
-        constraint_set: ConstraintSet,
-        *,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        method: Method = "auto",
-        initial: ArrayLike | None = None,
-    ) -> None:
-        self.constraint_set, self.loss, self.feature_bound = constraint_set, loss, feature_bound
-        self.label_bound, self.method, self.initial = label_bound, method, initial
+    constraint_set: CornerSet
+    _: KW_ONLY
+    loss: str | ScalarLoss = "squared"
+    feature_bound: float = 1.0
+    label_bound: float = 1.0
+    method: Method = "auto"
+    initial: ArrayLike | None = None
 
     @property
     def _dim(self) -> int:
@@ -163,10 +199,7 @@ class DPPOFW(StreamLearner):
 
     def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
         inside = self.constraint_set
-        if self.initial is None:
-            self._theta = np.asarray(inside.pull(np.zeros(self._dim)))
-        else:
-            self._theta = checked_member(self.initial, inside).copy()
+        self._start_in(inside, self.initial)
         self._scale = scale_of(
             self._loss,
             dim=self._dim,
@@ -177,8 +210,8 @@ class DPPOFW(StreamLearner):
         self.method_: str = self.method
         if self.method == "auto":
             self.method_ = self._chosen(accountant.budget)
-        self._way: _Way = _WAYS[self.method_](self, accountant)
-        return self._way.plan()
+        self._strategy = _STRATEGIES[self.method_](self, accountant)
+        return self._strategy.plan()
 
     def _chosen(self, budget: Currency) -> str:
         """The method, by the public sizes of noise; see the module."""
@@ -195,12 +228,6 @@ class DPPOFW(StreamLearner):
         gaussian = math.sqrt(dim / (2 * math.log(max(dim, 3))))
         return sums if gaussian <= math.log(max(corners, 3)) else choices
 
-    def _next_change(self) -> int:
-        return self._way.next_change()
-
-    def _take(self, rows: Rows[Example]) -> None:
-        self._way.take(rows)
-
 
 def _priced(price: Any) -> bool:
     try:
@@ -210,21 +237,17 @@ def _priced(price: Any) -> bool:
     return True
 
 
-class _Way(ABC):
-    """One way of learning over epochs; it owns the mechanisms of a started learner."""
+class _ByEpochs(Strategy):
+    """A strategy over epochs of public sizes, by a rule."""
 
     rule: _Rule
-
-    def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
-        self._learner, self._accountant = learner, accountant
-        self._scale, self._set = learner._scale, learner.constraint_set
-        self._number = 0
+    _learner: DPPOFW
 
     def _cut(self, smallest: float) -> None:
-        users, rule = self._accountant.users, self.rule
-        number = epoch_count(len(users), rule.users_per_noise * smallest, rule.epochs)
-        ends = np.cumsum([0, *epoch_sizes(len(users), number, rule.growth)]) + users.start
-        self._epochs = [range(a, b) for a, b in pairwise(ends.tolist())]
+        """Makes the epochs, which have at least ``smallest`` noise units of users."""
+        users, rule = len(self._users), self.rule
+        number = epoch_count(users, rule.users_per_noise * smallest, rule.epochs)
+        self._epochs: Epochs[Any] = Epochs(self._users, epoch_sizes(users, number, rule.growth))
 
     @property
     def _clips(self) -> list[float]:
@@ -233,21 +256,15 @@ class _Way(ABC):
         unit = self._scale.unit * self._scale.curvature
         return [
             bound * max(self.rule.level(k) * unit, self._scale.floor)
-            for k in range(len(self._epochs))
+            for k in range(len(self._epochs.all))
         ]
 
-    @abstractmethod
-    def plan(self) -> list[Plan]: ...
-
-    @abstractmethod
-    def take(self, rows: Rows[Example]) -> None: ...
-
     def next_change(self) -> int:
-        return self._epochs[min(self._number, len(self._epochs) - 1)].stop
+        return self._epochs.stop
 
 
 @final
-class _Sums(_Way):
+class _Sums(_ByEpochs):
     rule = _THRESHOLDS
 
     def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
@@ -261,18 +278,19 @@ class _Sums(_Way):
                 sizes=(len(users),),
                 adjacency=accountant.adjacency,
             )
-            for k, users in enumerate(self._epochs)
+            for k, users in enumerate(self._epochs.all)
         ]
         self._pooled: Array = np.zeros(self._scale.dim)
         self._variance = self._weight = 0.0
         self._stream: BatchedStream[Array] | None = None
 
     def plan(self) -> list[Plan]:
-        pairs = zip(self._sums, self._epochs, strict=True)
+        pairs = zip(self._sums, self._epochs.all, strict=True)
         return [Plan("epoch", sums.loss(), users) for sums, users in pairs]
 
     def take(self, rows: Rows[Example]) -> None:
-        users, sums, learner = self._epochs[self._number], self._sums[self._number], self._learner
+        learner, number = self._learner, self._epochs.number
+        users, sums = self._epochs.all[number], self._sums[number]
         if self._stream is None:
             token = self._accountant.issue(sums.loss(), users=users, label="epoch")
             self._stream = sums.open(token)
@@ -280,28 +298,28 @@ class _Sums(_Way):
         released = self._stream.append(rows.map_rows(increments))
         if released is None:
             return
-        total = learner._board.post(f"sum/{self._number}", released)
-        step = self.rule.move(self._number) * self._scale.newton / len(users)
+        total = learner._board.post(f"sum/{number}", released)
+        step = self.rule.move(number) * self._scale.newton / len(users)
         variance = (step * sums.error_std(1)) ** 2
         self._weight = _MEMORY * self._weight + 1 / variance
         new = 1 / (variance * self._weight)
         self._pooled = (1 - new) * self._pooled + new * (learner._theta + step * total)
         self._variance = (1 - new) ** 2 * self._variance + new**2 * variance
         learner._theta = self._shrunk()
-        self._stream, self._number = None, self._number + 1
+        self._stream, self._epochs.number = None, number + 1
 
     def _shrunk(self) -> Array:
         """The pooled gradient steps without what may be noise."""
         if self._learner.method_ == "projections":
             return self._set.project(self._pooled)
         std, sizes = math.sqrt(self._variance), np.abs(self._pooled)
-        soft = np.copysign(np.maximum(sizes - _SOFT * std, 0.0), self._pooled)
-        kept = np.where(sizes > _HARD * std, self._pooled, soft)
+        soft = np.copysign(np.maximum(sizes - _SOFT_THRESHOLD * std, 0.0), self._pooled)
+        kept = np.where(sizes > _HARD_THRESHOLD * std, self._pooled, soft)
         return np.asarray(self._set.pull(kept))
 
 
-class _Picking(_Way, ABC):
-    """What the ways with report-noisy-max share: an epoch's users are kept, sealed, to its end."""
+class _Picking(_ByEpochs):
+    """What the strategies with report-noisy-max share: epochs are kept, sealed, to their end."""
 
     vertices: Vertices
 
@@ -321,26 +339,21 @@ class _Picking(_Way, ABC):
             )
             for clip in self._clips
         ]
-        self._pending: list[Rows[Array]] = []
 
     def plan(self) -> list[Plan]:
-        pairs = zip(self._choices, self._epochs, strict=True)
+        pairs = zip(self._choices, self._epochs.all, strict=True)
         return [Plan("choice", choice.loss(), users) for choice, users in pairs]
 
     def take(self, rows: Rows[Example]) -> None:
-        learner, users = self._learner, self._epochs[self._number]
-        self._pending.append(rows.map_rows(learner._increments([(-1.0, learner._theta)])))
-        if rows.users.stop < users.stop:
+        learner, number = self._learner, self._epochs.number
+        kept = self._epochs.add(rows.map_rows(learner._increments([(-1.0, learner._theta)])))
+        if kept is None:
             return
-        kept, self._pending = Rows.concat(self._pending), []
-        choice = self._choices[self._number]
-        token = self._accountant.issue(choice.loss(), users=users, label="choice")
-        picked = learner._board.post(f"choice/{self._number}", choice.release(kept, token))
-        learner._theta = np.asarray(self._set.pull(self._moved(kept, np.asarray(picked))))
-        self._number += 1
+        picked = learner._posted(self._choices[number], kept, "choice", f"choice/{number}")
+        learner._theta = np.asarray(self._set.pull(self._moved(number, kept, np.asarray(picked))))
 
     @abstractmethod
-    def _moved(self, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
+    def _moved(self, number: int, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
         """θ after the choice of an epoch."""
 
 
@@ -368,35 +381,25 @@ class _Choices(_Picking):
         ]
 
     def plan(self) -> list[Plan]:
-        pairs = zip(self._measured, self._epochs, strict=False)
+        pairs = zip(self._measured, self._epochs.all, strict=False)
         return [*super().plan(), *(Plan("values", sums.loss(), users) for sums, users in pairs)]
 
-    def _moved(self, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
-        learner, users, dim = self._learner, self._epochs[self._number], self._scale.dim
+    def _moved(self, number: int, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
+        learner, dim = self._learner, self._scale.dim
         moved = learner._theta.copy()
         if not self._measured:
             reach = self._scale.unit / float(learner.feature_bound)
             toward = self.vertices.points(picked).mean(axis=0)
-            return np.asarray(moved + self.rule.move(self._number) * reach * toward)
-        places, sums = picked % dim, self._measured[self._number]
+            return np.asarray(moved + self.rule.move(number) * reach * toward)
+        places, sums = picked % dim, self._measured[number]
         # +e_j and −e_j may both be chosen; the second place is then measured as 0.
         first = np.zeros(len(places))
         first[np.unique(places, return_index=True)[1]] = 1.0
-        token = self._accountant.issue(sums.loss(), users=users, label="values")
-        values = sums.release(rows.map_rows(lambda g: g[:, places] * first), token)
-        total = learner._board.post(f"values/{self._number}", values) * first
-        step = self.rule.move(self._number) * self._scale.newton / len(users)
+        values = rows.map_rows(lambda g: g[:, places] * first)
+        total = learner._posted(sums, values, "values", f"values/{number}") * first
+        step = self.rule.move(number) * self._scale.newton / len(rows.users)
         np.add.at(moved, places, step * total)
         return moved
-
-
-def _vertices_of(inside: ConstraintSet) -> Vertices:
-    if isinstance(inside, LpBall):
-        return CrossPolytope(inside.dim, inside.radius)
-    if isinstance(inside, Simplex):
-        return SimplexVertices(inside.dim, inside.radius)
-    assert isinstance(inside, Polytope)
-    return ExplicitVertices(inside.vertices)
 
 
 @final
@@ -405,18 +408,20 @@ class _Corners(_Picking):
 
     def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
         super().__init__(learner, accountant)
-        self.vertices = _vertices_of(learner.constraint_set)
+        self.vertices = learner.constraint_set.choices
         self._begin(Fraction(1))
 
-    def _moved(self, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
+    def _moved(self, number: int, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
         theta = self._learner._theta
         toward = self.vertices.points(picked).mean(axis=0)
-        return np.asarray(theta + self.rule.move(self._number) * (toward - theta))
+        return np.asarray(theta + self.rule.move(number) * (toward - theta))
 
 
 @final
-class _Published(_Way):
+class _Published(Strategy):
     """Algorithm 2 of the paper, step by step; errata 13 says which of its prices hold."""
+
+    _learner: DPPOFW
 
     def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
         super().__init__(learner, accountant)
@@ -426,7 +431,7 @@ class _Published(_Way):
         slope = min(loss.slope, loss.curvature * (largest * bound + self._scale.unit))
         self._stream: NoisyMaxPicks | None = None
         self._picks = NoisyMaxStream.calibrated(
-            _vertices_of(learner.constraint_set),
+            learner.constraint_set.choices,
             loss.curvature * bound**2 * diameter + slope * bound,
             accountant.budget,
             horizon=len(accountant.users),
@@ -435,16 +440,15 @@ class _Published(_Way):
         self._before, self._done = learner._theta, 0
 
     def plan(self) -> list[Plan]:
-        return [Plan("picks", self._picks.loss(), self._accountant.users)]
+        return [Plan("picks", self._picks.loss(), self._users)]
 
     def next_change(self) -> int:
-        return self._accountant.users.start + self._done + 1
+        return self._users.start + self._done + 1
 
     def take(self, rows: Rows[Example]) -> None:
         learner, t = self._learner, self._done
         if self._stream is None:
-            users = self._accountant.users
-            token = self._accountant.issue(self._picks.loss(), users=users, label="picks")
+            token = self._accountant.issue(self._picks.loss(), users=self._users, label="picks")
             self._stream = self._picks.open(token)
         terms: Terms = [(-(t + 1.0), learner._theta)]
         if t:
@@ -454,11 +458,11 @@ class _Published(_Way):
         toward = self._picks.vertices.points(picked)[0]
         moved = learner._theta + (toward - learner._theta) / (t + 2)
         learner._theta = np.asarray(self._set.pull(moved) if learner._is_ball else moved)
-        if rows.users.stop == self._accountant.users.stop:
+        if rows.users.stop == self._users.stop:
             self._stream.close()
 
 
-_WAYS: dict[str, type[_Sums] | type[_Choices] | type[_Corners] | type[_Published]] = {
+_STRATEGIES: dict[str, type[_Sums] | type[_Choices] | type[_Corners] | type[_Published]] = {
     "published": _Published,
     "thresholds": _Sums,
     "projections": _Sums,

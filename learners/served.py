@@ -3,13 +3,12 @@
 A learner shows each user an action chosen from public state and that user's own row, and takes in
 the answer; users' data are sealed on entry.  `Served` is about rounds and bad records, whatever is
 shown; `ServedMNL` shows items.  What is learned, and when the public state changes, is for the
-subclasses: `_policy`, `_next_change`, `_take`.
+subclasses: `_policy`, `_next_change`, `_learn`.
 """
 
 from __future__ import annotations
 
-import inspect
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -19,10 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from privlearn._records import copied
 from privlearn._validate import count, positive
 from privlearn.adjacency import Trust
-from privlearn.billboard import Billboard, Shown
+from privlearn.billboard import Shown
 from privlearn.domains import Array
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
-from privlearn.learners.inputs import absent, block_of, places_of, row_of
+from privlearn.learners.base import Learner
+from privlearn.learners.inputs import block_of, places_of, row_of
 from privlearn.learners.serving import (
     Arrival,
     Respond,
@@ -51,19 +51,19 @@ _COINS = 4_096
 """Users whose unused coins are drawn at once; bounds memory, changes no result."""
 
 
-class Served(ABC, Generic[Own, Act, Heard]):
-    """Serves users under a joint guarantee, and takes in their answers.
+ANSWERS_ARE_LOST = (
+    "the sealed answers are lost; serve other users with a new learner, accountant and ledger"
+)
+"""After a failed round of a learner that saves nothing."""
 
-    After `start`, ``clock_`` is the next arrival index and ``private_messages_`` holds messages
-    about single users' data, for the operator alone.
-    """
+
+class Served(Learner, Generic[Own, Act, Heard]):
+    """Serves users under a joint guarantee, and takes in their answers."""
 
     random_state: int
-    clock_: int
-    private_messages_: list[tuple[int, str]]
-    _way_on: ClassVar[str]
+    _recovery_hint: ClassVar[str]
     """What to do after a round that failed half-way."""
-    _waiting: ClassVar[str]
+    _pending_state: ClassVar[str]
     """What the last user was served, while no answer has come."""
 
     @abstractmethod
@@ -79,8 +79,8 @@ class Served(ABC, Generic[Own, Act, Heard]):
         """The arrival index before which the public state cannot change."""
 
     @abstractmethod
-    def _take(self, rows: Rows[Heard]) -> None:
-        """Learns from answers up to the clock."""
+    def _learn(self, rows: Rows[Heard]) -> None:
+        """Learns from all answers since the last change of the public state, up to the next."""
 
     @abstractmethod
     def _usable_answers(self, answer: Heard) -> Mask:
@@ -94,52 +94,12 @@ class Served(ABC, Generic[Own, Act, Heard]):
     def public_state(self) -> dict[str, Any]:
         """Everything the learner goes on from, as JSON: a function of releases and the clock."""
 
-    # Parameters, as scikit-learn expects them ----------------------------------------------------
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> Self:
-        """Changes constructor arguments; only before `start`.
-
-        Raises:
-            ValueError: unknown name.  RuntimeError: started.
-        """
-        if self._started:
-            raise RuntimeError("the learner has started: its parameters are public history")
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise ValueError(f"{name}: not a parameter; known: {', '.join(known)}")
-            setattr(self, name, value)
-        return self
-
-    @property
-    def _started(self) -> bool:
-        return hasattr(self, "_accountant")
-
-    def _check_fresh(self) -> None:
-        if self._started:
-            raise RuntimeError("the learner has started: make a new one for another accountant")
-
     def _prepare_serving(self, accountant: Accountant[Any]) -> None:
+        self._open_board(accountant)
         self._asked: Shown[tuple[Own, Items], Act] | None = None
         self._void: Mask = np.zeros(1, dtype=bool)
-        self._failed = False
-        self._board = Billboard(accountant, accountant.users)
+        self._pending: list[Rows[Heard]] = []
         self._coins = np.random.default_rng(self.random_state)
-        self.clock_ = accountant.users.start
-        self.private_messages_ = []
-
-    def _begin(self, accountant: Accountant[Any]) -> None:
-        """From here on users can be served."""
-        self._accountant = accountant
-
-    @property
-    def billboard_(self) -> Billboard:
-        """Everything that was released, with the tokens that paid for it."""
-        return self._board
 
     # Serving -------------------------------------------------------------------------------------
 
@@ -166,8 +126,8 @@ class Served(ABC, Generic[Own, Act, Heard]):
             raise UsersError("no user is waiting to answer: call select first")
         self._failed = True  # as in _select
         asked, self._asked = self._asked, None
-        rows, unheard = self._deliver(asked, answer)
-        self._tell(asked.users, np.zeros(1, dtype=bool), unheard & ~self._void)
+        rows, unanswered = self._deliver(asked, answer)
+        self._tell(asked.users, np.zeros(1, dtype=bool), unanswered & ~self._void)
         self._take(rows)
         self._failed = False
 
@@ -190,8 +150,8 @@ class Served(ABC, Generic[Own, Act, Heard]):
             numbers = np.arange(1, len(users) + 1)
             shown = self._board.serve(Rows._of_own((block, numbers), users), self._policy)
             self.clock_ = users.stop
-            rows, unheard = self._deliver(shown, answer)
-            self._tell(users, void[at:stop], unheard)
+            rows, unanswered = self._deliver(shown, answer)
+            self._tell(users, void[at:stop], unanswered)
             self._take(rows)
             self._failed = False
             at = stop
@@ -204,8 +164,7 @@ class Served(ABC, Generic[Own, Act, Heard]):
             UsersError: the last user's answer is missing.  RuntimeError: a release failed before.
         """
         self._check_idle()
-        users = self._next_users(count(n=n))
-        self.private_messages_.append((users.start, absent(users)))
+        users = self._absent_users(n)
         while self.clock_ < users.stop:
             part = range(self.clock_, min(self._next_change(), users.stop))
             self._failed = True  # as in _select
@@ -222,14 +181,6 @@ class Served(ABC, Generic[Own, Act, Heard]):
 
     def _pass(self, n: int) -> None:
         """Draws the public coins of n users who are not served."""
-
-    def _next_users(self, n: int) -> range:
-        users = range(self.clock_, self.clock_ + n)
-        if users.stop > self._accountant.users.stop:
-            raise HorizonError(
-                f"{n} users after {self.clock_}: the horizon is {self._accountant.users}"
-            )
-        return users
 
     def _block_of_next(self, name: str, values: Any, shape: tuple[int, ...]) -> Array:
         """Data of the next users, shape (n, *shape)."""
@@ -251,24 +202,31 @@ class Served(ABC, Generic[Own, Act, Heard]):
         self, shown: Shown[tuple[Own, Items], Act], answer: Callable[[Own, Act], Heard]
     ) -> tuple[Rows[Heard], Mask]:
         """The rows to learn from, and of whom no answer could be used, shape (n,)."""
-        heard = np.zeros(len(shown.users) + 1, dtype=bool)
+        usable = np.zeros(len(shown.users) + 1, dtype=bool)
 
         def environment(visit: tuple[Own, Items], action: Act) -> Heard:
             own, numbers = visit
             reply = answer(own, action)
-            heard[numbers[self._usable_answers(reply)]] = True
+            usable[numbers[self._usable_answers(reply)]] = True
             return reply
 
-        return shown.deliver(Calls(environment, (answer, self))), ~heard[1:]
+        return shown.deliver(Calls(environment, (answer, self))), ~usable[1:]
 
-    def _tell(self, users: range, unusable: Mask, unheard: Mask) -> None:
+    def _take(self, rows: Rows[Heard]) -> None:
+        """Adds answers up to the clock and, where the public state may change, learns from them."""
+        self._pending.append(rows)
+        if self.clock_ < self._next_change():
+            return
+        rows, self._pending = Rows.concat(self._pending), []
+        self._learn(rows)
+
+    def _tell(self, users: range, unusable: Mask, unanswered: Mask) -> None:
         """Messages to single users, for the operator's private records only."""
-        either = unusable | unheard
+        either = unusable | unanswered
         if not either.any():
             return
         for i in np.flatnonzero(either):
-            what = self._complaint(data=bool(unusable[i]))
-            self.private_messages_.append((users[int(i)], f"{what}; your record does not count"))
+            self._notify(users[int(i)], self._complaint(data=bool(unusable[i])))
 
     def _check_serving(self) -> None:
         self._check_idle()
@@ -280,13 +238,12 @@ class Served(ABC, Generic[Own, Act, Heard]):
     def _check_idle(self) -> None:
         self._check_running()
         if self._asked is not None:
-            raise UsersError(f"user {self.clock_ - 1} {self._waiting} but has not answered")
+            raise UsersError(f"user {self.clock_ - 1} {self._pending_state} but has not answered")
 
     def _check_running(self) -> None:
-        if not self._started:
-            raise RuntimeError("the learner has no accountant: call start(accountant) first")
+        self._check_started()
         if self._failed:
-            raise RuntimeError(f"a round or release failed half-way: {self._way_on}")
+            raise RuntimeError(f"a round or release failed half-way: {self._recovery_hint}")
         if self.clock_ >= self._accountant.users.stop:
             raise HorizonError(f"all users of {self._accountant.users} were served")
 
@@ -299,7 +256,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
     max_items: int
     outside_option: bool
     feature_scale: float
-    _waiting = "was shown items"
+    _pending_state = "was shown items"
 
     @abstractmethod
     def _ties(self, n: int) -> Array:

@@ -27,7 +27,8 @@ class Arrival(NamedTuple):
     ties: Array
     """Public random keys that break ties, shape (N,)."""
     private: Array
-    """Whatever else is the user's own (tastes, luck), shape (m,); only ``respond`` reads it."""
+    """Whatever else is the user's own, shape (m,), such as coefficients or uniform numbers; only
+    ``respond`` reads it."""
 
 
 Respond = Callable[[Arrival, Items], Items]
@@ -90,8 +91,8 @@ def optimistic_items(
         places = _best(
             np.take_along_axis(values, order, 1), np.take_along_axis(revenues, order, 1), max_items
         )
-        found = np.take_along_axis(order, np.maximum(places, 0), 1)
-        items = ascending(np.where(places == NO_ITEM, NO_ITEM, found))
+        chosen = np.take_along_axis(order, np.maximum(places, 0), 1)
+        items = ascending(np.where(places == NO_ITEM, NO_ITEM, chosen))
     else:
         items = _best(values, revenues, max_items)
     return np.where(good[:, None], items, default_items(len(items), max_items))

@@ -7,28 +7,30 @@ changes, and how, is for the subclasses: `_prepare`, `_next_change`, `_take`.
 
 from __future__ import annotations
 
-import inspect
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.billboard import Billboard
+from privlearn.budgets import B
 from privlearn.domains import Array
-from privlearn.errors import AdjacencyError, HorizonError, ProvenanceError
-from privlearn.learners.constraint_sets import norms
-from privlearn.learners.inputs import absent, block_of, row_of
+from privlearn.errors import AdjacencyError, ProvenanceError
+from privlearn.learners.base import Learner
+from privlearn.learners.inputs import block_of, row_of
 from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, code_of, named_loss
+from privlearn.losses import Loss
+from privlearn.mechanisms.constraint_sets import norms
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from, row_from
+from privlearn.tokens import Released, Token
 
 Example = tuple[Array, Array]
 """A block of rows: features, shape (n, d), and labels, shape (n,)."""
@@ -36,6 +38,16 @@ Terms = Sequence[tuple[float, Array]]
 """Public weights and parameters; an increment is the weighted sum of gradients at them."""
 
 Out = TypeVar("Out")
+R = TypeVar("R", bound=NDArray[Any])
+R_co = TypeVar("R_co", bound=NDArray[Any], covariant=True)
+
+
+class _Releasing(Protocol[R_co]):
+    """A mechanism, whatever kind of array it releases."""
+
+    def loss(self) -> Loss: ...
+    def release(self, rows: Rows[Any], token: Token[B], /) -> Released[R_co]: ...
+
 
 _ROUNDING = 1 + 1e-9
 
@@ -51,18 +63,15 @@ def typical_length(dim: int, q: float) -> float:
     return float(math.sqrt(dim) / (dim * moment) ** (1 / q))
 
 
-class StreamLearner(ABC):
+class StreamLearner(Learner):
     """Learns from a stream of logged rows under a central accountant.
 
-    After `start`, ``coef_`` (d,) is the released parameter, ``clock_`` the next arrival index and
-    ``private_messages_`` holds messages about single users' data, for the operator alone.
+    After `start`, ``coef_`` (d,) is the released parameter.
     """
 
     loss: str | ScalarLoss
     feature_bound: float
     label_bound: float
-    clock_: int
-    private_messages_: list[tuple[int, str]]
 
     # For subclasses ------------------------------------------------------------------------------
 
@@ -92,32 +101,7 @@ class StreamLearner(ABC):
     def _take(self, rows: Rows[Example]) -> None:
         """Learns from the rows up to the clock, which are not beyond `_next_change`."""
 
-    # Parameters, as scikit-learn expects them ----------------------------------------------------
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> Self:
-        """Changes constructor arguments; only before `start`.
-
-        Raises:
-            ValueError: unknown name.  RuntimeError: started.
-        """
-        if self._started:
-            raise RuntimeError("the learner has started: its parameters are public history")
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise ValueError(f"{name}: not a parameter; known: {', '.join(known)}")
-            setattr(self, name, value)
-        return self
-
     # Life ----------------------------------------------------------------------------------------
-
-    @property
-    def _started(self) -> bool:
-        return hasattr(self, "_accountant")
 
     def start(self, accountant: Accountant[Any]) -> Self:
         """Calibrates the noise to the accountant's cap and commits the plan of all releases.
@@ -127,8 +111,7 @@ class StreamLearner(ABC):
             begun.  CurrencyError: its currency has no price for this noise.  ProvenanceError: it
             is not central.  RuntimeError: started before.
         """
-        if self._started:
-            raise RuntimeError("the learner has started: make a new one for another accountant")
+        self._check_fresh()
         if accountant.trust is not Trust.CENTRAL:
             raise ProvenanceError(
                 "logged rows were not served by a billboard: a joint or local guarantee does not "
@@ -140,12 +123,10 @@ class StreamLearner(ABC):
         self._loss = named_loss(self.loss, positive(label_bound=self.label_bound))
         self._check_params()
         self._theta: Array = np.zeros(self._dim)
-        self._board = Billboard(accountant, accountant.users)
-        self.clock_ = accountant.users.start
-        self.private_messages_ = []
-        self._failed = self._closed = False
+        self._open_board(accountant)
+        self._closed = False
         accountant.commit(self._prepare(accountant))
-        self._accountant = accountant
+        self._begin(accountant)
         return self
 
     @property
@@ -155,14 +136,8 @@ class StreamLearner(ABC):
         Raises:
             RuntimeError: not started.
         """
-        if not self._started:
-            raise RuntimeError("the learner has no accountant: call start(accountant) first")
+        self._check_started()
         return self._theta.copy()
-
-    @property
-    def billboard_(self) -> Billboard:
-        """Everything that was posted, with the tokens that paid for it."""
-        return self._board
 
     def predict(self, x: ArrayLike) -> Array:
         """Scores x·θ of the released parameter, shape (n,) for x of shape (n, d), else ().
@@ -182,9 +157,9 @@ class StreamLearner(ABC):
     def partial_fit(self, x: ArrayLike, y: ArrayLike) -> Self:
         """Learns from the next user, or the next n, in order of arrival.
 
-        Features beyond ``feature_bound`` are scaled onto it and labels clipped.  A row that is no
-        numbers of the right shape, or has no label, counts as null, alone: the clock goes on, and
-        only ``private_messages_`` says so.
+        Features beyond ``feature_bound`` are scaled onto it and labels clipped.  A row that is not
+        numbers of the right shape, or has no label, counts as null: the clock goes on, and only
+        ``private_messages_`` says so.
 
         Args:
             x: shape (d,) with a single label, or (n, d): an array, a data frame of numbers, or a
@@ -214,18 +189,8 @@ class StreamLearner(ABC):
             RuntimeError: not started, or failed half-way.
         """
         self._check_running()
-        users = self._next_users(count(n=n))
-        self.private_messages_.append((users.start, absent(users)))
-        self._take_all(Rows.null(users))
+        self._take_all(Rows.null(self._absent_users(n)))
         return self
-
-    def _next_users(self, n: int) -> range:
-        users = range(self.clock_, self.clock_ + n)
-        if users.stop > self._accountant.users.stop:
-            raise HorizonError(
-                f"{n} users after {users.start}: the horizon is {self._accountant.users}"
-            )
-        return users
 
     def _take_all(self, rows: Rows[Example]) -> None:
         users = rows.users
@@ -262,8 +227,7 @@ class StreamLearner(ABC):
         return values[None], np.array([y]) if isinstance(y, float) else row_of(y, ())[None]
 
     def _check_running(self) -> None:
-        if not self._started:
-            raise RuntimeError("the learner has no accountant: call start(accountant) first")
+        self._check_started()
         if self._closed:
             raise RuntimeError("the learner was closed: start a new one for other users")
         if self._failed:
@@ -276,22 +240,29 @@ class StreamLearner(ABC):
         """Messages to single users, for the operator's private records only."""
         try:
             with np.errstate(all="ignore"):  # a warning would tell of sealed data
-                heard = np.isfinite(self._loss.labels(labels)).reshape(labels.shape)
+                usable = np.isfinite(self._loss.labels(labels)).reshape(labels.shape)
         except Exception:  # so would an error of a loss of the user's own; its rows become null
-            heard = np.isfinite(labels)
-        clear = np.isfinite(values)
-        if heard.all() and clear.all():
+            usable = np.isfinite(labels)
+        finite = np.isfinite(values)
+        if usable.all() and finite.all():
             return
-        for i in np.flatnonzero(~(heard & clear.all(axis=1))):
+        for i in np.flatnonzero(~(usable & finite.all(axis=1))):
             what = f"features must be ({self._dim},) finite numbers"
             if np.isfinite(values[i]).all():
                 what = "the label must be a number that the loss takes"
-            self.private_messages_.append((users[int(i)], f"{what}; your record does not count"))
+            self._notify(users[int(i)], what)
+
+    # Releases ------------------------------------------------------------------------------------
+
+    def _posted(self, mechanism: _Releasing[R], rows: Rows[Any], label: str, name: str) -> R:
+        """Issues the planned token of these users, spends it, and posts what is released."""
+        token = self._accountant.issue(mechanism.loss(), users=rows.users, label=label)
+        return self._board.post(name, mechanism.release(rows, token))
 
     # Increments ----------------------------------------------------------------------------------
 
     def _examples(self, block: Example) -> Example:
-        """Rows within the public bounds; what is no number stays none, and makes its row null."""
+        """Rows within the public bounds; NaN stays NaN, and makes its row null."""
         return self._within(block[0]), self._loss.labels(block[1])
 
     def _within(self, values: Array) -> Array:

@@ -1,4 +1,4 @@
-r"""The whitened way of DP-TOFW: private second moments, then steps in coordinates they make white.
+r"""The whitened strategy of DP-TOFW: steps in coordinates that private second moments make white.
 
 A step that knows one number about all directions, such as 1/curvature of features without a
 preferred direction, diverges along the mean of columns that are 0 or 1, and is slow along the
@@ -11,7 +11,7 @@ others.  Here an epoch of users, kept sealed until its public end, is read sever
 2. If the last feature is a constant, the mean residual is released, and the intercept moves by it.
 3. In 16 steps the gradients φ'·u are released, clipped as a whole, and θ moves by a Newton step of
    the white model, tempered by the James-Stein factor of the public noise.  The later half of θ is
-   averaged, and the way there is shrunk by that factor once more.  Clips are larger where noise is
+   averaged, and the path there is shrunk by that factor once more.  Clips are larger where noise is
    small.
 4. The mean residual once more, since a clipped gradient finds the median of what is left rather
    than its mean.
@@ -30,20 +30,17 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
 from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.learners.convex import TINY, Epochs, LpLearner, Strategy
 from privlearn.learners.streaming import Example
-from privlearn.learners.tofw_ways import Way
 from privlearn.mechanisms import GaussianSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
-
-if TYPE_CHECKING:
-    from privlearn.learners.tofw import DPTOFW
 
 _FIRST_EPOCH = 0.2
 _NOISE_OF_FIRST_EPOCH = 0.05
@@ -65,8 +62,9 @@ _BOUNDED_SLOPE = 4.0
 _FIRST_MEAN, _LAST_MEAN = 1.0, 0.4
 """Clips of residuals, in units of the largest likely one."""
 _SHRINK = 0.5
+"""Part of the James-Stein factor that is applied to gradients."""
 _NUMBERS_AT_ONCE = 2**23
-_TINY = 1e-300
+"""Entries of xxᵀ in memory at once."""
 
 
 class Whitening(NamedTuple):
@@ -108,31 +106,37 @@ class _Epoch(NamedTuple):
 
 
 @final
-class Whitened(Way):
+class Whitened(Strategy):
     """See the module."""
 
-    def __init__(self, learner: DPTOFW, accountant: Accountant[Any]) -> None:
+    def __init__(
+        self,
+        learner: LpLearner,
+        accountant: Accountant[Any],
+        clip: float | None,
+        *,
+        constant: float | None,
+    ) -> None:
         super().__init__(learner, accountant)
-        start = self._users.start
-        self._epochs: list[_Epoch] = []
-        for size in _sizes(len(self._users), learner.dim / self._mu):
-            self._epochs.append(self._epoch(range(start, start + size)))
-            start += size
-        self._number = 0
-        self._pending: list[Rows[Example]] = []
+        self._clip, self._constant = clip, constant
+        sizes = _sizes(len(self._users), learner.dim / self._mu)
+        self._epochs: Epochs[Example] = Epochs(self._users, sizes)
+        self._sums: list[_Epoch] = []
+        for users in self._epochs.all:
+            self._sums.append(self._epoch(users))
         self._stream: BatchedStream[Array] | None = None
         self._moments = np.zeros((learner.dim, learner.dim))
         self._variance = 0.0
 
     def _epoch(self, users: range) -> _Epoch:
         scale, budget = self._scale, self._accountant.budget
-        adjacency, constant = self._accountant.adjacency, self._learner.constant
+        adjacency, constant = self._accountant.adjacency, self._constant
         noise = scale.dim / (len(users) * self._mu)
         level = min(max(_CLIP_PER_NOISE / noise, _LEAST_CLIP), _LARGEST_CLIP)
         bounded = scale.floor > 0
         residual = scale.floor if bounded else scale.unit * scale.curvature
         usual = level * residual * (_BOUNDED_SLOPE if bounded else 1.0) * math.sqrt(scale.dim)
-        clip = self._learner.clip or usual
+        clip = self._clip or usual
 
         def mean(part: float) -> GaussianSum[Array]:
             ball = Ball(residual if bounded else part * residual, 1)
@@ -140,7 +144,7 @@ class Whitened(Way):
 
         means: tuple[GaussianSum[Array] | None, GaussianSum[Array] | None] = (None, None)
         if constant is not None:
-            means = (None if self._epochs else mean(_FIRST_MEAN), mean(_LAST_MEAN))
+            means = (None if self._sums else mean(_FIRST_MEAN), mean(_LAST_MEAN))
         left = 1 - _MOMENTS - _MEAN * sum(m is not None for m in means)
         return _Epoch(
             users,
@@ -159,25 +163,24 @@ class Whitened(Way):
         )
 
     def plan(self) -> list[Plan]:
-        return [plan for epoch in self._epochs for plan in epoch.plan()]
+        return [plan for epoch in self._sums for plan in epoch.plan()]
 
     def next_change(self) -> int:
-        return self._epochs[min(self._number, len(self._epochs) - 1)].users.stop
+        return self._epochs.stop
 
     def take(self, rows: Rows[Example]) -> None:
         own = rows.map_rows(self._learner._calling(self._learner._examples))
-        self._pending.append(own)
-        epoch = self._epochs[self._number]
+        self._number = self._epochs.number
+        epoch = self._sums[self._number]
         self._add(epoch, own)
-        if rows.users.stop < epoch.users.stop:
+        kept = self._epochs.add(own)
+        if kept is None:
             return
-        kept, self._pending = Rows.concat(self._pending), []
         white = self._whitening(epoch)
         changed = kept.map_rows(lambda block: (_product(block[0], white.forward), block[1]))
         theta = self._centred(epoch.means[0], changed, white, self._learner._theta, "first")
         theta = self._stepped(epoch, changed, white, theta)
         self._learner._theta = self._centred(epoch.means[1], changed, white, theta, "last")
-        self._number += 1
 
     def _add(self, epoch: _Epoch, rows: Rows[Example]) -> None:
         """Adds rows to Σxxᵀ, in parts that bound memory; at the epoch's end it is released."""
@@ -194,9 +197,7 @@ class Whitened(Way):
                 self._moments, self._stream = self._moments + total, None
 
     def _release(self, sums: GaussianSum[Array], rows: Rows[Array], label: str, name: str) -> Array:
-        token = self._accountant.issue(sums.loss(), users=rows.users, label=label)
-        released = sums.release(rows, token)
-        return self._learner._board.post(f"{label}/{self._number}/{name}", released)
+        return self._learner._posted(sums, rows, label, f"{label}/{self._number}/{name}")
 
     def _whitening(self, epoch: _Epoch) -> Whitening:
         self._variance += epoch.moments.error_std(1) ** 2
@@ -224,7 +225,7 @@ class Whitened(Way):
         name: str,
     ) -> Array:
         """θ with its intercept moved by the mean residual."""
-        constant = self._learner.constant
+        constant = self._constant
         if sums is None or constant is None:
             return theta
         at = white.back @ theta
@@ -233,7 +234,7 @@ class Whitened(Way):
         )
         users = len(rows.users)
         mean = float(self._release(sums, residuals, "mean", name)[0]) / users
-        kept = max(0.0, 1.0 - (sums.error_std() / users) ** 2 / (mean * mean + _TINY))
+        kept = max(0.0, 1.0 - (sums.error_std() / users) ** 2 / (mean * mean + TINY))
         moved = theta.copy()
         moved[-1] -= kept * mean / (self._scale.curvature * constant)
         return np.asarray(self._set.pull(moved))
@@ -247,15 +248,15 @@ class Whitened(Way):
                 self._learner._calling(partial(self._gradients, white.back @ theta))
             )
             gradient = self._release(sums, gradients, "step", str(step)) / users
-            energy = float((gradient * gradient).sum()) + _TINY
+            energy = float((gradient * gradient).sum()) + TINY
             kept = max(0.0, 1.0 - _SHRINK * dim * variance / energy)
             moved = theta - kept / self._scale.curvature * (white.forward @ gradient)
             theta = np.asarray(self._set.pull(moved))
             if step >= _STEPS // 2:
                 late = late + theta / (_STEPS - _STEPS // 2)
-        way = white.back @ (late - start)
+        path = white.back @ (late - start)
         noise = dim * variance / self._scale.curvature**2 / (_STEPS - _STEPS // 2)
-        kept = max(0.0, 1.0 - noise / (float((way * way).sum()) + _TINY))
+        kept = max(0.0, 1.0 - noise / (float((path * path).sum()) + TINY))
         return np.asarray(start + kept * (late - start))
 
 

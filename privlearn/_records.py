@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -111,6 +112,13 @@ def length(block: object) -> int:
     if not shapes or any(len(s) == 0 for s in shapes) or len({s[0] for s in shapes}) != 1:
         raise ValueError(f"a block needs arrays with one common leading axis, got shapes {shapes}")
     return int(shapes[0][0])
+
+
+def runs(blocks: Sequence[T | None]) -> Iterator[tuple[int, list[T]]]:
+    """Neighbouring blocks that can be joined: how many, and the blocks; none for a run of None."""
+    for key, run in groupby(blocks, lambda block: None if block is None else signature(block)):
+        together = list(run)
+        yield len(together), [] if key is None else cast("list[T]", together)
 
 
 def signature(block: object) -> object:

@@ -44,6 +44,25 @@ def probability(**named: float) -> float:
     return number
 
 
+def not_negative(**named: float) -> float:
+    """Returns the value as a finite float >= 0."""
+    name, value = _single(named)
+    number = finite(**{name: value})
+    if number < 0:
+        raise ValueError(f"{name} = {value!r}: must be >= 0")
+    return number
+
+
+def within(interval: str, /, **named: float) -> float:
+    """Returns the value as a float in ``"(0, 1)"``, ``"[0, 1)"``, ``"(0, 1]"`` or ``"[0, 1]"``."""
+    name, value = _single(named)
+    number = finite(**{name: value})
+    inside = 0 < number < 1
+    if not (inside or (number == 0 and "[" in interval) or (number == 1 and "]" in interval)):
+        raise ValueError(f"{name} = {value!r}: must lie in {interval}")
+    return number
+
+
 def count(*, at_least: int = 1, **named: int) -> int:
     """Returns the value as an int not below ``at_least``; booleans and floats are refused."""
     name, value = _single(named)

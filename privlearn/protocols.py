@@ -40,6 +40,19 @@ class Mechanism(Protocol[X]):
         """Spends the token, then opens the rows, then draws noise."""
 
 
+S_co = TypeVar("S_co", covariant=True)
+
+
+class Streaming(Protocol[S_co]):
+    """A mechanism that is open for some time, and takes its rows as they come."""
+
+    def loss(self) -> Loss:
+        """The price of the whole stream."""
+
+    def open(self, token: Token[B], /) -> S_co:
+        """Spends the token and begins."""
+
+
 class ReportStream(Protocol[X]):
     """Reports of a token's users as their rows come, in order."""
 

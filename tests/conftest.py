@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from privlearn.local.protocol import Arrays, LocalBandit
+    from privlearn.local.protocol import Arrays, LocalBanditConfig
 
 # Every core has a worker of its own already: further threads of linear algebra would only wait for
 # each other.  The plugin of this package has imported numpy by now; what tests start has not.
@@ -51,16 +51,16 @@ def full_pictures(quick_pictures: Callable[..., None], monkeypatch: pytest.Monke
 
 
 @pytest.fixture(scope="session")
-def bandit() -> Callable[..., LocalBandit]:
+def bandit() -> Callable[..., LocalBanditConfig]:
     """Makes configurations of a local learner that averages reward times context."""
     import numpy as np
 
     from privlearn.domains import Array, PSDTrace
-    from privlearn.local.protocol import LocalBandit, Method
+    from privlearn.local.protocol import LocalBanditConfig, LocalLearner
     from privlearn.mechanisms import BallReport, GaussianReport, ProjectedReport
     from privlearn.protocols import Report
 
-    class RunningMean(Method):
+    class RunningMean(LocalLearner):
         kind: Literal["running-mean"] = "running-mean"
         width: int = 5
         warm: int = 0
@@ -110,8 +110,8 @@ def bandit() -> Callable[..., LocalBandit]:
             means = state["sum"] / np.maximum(state["n"], 1)[:, None]
             return {"theta": means[:, : self.dim]}
 
-    def make(*, name: str = "test", **numbers: Any) -> LocalBandit:
+    def make(*, name: str = "test", **numbers: Any) -> LocalBanditConfig:
         chosen = {"dim": 3, "n_arms": 4, "horizon": 20, "shared": True, "epsilon": 2.0, **numbers}
-        return LocalBandit(name=name, method=RunningMean(**chosen))
+        return LocalBanditConfig(name=name, method=RunningMean(**chosen))
 
     return make

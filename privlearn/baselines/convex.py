@@ -18,19 +18,19 @@ default the best found for them on other data.  Each is better for it than as pr
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, Self, final
+from typing import Any, Literal, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._validate import count, finite, positive
-from privlearn.budgets import ZCDP, Currency
+from privlearn._validate import count, not_negative, positive, within
+from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball
-from privlearn.learners.constraint_sets import LpBall, dual_exponent, exponent
+from privlearn.learners.convex import Epochs, LpLearner, Scale, scale_of
 from privlearn.learners.scalar_losses import ScalarLoss, named_loss
-from privlearn.learners.streaming import Example, StreamLearner, Terms, checked_choice
-from privlearn.learners.tofw_ways import Scale, scale_of
+from privlearn.learners.streaming import Example, Terms, checked_choice
 from privlearn.mechanisms import (
     BinaryTree,
     GaussianSum,
@@ -39,6 +39,7 @@ from privlearn.mechanisms import (
     PrefixSumStream,
 )
 from privlearn.mechanisms.batched_sums import even_sizes
+from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.mechanisms.generalized_gaussian import regular_exponent
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -48,74 +49,36 @@ Noise = Literal["gaussian", "generalized"]
 Summed = GaussianSum[Array] | GeneralizedGaussianSum[Array]
 
 
-class _LpLearner(StreamLearner):
-    """A learner over an ℓp ball around 0 for a stream of (x, y) with ‖x‖_q bounded."""
+class _BallLearner(LpLearner):
+    """A learner over an ℓp ball around 0."""
 
-    dim: int
-    p: float
-    radius: float
-
-    @property
-    def _dim(self) -> int:
-        return self.dim
-
-    @property
-    def _feature_norm(self) -> float:
-        return dual_exponent(float(self.p))
-
-    def _check_params(self) -> None:
-        count(dim=self.dim)
-        exponent(p=self.p)
-        positive(radius=self.radius)
-
-    def _set_up(self) -> tuple[LpBall, Scale]:
-        ball = LpBall(self.dim, self.p, self.radius)
-        scale = scale_of(
+    def _set_up(self) -> None:
+        self._set = LpBall(self.dim, self.p, self.radius)
+        self._scale = scale_of(
             self._loss,
             dim=self.dim,
             q=self._feature_norm,
             feature_bound=self.feature_bound,
             reach=self.radius / 2,
         )
-        return ball, scale
+
+    def _mean_gradient(
+        self, kept: Rows[Example], sums: GaussianSum[Array], theta: Array, name: str
+    ) -> Array:
+        """A noisy mean gradient at θ, one of several steps of the same users."""
+        rows = kept.map_rows(self._increments([(1.0, theta)]))
+        return self._posted(sums, rows, "step", f"gradient/{name}") / len(kept.users)
 
 
-class _Batch(NamedTuple):
-    users: range
-    sums: Summed
-
-
-class _Batches:
-    """Consecutive groups of users: their increments are kept, sealed, until the group is full."""
-
-    def __init__(self, learner: StreamLearner, accountant: Accountant[Any], label: str) -> None:
-        self._learner, self._accountant, self._label = learner, accountant, label
-        self._pending: list[Rows[Array]] = []
-        self.all: list[_Batch] = []
-        self.number = 0
-
-    def plan(self) -> list[Plan]:
-        return [Plan(self._label, batch.sums.loss(), batch.users) for batch in self.all]
-
-    def next_change(self) -> int:
-        return self.all[min(self.number, len(self.all) - 1)].users.stop
-
-    def take(self, rows: Rows[Example], terms: Terms) -> Array | None:
-        """The noisy mean of the group's increments, once it is full."""
-        self._pending.append(rows.map_rows(self._learner._increments(terms)))
-        users, sums = self.all[self.number]
-        if rows.users.stop < users.stop:
-            return None
-        kept, self._pending = Rows.concat(self._pending), []
-        token = self._accountant.issue(sums.loss(), users=users, label=self._label)
-        released = sums.release(kept, token)
-        total = self._learner._board.post(f"{self._label}/{self.number}", released)
-        self.number += 1
-        return total / len(users)
+def _steps(accountant: Accountant[Any], clip: float, dim: int, steps: int) -> GaussianSum[Array]:
+    """The sum of one of many steps, which share the budget of a group."""
+    part = accountant.budget.share(Fraction(1, steps))
+    return GaussianSum.calibrated(Ball(clip, dim), part, adjacency=accountant.adjacency)
 
 
 @final
-class NoisySFW(_LpLearner):
+@dataclass(eq=False, repr=False, kw_only=True)
+class NoisySFW(_BallLearner):
     """Variance-reduced noisy Frank-Wolfe; θ is released after every batch.
 
     d_0 is the mean gradient of the first half; then, for batch t of √n, d_t = (1−ρ_t)·d_{t−1} +
@@ -141,29 +104,14 @@ class NoisySFW(_LpLearner):
         step, step_delay, weight, weight_delay: see above.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        p: float = 2.0,
-        radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        noise: Noise = "gaussian",
-        first_clip: float = 0.3,
-        clip: float = 0.02,
-        shrink_clip: bool = True,
-        step: float = 1.0,
-        step_delay: float = 0.0,
-        weight: float = 2.0,
-        weight_delay: float = 20.0,
-    ) -> None:
-        self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
-        self.feature_bound, self.label_bound, self.noise = feature_bound, label_bound, noise
-        self.first_clip, self.clip, self.shrink_clip = first_clip, clip, shrink_clip
-        self.step, self.step_delay = step, step_delay
-        self.weight, self.weight_delay = weight, weight_delay
+    noise: Noise = "gaussian"
+    first_clip: float = 0.3
+    clip: float = 0.02
+    shrink_clip: bool = True
+    step: float = 1.0
+    step_delay: float = 0.0
+    weight: float = 2.0
+    weight_delay: float = 20.0
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -173,32 +121,29 @@ class NoisySFW(_LpLearner):
         positive(step=self.step)
         positive(weight=self.weight)
         for name in ("step_delay", "weight_delay"):
-            if finite(**{name: getattr(self, name)}) < 0:
-                raise ValueError(f"{name} = {getattr(self, name)!r}: must be >= 0")
+            not_negative(**{name: getattr(self, name)})
 
     def _rate(self, batch: int) -> float:
         return min(1.0, self.weight / (batch + 1 + self.weight_delay))
 
     def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
-        self._ball, scale = self._set_up()
-        users = accountant.users
-        first = max(len(users) // 2, 1)
-        later = len(users) - first
-        sizes = [first, *(even_sizes(later, math.isqrt(len(users))) if later else ())]
-        self._batches, start = _Batches(self, accountant, "batch"), users.start
-        for number, size in enumerate(sizes):
-            level = self.first_clip
-            if number:
-                level = self.clip * (self._rate(number - 1) if self.shrink_clip else 1.0)
-            sums = _sums(scale, level, self, accountant)
-            self._batches.all.append(_Batch(range(start, start + size), sums))
-            start += size
+        self._set_up()
+        users = len(accountant.users)
+        first = max(users // 2, 1)
+        later = users - first
+        sizes = [first, *(even_sizes(later, math.isqrt(users)) if later else ())]
+        self._batches: Epochs[Array] = Epochs(accountant.users, sizes)
+        levels = [self.first_clip]
+        for number in range(len(sizes) - 1):
+            levels.append(self.clip * (self._rate(number) if self.shrink_clip else 1.0))
+        self._sums = [_sums(self._scale, level, self, accountant) for level in levels]
         self._direction = np.zeros(self.dim)
         self._before = self._theta
-        return self._batches.plan()
+        pairs = zip(self._sums, self._batches.all, strict=True)
+        return [Plan("batch", sums.loss(), users) for sums, users in pairs]
 
     def _next_change(self) -> int:
-        return self._batches.next_change()
+        return self._batches.stop
 
     def _take(self, rows: Rows[Example]) -> None:
         number = self._batches.number
@@ -206,13 +151,15 @@ class NoisySFW(_LpLearner):
         terms: Terms = [(1.0, self._theta)]
         if kept > 0:
             terms = [*terms, (-kept, self._before)]
-        mean = self._batches.take(rows, terms)
-        if mean is None:
+        batch = self._batches.add(rows.map_rows(self._increments(terms)))
+        if batch is None:
             return
+        total = self._posted(self._sums[number], batch, "batch", f"batch/{number}")
+        mean = total / len(batch.users)
         self._direction = kept * self._direction + mean
         step = min(1.0, self.step / (number + 1 + self.step_delay))
         self._before = self._theta
-        self._theta = self._theta + step * (self._ball.minimize(self._direction) - self._theta)
+        self._theta = self._theta + step * (self._set.minimize(self._direction) - self._theta)
 
 
 def _sums(scale: Scale, level: float, learner: NoisySFW, accountant: Accountant[Any]) -> Summed:
@@ -230,43 +177,9 @@ def _sums(scale: Scale, level: float, learner: NoisySFW, accountant: Accountant[
     )
 
 
-class _Steps:
-    """Many noisy gradients of the same users, who share the budget of a group among them."""
-
-    def __init__(
-        self, learner: StreamLearner, accountant: Accountant[Any], steps: int, label: str
-    ) -> None:
-        self._learner, self._accountant, self._label = learner, accountant, label
-        self._steps = steps
-        self._pending: list[Rows[Example]] = []
-
-    def sums(self, clip: float, dim: int) -> GaussianSum[Array]:
-        budget: Currency = self._accountant.budget
-        return GaussianSum.calibrated(
-            Ball(clip, dim),
-            budget.share(Fraction(1, self._steps)),
-            adjacency=self._accountant.adjacency,
-        )
-
-    def keep(self, rows: Rows[Example]) -> None:
-        self._pending.append(rows)
-
-    def close(self) -> Rows[Example]:
-        kept, self._pending = Rows.concat(self._pending), []
-        return kept
-
-    def gradient(
-        self, kept: Rows[Example], sums: GaussianSum[Array], theta: Array, name: str
-    ) -> Array:
-        """The noisy mean gradient at θ."""
-        token = self._accountant.issue(sums.loss(), users=kept.users, label=self._label)
-        rows = kept.map_rows(self._learner._increments([(1.0, theta)]))
-        total = self._learner._board.post(name, sums.release(rows, token))
-        return total / len(kept.users)
-
-
 @final
-class NoisySGD(_LpLearner):
+@dataclass(eq=False, repr=False, kw_only=True)
+class NoisySGD(_BallLearner):
     """Noisy gradient descent over the whole data set, projected and averaged.
 
     **Not a streaming method**: it holds every record until the horizon, reads all of them in each
@@ -282,58 +195,43 @@ class NoisySGD(_LpLearner):
         averaged: steps from this part of them on are averaged.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        p: float = 2.0,
-        radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        passes: int = 60,
-        clip: float = 0.05,
-        step: float = 0.7,
-        averaged: float = 0.3,
-    ) -> None:
-        self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
-        self.feature_bound, self.label_bound = feature_bound, label_bound
-        self.passes, self.clip, self.step, self.averaged = passes, clip, step, averaged
+    passes: int = 60
+    clip: float = 0.05
+    step: float = 0.7
+    averaged: float = 0.3
 
     def _check_params(self) -> None:
         super()._check_params()
         count(passes=self.passes)
         positive(clip=self.clip)
         positive(step=self.step)
-        if not 0 <= finite(averaged=self.averaged) < 1:
-            raise ValueError(f"averaged = {self.averaged!r}: must lie in [0, 1)")
+        within("[0, 1)", averaged=self.averaged)
 
     def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
-        self._ball, self._scale = self._set_up()
-        self._steps = _Steps(self, accountant, self.passes, "step")
-        self._sums = self._steps.sums(self._scale.clip(self.clip), self.dim)
-        self._stop = accountant.users.stop
+        self._set_up()
+        self._sums = _steps(accountant, self._scale.clip(self.clip), self.dim, self.passes)
+        self._everybody: Epochs[Example] = Epochs(accountant.users, [len(accountant.users)])
         return [Plan("step", self._sums.loss(), accountant.users, self.passes)]
 
     def _next_change(self) -> int:
-        return self._stop
+        return self._everybody.stop
 
     def _take(self, rows: Rows[Example]) -> None:
-        self._steps.keep(rows)
-        if rows.users.stop < self._stop:
+        kept, theta = self._everybody.add(rows), self._theta
+        if kept is None:
             return
-        kept, theta = self._steps.close(), self._theta
         late: list[Array] = []
         for number in range(self.passes):
-            gradient = self._steps.gradient(kept, self._sums, theta, f"gradient/{number}")
-            theta = self._ball.pull(theta - self.step * self._scale.newton * gradient)
+            gradient = self._mean_gradient(kept, self._sums, theta, str(number))
+            theta = self._set.pull(theta - self.step * self._scale.newton * gradient)
             if number >= self.averaged * self.passes:
                 late.append(theta)
         self._theta = np.mean(late, axis=0)
 
 
 @final
-class LocalMD(_LpLearner):
+@dataclass(eq=False, repr=False, kw_only=True)
+class LocalMD(_BallLearner):
     """Localized noisy mirror descent with the map ‖θ − c‖_r²/(2(r−1)), r = p within (1, 2].
 
     Phase i has 1/2ⁱ of the users (the last one, the rest), who are read in ``steps`` steps at its
@@ -352,28 +250,15 @@ class LocalMD(_LpLearner):
         averaged: whether a phase ends at the mean of its steps rather than at the last.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        p: float = 1.5,
-        radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        phases: int = 2,
-        steps: int = 16,
-        clip: float = 0.1,
-        shrink: float = 0.4,
-        step: float = 4.0,
-        pull: float = 0.01,
-        decay: float = 0.5,
-        averaged: bool = True,
-    ) -> None:
-        self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
-        self.feature_bound, self.label_bound = feature_bound, label_bound
-        self.phases, self.steps, self.clip, self.shrink = phases, steps, clip, shrink
-        self.step, self.pull, self.decay, self.averaged = step, pull, decay, averaged
+    p: float = 1.5
+    phases: int = 2
+    steps: int = 16
+    clip: float = 0.1
+    shrink: float = 0.4
+    step: float = 4.0
+    pull: float = 0.01
+    decay: float = 0.5
+    averaged: bool = True
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -381,45 +266,46 @@ class LocalMD(_LpLearner):
         count(steps=self.steps)
         for name in ("clip", "shrink", "step", "decay"):
             positive(**{name: getattr(self, name)})
-        if finite(pull=self.pull) < 0:
-            raise ValueError(f"pull = {self.pull!r}: must be >= 0")
+        not_negative(pull=self.pull)
 
     def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
-        self._ball, self._scale = self._set_up()
+        self._set_up()
         self._map = min(max(self.p, 1 + 1 / math.log(max(self.dim, 3))), 2.0)
-        self._steps = _Steps(self, accountant, self.steps, "step")
-        users, self._phases = accountant.users, list[tuple[range, GaussianSum[Array]]]()
-        start = users.start
-        for phase in range(self.phases):
-            last = phase == self.phases - 1
-            stop = users.stop if last else start + len(users) // 2 ** (phase + 1)
-            clip = self._scale.clip(max(self.clip * self.shrink**phase, 0.05))
-            if stop > start:
-                sums = self._steps.sums(clip, self.dim)
-                self._phases.append((range(start, stop), sums))
-            start = stop
-        self._number = 0
-        return [Plan("step", sums.loss(), part, self.steps) for part, sums in self._phases]
+        users = len(accountant.users)
+        sizes = [users // 2 ** (phase + 1) for phase in range(self.phases - 1)]
+        sizes.append(users - sum(sizes))
+        self._sums = [
+            _steps(
+                accountant,
+                self._scale.clip(max(self.clip * self.shrink**phase, 0.05)),
+                self.dim,
+                self.steps,
+            )
+            for phase, size in enumerate(sizes)
+            if size
+        ]
+        self._phases: Epochs[Example] = Epochs(accountant.users, filter(None, sizes))
+        pairs = zip(self._sums, self._phases.all, strict=True)
+        return [Plan("step", sums.loss(), users, self.steps) for sums, users in pairs]
 
     def _next_change(self) -> int:
-        return self._phases[min(self._number, len(self._phases) - 1)][0].stop
+        return self._phases.stop
 
     def _take(self, rows: Rows[Example]) -> None:
-        self._steps.keep(rows)
-        users, sums = self._phases[self._number]
-        if rows.users.stop < users.stop:
+        phase, centre = self._phases.number, self._theta
+        kept = self._phases.add(rows)
+        if kept is None:
             return
-        kept, centre = self._steps.close(), self._theta
-        step = self.step * self._scale.newton * self.decay**self._number
+        step = self.step * self._scale.newton * self.decay**phase
         moved, dual, mean = np.zeros(self.dim), np.zeros(self.dim), np.zeros(self.dim)
         for number in range(self.steps):
-            name = f"gradient/{self._number}/{number}"
-            gradient = self._steps.gradient(kept, sums, centre + moved, name)
+            gradient = self._mean_gradient(
+                kept, self._sums[phase], centre + moved, f"{phase}/{number}"
+            )
             dual = (dual - step * gradient) / (1 + self.pull)
             moved = _mirrored(dual, self._map)
             mean = mean + moved / self.steps
-        self._theta = self._ball.pull(centre + (mean if self.averaged else moved))
-        self._number += 1
+        self._theta = self._set.pull(centre + (mean if self.averaged else moved))
 
 
 def _mirrored(dual: Array, r: float) -> Array:
@@ -455,7 +341,8 @@ def printed_deviation(
 
 
 @final
-class PublishedTOFW(_LpLearner):
+@dataclass(eq=False, repr=False, kw_only=True)
+class PublishedTOFW(_BallLearner):
     """DP-TOFW as published: a tree, η_t = step/(t + 1), clip βD + L, θ moves after every user.
 
     ``printed`` has the noise that Theorem 3.1 and Algorithm 4 print for (ε, δ): for p < 2 the
@@ -475,31 +362,17 @@ class PublishedTOFW(_LpLearner):
         step: the paper's learning-rate scale.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        p: float = 2.0,
-        radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
-        feature_bound: float = 1.0,
-        label_bound: float = 1.0,
-        noise: Literal["true", "printed"] = "true",
-        epsilon: float = 1.0,
-        delta: float = 1e-3,
-        step: float = 1.0,
-    ) -> None:
-        self.dim, self.p, self.radius, self.loss = dim, p, radius, loss
-        self.feature_bound, self.label_bound, self.noise = feature_bound, label_bound, noise
-        self.epsilon, self.delta, self.step = epsilon, delta, step
+    noise: Literal["true", "printed"] = "true"
+    epsilon: float = 1.0
+    delta: float = 1e-3
+    step: float = 1.0
 
     def _check_params(self) -> None:
         super()._check_params()
         checked_choice(("true", "printed"), noise=self.noise)
         positive(step=self.step)
         positive(epsilon=self.epsilon)
-        if not 0 < finite(delta=self.delta) < 1:
-            raise ValueError(f"delta = {self.delta!r}: must lie in (0, 1)")
+        within("(0, 1)", delta=self.delta)
 
     @property
     def noise_exponent(self) -> float:
@@ -531,7 +404,7 @@ class PublishedTOFW(_LpLearner):
         return ZCDP(1).price(self._printed(horizon).loss())
 
     def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
-        self._ball, _ = self._set_up()
+        self._set_up()
         self._users = accountant.users
         if self.noise == "printed":
             self._tree = self._printed(len(self._users))
@@ -544,7 +417,7 @@ class PublishedTOFW(_LpLearner):
                 adjacency=accountant.adjacency,
             )
         self._stream: PrefixSumStream[Array] | None = None
-        self._owner, self._before = accountant, self._theta
+        self._before = self._theta
         return [Plan("increments", self._tree.loss(), self._users)]
 
     def _next_change(self) -> int:
@@ -552,13 +425,13 @@ class PublishedTOFW(_LpLearner):
 
     def _take(self, rows: Rows[Example]) -> None:
         if self._stream is None:
-            token = self._owner.issue(self._tree.loss(), users=self._users, label="increments")
+            token = self._accountant.issue(self._tree.loss(), users=self._users, label="increments")
             self._stream = self._tree.open(token)
         t = rows.users.stop - self._users.start
         terms: Terms = [(1.0, self._theta)] if t == 1 else _recursive(t, self._theta, self._before)
         sums = self._stream.append(rows.map_rows(self._increments(terms))).value
         self._before = self._theta
-        vertex = self._ball.minimize(sums[0])
+        vertex = self._set.minimize(sums[0])
         self._theta = self._theta + min(1.0, self.step / (t + 1)) * (vertex - self._theta)
         if rows.users.stop == self._users.stop:
             self._stream.close()

@@ -20,12 +20,13 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, Protocol, Self, final
 
 import numpy as np
 
 from privlearn._records import copied, record_at
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, not_negative, positive, within
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
 from privlearn.domains import Array, OneOf, PSDTrace
@@ -38,6 +39,7 @@ from privlearn.learners.contextual import (
     best_in_turn,
     scores,
 )
+from privlearn.learners.served import ANSWERS_ARE_LOST
 from privlearn.losses import Loss
 from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, even_sizes
@@ -47,8 +49,6 @@ from privlearn.tokens import Released, Token
 
 Factors = tuple[Array, Arms]
 """Blocks of factors (n, 1, d + 1), and the arms (n,) they belong to."""
-
-_WAY_ON = "the sealed answers are lost; serve other users with a new learner, accountant and ledger"
 
 
 class _Sums(Protocol):
@@ -66,7 +66,7 @@ class _GramBandit(ServedBandit):
     norm_clip: float
     reward_clip: float
     curvature: float | None
-    _way_on = _WAY_ON
+    _recovery_hint = ANSWERS_ARE_LOST
 
     @abstractmethod
     def _mechanism(
@@ -102,8 +102,8 @@ class _GramBandit(ServedBandit):
         count(blocks=self.blocks)
         positive(norm_clip=self.norm_clip)
         positive(reward_clip=self.reward_clip)
-        if self.curvature is not None and not 0 < finite(curvature=self.curvature) <= 1:
-            raise ValueError(f"curvature = {self.curvature!r}: must lie in (0, 1]")
+        if self.curvature is not None:
+            within("(0, 1]", curvature=self.curvature)
 
     def start(self, accountant: Accountant[Any]) -> Self:
         """Calibrates the noise to the accountant's cap and commits the one stream of all arms.
@@ -126,7 +126,6 @@ class _GramBandit(ServedBandit):
         sizes = even_sizes(len(users), self.blocks)
         self._ends = [users.start + int(end) for end in np.cumsum(sizes)]
         self._at = 0
-        self._pending: list[Rows[Feedback]] = []
         self._theta = np.zeros((self.n_arms, self.dim))
         self._precision = np.tile(self._shift(0) * np.eye(self.dim), (self.n_arms, 1, 1))
         self._roots = _inverse_roots(self._precision)
@@ -147,19 +146,15 @@ class _GramBandit(ServedBandit):
         values, bonus = scores(contexts, self._theta), self._bonus(contexts)
         return best_in_turn(values if bonus is None else values + bonus, turn)
 
-    def _factors(self, heard: Feedback) -> Factors:
-        norms = np.sqrt(np.einsum("nd,nd->n", heard.context, heard.context))
+    def _factors(self, feedback: Feedback) -> Factors:
+        norms = np.sqrt(np.einsum("nd,nd->n", feedback.context, feedback.context))
         shrink = 1 / np.maximum(norms, self._norm)
-        reward = np.clip(heard.reward / self._reward, -1.0, 1.0)
-        factors = [heard.context * shrink[:, None], self._share * reward[:, None]]
-        return np.concatenate(factors, axis=1)[:, None, :], heard.arm
+        reward = np.clip(feedback.reward / self._reward, -1.0, 1.0)
+        factors = [feedback.context * shrink[:, None], self._share * reward[:, None]]
+        return np.concatenate(factors, axis=1)[:, None, :], feedback.arm
 
-    def _take(self, rows: Rows[Feedback]) -> None:
-        """Adds rows to the open block and, at its public end, releases and solves."""
-        self._pending.append(rows)
-        if self.clock_ < self._ends[self._at]:
-            return
-        rows, self._pending = Rows.concat(self._pending), []
+    def _learn(self, rows: Rows[Feedback]) -> None:
+        """At the end of a public block: releases the sums and solves."""
         released = self._board.post("sums", self._advance(rows.map_rows(self._factors)))
         sums = np.reshape(released, (self.n_arms, self.dim + 1, self.dim + 1))
         gram = self._norm**2 * sums[:, : self.dim, : self.dim]
@@ -196,6 +191,7 @@ def _inverse_roots(matrices: Array) -> Array:
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLeastSquares(_GramBandit):
     """Greedy on private least squares per arm: a fair baseline.
 
@@ -215,26 +211,17 @@ class PrivateLeastSquares(_GramBandit):
     After `start`, ``coef_`` (K, d) are the public estimates.
     """
 
-    def __init__(
-        self,
-        *,
-        n_arms: int,
-        dim: int,
-        context_bound: float = 1.0,
-        reward_bound: float = 1.0,
-        blocks: int = 50,
-        norm_clip: float = 0.8,
-        reward_clip: float = 0.2,
-        weight: float = 1.0,
-        ridge: float = 4.0,
-        curvature: float | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_arms, self.dim = n_arms, dim
-        self.context_bound, self.reward_bound = context_bound, reward_bound
-        self.blocks, self.norm_clip, self.reward_clip = blocks, norm_clip, reward_clip
-        self.weight, self.ridge, self.curvature = weight, ridge, curvature
-        self.random_state = random_state
+    n_arms: int
+    dim: int
+    context_bound: float = 1.0
+    reward_bound: float = 1.0
+    blocks: int = 50
+    norm_clip: float = 0.8
+    reward_clip: float = 0.2
+    weight: float = 1.0
+    ridge: float = 4.0
+    curvature: float | None = None
+    random_state: int = 0
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -266,6 +253,7 @@ class PrivateLeastSquares(_GramBandit):
 
 
 @final
+@dataclass(eq=False, repr=False, kw_only=True)
 class DPUCB(_GramBandit):
     r"""Private upper confidence bounds of Shariff & Sheffet 2018, with a tree, at a true price.
 
@@ -295,34 +283,23 @@ class DPUCB(_GramBandit):
 
     reward_clip = 1.0
 
-    def __init__(
-        self,
-        *,
-        n_arms: int,
-        dim: int,
-        context_bound: float = 1.0,
-        reward_bound: float = 1.0,
-        blocks: int = 50,
-        norm_clip: float = 1.0,
-        theta_norm: float = 1.0,
-        noise_std: float = 0.05,
-        exploration: float = 1.0,
-        curvature: float | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.n_arms, self.dim = n_arms, dim
-        self.context_bound, self.reward_bound = context_bound, reward_bound
-        self.blocks, self.norm_clip = blocks, norm_clip
-        self.theta_norm, self.noise_std = theta_norm, noise_std
-        self.exploration, self.curvature = exploration, curvature
-        self.random_state = random_state
+    n_arms: int
+    dim: int
+    context_bound: float = 1.0
+    reward_bound: float = 1.0
+    blocks: int = 50
+    norm_clip: float = 1.0
+    theta_norm: float = 1.0
+    noise_std: float = 0.05
+    exploration: float = 1.0
+    curvature: float | None = None
+    random_state: int = 0
 
     def _check_params(self) -> None:
         super()._check_params()
         positive(theta_norm=self.theta_norm)
         positive(noise_std=self.noise_std)
-        if finite(exploration=self.exploration) < 0:
-            raise ValueError(f"exploration = {self.exploration!r}: must be >= 0")
+        not_negative(exploration=self.exploration)
 
     def _weight(self, norm: float, reward: float) -> float:
         return reward / norm  # factors (x, y)/X, as in the paper
@@ -409,7 +386,7 @@ class LassoBandit:
     """The Lasso bandit of Bastani & Bayati 2020 (Algorithm 1); **not private**.
 
     Arm a is forced at rounds (2ⁿ − 1)·Kq + (q·a, q·(a + 1)], n = 0, 1, …  At all others the arms
-    within h/2 of the best by the Lasso on forced rounds alone (λ₁) are kept, and of these the best
+    within h/2 of the best by the Lasso on forced rounds only (λ₁) are kept, and of these the best
     by the Lasso on all rounds (λ₂√((ln t + ln d)/t)) is pulled.  The loss is ‖Y − Xβ‖²/n + λ‖β‖₁.
     Fits are renewed when rounds have grown by a twentieth, not at every round.
 

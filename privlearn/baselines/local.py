@@ -33,7 +33,7 @@ from pydantic import Field, model_validator
 
 from privlearn.domains import Array, PSDTrace
 from privlearn.learners.links import Link, least_gaussian, mean_of, optimistic
-from privlearn.local.protocol import Arrays, Method
+from privlearn.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import BallReport, GaussianReport
 
 Form = Literal["published", "tight"]
@@ -45,7 +45,7 @@ FAILURE = 0.1
 # Least squares --------------------------------------------------------------------------------
 
 
-class _Regression(Method):
+class _Regression(LocalLearner):
     """Sums of ffᵀ of factors f = (x, w·y, …), and ridge regression of y on x from them.
 
     Inside, x is divided by context_bound, and rewards by their largest size.
@@ -120,7 +120,7 @@ class _Regression(Method):
         return np.einsum("kie,kid,kd->ke", roots, roots, state["moment"]), roots
 
     def scores(self, model: Arrays, contexts: Array) -> Array:
-        """Estimated index and bonus; see `Method.scores`."""
+        """Estimated index and bonus; see `LocalLearner.scores`."""
         return optimistic(
             contexts / self.context_bound,
             model["theta"],
@@ -188,11 +188,11 @@ class LDPUCB(_Optimistic):
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: Array, rewards: Array
     ) -> Array:
-        """Factors; see `Method.record`."""
+        """Factors; see `LocalLearner.record`."""
         return self._factors(contexts, [rewards / self.reward_size])
 
     def step(self, state: Arrays, batch: int, sums: Array, counts: Array) -> Arrays:
-        """Adds; see `Method.step`."""
+        """Adds; see `LocalLearner.step`."""
         gram, (moment,) = self._apart(sums)
         return self._add(state, gram, moment, counts)
 
@@ -269,7 +269,7 @@ class LDPGLOC(_Optimistic):
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: Array, rewards: Array
     ) -> Array:
-        """Factors; see `Method.record`."""
+        """Factors; see `LocalLearner.record`."""
         pulled = model["follower"][0 if self.shared else arms]
         unit = contexts / self.context_bound
         index = np.clip((unit * pulled).sum(axis=1), -self.index_size, self.index_size)
@@ -281,7 +281,7 @@ class LDPGLOC(_Optimistic):
         return {**super().start(), "follower": np.zeros((self.parts, self.dim))}
 
     def step(self, state: Arrays, batch: int, sums: Array, counts: Array) -> Arrays:
-        """Adds, and moves θ_h along the gradients of the batch; see `Method.step`."""
+        """Adds, and moves θ_h along the gradients of the batch; see `LocalLearner.step`."""
         gram, (moment, gradient) = self._apart(sums)
         added = self._add(state, gram, self.index_size * moment, counts)
         stepped = self.residual_size / math.sqrt(self.horizon) * gradient
@@ -363,11 +363,11 @@ class PublishedOLS(_Regression):
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: Array, rewards: Array
     ) -> Array:
-        """Factors; see `Method.record`."""
+        """Factors; see `LocalLearner.record`."""
         return self._factors(contexts, [rewards / self.reward_size])
 
     def step(self, state: Arrays, batch: int, sums: Array, counts: Array) -> Arrays:
-        """Adds; keeps the estimates of the warm-up; see `Method.step`."""
+        """Adds; keeps the estimates of the warm-up; see `LocalLearner.step`."""
         gram, (moment,) = self._apart(sums)
         added = self._add(state, gram, moment, counts)
         if self.starts[batch + 1] <= self.warm_up():
@@ -388,20 +388,20 @@ class PublishedOLS(_Regression):
         return {"theta": self._theta(state), "first": state["first"]}
 
     def scores(self, model: Arrays, contexts: Array) -> Array:
-        """Estimated rewards, −∞ for eliminated arms; see `Method.scores`."""
-        found = super().scores(model, contexts)
+        """Estimated rewards, −∞ for eliminated arms; see `LocalLearner.scores`."""
+        scores = super().scores(model, contexts)
         if self.gap is None or self.shared:
-            return found
+            return scores
         first = super().scores({"theta": model["first"]}, contexts)
         far = first <= first.max(axis=1, keepdims=True) - self.gap / 2
-        return np.where(far, -np.inf, found)
+        return np.where(far, -np.inf, scores)
 
 
 # Gradients ------------------------------------------------------------------------------------
 
 
 @final
-class PublishedSGD(Method):
+class PublishedSGD(LocalLearner):
     """LDP-SGD of Han et al. 2021 with the constants of their code; greedy, a step per message.
 
     The ball mechanism of Duchi et al. on gradients clipped to ``radius`` (the paper has 2c, for
@@ -443,13 +443,13 @@ class PublishedSGD(Method):
         return 0 if self.shared else self.warm_up_users
 
     def scores(self, model: Arrays, contexts: Array) -> Array:
-        """x·θ_a; see `Method.scores`."""
+        """x·θ_a; see `LocalLearner.scores`."""
         return optimistic(contexts, model["theta"], None, None, shared=self.shared)
 
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: Array, rewards: Array
     ) -> Array:
-        """Gradients; see `Method.record`."""
+        """Gradients; see `LocalLearner.record`."""
         theta = model["theta"][0 if self.shared else arms]
         index = np.clip((contexts * theta).sum(axis=1), -20.0, 20.0)
         residual = mean_of(self.link, index) - rewards
@@ -460,7 +460,7 @@ class PublishedSGD(Method):
         return {"theta": np.zeros((self.parts, self.dim))}
 
     def step(self, state: Arrays, batch: int, sums: Array, counts: Array) -> Arrays:
-        """One step for every part that the message has; see `Method.step`."""
+        """One step for every part that the message has; see `LocalLearner.step`."""
         ridge = 0.0 if self.shared and self.link == "linear" else 0.05
         theta = state["theta"]
         rate = self.step_size * self.parts / (batch + 1)

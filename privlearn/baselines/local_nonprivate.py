@@ -6,6 +6,7 @@ They see every user's row as it is and take no accountant.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import final
 
 import numpy as np
@@ -16,7 +17,30 @@ from privlearn.domains import Array
 from privlearn.learners.links import Link, mean_of, optimistic
 
 
-class GreedyLeastSquares:
+class _Greedy(ABC):
+    """Pulls the arm of the largest value; with one θ per arm, first every arm d times in turn."""
+
+    coef_: Array
+
+    def __init__(self, *, dim: int, n_arms: int, shared: bool) -> None:
+        self.dim, self.n_arms, self.shared = count(dim=dim), count(n_arms=n_arms), shared
+        self._users = 0
+
+    def choose(self, contexts: Array) -> NDArray[np.int64]:
+        """Arms, shape (n,), for contexts (n, K, d) if shared, else (n, d)."""
+        forced = 0 if self.shared else self.n_arms * self.dim
+        index = self._users + np.arange(len(contexts))
+        return np.where(index < forced, index % self.n_arms, self._values(contexts).argmax(axis=1))
+
+    def _values(self, contexts: Array) -> Array:
+        return optimistic(contexts, self.coef_, None, None, shared=self.shared)
+
+    @abstractmethod
+    def learn(self, contexts: Array, arms: NDArray[np.int64], rewards: Array) -> None:
+        """Takes the contexts (n, d) of pulled arms, the arms, and their rewards (n,)."""
+
+
+class GreedyLeastSquares(_Greedy):
     """Ridge regression on what was seen, greedy; **not private**.
 
     Args:
@@ -27,25 +51,15 @@ class GreedyLeastSquares:
     """
 
     def __init__(self, *, dim: int, n_arms: int, shared: bool, ridge: float = 1.0) -> None:
-        self.dim, self.n_arms, self.shared = count(dim=dim), count(n_arms=n_arms), shared
+        super().__init__(dim=dim, n_arms=n_arms, shared=shared)
         parts = 1 if shared else n_arms
         self._gram = np.tile(ridge * np.eye(dim), (parts, 1, 1))
         self._moment = np.zeros((parts, dim))
-        self._users = 0
         self._fit()
 
     def _fit(self) -> None:
         solved = np.linalg.solve(self._gram, self._moment[..., None])[..., 0]
-        self.coef_: Array = np.asarray(solved, dtype=np.float64)
-
-    def choose(self, contexts: Array) -> NDArray[np.int64]:
-        """Arms, shape (n,), for contexts (n, K, d) if shared, else (n, d)."""
-        forced = 0 if self.shared else self.n_arms * self.dim
-        index = self._users + np.arange(len(contexts))
-        return np.where(index < forced, index % self.n_arms, self._values(contexts).argmax(axis=1))
-
-    def _values(self, contexts: Array) -> Array:
-        return optimistic(contexts, self.coef_, None, None, shared=self.shared)
+        self.coef_ = np.asarray(solved, dtype=np.float64)
 
     def learn(self, contexts: Array, arms: NDArray[np.int64], rewards: Array) -> None:
         """Takes the contexts (n, d) of pulled arms, the arms, and their rewards (n,)."""
@@ -96,7 +110,7 @@ class LinUCB(GreedyLeastSquares):
 
 
 @final
-class GreedySGD:
+class GreedySGD(_Greedy):
     """One gradient step per user, greedy; **not private**.
 
     Steps are step_size/√(d + t) for the t-th user of the part, times d: good for contexts of norm
@@ -119,18 +133,10 @@ class GreedySGD:
         link: Link = "linear",
         step_size: float = 1.0,
     ) -> None:
-        self.dim, self.n_arms, self.shared = count(dim=dim), count(n_arms=n_arms), shared
+        super().__init__(dim=dim, n_arms=n_arms, shared=shared)
         self.link, self.step_size = link, step_size
         self.coef_ = np.zeros((1 if shared else n_arms, dim))
         self._steps = np.zeros(len(self.coef_))
-        self._users = 0
-
-    def choose(self, contexts: Array) -> NDArray[np.int64]:
-        """As `GreedyLeastSquares.choose`."""
-        forced = 0 if self.shared else self.n_arms * self.dim
-        index = self._users + np.arange(len(contexts))
-        values = optimistic(contexts, self.coef_, None, None, shared=self.shared)
-        return np.where(index < forced, index % self.n_arms, values.argmax(axis=1))
 
     def learn(self, contexts: Array, arms: NDArray[np.int64], rewards: Array) -> None:
         """As `GreedyLeastSquares.learn`."""

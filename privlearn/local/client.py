@@ -1,4 +1,4 @@
-"""The client of a local bandit: it sees its own users' rows, and lets out messages alone.
+"""The client of a local bandit: it sees its own users' rows, and lets out only messages.
 
 Actions, contexts, rewards and diagnostics stay on the device.  A message is the release of a local
 mechanism, which is paid for by the user's own token, put on a grid; nothing else that a client
@@ -21,11 +21,12 @@ from privlearn.adjacency import Trust
 from privlearn.budgets import B
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
-from privlearn.local.messages import Message, MessageForm
-from privlearn.local.protocol import LocalBandit, Model
+from privlearn.local.form import MessageForm
+from privlearn.local.messages import Message
+from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.protocols import Accountant, ReportStream
 from privlearn.rows import Rows
-from privlearn.rows.functions import Calls, user_code
+from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from
 
 Bools = NDArray[np.bool_]
@@ -63,7 +64,7 @@ class LocalClient(Generic[B]):
 
     A device has one user.  A gateway, or a simulation, has several, in order of arrival: one token
     then pays for all of them (for those of the warm-up another), each with noise drawn for this
-    user alone, and whoever runs it sees the rows of all.
+    user, and whoever runs it sees the rows of all.
 
     Rows that cannot be used give the message of the null record, and no error: wrong shapes, NaN,
     an action that does not exist.  Contexts and rewards beyond their bounds are cut to them for the
@@ -80,7 +81,7 @@ class LocalClient(Generic[B]):
     """
 
     def __init__(
-        self, config: LocalBandit, accountant: Accountant[B], *, users: range | None = None
+        self, config: LocalBanditConfig, accountant: Accountant[B], *, users: range | None = None
     ) -> None:
         if accountant.trust is not Trust.LOCAL or getattr(accountant, "attested", False):
             raise TypeError(f"accountant = {accountant!r}: must be the LocalAccountant of a device")
@@ -98,10 +99,9 @@ class LocalClient(Generic[B]):
         self.config, self.diagnostics = config, Diagnostics()
         self._accountant = accountant
         self._key = config.fingerprint.hex()
-        self._forms: dict[bool, MessageForm] = {}
         self._streams: dict[bool, ReportStream[Any]] = {}
         self._next = self.users.start
-        self._warm = config.method.warm_up()
+        self._warm = config.warm_up
         self._known = (0, 0, -1)
         """First user and one past the last of the batch that was last looked up, and the batch."""
         self._model: Model | None = None
@@ -123,7 +123,7 @@ class LocalClient(Generic[B]):
         """
         method, index = self.config.method, self._one(user)
         if type(contexts) is np.ndarray and index.start >= self._warm:
-            # what needs no mending, without the ways of blocks
+            # what needs no mending, without what blocks need
             shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
             plain = contexts.shape == shape and contexts.dtype == np.float64
             if plain and math.isfinite(np.vdot(contexts, contexts)):
@@ -247,7 +247,7 @@ class LocalClient(Generic[B]):
         released = stream.append(rows).value
         if users.stop == self._phase(warming).stop:
             self._streams.pop(warming).close()
-        return self._form(warming), batch, released
+        return self.config.forms[warming], batch, released
 
     def _good_row(
         self, context: Any, action: Any, reward: Any, users: range, batch: int, warming: bool
@@ -255,7 +255,7 @@ class LocalClient(Generic[B]):
         """The record of one user if nothing has to be mended, or else None: `_rows` does it."""
         method = self.config.method
         arms = method.n_arms
-        if user_code(method):  # `_rows` names and checks it
+        if self.config.user_code:  # `_rows` names and checks it
             return None
         try:
             # not a subclass, such as a masked array
@@ -270,7 +270,7 @@ class LocalClient(Generic[B]):
                 return None
             if not method.reward_low <= reward <= method.reward_high:
                 return None
-            # half of what `_rows` leaves alone, so that it does the same; NaN is not below
+            # half of what `_rows` leaves as it is, so that it does the same; NaN is not below
             if not math.hypot(*values[0].tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
                 return None
             places = np.array([action], dtype=np.int64)
@@ -319,8 +319,8 @@ class LocalClient(Generic[B]):
 
         def recorded(block: tuple[Array, NDArray[np.int64], Array, Bools]) -> Any:
             shown, places, answered, usable = block
-            found = np.asarray(method.record(arrays, batch, shown, places, answered))
-            record = found.astype(np.float64, casting="same_kind")  # complex ones raise
+            computed = np.asarray(method.record(arrays, batch, shown, places, answered))
+            record = computed.astype(np.float64, casting="same_kind")  # complex ones raise
             record[~usable] = np.nan
             if warming or method.parts == 1:
                 return record
@@ -337,15 +337,9 @@ class LocalClient(Generic[B]):
             return range(self.users.start, min(self.users.stop, self._warm))
         return range(max(self.users.start, self._warm), self.users.stop)
 
-    def _form(self, warming: bool) -> MessageForm:
-        if warming not in self._forms:
-            self._forms[warming] = MessageForm(self.config, warming=warming)
-        return self._forms[warming]
-
     def _stream(self, warming: bool) -> ReportStream[Any]:
         if warming not in self._streams:
-            report = self._form(warming).report
-            users = self._phase(warming)
+            form, users = self.config.forms[warming], self._phase(warming)
             label = self.config.label
             refused = TokenSpentError(
                 f"{label} of users {users.start}..{users.stop - 1}: this account has a spent "
@@ -353,8 +347,8 @@ class LocalClient(Generic[B]):
             )
             if self._accountant.spends(label, users):
                 raise refused
-            token = self._accountant.issue(report.loss(), users=users, label=label)
-            stream = report.open(token)
+            token = self._accountant.issue(form.loss, users=users, label=label)
+            stream = form.report.open(token)
             if self._accountant.spends(label, users) > 1:  # another client spent in the meantime
                 stream.close()
                 raise refused
@@ -424,16 +418,16 @@ def _numbers(block: Any, n: int, shape: tuple[int, ...]) -> Array:
             return values
     except Exception:  # that it failed would tell of data
         pass
-    found = np.full((n, *shape), np.nan)
+    numbers = np.full((n, *shape), np.nan)
     if n > 1 or (type(block) is np.ndarray and block.dtype == object and block.shape == (1,)):
         try:
             rows = block if isinstance(block, list | tuple) else np.asanyarray(block, dtype=object)
             single = [_numbers([row], 1, shape)[0] for row in rows]
             if len(single) == n:
-                found[...] = single
+                numbers[...] = single
         except Exception:
             pass
-    return found
+    return numbers
 
 
 def _bare(block: Any) -> Any:
@@ -446,17 +440,17 @@ def _bare(block: Any) -> Any:
 
 
 def _finite(values: Array) -> Bools:
-    """Which rows hold numbers alone."""
+    """Which rows hold only finite numbers."""
     return np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
 
 
 def _norms(values: Array) -> Array:
-    """ℓ2 norms of rows, also of very long ones; NaN or inf where a number is none."""
+    """ℓ2 norms of rows, also of very long ones; NaN or inf where an entry is."""
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", values, values))
-        odd = ~np.isfinite(norms)  # a row's norm has the same digits whatever others are
-        if odd.any():
-            largest = np.abs(values[odd]).max(axis=1, keepdims=True)
-            scaled = values[odd] / np.where(largest > 0, largest, 1.0)
-            norms[odd] = largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+        overflowed = ~np.isfinite(norms)  # a row's norm has the same digits whatever others are
+        if overflowed.any():
+            largest = np.abs(values[overflowed]).max(axis=1, keepdims=True)
+            scaled = values[overflowed] / np.where(largest > 0, largest, 1.0)
+            norms[overflowed] = largest[:, 0] * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
     return np.asarray(norms)

@@ -16,7 +16,7 @@ offset bytes what
 ====== ===== =========================================================================
 
 n is the report's size: of one part in the warm-up, of all parts afterwards.  Reading never raises:
-what cannot be a message is rejected for one of `REASONS`, which are counted.
+what cannot be a message is rejected for one of `REJECTION_REASONS`, which are counted.
 """
 
 from __future__ import annotations
@@ -31,12 +31,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from privlearn.domains import Array
 from privlearn.errors import DataError
-from privlearn.local.protocol import LocalBandit
-from privlearn.mechanisms.report_streams import LEVELS
+from privlearn.local.form import FIRST, GRID, MAGIC, VERSION, MessageForm
 
-GRID = LEVELS
-"""Steps from 0 to the limit: 2²³, the words of projected reports count on it."""
-Reason = Literal[
+RejectionReason = Literal[
     "malformed",
     "other configuration",
     "late",
@@ -46,7 +43,7 @@ Reason = Literal[
     "implausible",
     "duplicate",
 ]
-REASONS: tuple[Reason, ...] = (
+REJECTION_REASONS: tuple[RejectionReason, ...] = (
     "malformed",  # not a message by its length, first letters or version
     "other configuration",  # the fingerprint of another deployment
     "late",  # of a batch that is closed
@@ -59,8 +56,6 @@ REASONS: tuple[Reason, ...] = (
 Index = NDArray[np.int64]
 Bytes = bytes | bytearray | memoryview
 _HEAD = struct.Struct("<3sBI8sQ")
-_MAGIC, _VERSION = b"PLM", 1
-_FIRST = np.uint32(int.from_bytes(_MAGIC + bytes([_VERSION]), "little"))
 
 
 @final
@@ -88,7 +83,7 @@ class Message(BaseModel):
     def to_bytes(self) -> bytes:
         """The binary form."""
         key, values = bytes.fromhex(self.fingerprint), self.values
-        head = _HEAD.pack(_MAGIC, self.version, self.batch, key, self.user)
+        head = _HEAD.pack(MAGIC, self.version, self.batch, key, self.user)
         return head + struct.pack(f"<{len(values)}i", *values)
 
     @classmethod
@@ -103,60 +98,21 @@ class Message(BaseModel):
             raise DataError(f"a message of {len(data)} bytes: must have 24 + 4·n of them")
         magic, version, batch, key, user = _HEAD.unpack_from(data)
         values = struct.unpack_from(f"<{len(data) // 4 - 6}i", data, _HEAD.size)
-        if (magic, version) != (_MAGIC, _VERSION):
-            raise DataError(f"begins with {data[:4]!r}: must be {_MAGIC!r}, version 1")
+        if (magic, version) != (MAGIC, VERSION):
+            raise DataError(f"begins with {data[:4]!r}: must be {MAGIC!r}, version 1")
         if any(abs(value) > GRID for value in values):
             raise DataError(f"a number beyond the grid: all must lie in ±{GRID}")
         return cls(batch=batch, fingerprint=key.hex(), user=user, values=values)
 
 
 @final
-class MessageForm:
-    """The numbers of a configuration's messages, in the warm-up or after it.
-
-    Attributes:
-        report: the mechanism of a whole message.
-        part: the mechanism of one part.
-        parts: how many parts a message has.
-        dtype: the layout, as a numpy structure.
-        step: of the messages' grid.
-        estimate_size: numbers in an estimate of one part.
-        estimate_step: of the grid on which estimates are added up.
-    """
-
-    def __init__(self, config: LocalBandit, *, warming: bool) -> None:
-        self.report = config.message_report(warming=warming)
-        self.part = config.part_report
-        self.parts = self.report.size // self.part.size
-        self.key = np.uint64(int.from_bytes(config.fingerprint[:8], "little"))
-        head = [("first", "<u4"), ("batch", "<u4"), ("key", "<u8"), ("user", "<u8")]
-        self.dtype = np.dtype([*head, ("values", "<i4", (self.report.size,))])
-        self.step = self.report.limit / GRID
-        self.estimate_size = self.part.domain.size
-        self.estimate_step = self.part.estimate_limit / GRID
-
-    def to_grid(self, reports: Array) -> NDArray[np.int32]:
-        """Reports in steps of the grid, cut to the limit."""
-        steps: Array = (reports / self.step).clip(-GRID, GRID)
-        return np.rint(steps, out=steps).astype(np.int32)
-
-    def encode(self, users: range, batch: int, reports: Array) -> bytes:
-        """The messages of consecutive users, back to back."""
-        made = np.empty(len(users), dtype=self.dtype)
-        made["first"], made["batch"], made["key"] = _FIRST, batch, self.key
-        made["user"] = np.arange(users.start, users.stop, dtype=np.uint64)
-        made["values"] = self.to_grid(reports)
-        return made.tobytes()
-
-
-@final
-class Sieve:
+class MessageFilter:
     """Lets through what can be a message, once per user, and counts the rest by reason.
 
     Args:
         form: of the messages.
         users: who may send one.
-        batch: the one that is open; None if every user is a batch (`Method.per_message`).
+        batch: the one that is open; None if every user is a batch (`LocalLearner.per_message`).
 
     Attributes:
         seen: whether a message of each of ``users`` was let through.
@@ -167,10 +123,10 @@ class Sieve:
     def __init__(self, form: MessageForm, users: range, batch: int | None) -> None:
         self.form, self.users, self.batch = form, users, batch
         self.seen = np.zeros(len(users), dtype=np.bool_)
-        self.rejected: dict[Reason, int] = dict.fromkeys(REASONS, 0)
+        self.rejected: dict[RejectionReason, int] = dict.fromkeys(REJECTION_REASONS, 0)
         self.clock = users.start
 
-    def sift(
+    def accept(
         self, messages: Bytes | Iterable[Bytes], within: range | None = None
     ) -> Iterable[tuple[Index, Array]]:
         """Users and estimates of what is let through, block by block.
@@ -185,7 +141,7 @@ class Sieve:
         """
         records = self._records(messages)
         for start in range(0, len(records), _BLOCK):
-            yield self._sifted(records[start : start + _BLOCK], within)
+            yield self._accepted(records[start : start + _BLOCK], within)
 
     def _records(self, messages: Bytes | Iterable[Bytes]) -> NDArray[np.void]:
         size = self.form.dtype.itemsize
@@ -200,32 +156,32 @@ class Sieve:
                 if len(message) == size:
                     whole.append(message)
                 else:
-                    self.rejected[self._of_odd_length(message)] += 1
+                    self.rejected[self._why_not(message)] += 1
             data = memoryview(b"".join(whole))
         return np.frombuffer(data, dtype=self.form.dtype) if data else np.empty(0, self.form.dtype)
 
-    def _of_odd_length(self, message: Bytes) -> Reason:
+    def _why_not(self, message: Bytes) -> RejectionReason:
         """Messages of the warm-up and later ones differ in length; they may be late or early."""
         if len(message) < _HEAD.size or self.batch is None:
             return "malformed"
         magic, version, batch, key, _ = _HEAD.unpack_from(message)
-        if (magic, version) != (_MAGIC, _VERSION) or batch == self.batch:
+        if (magic, version) != (MAGIC, VERSION) or batch == self.batch:
             return "malformed"
         if int.from_bytes(key, "little") != self.form.key:
             return "other configuration"
         return "late" if batch < self.batch else "early"
 
-    def _sifted(self, records: NDArray[np.void], within: range | None) -> tuple[Index, Array]:
+    def _accepted(self, records: NDArray[np.void], within: range | None) -> tuple[Index, Array]:
         form = self.form
 
-        def keep(right: Any, reason: Reason) -> None:
+        def keep(right: Any, reason: RejectionReason) -> None:
             nonlocal records
             wrong = len(right) - np.count_nonzero(right)
             if wrong:
                 self.rejected[reason] += int(wrong)
                 records = records[right]
 
-        keep(records["first"] == _FIRST, "malformed")
+        keep(records["first"] == FIRST, "malformed")
         keep(records["key"] == form.key, "other configuration")
         if self.batch is None:
             keep(records["user"] == records["batch"], "other user")

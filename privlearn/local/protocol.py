@@ -1,8 +1,9 @@
 """What a client and a server of a local bandit share: a public configuration, and nothing else.
 
 Every user holds contexts and a response; the server holds a state that only messages change.  A
-`Method` is a learner written in two halves, one for each side, with no data in common; a
-`LocalBandit` is the public configuration around it, which both sides rebuild from the same JSON.
+`LocalLearner` is written in two halves, one for each side, with no data in common; a
+`LocalBanditConfig` is the public configuration around it, which both sides rebuild from the same
+JSON.
 
 Users have public arrival indices 0, …, horizon − 1 and belong to public batches of consecutive
 indices.  Inside a batch the model is frozen, so that its messages may be added in any order.
@@ -14,10 +15,10 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +32,13 @@ from pydantic import (
     model_validator,
 )
 
+from privlearn.adjacency import Adjacency
 from privlearn.domains import Array
+from privlearn.local.form import MessageForm
 from privlearn.losses import Loss
 from privlearn.mechanisms import OneOfKReport
 from privlearn.protocols import Report
+from privlearn.rows.functions import user_code
 
 Arrays = dict[str, Array]
 """A state or a model: arrays by name, every number finite."""
@@ -50,7 +54,7 @@ def _read_array(value: object) -> Array:
     except (KeyError, TypeError, OverflowError):
         raise ValueError("must be an array, or {'shape': [...], 'values': [...]}") from None
     if not np.isfinite(array).all():
-        raise ValueError("must hold finite numbers alone")
+        raise ValueError("must hold only finite numbers")
     return array
 
 
@@ -62,16 +66,27 @@ ArrayField = Annotated[
     Any, BeforeValidator(_read_array), PlainSerializer(_array_form, when_used="json")
 ]
 """A float array in a pydantic model."""
-_METHODS: dict[str, type[Method]] = {}
+_METHODS: dict[str, type[LocalLearner]] = {}
 MOST_USERS = 2**28
 """Of one batch, or of all with messages applied singly: a server has a byte for each."""
 
 
-class Method(BaseModel, ABC):
+class _Configured(BaseModel):
+    """Public settings, and what is computed from them once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with some fields changed; what was computed from the others is not copied."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**fields | dict(update or {}))
+
+
+class LocalLearner(_Configured, ABC):
     """A local learner: public numbers, a half for the client and a half for the server.
 
     Subclasses are frozen pydantic models that fix ``kind`` to a name of their own, as in
-    ``kind: Literal["ldp-sgd"] = "ldp-sgd"``; by it `LocalBandit` finds the class that reads a
+    ``kind: Literal["ldp-sgd"] = "ldp-sgd"``; by it `LocalBanditConfig` finds the class that reads a
     configuration.  Two of one kind cannot exist.
 
     Raises:
@@ -126,7 +141,7 @@ class Method(BaseModel, ABC):
 
     @abstractmethod
     def report(self) -> Report[Any]:
-        """The mechanism of one part, built from the public numbers alone."""
+        """The mechanism of one part, built from the public numbers only."""
 
     def batches(self) -> Sequence[int]:
         """First users of the batches in ascending order, from 0, then ``horizon``.
@@ -152,7 +167,7 @@ class Method(BaseModel, ABC):
 
     @abstractmethod
     def scores(self, model: Arrays, contexts: Array) -> Array:
-        """Scores of the arms, shape (n, n_arms), each row from its own contexts alone.
+        """Scores of the arms, shape (n, n_arms), each row from its own contexts only.
 
         The first of the largest is pulled; −inf is an eliminated arm.
 
@@ -164,7 +179,7 @@ class Method(BaseModel, ABC):
     def record(
         self, model: Arrays, batch: int, contexts: Array, arms: NDArray[Any], rewards: Array
     ) -> Array:
-        """What is reported, each row from its own data alone; a block for ``report().domain``.
+        """What is reported, each row from its own data only; a block for ``report().domain``.
 
         Floats, in the units of the domain, which clips them; users along the leading axis.
 
@@ -206,7 +221,7 @@ def _read_method(value: object) -> object:
     return _METHODS[kind].model_validate(value)
 
 
-class LocalBandit(BaseModel):
+class LocalBanditConfig(_Configured):
     """The public configuration that client and server share.
 
     Args:
@@ -220,14 +235,25 @@ class LocalBandit(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    if TYPE_CHECKING:
+
+        def __init__(self, name: str, method: LocalLearner, *, version: Literal[1] = 1) -> None: ...
+
+    else:
+
+        def __init__(self, *given: Any, **fields: Any) -> None:
+            if len(given) > 2:
+                raise TypeError(f"{len(given)} arguments: must be the name, the method")
+            super().__init__(**dict(zip(("name", "method"), given, strict=False)), **fields)
+
     version: Literal[1] = 1
     """Of this form and of the messages' layout."""
     name: Annotated[str, Field(min_length=1)]
-    method: Annotated[SerializeAsAny[Method], BeforeValidator(_read_method)]
+    method: Annotated[SerializeAsAny[LocalLearner], BeforeValidator(_read_method)]
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
-        method, starts = self.method, self.method.starts
+        method, starts = self.method, self.starts
         if isinstance(starts, range):
             ascending = starts.step > 0 and len(starts) > 1
         else:
@@ -245,9 +271,9 @@ class LocalBandit(BaseModel):
                 f"horizon = {method.horizon}: {widest} users would be in one batch (or, if "
                 f"messages are applied singly, in all), where at most {MOST_USERS} can be noted"
             )
-        if method.warm_up() not in starts or (method.shared and method.warm_up()):
+        if self.warm_up not in starts or (method.shared and self.warm_up):
             raise ValueError(
-                f"warm_up = {method.warm_up()!r}: must be the first user of a batch or the "
+                f"warm_up = {self.warm_up!r}: must be the first user of a batch or the "
                 "horizon, and 0 if theta is shared"
             )
         return self
@@ -258,7 +284,7 @@ class LocalBandit(BaseModel):
         form = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(form.encode()).digest()
 
-    @property
+    @cached_property
     def label(self) -> str:
         """What tokens, claims and plan items of this configuration's messages are called.
 
@@ -267,9 +293,24 @@ class LocalBandit(BaseModel):
         return f"messages/{self.fingerprint.hex()[:16]}"
 
     @property
+    def users(self) -> range:
+        """All users."""
+        return range(self.method.horizon)
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """See `LocalLearner.starts`."""
+        return self.method.starts
+
+    @cached_property
+    def warm_up(self) -> int:
+        """`LocalLearner.warm_up`, computed once."""
+        return self.method.warm_up()
+
+    @property
     def n_batches(self) -> int:
         """The number of public batches."""
-        return len(self.method.starts) - 1
+        return len(self.starts) - 1
 
     def batch_of(self, user: int) -> int:
         """The batch of a user.
@@ -279,7 +320,7 @@ class LocalBandit(BaseModel):
         """
         if not 0 <= user < self.method.horizon:
             raise ValueError(f"user = {user!r}: must lie in 0..{self.method.horizon - 1}")
-        return user if self.method.per_message else bisect_right(self.method.starts, user) - 1
+        return user if self.method.per_message else bisect_right(self.starts, user) - 1
 
     def users_of(self, batch: int) -> range:
         """The users of a batch.
@@ -289,12 +330,16 @@ class LocalBandit(BaseModel):
         """
         if not 0 <= batch < self.n_batches:
             raise ValueError(f"batch = {batch!r}: must lie in 0..{self.n_batches - 1}")
-        starts = self.method.starts
-        return range(starts[batch], starts[batch + 1])
+        return range(self.starts[batch], self.starts[batch + 1])
 
     def warming(self, batch: int) -> bool:
         """Whether the batch belongs to the warm-up: messages have one part, of a public arm."""
-        return self.users_of(batch).start < self.method.warm_up()
+        return self.users_of(batch).start < self.warm_up
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbour relation that messages are private for."""
+        return self.part_report.adjacency
 
     @cached_property
     def part_report(self) -> Report[Any]:
@@ -306,13 +351,28 @@ class LocalBandit(BaseModel):
         part, parts = self.part_report, self.method.parts
         return part if warming or parts == 1 else OneOfKReport(cast(Any, part), parts)
 
+    @cached_property
+    def forms(self) -> dict[bool, MessageForm]:
+        """The numbers of messages of the warm-up (True), and of later ones."""
+        return {
+            warming: MessageForm(
+                self.message_report(warming=warming), self.part_report, self.fingerprint
+            )
+            for warming in (False, True)
+        }
+
+    @cached_property
+    def user_code(self) -> tuple[str, ...]:
+        """Names of the code of the method that did not come with this package."""
+        return user_code(self.method)
+
     def loss(self) -> Loss:
         """What a message costs its user.
 
         A message of all parts costs at least what one of a single part costs: its two laws can
-        differ as those of one part do, and in other ways besides.
+        differ as those of one part do, and otherwise.
         """
-        return self.message_report(warming=self.method.warm_up() == self.method.horizon).loss()
+        return self.forms[self.warm_up == self.method.horizon].loss
 
 
 class Model(BaseModel):
@@ -320,9 +380,9 @@ class Model(BaseModel):
 
     Args:
         fingerprint: of the configuration, in hexadecimal digits.
-        batch: the batch that it is for; with `Method.per_message`, the next user's or an earlier
-            one.
-        arrays: `Method.model`.
+        batch: the batch that it is for; with `LocalLearner.per_message`, the next user's or an
+            earlier one.
+        arrays: `LocalLearner.model`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

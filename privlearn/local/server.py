@@ -13,9 +13,15 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.domains import Array
 from privlearn.entries import AttestEntry
 from privlearn.errors import BudgetError, DataError
-from privlearn.local.batch_sums import Tally
-from privlearn.local.messages import REASONS, Bytes, Message, MessageForm, Reason, Sieve
-from privlearn.local.protocol import ArrayField, Arrays, LocalBandit, Model
+from privlearn.local.batch_sums import BatchSums
+from privlearn.local.messages import (
+    REJECTION_REASONS,
+    Bytes,
+    Message,
+    MessageFilter,
+    RejectionReason,
+)
+from privlearn.local.protocol import ArrayField, Arrays, LocalBanditConfig, Model
 from privlearn.losses import Loss
 
 UNSEEN = (
@@ -67,7 +73,7 @@ class _Saved(BaseModel):
     heard: _Count
     kept: _Count
     state: dict[str, ArrayField]
-    rejected: dict[Reason, _Count]
+    rejected: dict[RejectionReason, _Count]
     tally: str
     """The open batch's; with messages applied singly, the bitmap of all users seen."""
 
@@ -81,10 +87,10 @@ class LocalServer:
     stands in it, from a server that died before it was saved or from one beside this one, it is not
     made again: what several make of the same messages costs nothing.  Public clock: the server
     closes batches by `advance`, whether or not everybody was heard; a message that comes later is
-    rejected and counted.  With `Method.per_message` every message is a step at once, in the order
-    of arrival, and `advance` closes users one by one.
+    rejected and counted.  With `LocalLearner.per_message` every message is a step at once, in the
+    order of arrival, and `advance` closes users one by one.
 
-    A well-formed message adds at most the tally's ``bound`` to each number of the sums, and no
+    A well-formed message adds at most the sums' ``bound`` to each number of the sums, and no
     bytes can raise an exception or make a number that is not finite: a step that does leaves the
     state as it was, and is counted in ``kept``; a model that does leaves the last one published.
 
@@ -102,7 +108,7 @@ class LocalServer:
 
     def __init__(
         self,
-        config: LocalBandit,
+        config: LocalBanditConfig,
         accountant: Attesting,
         *,
         by: str,
@@ -131,20 +137,19 @@ class LocalServer:
                 f"{claim.unseen!r}; a second claim about the same messages must be the same"
             )
 
-    def _begin(self, config: LocalBandit, accountant: str, batch: int, state: Arrays) -> None:
+    def _begin(self, config: LocalBanditConfig, accountant: str, batch: int, state: Arrays) -> None:
         self.config, self.batch, self._state = config, batch, state
         self._accountant = accountant
         self._arrays = _frozen(config.method.model(_frozen(config.method.start())))
         self._key = config.fingerprint.hex()
         self.heard = self.kept = 0
-        self._closed: dict[Reason, int] = dict.fromkeys(REASONS, 0)
+        self._closed: dict[RejectionReason, int] = dict.fromkeys(REJECTION_REASONS, 0)
         """What closed batches rejected."""
         if config.method.per_message:
-            form = MessageForm(config, warming=False)
-            self._sieve = Sieve(form, range(config.method.horizon), None)
-            self._sieve.clock = batch
+            self._filter = MessageFilter(config.forms[False], range(config.method.horizon), None)
+            self._filter.clock = batch
         else:
-            self._tally = Tally(config, batch)
+            self._sums = BatchSums(config, batch)
 
     @property
     def users(self) -> range:
@@ -159,10 +164,10 @@ class LocalServer:
         return self._state
 
     @property
-    def rejected(self) -> dict[Reason, int]:
+    def rejected(self) -> dict[RejectionReason, int]:
         """How many messages were not counted, by reason."""
-        now = self._sieve.rejected if self.config.method.per_message else self._tally.rejected
-        return {reason: self._closed[reason] + now[reason] for reason in REASONS}
+        now = self._filter.rejected if self.config.method.per_message else self._sums.rejected
+        return {reason: self._closed[reason] + now[reason] for reason in REJECTION_REASONS}
 
     def model(self) -> Model:
         """What is published for the open batch."""
@@ -175,77 +180,77 @@ class LocalServer:
         return self.update_many([data]) == 1
 
     def update_many(self, messages: Bytes | Iterable[Bytes], *, within: range | None = None) -> int:
-        """Takes many messages, as `Tally.update_many`; returns how many count."""
+        """Takes many messages, as `BatchSums.update_many`; returns how many count."""
         if not self.config.method.per_message:
-            added = self._tally.update_many(messages, within=within)
+            added = self._sums.update_many(messages, within=within)
             self.heard += added
             return added
         before, one = self.heard, np.ones(1, dtype=np.int64)
-        for users, estimates in self._sieve.sift(messages, within):
+        for users, estimates in self._filter.accept(messages, within):
             for user, estimate in zip(users.tolist(), estimates, strict=True):
                 self.heard += 1
                 counts = np.repeat(one, self.config.method.parts)
-                self._step(user, estimate * self._sieve.form.estimate_step, counts)
+                self._step(user, estimate * self._filter.form.estimate_step, counts)
         return self.heard - before
 
-    def absorb(self, tally: Tally | Bytes) -> None:
+    def absorb(self, sums: BatchSums | Bytes) -> None:
         """Adds a partial sum of the open batch that another machine made.
 
         Raises:
             UsersError: it holds a user who was counted.  ValueError: of another configuration or
-            batch, or with `Method.per_message`.  DataError: torn bytes.
+            batch, or with `LocalLearner.per_message`.  DataError: torn bytes.
         """
         if self.config.method.per_message:
-            raise ValueError("tally: with per_message there are no partial sums")
-        other = tally if isinstance(tally, Tally) else Tally.from_bytes(self.config, tally)
-        self._tally = self._tally.merge(other)
+            raise ValueError("sums: with per_message there are no partial sums")
+        other = sums if isinstance(sums, BatchSums) else BatchSums.from_bytes(self.config, sums)
+        self._sums = self._sums.merge(other)
         self.heard += int(np.count_nonzero(other.seen))
 
     def advance(self, arrived: int | None = None) -> None:
         """Closes batches by the public clock.
 
         Args:
-            arrived: users 0..arrived−1 had their turn: every batch of such users alone is closed;
+            arrived: users 0..arrived−1 had their turn: every batch of only such users is closed;
                 by default, the open batch is.
         """
         if arrived is None:
             arrived = self.users.stop
         if self.config.method.per_message:  # all steps were taken as the messages came
             self.batch = max(self.batch, min(arrived, self.config.n_batches))
-            self._sieve.clock = self.batch
+            self._filter.clock = self.batch
             return
         while self.batch < self.config.n_batches and self.users.stop <= arrived:
-            closed = self._tally
+            closed = self._sums
             self._step(self.batch, closed.sums, closed.counts)
             for reason, n in closed.rejected.items():
                 self._closed[reason] += n
             self.batch += 1
-            self._tally = Tally(self.config, self.batch)
+            self._sums = BatchSums(self.config, self.batch)
 
     def _step(self, batch: int, sums: Array, counts: Any) -> None:
         """One step; what is not finite leaves everything as it was."""
-        found = self._finite(self.config.method.step, self._state, batch, sums, counts)
-        if found is None:
+        result = self._finite(self.config.method.step, self._state, batch, sums, counts)
+        if result is None:
             self.kept += 1
         else:
-            self._state = found
+            self._state = result
 
     @staticmethod
     def _finite(function: Callable[..., Arrays], *arguments: Any) -> Arrays | None:
         """What a method computes from messages, if it is all finite numbers."""
         try:
             with np.errstate(all="ignore"):
-                found = _frozen(function(*arguments))
+                result = _frozen(function(*arguments))
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
-        return found if all(np.isfinite(array).all() for array in found.values()) else None
+        return result if all(np.isfinite(array).all() for array in result.values()) else None
 
     def save(self) -> str:
         """Everything, as JSON, for `load` to go on after a restart."""
         if self.config.method.per_message:
-            left, rejected = np.packbits(self._sieve.seen).tobytes(), self.rejected
+            left, rejected = np.packbits(self._filter.seen).tobytes(), self.rejected
         else:
-            left, rejected = self._tally.to_bytes(), self._closed
+            left, rejected = self._sums.to_bytes(), self._closed
         return _Saved(
             fingerprint=self._key,
             accountant=self._accountant,
@@ -258,7 +263,7 @@ class LocalServer:
         ).model_dump_json()
 
     @classmethod
-    def load(cls, config: LocalBandit, accountant: Attesting, saved: str) -> LocalServer:
+    def load(cls, config: LocalBanditConfig, accountant: Attesting, saved: str) -> LocalServer:
         """Goes on where a server was saved, with its ledger resumed; attests nothing anew.
 
         Nothing shows whether somebody else wrote it: numbers of the right form are believed.
@@ -296,20 +301,20 @@ class LocalServer:
             if len(left) != (users + 7) // 8:
                 raise DataError(f"saved: a bitmap of {len(left)} bytes for {users} users")
             bits = np.unpackbits(np.frombuffer(left, dtype=np.uint8), count=users)
-            server._sieve.seen = bits.astype(np.bool_)
+            server._filter.seen = bits.astype(np.bool_)
             least = most = int(np.count_nonzero(bits))
         else:
-            server._tally = Tally.from_bytes(config, left)
-            if server._tally.batch != read.batch:
-                raise DataError("saved: its tally is of another batch")
-            least = int(np.count_nonzero(server._tally.seen))
-            most = least + server._tally.users.start
+            server._sums = BatchSums.from_bytes(config, left)
+            if server._sums.batch != read.batch:
+                raise DataError("saved: its sums are of another batch")
+            least = int(np.count_nonzero(server._sums.seen))
+            most = least + server._sums.users.start
         if not least <= read.heard <= most:
             raise DataError(f"saved: heard = {read.heard}, must lie in {least}..{most}")
         return server
 
 
-def _claim(config: LocalBandit, accountant: Attesting) -> AttestEntry | None:
+def _claim(config: LocalBanditConfig, accountant: Attesting) -> AttestEntry | None:
     """The claim about this configuration's messages: its label has the fingerprint."""
     for claim in accountant.claims:
         everybody = claim.users == (0, config.method.horizon)
@@ -318,11 +323,11 @@ def _claim(config: LocalBandit, accountant: Attesting) -> AttestEntry | None:
     return None
 
 
-def _mechanism(config: LocalBandit) -> str:
+def _mechanism(config: LocalBanditConfig) -> str:
     return f"{config.method.kind}/{config.name}"
 
 
-def _is_of(claim: AttestEntry, config: LocalBandit) -> bool:
+def _is_of(claim: AttestEntry, config: LocalBanditConfig) -> bool:
     """Whether a claim is about the messages that clients of this configuration send."""
     said = claim.loss, claim.count, claim.mechanism
     return said == (config.loss().to_dict(), config.method.horizon, _mechanism(config))

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from itertools import groupby, pairwise
-from typing import Generic, Never, TypeVar, cast, final
+from itertools import pairwise
+from typing import Generic, Never, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from privlearn._records import (
     join,
     length,
     record_at,
-    signature,
+    runs,
     stack,
 )
 from privlearn._validate import user_range
@@ -362,11 +362,11 @@ def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
     """Joins neighbouring chunks whose arrays fit together, to keep later block calls large."""
     merged: list[_Chunk[T]] = []
     placed = _stand_ins(chunks)
-    for key, run in groupby(placed, key=lambda c: None if c.block is None else signature(c.block)):
-        group = list(run)
-        valid = np.concatenate([chunk.valid for chunk in group])
-        block = None if key is None else join([cast(T, chunk.block) for chunk in group])
-        merged.append(_Chunk(block, valid))
+    start = 0
+    for count, blocks in runs([chunk.block for chunk in placed]):
+        valid = np.concatenate([chunk.valid for chunk in placed[start : start + count]])
+        merged.append(_Chunk(join(blocks) if blocks else None, valid))
+        start += count
     return merged
 
 

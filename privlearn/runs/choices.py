@@ -24,9 +24,9 @@ from privlearn.datasets.cars import (
 from privlearn.datasets.csv_lines import cells_of, header_of, numbers, physical_lines, some_lines
 from privlearn.domains import Array
 from privlearn.errors import DataError
-from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners import OnePassNewtonMNL
 from privlearn.ledger import Ledger
-from privlearn.mnl import Items, clip_items, fit_mle, log_likelihoods
+from privlearn.mnl import NO_ITEM, Items, clip_items, fit_mle, log_likelihoods
 from privlearn.reporting.figures import plot_regret
 from privlearn.runs.common import (
     Folders,

@@ -25,7 +25,7 @@ from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.ledger import Ledger
 from privlearn.local.client import LocalClient
-from privlearn.local.protocol import LocalBandit, Method
+from privlearn.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.local.server import LocalServer
 from privlearn.reporting.figures import plot_running_averages
 from privlearn.runs.common import Folders, Outcome, Progress, write_curves, write_json, write_public
@@ -57,7 +57,7 @@ def run_local(config: LocalConfig, out: Path, progress: Progress) -> Outcome:
         the settings do not go together; nothing is written then.
     """
     market, plain, facts = _market(config)
-    bandit = LocalBandit(name=_name(config), method=_method(config, market))
+    bandit = LocalBanditConfig(name=_name(config), method=_method(config, market))
     folders = Folders.create(out)
     horizon = market.users.horizon
     accounts: dict[str, LocalAccountant[Any]] = {
@@ -135,7 +135,7 @@ def _market(config: LocalConfig) -> tuple[PricingMarket, PricingMarket, list[str
     return market, market, facts
 
 
-def _method(config: LocalConfig, market: PricingMarket) -> Method:
+def _method(config: LocalConfig, market: PricingMarket) -> LocalLearner:
     budget = parse_local_budget(config.budget)
     public = market.users.public
     if isinstance(budget, ApproxDP):

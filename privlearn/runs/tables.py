@@ -25,13 +25,13 @@ from privlearn.baselines.linear_bandits import LassoBandit, PrivateLeastSquares,
 from privlearn.datasets.user_tables import CONSTANT, Table, Wanted, read_table
 from privlearn.domains import Array
 from privlearn.errors import DataError
-from privlearn.learners.constraint_sets import LpBall, dual_exponent
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.tofw import DPTOFW
 from privlearn.ledger import Ledger
+from privlearn.mechanisms.constraint_sets import LpBall, dual_exponent
 from privlearn.noise import NoiseSource
 from privlearn.reporting.figures import plot_running_averages
 from privlearn.runs.common import (

@@ -1,7 +1,7 @@
 """Simulated users who choose by a multinomial logit, and their regret.
 
 A `Market` is the users' side of an experiment: it holds what no learner may see (true preferences,
-the luck of each user) and scores what the users were shown.  Everything it computes is private.
+the uniforms of each user) and scores what the users were shown.  Everything it computes is private.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Market:
 
     Args:
         theta: true preferences, shape (d,).
-        luck: one uniform number per user, shape (T,); with the offered set it decides the choice.
+        uniforms: a number per user, shape (T,); with the offered set it decides the choice.
         features_of: item features of a range of users, shape (n, N, d).
         revenues: per user and item, shape (T, N), or None if all sales count alike.
     """
 
     theta: Array
-    luck: Array
+    uniforms: Array
     features_of: Callable[[range], Array]
     revenues: Array | None = None
     shown: dict[int, Items] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Market:
     @property
     def horizon(self) -> int:
         """T, the number of users."""
-        return len(self.luck)
+        return len(self.uniforms)
 
     def respond(self, own: Arrival, shown: Items) -> Items:
         """The users' choices by inverse distribution function: a function of own row and offer."""
@@ -82,7 +82,9 @@ class Market:
         """Users in order of arrival: indices, features, revenues, private part of the row."""
         for start in range(0, self.horizon, BLOCK):
             users = range(start, min(start + BLOCK, self.horizon))
-            private = np.stack([self.luck[users.start : users.stop], np.arange(*_ends(users))], 1)
+            private = np.stack(
+                [self.uniforms[users.start : users.stop], np.arange(*_ends(users))], 1
+            )
             yield users, self.features_of(users), self._earned(users), private
 
     def _earned(self, users: range) -> Array | None:
@@ -142,10 +144,10 @@ def gaussian_market(
     rng = np.random.default_rng(
         [count(seed=seed, at_least=0), count(replicate=replicate, at_least=0)]
     )
-    theta, luck = rng.random(dim), rng.random(horizon)
+    theta, uniforms = rng.random(dim), rng.random(horizon)
     features = clip_items(rng.standard_normal((horizon, n_items, dim)))
     revenues = rng.random((horizon, n_items)) if general_revenue else None
-    return Market(theta, luck, lambda users: features[users.start : users.stop], revenues)
+    return Market(theta, uniforms, lambda users: features[users.start : users.stop], revenues)
 
 
 def product_lines_market(
@@ -159,10 +161,10 @@ def product_lines_market(
     rng = np.random.default_rng(
         [count(seed=seed, at_least=0), count(replicate=replicate, at_least=0)]
     )
-    theta, luck = rng.random(dim), rng.random(horizon)
+    theta, uniforms = rng.random(dim), rng.random(horizon)
     lines = 0.9 * np.eye(dim)[np.arange(n_items) % dim]
     stock = clip_items(lines + 0.1 * rng.standard_normal((n_items, dim)))
-    return Market(theta, luck, lambda users: np.broadcast_to(stock, (len(users), n_items, dim)))
+    return Market(theta, uniforms, lambda users: np.broadcast_to(stock, (len(users), n_items, dim)))
 
 
 def logged_answers(features: Array, choices: Items) -> Answer:

@@ -16,16 +16,14 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count, finite
+from privlearn._validate import count, not_negative
 from privlearn.accountants import Certificate, LocalAccountant
-from privlearn.budgets import Currency, GaussianDP, PureDP
 from privlearn.domains import Array
-from privlearn.errors import CurrencyError
 from privlearn.learners.links import Link, mean_of
+from privlearn.ledger import Ledger
 from privlearn.local.client import LocalClient
-from privlearn.local.protocol import LocalBandit, Method
+from privlearn.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.local.server import LocalServer
-from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 
 Arms = NDArray[np.int64]
@@ -49,8 +47,8 @@ class LocalMarket:
         contexts: shape (T, K, d), one row per arm and one θ for all; or (T, d), one θ per arm.
         rewards: what each arm would pay, shape (T, K).
         means: expected rewards, shape (T, K); regret is counted in these.
-        context_bound: public ℓ2 bound that learners may be told; longer contexts occur.
-        reward_low, reward_high: public bounds that learners may be told; rewards beyond occur.
+        context_bound: public ℓ2 bound that learners may know; longer contexts occur.
+        reward_low, reward_high: public bounds that learners may know; rewards beyond occur.
         link: how means follow from x·θ, public.
 
     Raises:
@@ -99,7 +97,7 @@ class LocalMarket:
 
     @property
     def public(self) -> dict[str, Any]:
-        """What a learner is told, by the names of a method's fields."""
+        """What a learner knows, by the names of a method's fields."""
         return {
             "dim": self.dim,
             "n_arms": self.n_arms,
@@ -170,7 +168,7 @@ class Served(NamedTuple):
 
 
 def serve(
-    method: Method,
+    method: LocalLearner,
     market: LocalMarket,
     *,
     noise_seed: int,
@@ -193,16 +191,17 @@ def serve(
     sizes = {name: getattr(method, name) for name in ("dim", "n_arms", "horizon", "shared")}
     wrong = [name for name, size in sizes.items() if market.public[name] != size]
     if wrong:
-        told = ", ".join(f"{name} = {sizes[name]!r}" for name in wrong)
+        given = ", ".join(f"{name} = {sizes[name]!r}" for name in wrong)
         raise ValueError(
-            f"{told}: the market has {', '.join(str(market.public[n]) for n in wrong)}"
+            f"{given}: the market has {', '.join(str(market.public[n]) for n in wrong)}"
         )
-    config = LocalBandit(name="market", method=method)
-    cap, users = price(config.loss()), range(market.horizon)
+    config = LocalBanditConfig("market", method)
     noise = NoiseSource.simulation(noise_seed)
     with (
-        LocalAccountant(cap, users=users, noise=noise) as device,
-        LocalAccountant(cap, users=users, noise=noise, attested=True) as attested,
+        LocalAccountant.for_device(
+            config, Ledger.memory(), user=config.users, noise=noise
+        ) as device,
+        LocalAccountant.for_server(config, Ledger.memory(), noise=noise) as attested,
     ):
         server = LocalServer(config, attested, by="privlearn's simulated devices")
         with LocalClient(config, device) as client:
@@ -210,14 +209,6 @@ def serve(
         delta = method.delta
         stated = device.certificate(delta), attested.certificate(delta)
     return Served(market.regrets(arms), arms, *stated)
-
-
-def price(loss: Loss) -> Currency:
-    """A cap that is exactly one loss."""
-    try:
-        return GaussianDP(0).price(loss)
-    except CurrencyError:
-        return PureDP(0).price(loss)
 
 
 class Player(Protocol):
@@ -296,7 +287,7 @@ def arm_market(
 ) -> LocalMarket:
     """One θ per arm, each uniform on the unit sphere, and N(0, I) contexts: the authors' code.
 
-    The bound told is √d, about which the norms concentrate; for linear rewards ±3.
+    The public bound is √d, about which the norms concentrate; for linear rewards ±3.
 
     Raises:
         ValueError: a size or name is out of range.
@@ -313,8 +304,7 @@ def _check(*, design: str, link: str, reward_sd: float) -> None:
         raise ValueError(f"design = {design!r}: must be one of {', '.join(DESIGNS)}")
     if link not in LINKS:
         raise ValueError(f"link = {link!r}: must be one of {', '.join(LINKS)}")
-    if finite(reward_sd=reward_sd) < 0:
-        raise ValueError(f"reward_sd = {reward_sd!r}: must be >= 0")
+    not_negative(reward_sd=reward_sd)
 
 
 def _sphere(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

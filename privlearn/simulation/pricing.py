@@ -71,14 +71,14 @@ def pricing_market(
     side_information: Sequence[str],
     examples: Mapping[str, Array],
 ) -> PricingMarket:
-    """A market of customers who accept a price when their luck is below its chance.
+    """A market of customers who accept a price when their uniform number is below its chance.
 
     Args:
         contexts: of norm at most 1, shape (T, K, d) for one θ and (T, d) for one θ per price.
         prices: shape (K,).
         acceptance: shape (T, K).
-        rng: for the luck of every customer, who accepts all prices that are at least as likely to
-            be accepted as one that is, and for the coins.
+        rng: for the uniform number of every customer, who accepts all prices that are at least as
+            likely to be accepted as one that is, and for the coins.
         unit: of prices.
         objective: what rewards are.
         feature_names: d names.

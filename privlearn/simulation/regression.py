@@ -14,9 +14,9 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._validate import count, finite, positive
+from privlearn._validate import count, not_negative, positive
 from privlearn.domains import Array
-from privlearn.learners.constraint_sets import dual_exponent, exponent, norms
+from privlearn.mechanisms.constraint_sets import dual_exponent, exponent, norms
 
 TEST_ROWS: Final = 10_000
 LABEL_NOISE: Final = 0.05
@@ -101,8 +101,7 @@ def linear_stream(
     """
     exponent(p=p)
     count(horizon=horizon)
-    if finite(noise=noise) < 0:
-        raise ValueError(f"noise = {noise!r}: must be >= 0")
+    not_negative(noise=noise)
     shown = np.ones(min(count(entries=entries), count(dim=dim))) if theta is None else theta
     if len(shown) > dim:
         raise ValueError(f"theta of length {len(shown)}: dim is {dim}")

@@ -34,10 +34,10 @@ from privlearn.errors import (
     InsufficientBudgetError,
     ProvenanceError,
 )
-from privlearn.learners.constraint_sets import norms
 from privlearn.learners.streaming import StreamLearner
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_epsilon
 from privlearn.mechanisms import BinaryTree, PrefixSum
+from privlearn.mechanisms.constraint_sets import norms
 from privlearn.noise import NoiseSource
 from privlearn.papers.han2022 import competitors as convex
 from privlearn.rows import Rows

@@ -12,7 +12,7 @@ from privlearn.baselines.local import LDPGLOC, LDPUCB, Form, PublishedOLS, Publi
 from privlearn.baselines.local_nonprivate import GreedyLeastSquares, GreedySGD, LinUCB, RandomPlay
 from privlearn.domains import Array
 from privlearn.learners.links import mean_of
-from privlearn.local.protocol import LocalBandit, Method
+from privlearn.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.losses.conversion import gaussian_epsilon, gaussian_mu, gaussian_mu_squared
 from privlearn.simulation import local_bandit as local
 
@@ -21,7 +21,7 @@ GAUSSIAN = SIZE | {"delta": 0.01}
 PER_ARM = GAUSSIAN | {"shared": False}
 
 
-def methods(size: dict[str, Any]) -> list[Method]:
+def methods(size: dict[str, Any]) -> list[LocalLearner]:
     pure = {name: value for name, value in size.items() if name != "delta"}
     return [
         LDPUCB(**size),
@@ -236,8 +236,8 @@ def test_estimates_of_the_warm_up_are_kept() -> None:
 @pytest.mark.parametrize("size", [GAUSSIAN, PER_ARM])
 def test_all_of_them_survive_json(size: dict[str, Any]) -> None:
     for method in methods(size):
-        config = LocalBandit(name="test", method=method)
-        again = LocalBandit.model_validate_json(config.model_dump_json())
+        config = LocalBanditConfig(name="test", method=method)
+        again = LocalBanditConfig.model_validate_json(config.model_dump_json())
         assert again.fingerprint == config.fingerprint
         assert type(again.method) is type(method)
 

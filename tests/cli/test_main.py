@@ -15,7 +15,7 @@ from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, PROBLEMS, SIMULATION, UNREADABLE
 from privlearn.datasets.csv_lines import LONGEST_LINE
 from privlearn.errors import DataError
-from privlearn.learners import NO_ITEM
+from privlearn.mnl import NO_ITEM
 from privlearn.runs.choices import _csv_log
 from privlearn.runs.configs import ChoiceConfig
 

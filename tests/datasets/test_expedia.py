@@ -21,9 +21,9 @@ from privlearn.datasets.expedia import (
     load_expedia,
 )
 from privlearn.errors import DataError
-from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival
-from privlearn.mnl import Answer, Items, clip_items, fit_mle, probabilities
+from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, fit_mle, probabilities
 from privlearn.noise import NoiseSource
 from privlearn.simulation.choice import Market
 
@@ -574,7 +574,7 @@ def shown_to_all(market: Market, items: list[int]) -> tuple[Items, Answer]:
     """Everybody's choice among ``items``, and the answers' model."""
     users = range(market.horizon)
     features = market.features_of(users)
-    private = np.stack([market.luck, np.arange(market.horizon)], axis=1)
+    private = np.stack([market.uniforms, np.arange(market.horizon)], axis=1)
     zeros = np.zeros(features.shape[:2])
     shown = np.broadcast_to(np.array(items), (market.horizon, len(items)))
     choices = market.respond(Arrival(features, zeros + 1, zeros, private), shown)
@@ -610,7 +610,7 @@ def test_people_are_drawn_with_replacement_from_the_searches(searches: ExpediaSe
 def test_a_market_is_a_function_of_its_seeds(searches: ExpediaSearches) -> None:
     def of(seed: int, replicate: int) -> tuple[list[float], list[float]]:
         market = expedia_market(searches, horizon=40, seed=seed, replicate=replicate)
-        return market.luck.tolist(), market.features_of(range(40))[:, 0, -1].tolist()
+        return market.uniforms.tolist(), market.features_of(range(40))[:, 0, -1].tolist()
 
     assert of(1, 2) == of(1, 2)
     for other in ((1, 3), (2, 2)):

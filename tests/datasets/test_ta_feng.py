@@ -21,9 +21,9 @@ from privlearn.datasets.ta_feng import (
 )
 from privlearn.domains import Array
 from privlearn.errors import DataError
-from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival
-from privlearn.mnl import Answer, clip_items, fit_mle, probabilities
+from privlearn.mnl import NO_ITEM, Answer, clip_items, fit_mle, probabilities
 from privlearn.noise import NoiseSource
 
 Row = dict[str, str]
@@ -272,7 +272,7 @@ def test_simulated_choices_follow_the_model(baskets: TaFengBaskets) -> None:
     market = ta_feng_market(baskets, horizon=n, seed=1)
     features = market.features_of(range(n))
     assert features.shape == (n, 8, 13)
-    private = np.stack([market.luck, np.arange(n)], axis=1)
+    private = np.stack([market.uniforms, np.arange(n)], axis=1)
     zeros = np.zeros((n, 8))
     choices = market.respond(
         Arrival(features, zeros + 1, zeros, private), np.broadcast_to(np.array(items), (n, 3))
@@ -289,7 +289,7 @@ def test_simulated_choices_follow_the_model(baskets: TaFengBaskets) -> None:
 def test_a_market_is_a_function_of_its_seeds(baskets: TaFengBaskets) -> None:
     def of(seed: int, replicate: int) -> tuple[list[float], list[float]]:
         market = ta_feng_market(baskets, horizon=40, seed=seed, replicate=replicate)
-        return market.luck.tolist(), market.features_of(range(40))[:, 0].ravel().tolist()
+        return market.uniforms.tolist(), market.features_of(range(40))[:, 0].ravel().tolist()
 
     assert of(1, 2) == of(1, 2)
     for other in ((1, 3), (2, 2)):

@@ -14,8 +14,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import pkgutil
 from collections.abc import Callable, Iterator
-from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
@@ -44,12 +44,11 @@ from privlearn.learners import (
     DPPOFW,
     DPTOFW,
     LDPSGD,
-    LocalBandit,
-    LocalClient,
     LpBall,
     OnePassNewtonMNL,
     inputs,
 )
+from privlearn.local import LocalBanditConfig, LocalClient
 from privlearn.local.protocol import Model
 from privlearn.noise import NoiseSource
 
@@ -79,7 +78,7 @@ def client() -> LocalClient[Any]:
     method = LDPSGD(dim=DIM, n_arms=ARMS, horizon=USERS, shared=False, epsilon=1.0, delta=1e-3)
     noise = NoiseSource.simulation(3)
     phones = LocalAccountant(PureDP(9), users=range(USERS), noise=noise)
-    return LocalClient(LocalBandit(name="test", method=method), phones)
+    return LocalClient(LocalBanditConfig(name="test", method=method), phones)
 
 
 LEARNERS: dict[type, list[Callable[[], Any]]] = {
@@ -110,16 +109,14 @@ LEARNERS: dict[type, list[Callable[[], Any]]] = {
 
 
 def classes_that_take_data() -> Iterator[type]:
-    rooms = (privlearn.learners, privlearn.baselines, privlearn.local)
-    for name in (
-        f"{room.__name__}.{m.name}" for room in rooms for m in iter_modules(room.__path__)
-    ):
-        found = importlib.import_module(name)
-        for kind in vars(found).values():
-            mine = isinstance(kind, type) and kind.__module__ == found.__name__
-            whole = not inspect.isabstract(kind) and not getattr(kind, "_is_protocol", False)
-            if mine and whole and any(hasattr(kind, verb) for verb in VERBS):
-                yield kind
+    for room in (privlearn.learners, privlearn.baselines, privlearn.local):
+        for found in pkgutil.iter_modules(room.__path__):
+            module = importlib.import_module(f"{room.__name__}.{found.name}")
+            for kind in vars(module).values():
+                mine = isinstance(kind, type) and kind.__module__ == module.__name__
+                whole = not inspect.isabstract(kind) and not getattr(kind, "_is_protocol", False)
+                if mine and whole and any(hasattr(kind, verb) for verb in VERBS):
+                    yield kind
 
 
 def test_every_learner_is_driven_here() -> None:
@@ -263,7 +260,7 @@ def local_messages(learner: LocalClient[Any], hands: Hands) -> None:
     learner.sent = sent  # type: ignore[attr-defined]
 
 
-def _rest_of_model(config: LocalBandit) -> dict[str, Any]:
+def _rest_of_model(config: LocalBanditConfig) -> dict[str, Any]:
     start = config.method.model(config.method.start())
     return {name: array for name, array in start.items() if name != "theta"}
 

@@ -32,11 +32,11 @@ from privlearn.errors import (
     ProvenanceError,
     UsersError,
 )
-from privlearn.learners import DPMNL, NO_ITEM
+from privlearn.learners import DPMNL
 from privlearn.learners.serving import Arrival
 from privlearn.losses import Loss, compose, loss_from_dict
 from privlearn.mechanisms import ObjectivePerturbation, PrefixSumStream
-from privlearn.mnl import Items
+from privlearn.mnl import NO_ITEM, Items
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Accountant
 from privlearn.simulation.choice import Market, gaussian_market
@@ -77,18 +77,18 @@ def rich(trigger: str = "determinant", seed: int = 0, **changes: Any) -> DPMNL:
 
 
 def users(seed: int = 0, n: int = HORIZON) -> tuple[Array, Array, Array]:
-    """Features, revenues and luck."""
+    """Features, revenues and uniforms."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, N_ITEMS, DIM)), rng.random((n, N_ITEMS)), rng.random((n, 1))
 
 
-def choose(features: Array, shown: Items, luck: float) -> int | None:
+def choose(features: Array, shown: Items, uniforms: float) -> int | None:
     """One user's logit choice by inverse distribution function."""
     items = shown[shown != NO_ITEM]
     with np.errstate(all="ignore"):
         weights = np.exp(features[items] @ PREFERENCES)
         edges = np.cumsum(weights) / (1 + weights.sum())
-    place = int((edges < luck).sum())
+    place = int((edges < uniforms).sum())
     return int(items[place]) if place < len(items) else None
 
 
@@ -108,26 +108,26 @@ class Crowd:
 
 
 def one_by_one(
-    learner: DPMNL, features: Array, luck: Array, revenues: Array | None = None
+    learner: DPMNL, features: Array, uniforms: Array, revenues: Array | None = None
 ) -> list[list[int]]:
     shown = []
-    for i, (x, u) in enumerate(zip(features, luck, strict=True)):
+    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
         items = learner.select(x) if revenues is None else learner.select(x, revenues[i])
         shown.append(items.tolist())
         learner.observe(choose(x, items, float(u[0])))
     return shown
 
 
-def serve_all(learner: DPMNL, features: Array, luck: Array, single: bool) -> None:
+def serve_all(learner: DPMNL, features: Array, uniforms: Array, single: bool) -> None:
     if single:
-        one_by_one(learner, features, luck)
+        one_by_one(learner, features, uniforms)
     else:
-        learner.play(features, Crowd().respond, None, luck)
+        learner.play(features, Crowd().respond, None, uniforms)
 
 
 def played(learner: DPMNL, seed: int = 0) -> DPMNL:
-    features, _, luck = users(seed)
-    learner.play(features, Crowd().respond, None, luck)
+    features, _, uniforms = users(seed)
+    learner.play(features, Crowd().respond, None, uniforms)
     return learner
 
 
@@ -819,7 +819,7 @@ def test_zero_out_costs_half_the_distance_and_says_so() -> None:
 def test_the_block_path_is_the_one_user_path(
     trigger: str, general: bool, exploration: float
 ) -> None:
-    features, revenues, luck = users()
+    features, revenues, uniforms = users()
     earned = revenues - 0.2 if general else None
     made = [
         unstarted(trigger=trigger, gram_share=0.5, exploration=exploration).start(
@@ -829,8 +829,8 @@ def test_the_block_path_is_the_one_user_path(
     ]
     slow, fast = made
     crowd = Crowd()
-    fast.play(features, crowd.respond, earned, luck)
-    assert one_by_one(slow, features, luck, earned) == crowd.shown
+    fast.play(features, crowd.respond, earned, uniforms)
+    assert one_by_one(slow, features, uniforms, earned) == crowd.shown
     assert np.array_equal(slow.theta_, fast.theta_)
     assert np.array_equal(slow.gram_, fast.gram_)
     assert bodies(slow) == bodies(fast), "digests of every release included"
@@ -844,17 +844,17 @@ def test_the_block_path_is_the_one_user_path(
 def test_any_split_of_the_users_over_calls_gives_the_same_result(
     trigger: str, cuts: list[int], singles: bool
 ) -> None:
-    features, revenues, luck = users(1)
+    features, revenues, uniforms = users(1)
     whole, parts = rich(trigger), rich(trigger)
     whole_crowd, parts_crowd = Crowd(), Crowd()
-    whole.play(features, whole_crowd.respond, revenues, luck)
+    whole.play(features, whole_crowd.respond, revenues, uniforms)
     shown: list[list[int]] = []
     for number, (a, b) in enumerate(pairwise([0, *sorted(cuts), HORIZON])):
         if singles and number % 2:
-            shown += one_by_one(parts, features[a:b], luck[a:b], revenues[a:b])
+            shown += one_by_one(parts, features[a:b], uniforms[a:b], revenues[a:b])
         else:
             parts_crowd.shown.clear()
-            parts.play(features[a:b], parts_crowd.respond, revenues[a:b], luck[a:b])
+            parts.play(features[a:b], parts_crowd.respond, revenues[a:b], uniforms[a:b])
             shown += parts_crowd.shown
     assert whole_crowd.shown == shown
     assert whole.public_state() == parts.public_state()
@@ -863,11 +863,11 @@ def test_any_split_of_the_users_over_calls_gives_the_same_result(
 
 @by_trigger
 def test_seeds_decide_everything_and_each_its_own_part(trigger: str) -> None:
-    features, _, luck = users(2)
+    features, _, uniforms = users(2)
     made = []
     for noise, coins in ((0, 3), (0, 3), (1, 3), (0, 4)):
         learner, crowd = rich(trigger, noise, random_state=coins), Crowd()
-        learner.play(features, crowd.respond, None, luck)
+        learner.play(features, crowd.respond, None, uniforms)
         made.append((learner.theta_.tolist(), crowd.shown))
     assert made[0] == made[1]
     assert made[0][0] != made[2][0]
@@ -876,13 +876,13 @@ def test_seeds_decide_everything_and_each_its_own_part(trigger: str) -> None:
 
 
 def test_bad_rows_in_a_block_are_the_bad_rows_of_single_users() -> None:
-    features, revenues, luck = users(3)
+    features, revenues, uniforms = users(3)
     for user, place in ((4, (1, 0)), (20, (0, 1))):
         features[user][place] = np.nan
     revenues[33, 2] = np.inf
     slow, fast, crowd = rich(), rich(), Crowd()
-    fast.play(features, crowd.respond, revenues, luck)
-    assert one_by_one(slow, features, luck, revenues) == crowd.shown
+    fast.play(features, crowd.respond, revenues, uniforms)
+    assert one_by_one(slow, features, uniforms, revenues) == crowd.shown
     assert slow.public_state() == fast.public_state()
     assert slow.private_messages_ == fast.private_messages_
     assert [user for user, _ in slow.private_messages_] == [4, 20, 33]
@@ -890,9 +890,9 @@ def test_bad_rows_in_a_block_are_the_bad_rows_of_single_users() -> None:
 
 
 def test_users_see_at_most_k_items_ascending_and_random_ones_at_first() -> None:
-    features, revenues, luck = users(4)
+    features, revenues, uniforms = users(4)
     crowd = Crowd()
-    rich("public").play(features, crowd.respond, revenues - 0.5, luck)
+    rich("public").play(features, crowd.respond, revenues - 0.5, uniforms)
     assert all(items == sorted(set(items)) for items in crowd.shown)
     assert all(len(items) == SHOWN for items in crowd.shown[:8])
     assert any(len(items) < SHOWN for items in crowd.shown[8:]), "items that lose money"
@@ -909,13 +909,13 @@ def test_what_users_see_is_the_best_set_under_optimistic_utilities(
     trigger: str, general: bool, scale: float
 ) -> None:
     """Brute force over all sets of at most K items, from the public numbers alone."""
-    features, revenues, luck = users(8)
+    features, revenues, uniforms = users(8)
     learner = rich(trigger, feature_scale=scale)
     for i, x in enumerate(features):
         state = learner.public_state()
         earned = revenues[i] - 0.3 if general else np.ones(N_ITEMS)
         shown = learner.select(x, earned)
-        learner.observe(choose(x, shown, float(luck[i, 0])))
+        learner.observe(choose(x, shown, float(uniforms[i, 0])))
         if i < 8:
             continue
         inside = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), scale)
@@ -935,9 +935,9 @@ def test_what_users_see_is_the_best_set_under_optimistic_utilities(
 
 def played_random(horizon: int) -> list[list[int]]:
     learner = unstarted(initial_rounds=horizon, max_updates=1).start(joint(horizon))
-    features, _, luck = users(5, horizon)
+    features, _, uniforms = users(5, horizon)
     crowd = Crowd()
-    learner.play(features, crowd.respond, None, luck)
+    learner.play(features, crowd.respond, None, uniforms)
     return crowd.shown
 
 
@@ -1019,8 +1019,8 @@ def test_the_smallest_horizons_work(trigger: str, horizon: int, part: float) -> 
         published = learner.nominal is not None
         cap = ZCDP(price(learner.worst_loss(horizon))) if published else ZCDP(1)
         learner.start(joint(horizon, cap))
-        features, _, luck = users(0, horizon)
-        one_by_one(learner, features, luck)
+        features, _, uniforms = users(0, horizon)
+        one_by_one(learner, features, uniforms)
         accountant_of(learner).close()
         certificate = accountant_of(learner).certificate()
         assert certificate.problems == []
@@ -1065,12 +1065,12 @@ def test_select_and_observe_take_turns() -> None:
 
 @by_trigger
 def test_nobody_beyond_the_horizon_is_served(trigger: str) -> None:
-    features, _, luck = users()
+    features, _, uniforms = users()
     learner, crowd = rich(trigger), Crowd()
     with pytest.raises(HorizonError, match=r"61 users after 0: the horizon is range\(0, 60\)"):
         learner.play(np.concatenate([features, features[:1]]), crowd.respond)
     assert (learner.clock_, crowd.shown) == (0, [])
-    learner.play(features, crowd.respond, None, luck)
+    learner.play(features, crowd.respond, None, uniforms)
     entries = bodies(learner)
     for late in (
         lambda: learner.select(features[0]),
@@ -1094,16 +1094,16 @@ def test_a_central_accountant_serves_nobody() -> None:
 @by_trigger
 @pytest.mark.parametrize("at", [0, 7, 30, HORIZON - 1])
 def test_an_interrupt_while_a_user_answers_ends_the_run(trigger: str, at: int) -> None:
-    features, _, luck = users(6)
+    features, _, uniforms = users(6)
     learner, crowd = rich(trigger), Crowd()
 
     def respond(own: Arrival, shown: Items) -> Items:
-        if (own.private == luck[at]).any():
+        if (own.private == uniforms[at]).any():
             raise KeyboardInterrupt
         return crowd.respond(own, shown)
 
     with pytest.raises(KeyboardInterrupt):
-        learner.play(features, respond, None, luck)
+        learner.play(features, respond, None, uniforms)
     assert_stopped(learner, features[0])
 
 
@@ -1113,7 +1113,7 @@ def test_an_interrupt_while_a_user_answers_ends_the_run(trigger: str, at: int) -
 def test_an_interrupt_inside_a_release_ends_the_run(
     trigger: str, cls: Any, single: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    features, _, luck = users(6)
+    features, _, uniforms = users(6)
     learner = rich(trigger)
     name = "release" if cls is ObjectivePerturbation else "advance"
     honest, calls = getattr(cls, name), []
@@ -1128,7 +1128,7 @@ def test_an_interrupt_inside_a_release_ends_the_run(
     with monkeypatch.context() as patch:
         patch.setattr(cls, name, interrupted)
         with pytest.raises(KeyboardInterrupt):
-            serve_all(learner, features, luck, single)
+            serve_all(learner, features, uniforms, single)
     assert learner.clock_ < HORIZON
     assert_stopped(learner, features[0])
 
@@ -1140,7 +1140,7 @@ def test_an_interrupt_anywhere_in_a_round_ends_the_run(
     name: str, at: int, single: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even the place of one user may be lost without a word."""
-    features, _, luck = users(6)
+    features, _, uniforms = users(6)
     learner = rich("public")
     honest = getattr(learner, name)
 
@@ -1151,7 +1151,7 @@ def test_an_interrupt_anywhere_in_a_round_ends_the_run(
 
     monkeypatch.setattr(learner, name, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        serve_all(learner, features, luck, single)
+        serve_all(learner, features, uniforms, single)
     monkeypatch.undo()
     assert_stopped(learner, features[0])
 
@@ -1175,10 +1175,10 @@ def assert_stopped(learner: DPMNL, x: Array) -> None:
 
 
 def test_bad_answers_are_told_in_private_and_count_as_no_record() -> None:
-    features, _, luck = users(7)
+    features, _, uniforms = users(7)
     learner, reference = rich("public"), rich("public")
     bad: list[Any] = [N_ITEMS, -5, 0.5, "three", 10**30, [1, 2], math.nan]
-    for i, (x, u) in enumerate(zip(features, luck, strict=True)):
+    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
         items = learner.select(x)
         reference.select(np.full((N_ITEMS, DIM), np.nan) if i < len(bad) else x)
         answer = choose(x, items, float(u[0]))

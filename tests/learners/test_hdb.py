@@ -740,7 +740,7 @@ def test_released_moments_survive_a_restart(tmp_path: Path) -> None:
     accountant.close()
     certificate = audit(path)
     assert (certificate.problems, certificate.lost) == ([], 0)
-    assert certificate.spends == 2 * len(resumed._epochs)
+    assert certificate.spends == 2 * len(resumed._batches)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -757,7 +757,7 @@ def test_after_a_restart_the_learner_goes_on_and_lost_rows_are_null(
             )
         )
         crowd.play(learner, 0, at)
-        begun = learner._epochs[learner._epoch].start
+        begun = learner._batches[learner._batch].start
         learner.save(state)
     resumed_accountant: JointAccountant[ZCDP] = JointAccountant.resume(
         path, noise=NoiseSource.simulation(99)
@@ -780,7 +780,7 @@ def test_after_a_restart_the_learner_goes_on_and_lost_rows_are_null(
     resumed_accountant.close()
     certificate = audit(path)
     assert (certificate.problems, certificate.lost) == ([], 0)
-    assert certificate.spends == len(resumed._epochs)
+    assert certificate.spends == len(resumed._batches)
 
 
 def test_an_old_state_spends_no_epoch_twice_and_goes_on_with_the_next(tmp_path: Path) -> None:
@@ -814,7 +814,7 @@ def test_a_state_saved_before_the_last_answer_of_an_epoch_closes_it(tmp_path: Pa
         accountant.ledger, noise=NoiseSource.simulation(1)
     )
     resumed = DPHDB.load(tmp_path / "state.json", again)
-    assert (resumed.clock_, resumed._epoch) == (FIRST, 1)
+    assert (resumed.clock_, resumed._batch) == (FIRST, 1)
     crowd.play(resumed, FIRST)
 
 

@@ -22,14 +22,12 @@ from privlearn.learners import (
     DPMNL,
     DPTOFW,
     LDPSGD,
-    LocalBandit,
-    LocalClient,
-    LocalServer,
     OnePassNewtonMNL,
 )
-from privlearn.learners.constraint_sets import LpBall
 from privlearn.learners.pofw import DPPOFW
+from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.mnl import NO_ITEM
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
@@ -292,7 +290,7 @@ def test_a_masked_cell_is_no_data() -> None:
 def test_a_gateway_of_local_reports_takes_frames_and_refuses_the_rest(
     frame: Callable[[Array], Any],
 ) -> None:
-    config = LocalBandit(
+    config = LocalBanditConfig(
         name="offers", method=LDPSGD(dim=DIM, n_arms=2, horizon=N, shared=False, epsilon=1.0)
     )
 

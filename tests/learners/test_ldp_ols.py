@@ -13,7 +13,7 @@ from privlearn.baselines.local import PublishedOLS
 from privlearn.budgets import GaussianDP
 from privlearn.domains import Ball
 from privlearn.learners.ldp_ols import LDPOLS
-from privlearn.local.protocol import Arrays, LocalBandit
+from privlearn.local.protocol import Arrays, LocalBanditConfig
 from privlearn.losses.conversion import gaussian_mu
 from privlearn.mechanisms import GaussianReport, OneOfKReport
 from privlearn.simulation.local_bandit import LocalMarket, arm_market, serve, shared_market
@@ -85,7 +85,7 @@ def test_synthetic_updates_cost_what_one_arm_does() -> None:
     method = ols(n_arms=3, shared=False, delta=0.1)
     whole = OneOfKReport(method.report(), 3)
     assert whole.loss() == method.report().loss()
-    assert LocalBandit(name="a", method=method).loss() == whole.loss()
+    assert LocalBanditConfig(name="a", method=method).loss() == whole.loss()
 
 
 # What it learns -----------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_numbers_out_of_range_are_refused(changed: dict[str, float]) -> None:
 
 
 def test_it_comes_back_from_json_with_its_own_numbers() -> None:
-    config = LocalBandit(name="a", method=ols(theta_bound=3.0, margin=0.5))
-    again = LocalBandit.model_validate_json(config.model_dump_json())
+    config = LocalBanditConfig(name="a", method=ols(theta_bound=3.0, margin=0.5))
+    again = LocalBanditConfig.model_validate_json(config.model_dump_json())
     assert again == config
-    assert again.fingerprint != LocalBandit(name="a", method=ols()).fingerprint
+    assert again.fingerprint != LocalBanditConfig(name="a", method=ols()).fingerprint

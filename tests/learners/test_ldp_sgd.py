@@ -14,7 +14,7 @@ from privlearn.baselines.local import PublishedSGD
 from privlearn.domains import Array
 from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.learners.links import mean_of
-from privlearn.local.protocol import Arrays, LocalBandit
+from privlearn.local.protocol import Arrays, LocalBanditConfig
 from privlearn.simulation import local_bandit as local
 from privlearn.simulation.local_bandit import LocalMarket
 
@@ -295,8 +295,8 @@ def test_batches_grow_slowly_and_steps_fall(
 def test_nothing_but_public_sizes_enters_the_schedule() -> None:
     """What is published rebuilds all of it: no constant of the users' laws is asked for."""
     method = learner("logistic", theta_bound=1.5, horizon=700)
-    config = LocalBandit(name="n", method=method)
-    other = LocalBandit.model_validate_json(config.model_dump_json()).method
+    config = LocalBanditConfig(name="n", method=method)
+    other = LocalBanditConfig.model_validate_json(config.model_dump_json()).method
     assert isinstance(other, LDPSGD)
     assert other.batches() == method.batches()
     assert [other.rate(b) for b in range(9)] == [method.rate(b) for b in range(9)]

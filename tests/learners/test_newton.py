@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from privlearn.domains import Array
 from privlearn.learners.newton import (
+    BatchStatistics,
     Belief,
-    Evidence,
     batch_ends,
     default_first_batch,
     shrunk,
@@ -46,11 +46,11 @@ def sums(answer: Answer, at: Array) -> tuple[Array, Array]:
 
 
 def test_without_noise_large_batches_recover_the_truth() -> None:
-    evidence = Evidence(3, prior_precision=1e-3, gradient_std=0.0, hessian_std=0.0)
+    statistics = BatchStatistics(3, prior_precision=1e-3, gradient_std=0.0, hessian_std=0.0)
     for k, n in enumerate((2_000, 20_000, 40_000)):
-        at = evidence.belief().mean
-        evidence.add(n, at, *sums(answers(n, k), at))
-    belief = evidence.belief()
+        at = statistics.belief().mean
+        statistics.add(n, at, *sums(answers(n, k), at))
+    belief = statistics.belief()
     assert np.abs(belief.mean - THETA).max() < 0.03
     spread = belief.spread(np.eye(3))
     assert (np.abs(belief.mean - THETA) < 4 * spread).all(), "the belief knows how good it is"
@@ -60,15 +60,15 @@ def test_without_noise_one_batch_at_the_optimum_is_the_ridge_estimate() -> None:
     answer = answers(500, 9)
     fit = fit_mle(answer, outside=True)
     gradient, hessian = sums(answer, fit)
-    evidence = Evidence(3, prior_precision=2.0, gradient_std=0.0, hessian_std=0.0)
-    evidence.add(500, fit, gradient, hessian)
-    belief = evidence.belief()
+    statistics = BatchStatistics(3, prior_precision=2.0, gradient_std=0.0, hessian_std=0.0)
+    statistics.add(500, fit, gradient, hessian)
+    belief = statistics.belief()
     assert belief.precision == pytest.approx(hessian + 2 * np.eye(3), rel=1e-9)
     assert belief.mean == pytest.approx(np.linalg.solve(belief.precision, hessian @ fit), rel=1e-5)
 
 
 def test_before_any_evidence_the_belief_is_the_prior() -> None:
-    belief = Evidence(3, 2.5, gradient_std=1.0, hessian_std=1.0).belief()
+    belief = BatchStatistics(3, 2.5, gradient_std=1.0, hessian_std=1.0).belief()
     assert belief.mean.tolist() == [0, 0, 0]
     assert belief.precision.tolist() == (2.5 * np.eye(3)).tolist()
 
@@ -83,11 +83,11 @@ def test_information_is_never_negative_whatever_was_released(
     seed: int, batches: int, size: float, noise: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    evidence = Evidence(3, prior_precision=1.5, gradient_std=noise, hessian_std=noise)
+    statistics = BatchStatistics(3, prior_precision=1.5, gradient_std=noise, hessian_std=noise)
     for k in range(batches):
         half = size * rng.normal(size=(3, 3))
-        evidence.add(10 * 2**k, rng.normal(size=3), size * rng.normal(size=3), half + half.T)
-        belief = evidence.belief()
+        statistics.add(10 * 2**k, rng.normal(size=3), size * rng.normal(size=3), half + half.T)
+        belief = statistics.belief()
         lowest = np.linalg.eigvalsh(belief.precision).min()
         assert lowest >= 1.5 * (1 - 1e-6) - 1e-12 * size
         assert np.isfinite(belief.mean).all()
@@ -99,9 +99,9 @@ def test_more_gradient_noise_means_less_information() -> None:
     gradient, hessian = sums(answers(300, 4), at)
     lowest = []
     for std in (0.0, 3.0, 10.0, 100.0, 1e6):
-        evidence = Evidence(3, prior_precision=1.0, gradient_std=std, hessian_std=0.0)
-        evidence.add(300, at, gradient, hessian)
-        lowest.append(np.linalg.eigvalsh(evidence.belief().precision).min())
+        statistics = BatchStatistics(3, prior_precision=1.0, gradient_std=std, hessian_std=0.0)
+        statistics.add(300, at, gradient, hessian)
+        lowest.append(np.linalg.eigvalsh(statistics.belief().precision).min())
     assert (np.diff(lowest) < 0).all()
     assert lowest[-1] == pytest.approx(1.0, abs=1e-6), "only the prior is left"
 
@@ -110,12 +110,12 @@ def test_the_information_of_one_batch_is_that_of_its_noisy_newton_step() -> None
     """W = H(H + σ²I)⁻¹H is the inverse of the covariance H⁻¹(H + σ²I)H⁻¹ of θ_k − H⁻¹g."""
     at = np.array([0.2, 0.1, -0.3])
     gradient, hessian = sums(answers(400, 5), at)
-    evidence = Evidence(3, prior_precision=1.0, gradient_std=6.0, hessian_std=0.0)
-    evidence.add(400, at, gradient, hessian)
+    statistics = BatchStatistics(3, prior_precision=1.0, gradient_std=6.0, hessian_std=0.0)
+    statistics.add(400, at, gradient, hessian)
     inverse = np.linalg.inv(hessian)
     covariance = inverse @ (hessian + 36 * np.eye(3)) @ inverse
     information = np.linalg.inv(covariance)
-    belief = evidence.belief()
+    belief = statistics.belief()
     assert belief.precision == pytest.approx(information + np.eye(3), rel=1e-9)
     moment = information @ (at - inverse @ gradient)
     assert belief.mean == pytest.approx(np.linalg.solve(belief.precision, moment), rel=1e-9)
@@ -145,14 +145,14 @@ def test_shrunk_hessians_are_nearer_to_the_truth_than_noisy_ones() -> None:
     raw, better = 0.0, 0.0
     for seed in range(40):
         parts = [(n, sums(answers(n, 100 * seed + n), np.zeros(3))[1]) for n in (30, 60, 120)]
-        evidence = Evidence(3, 3.0, gradient_std=5.0, hessian_std=5.0)
+        statistics = BatchStatistics(3, 3.0, gradient_std=5.0, hessian_std=5.0)
         for n, hessian in parts:
             half = rng.normal(size=(3, 3))
             noise = 5.0 * (np.triu(half, 1) + np.triu(half, 1).T) / math.sqrt(2)
             noise += 5.0 * np.diag(np.diag(half))
-            evidence.add(n, np.zeros(3), np.zeros(3), hessian + noise)
+            statistics.add(n, np.zeros(3), np.zeros(3), hessian + noise)
             raw += float(np.linalg.norm(noise) ** 2)
-        for (_, hessian), found in zip(parts, evidence._denoised_hessians(), strict=True):
+        for (_, hessian), found in zip(parts, statistics._denoised_hessians(), strict=True):
             better += float(np.linalg.norm(found - hessian) ** 2)
     assert better < 0.5 * raw
 
@@ -227,12 +227,12 @@ def test_the_default_first_batch_rises_above_the_noise_within_an_eighth_of_the_u
 
 def test_evidence_survives_json() -> None:
     rng = np.random.default_rng(2)
-    evidence = Evidence(3, 1.0, gradient_std=2.0, hessian_std=3.0)
+    statistics = BatchStatistics(3, 1.0, gradient_std=2.0, hessian_std=3.0)
     for n in (10, 30):
         half = rng.normal(size=(3, 3))
-        evidence.add(n, rng.normal(size=3), rng.normal(size=3), half + half.T)
-    data = json.loads(json.dumps(evidence.to_dict()))
-    again = Evidence(3, 1.0, gradient_std=2.0, hessian_std=3.0).restored(data)
-    assert again.to_dict() == evidence.to_dict()
-    assert np.array_equal(again.belief().mean, evidence.belief().mean)
-    assert np.array_equal(again.belief().precision, evidence.belief().precision)
+        statistics.add(n, rng.normal(size=3), rng.normal(size=3), half + half.T)
+    data = json.loads(json.dumps(statistics.to_dict()))
+    again = BatchStatistics(3, 1.0, gradient_std=2.0, hessian_std=3.0).restored(data)
+    assert again.to_dict() == statistics.to_dict()
+    assert np.array_equal(again.belief().mean, statistics.belief().mean)
+    assert np.array_equal(again.belief().precision, statistics.belief().precision)

@@ -30,11 +30,11 @@ from privlearn.errors import (
     ProvenanceError,
     UsersError,
 )
-from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import GaussianSum
-from privlearn.mnl import Answer, Items, clip_items, gradients, hessian_factors
+from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, gradients, hessian_factors
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.simulation.choice import gaussian_market
@@ -65,17 +65,17 @@ def fresh(**changes: Any) -> OnePassNewtonMNL:
 
 
 def users(seed: int = 0, n: int = HORIZON) -> tuple[Array, Array, Array]:
-    """Features, revenues and luck."""
+    """Features, revenues and uniforms."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, N_ITEMS, DIM)), rng.random((n, N_ITEMS)), rng.random((n, 1))
 
 
-def choose(features: Array, shown: Items, luck: float) -> int | None:
+def choose(features: Array, shown: Items, uniforms: float) -> int | None:
     """One user's logit choice by inverse distribution function."""
     items = shown[shown != NO_ITEM]
     weights = np.exp(features[items] @ PREFERENCES)
     edges = np.cumsum(weights) / (1 + weights.sum())
-    place = int((edges < luck).sum())
+    place = int((edges < uniforms).sum())
     return int(items[place]) if place < len(items) else None
 
 
@@ -95,10 +95,10 @@ class Crowd:
 
 
 def one_by_one(
-    learner: OnePassNewtonMNL, features: Array, luck: Array, revenues: Array | None = None
+    learner: OnePassNewtonMNL, features: Array, uniforms: Array, revenues: Array | None = None
 ) -> list[list[int]]:
     shown = []
-    for i, (x, u) in enumerate(zip(features, luck, strict=True)):
+    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
         items = learner.select(x) if revenues is None else learner.select(x, revenues[i])
         shown.append(items.tolist())
         learner.observe(choose(x, items, float(u[0])))
@@ -121,12 +121,12 @@ def bodies(learner: OnePassNewtonMNL) -> list[str]:
 @pytest.mark.parametrize("general", [False, True])
 @pytest.mark.parametrize("exploration", [0.0, 3.0])
 def test_the_block_path_is_the_one_user_path(general: bool, exploration: float) -> None:
-    features, revenues, luck = users()
+    features, revenues, uniforms = users()
     earned = revenues if general else None
     slow, fast = fresh(exploration=exploration), fresh(exploration=exploration)
     crowd = Crowd()
-    fast.play(features, crowd.respond, earned, luck)
-    assert one_by_one(slow, features, luck, earned) == crowd.shown
+    fast.play(features, crowd.respond, earned, uniforms)
+    assert one_by_one(slow, features, uniforms, earned) == crowd.shown
     assert np.array_equal(slow.theta_, fast.theta_)
     assert np.array_equal(slow.precision_, fast.precision_)
     assert bodies(slow) == bodies(fast), "digests of every release included"
@@ -136,38 +136,38 @@ def test_the_block_path_is_the_one_user_path(general: bool, exploration: float) 
 @settings(max_examples=12)
 @given(cuts=st.lists(st.integers(0, HORIZON - 1), max_size=6))
 def test_any_split_of_the_users_over_calls_gives_the_same_result(cuts: list[int]) -> None:
-    features, revenues, luck = users(1)
+    features, revenues, uniforms = users(1)
     whole, parts = fresh(), fresh()
     whole_crowd, parts_crowd = Crowd(), Crowd()
-    whole.play(features, whole_crowd.respond, revenues, luck)
+    whole.play(features, whole_crowd.respond, revenues, uniforms)
     edges = [0, *sorted(cuts), HORIZON]
     for a, b in pairwise(edges):
-        parts.play(features[a:b], parts_crowd.respond, revenues[a:b], luck[a:b])
+        parts.play(features[a:b], parts_crowd.respond, revenues[a:b], uniforms[a:b])
     assert whole_crowd.shown == parts_crowd.shown
     assert whole.public_state() == parts.public_state()
     assert bodies(whole) == bodies(parts)
 
 
 def test_blocks_and_single_users_can_be_mixed() -> None:
-    features, _, luck = users(2)
+    features, _, uniforms = users(2)
     mixed, whole = fresh(), fresh()
     crowd, reference = Crowd(), Crowd()
-    whole.play(features, reference.respond, None, luck)
-    mixed.play(features[:5], crowd.respond, None, luck[:5])
-    shown = crowd.shown + one_by_one(mixed, features[5:30], luck[5:30])
+    whole.play(features, reference.respond, None, uniforms)
+    mixed.play(features[:5], crowd.respond, None, uniforms[:5])
+    shown = crowd.shown + one_by_one(mixed, features[5:30], uniforms[5:30])
     crowd.shown.clear()
-    mixed.play(features[30:], crowd.respond, None, luck[30:])
+    mixed.play(features[30:], crowd.respond, None, uniforms[30:])
     assert shown + crowd.shown == reference.shown
     assert mixed.public_state() == whole.public_state()
 
 
 def test_bad_rows_in_a_block_are_the_bad_rows_of_single_users() -> None:
-    features, revenues, luck = users(3)
+    features, revenues, uniforms = users(3)
     features[4, 1, 0], features[20, 0, 1], revenues[33, 2] = np.nan, np.inf, np.nan
     slow, fast, crowd = fresh(), fresh(), Crowd()
-    fast.play(features, crowd.respond, revenues, luck)
+    fast.play(features, crowd.respond, revenues, uniforms)
     # The crowd cannot compute a choice from NaN; what it answers is void anyway.
-    assert one_by_one(slow, features, luck, revenues) == crowd.shown
+    assert one_by_one(slow, features, uniforms, revenues) == crowd.shown
     assert slow.public_state() == fast.public_state()
     assert slow.private_messages_ == fast.private_messages_
     assert [user for user, _ in slow.private_messages_] == [4, 20, 33]
@@ -193,9 +193,9 @@ def test_nobodys_revenues_change_what_another_user_of_the_block_is_shown() -> No
 
 
 def test_a_user_is_shown_at_most_k_items_in_ascending_order() -> None:
-    features, revenues, luck = users(4)
+    features, revenues, uniforms = users(4)
     crowd = Crowd()
-    fresh().play(features, crowd.respond, revenues - 0.5, luck)
+    fresh().play(features, crowd.respond, revenues - 0.5, uniforms)
     assert all(len(items) <= SHOWN for items in crowd.shown)
     assert all(items == sorted(set(items)) for items in crowd.shown), "in the first batch as well"
     assert any(len(items) < SHOWN for items in crowd.shown), "loss-making items are left out"
@@ -299,9 +299,9 @@ BAD_FEATURES: list[Any] = [
 @pytest.mark.parametrize("bad", BAD_FEATURES, ids=range(len(BAD_FEATURES)))
 @pytest.mark.parametrize("position", [0, 7, 8, 31, HORIZON - 1])
 def test_a_bad_context_is_null_alone_and_the_clock_goes_on(bad: Any, position: int) -> None:
-    features, _, luck = users(6)
+    features, _, uniforms = users(6)
     learner, reference = fresh(), fresh()
-    for i, (x, u) in enumerate(zip(features, luck, strict=True)):
+    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
         if i == position:
             assert learner.select(bad).tolist() == list(range(SHOWN)), "the default items"
             learner.observe(0)
@@ -347,9 +347,9 @@ def test_the_null_record_adds_nothing_to_any_sum() -> None:
     "choice", [99, -7, N_ITEMS, 0.5, 2.7, math.nan, math.inf, "car", [0, 1], object(), 10**30]
 )
 def test_an_unknown_choice_makes_a_null_record(choice: Any) -> None:
-    features, _, luck = users(7)
+    features, _, uniforms = users(7)
     learner, reference = fresh(), fresh()
-    for i, (x, u) in enumerate(zip(features, luck, strict=True)):
+    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
         items = learner.select(x)
         assert items.tolist() == reference.select(x).tolist()
         answer = choose(x, items, float(u[0]))
@@ -361,9 +361,9 @@ def test_an_unknown_choice_makes_a_null_record(choice: Any) -> None:
 
 
 def test_an_item_that_was_not_on_offer_cannot_be_chosen() -> None:
-    features, _, luck = users(8)
+    features, _, uniforms = users(8)
     learner, reference = fresh(), fresh()
-    for i, (x, u) in enumerate(zip(features, luck, strict=True)):
+    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
         items = learner.select(x)
         reference.select(x)
         answer = choose(x, items, float(u[0]))
@@ -388,21 +388,21 @@ def test_numbers_of_any_size_give_no_warning_and_no_error() -> None:
 
 
 def test_environments_that_fail_on_some_users_make_these_null() -> None:
-    features, _, luck = users(9)
+    features, _, uniforms = users(9)
     crowd = Crowd()
 
     def fails(own: Arrival, shown: Items) -> Items:
-        if (own.private == luck[13]).any():
+        if (own.private == uniforms[13]).any():
             raise RuntimeError("the secret")
         return Crowd().respond(own, shown)
 
     learner, reference = fresh(), fresh()
-    learner.play(features, fails, None, luck)
+    learner.play(features, fails, None, uniforms)
     lost = features.copy()
-    reference.play(lost[:13], crowd.respond, None, luck[:13])
+    reference.play(lost[:13], crowd.respond, None, uniforms[:13])
     reference.select(lost[13])
     reference.observe(12345)
-    reference.play(lost[14:], crowd.respond, None, luck[14:])
+    reference.play(lost[14:], crowd.respond, None, uniforms[14:])
     assert learner.public_state() == reference.public_state()
 
 
@@ -453,12 +453,12 @@ def test_a_budget_that_no_gaussian_fits_is_refused() -> None:
 
 
 def test_nobody_beyond_the_horizon_is_served() -> None:
-    features, _, luck = users()
+    features, _, uniforms = users()
     learner, crowd = fresh(), Crowd()
     with pytest.raises(HorizonError, match=r"61 users after 0: the horizon is range\(0, 60\)"):
         learner.play(np.concatenate([features, features[:1]]), crowd.respond)
     assert (learner.clock_, crowd.shown) == (0, []), "nobody was served by mistake"
-    learner.play(features, crowd.respond, None, luck)
+    learner.play(features, crowd.respond, None, uniforms)
     entries = bodies(learner)
     for late in (
         lambda: learner.select(features[0]),
@@ -531,7 +531,7 @@ BAD_ROWS: list[Any] = [
 def test_a_row_of_a_block_that_is_no_numbers_is_null_alone(
     bad: Any, form: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    features, revenues, luck = users(20)
+    features, revenues, uniforms = users(20)
     spoilt = features.copy()
     spoilt[11] = np.nan
     block: Any = [*features[:11].tolist(), bad, *features[12:]]
@@ -543,8 +543,8 @@ def test_a_row_of_a_block_that_is_no_numbers_is_null_alone(
         block = features.astype(object)
         block[11, 2, 1] = bad if isinstance(bad, str | dict) else "HIV+"
     served, reference, crowd, others = fresh(), fresh(), Crowd(), Crowd()
-    served.play(block, crowd.respond, revenues, luck)
-    reference.play(spoilt, others.respond, revenues, luck)
+    served.play(block, crowd.respond, revenues, uniforms)
+    reference.play(spoilt, others.respond, revenues, uniforms)
     logged = unstarted().start(central()).partial_fit(block, np.zeros(HORIZON, dtype=np.int64))
     wanted = unstarted().start(central()).partial_fit(spoilt, np.zeros(HORIZON, dtype=np.int64))
     assert crowd.shown == others.shown
@@ -560,13 +560,13 @@ def test_a_row_of_a_block_that_is_no_numbers_is_null_alone(
 
 @pytest.mark.parametrize("bad", [["HIV+"] * N_ITEMS, [1.0], [[1.0]] * N_ITEMS, None, 10**400])
 def test_revenues_of_a_block_that_are_no_numbers_are_null_alone(bad: Any) -> None:
-    features, revenues, luck = users(21)
+    features, revenues, uniforms = users(21)
     spoilt = revenues.copy()
     spoilt[30] = np.nan
     block: Any = [*revenues[:30].tolist(), bad, *revenues[31:]]
     learner, reference, crowd, others = fresh(), fresh(), Crowd(), Crowd()
-    learner.play(features, crowd.respond, block, luck)
-    reference.play(features, others.respond, spoilt, luck)
+    learner.play(features, crowd.respond, block, uniforms)
+    reference.play(features, others.respond, spoilt, uniforms)
     assert crowd.shown == others.shown
     assert learner.public_state() == reference.public_state()
     assert [user for user, _ in learner.private_messages_] == [30]
@@ -596,25 +596,25 @@ def test_what_is_no_block_at_all_is_refused_without_a_look_inside() -> None:
 
 
 def test_an_answer_that_was_not_on_offer_is_told_in_private() -> None:
-    features, _, luck = users(22)
+    features, _, uniforms = users(22)
     features[3, 0, 0] = np.nan
 
     def respond(own: Arrival, shown: Items) -> Any:
         answers: list[Any] = Crowd().respond(own, shown).tolist()
         for i, (u,) in enumerate(own.private):
-            if u == luck[3]:
+            if u == uniforms[3]:
                 answers[i] = "void anyway"
-            if u == luck[14]:
+            if u == uniforms[14]:
                 answers[i] = next(j for j in range(N_ITEMS) if j not in shown[i])
-            if u == luck[25]:
+            if u == uniforms[25]:
                 answers[i] = "HIV+"
-            if u == luck[40]:
+            if u == uniforms[40]:
                 raise RuntimeError("HIV+")
         return answers
 
     fast, slow = fresh(), fresh()
-    fast.play(features, respond, None, luck)
-    for i, (x, u) in enumerate(zip(features, luck, strict=True)):
+    fast.play(features, respond, None, uniforms)
+    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
         items = slow.select(x)
         wrong = {14: next(j for j in range(N_ITEMS) if j not in items), 25: "HIV+", 40: 0.5}
         answer: Any = wrong.get(i, None if i == 3 else choose(x, items, float(u[0])))
@@ -692,9 +692,9 @@ def ledger_of(learner: OnePassNewtonMNL) -> Ledger:
 
 
 def test_logged_choices_are_learned_in_any_split() -> None:
-    features, _, luck = users(10)
+    features, _, uniforms = users(10)
     everything = np.arange(N_ITEMS)
-    answers = [choose(x, everything, float(u[0])) for x, u in zip(features, luck, strict=True)]
+    answers = [choose(x, everything, float(u[0])) for x, u in zip(features, uniforms, strict=True)]
     choices = np.array([NO_ITEM if answer is None else answer for answer in answers])
     whole = unstarted().start(central()).partial_fit(features, choices)
     parts = unstarted().start(central())
@@ -705,7 +705,7 @@ def test_logged_choices_are_learned_in_any_split() -> None:
         n_items=N_ITEMS, dim=DIM, max_items=N_ITEMS, first_batch=8, random_state=3
     ).start(joint())
     crowd = Crowd()
-    served.play(features, crowd.respond, None, luck)
+    served.play(features, crowd.respond, None, uniforms)
     assert np.array_equal(served.theta_, whole.theta_), "showing everything is logging everything"
 
 
@@ -752,10 +752,10 @@ def test_after_the_start_parameters_are_history() -> None:
 
 
 def test_a_clone_under_equal_noise_is_the_same_learner() -> None:
-    features, _, luck = users(12)
+    features, _, uniforms = users(12)
     learner = fresh()
     clone = type(learner)(**learner.get_params()).start(joint())
-    assert one_by_one(learner, features, luck) == one_by_one(clone, features, luck)
+    assert one_by_one(learner, features, uniforms) == one_by_one(clone, features, uniforms)
     assert learner.public_state() == clone.public_state()
 
 
@@ -769,8 +769,8 @@ def test_the_guarantee_is_the_cap_and_its_epsilon_the_exact_gaussian_value(
 ) -> None:
     accountant = joint(rho=rho)
     learner = unstarted(hessian_share=share).start(accountant)
-    features, _, luck = users()
-    learner.play(features, Crowd().respond, None, luck)
+    features, _, uniforms = users()
+    learner.play(features, Crowd().respond, None, uniforms)
     accountant.close()
     certificate = accountant.certificate(1e-6)
     assert certificate.problems == []
@@ -812,8 +812,8 @@ def test_any_gaussian_budget_is_filled_and_never_exceeded(budget: Any) -> None:
         budget, users=range(HORIZON), noise=NoiseSource.simulation(0)
     )
     learner = unstarted().start(accountant)
-    features, _, luck = users()
-    learner.play(features, Crowd().respond, None, luck)
+    features, _, uniforms = users()
+    learner.play(features, Crowd().respond, None, uniforms)
     cap = accountant.budget
     for user in range(HORIZON):
         assert cap.covers(accountant.spent(user))
@@ -826,8 +826,8 @@ def test_any_gaussian_budget_is_filled_and_never_exceeded(budget: Any) -> None:
 def test_every_user_is_charged_at_most_the_cap_by_exactly_one_batch() -> None:
     """The one-pass maximum rule under replace-one, from the ledger alone."""
     learner = fresh()
-    features, _, luck = users()
-    learner.play(features, Crowd().respond, None, luck)
+    features, _, uniforms = users()
+    learner.play(features, Crowd().respond, None, uniforms)
     accountant: Any = learner._accountant
     spends = [entry for entry in accountant.ledger.entries if isinstance(entry, SpendEntry)]
     ranges = sorted({entry.users for entry in spends})
@@ -854,8 +854,8 @@ def test_the_plan_is_exhaustive() -> None:
         accountant.issue(learner._gradient.loss(), users=range(HORIZON), label="more")
     with pytest.raises(BudgetError, match="issue tokens for its losses"):
         accountant.issue(ZCDP("0.001"), users=range(HORIZON), label="more")
-    features, _, luck = users()
-    learner.play(features, Crowd().respond, None, luck)
+    features, _, uniforms = users()
+    learner.play(features, Crowd().respond, None, uniforms)
     last = learner._batches[-1]
     with pytest.raises(BudgetError, match="no longer"):
         accountant.issue(learner._gradient.loss(), users=last, label="gradient")
@@ -864,13 +864,13 @@ def test_the_plan_is_exhaustive() -> None:
 def test_the_schedule_starts_where_the_accountant_does() -> None:
     accountant = JointAccountant(ZCDP(1), users=range(100, 160), noise=NoiseSource.simulation(0))
     learner = unstarted().start(accountant)
-    features, _, luck = users()
-    learner.play(features, Crowd().respond, None, luck)
+    features, _, uniforms = users()
+    learner.play(features, Crowd().respond, None, uniforms)
     assert learner.clock_ == 160
     spends = [e for e in accountant.ledger.entries if isinstance(e, SpendEntry)]
     assert spends[0].users == (100, 108)
     shifted = fresh()
-    shifted.play(features, Crowd().respond, None, luck)
+    shifted.play(features, Crowd().respond, None, uniforms)
     assert np.array_equal(shifted.theta_, learner.theta_), "only the names of users moved"
 
 
@@ -897,8 +897,8 @@ def test_another_adjacency_is_priced_as_such() -> None:
         adjacency=Adjacency.ZERO_OUT,
     )
     learner = unstarted().start(accountant)
-    features, _, luck = users()
-    learner.play(features, Crowd().respond, None, luck)
+    features, _, uniforms = users()
+    learner.play(features, Crowd().respond, None, uniforms)
     assert learner._gradient.noise_std == pytest.approx(fresh()._gradient.noise_std / 2)
     assert accountant.certificate().guarantees[0].adjacency is Adjacency.ZERO_OUT
 
@@ -982,11 +982,11 @@ def test_a_public_batch_is_moved_once_and_by_at_most_its_diameter() -> None:
 def test_after_a_restart_the_learner_goes_on_and_lost_rows_are_null(
     at: int, tmp_path: Path
 ) -> None:
-    features, _, luck = users(13)
+    features, _, uniforms = users(13)
     path, state = tmp_path / "ledger.sqlite", tmp_path / "state.json"
     with Ledger.create(path) as ledger:
         learner = unstarted().start(joint(ledger=ledger))
-        before = one_by_one(learner, features[:at], luck[:at])
+        before = one_by_one(learner, features[:at], uniforms[:at])
         begun = learner._batches[learner._batch].start
         learner.save(state)
         batches = [batch.stop for batch in learner._batches if batch.stop <= at]
@@ -995,12 +995,12 @@ def test_after_a_restart_the_learner_goes_on_and_lost_rows_are_null(
     resumed = OnePassNewtonMNL.load(state, accountant)
     assert (resumed.clock_, resumed.get_params()) == (at, learner.get_params())
     assert np.array_equal(resumed.theta_, learner.theta_)
-    after = one_by_one(resumed, features[at:], luck[at:])
+    after = one_by_one(resumed, features[at:], uniforms[at:])
 
     # The reference never stops: the rows of the open batch are null there from the start.
     reference = fresh()
     expected = []
-    for i, (x, u) in enumerate(zip(features, luck, strict=True)):
+    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
         if i == at:
             accountant_: Any = reference._accountant
             accountant_.noise = NoiseSource.simulation(99)
@@ -1019,9 +1019,9 @@ def test_after_a_restart_the_learner_goes_on_and_lost_rows_are_null(
 
 
 def test_a_state_saved_before_the_last_answer_of_a_batch_closes_that_batch(tmp_path: Path) -> None:
-    features, _, luck = users(14)
+    features, _, uniforms = users(14)
     learner = fresh()
-    one_by_one(learner, features[:7], luck[:7])
+    one_by_one(learner, features[:7], uniforms[:7])
     learner.select(features[7])
     learner.save(tmp_path / "state.json")
     accountant: Any = learner._accountant
@@ -1030,7 +1030,7 @@ def test_a_state_saved_before_the_last_answer_of_a_batch_closes_that_batch(tmp_p
         JointAccountant.resume(accountant.ledger, noise=NoiseSource.simulation(1)),
     )
     assert resumed.clock_ == 8
-    one_by_one(resumed, features[8:], luck[8:])
+    one_by_one(resumed, features[8:], uniforms[8:])
     assert resumed.clock_ == HORIZON
 
 
@@ -1044,21 +1044,21 @@ def spends_by_batch(learner: OnePassNewtonMNL) -> dict[tuple[int, int], list[str
 
 
 def test_an_old_state_spends_no_batch_twice_and_goes_on_with_the_next(tmp_path: Path) -> None:
-    features, _, luck = users(15)
+    features, _, uniforms = users(15)
     learner = fresh()
-    one_by_one(learner, features[:5], luck[:5])
+    one_by_one(learner, features[:5], uniforms[:5])
     learner.save(tmp_path / "old.json")
-    one_by_one(learner, features[5:20], luck[5:20])
+    one_by_one(learner, features[5:20], uniforms[5:20])
     again: JointAccountant[ZCDP] = JointAccountant.resume(
         ledger_of(learner), noise=NoiseSource.simulation(1)
     )
     old = OnePassNewtonMNL.load(tmp_path / "old.json", again)
     before = spends_by_batch(old)
     assert (0, 8) in before
-    one_by_one(old, features[5:8], luck[5:8])
+    one_by_one(old, features[5:8], uniforms[5:8])
     assert spends_by_batch(old) == before, "the outcome is lost, nothing is drawn twice"
     assert old.theta_.tolist() == [0, 0], "and the belief stays"
-    one_by_one(old, features[8:], luck[8:])
+    one_by_one(old, features[8:], uniforms[8:])
     assert old.clock_ == HORIZON
     assert "gradient/0" not in old.billboard_
     assert all(sorted(kinds) == ["ball", "psd-trace"] for kinds in spends_by_batch(old).values())
@@ -1071,9 +1071,9 @@ def test_an_old_state_spends_no_batch_twice_and_goes_on_with_the_next(tmp_path: 
 def test_a_crash_between_the_two_releases_of_a_batch_costs_that_batch_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    features, _, luck = users(17)
+    features, _, uniforms = users(17)
     learner = fresh()
-    one_by_one(learner, features[:7], luck[:7])
+    one_by_one(learner, features[:7], uniforms[:7])
     learner.save(tmp_path / "state.json")
     honest = GaussianSum.release
 
@@ -1085,12 +1085,12 @@ def test_a_crash_between_the_two_releases_of_a_batch_costs_that_batch_only(
     with monkeypatch.context() as patch:
         patch.setattr(GaussianSum, "release", crashes_on_matrices)
         with pytest.raises(KeyboardInterrupt):
-            one_by_one(learner, features[7:8], luck[7:8])
+            one_by_one(learner, features[7:8], uniforms[7:8])
     again: JointAccountant[ZCDP] = JointAccountant.resume(
         ledger_of(learner), noise=NoiseSource.simulation(1)
     )
     resumed = OnePassNewtonMNL.load(tmp_path / "state.json", again)
-    one_by_one(resumed, features[7:], luck[7:])
+    one_by_one(resumed, features[7:], uniforms[7:])
     assert resumed.clock_ == HORIZON
     spends = spends_by_batch(resumed)
     assert spends.pop((0, 8)) == ["ball"], "no second gradient"
@@ -1110,9 +1110,9 @@ def test_a_state_is_refused_under_an_accountant_without_its_plan(tmp_path: Path)
 
 
 def test_a_finished_learner_is_loaded_as_finished(tmp_path: Path) -> None:
-    features, _, luck = users(18)
+    features, _, uniforms = users(18)
     learner = fresh()
-    learner.play(features, Crowd().respond, None, luck)
+    learner.play(features, Crowd().respond, None, uniforms)
     learner.save(tmp_path / "state.json")
     again: JointAccountant[ZCDP] = JointAccountant.resume(
         ledger_of(learner), noise=NoiseSource.simulation(1)
@@ -1124,9 +1124,9 @@ def test_a_finished_learner_is_loaded_as_finished(tmp_path: Path) -> None:
 
 
 def test_a_saved_state_holds_public_values_only(tmp_path: Path) -> None:
-    features, revenues, luck = users(16)
+    features, revenues, uniforms = users(16)
     learner = fresh()
-    learner.play(features[:20], Crowd().respond, revenues[:20], luck[:20])
+    learner.play(features[:20], Crowd().respond, revenues[:20], uniforms[:20])
     learner.select(np.full((N_ITEMS, DIM), np.nan))
     learner.save(tmp_path / "state.json")
     state = json.loads((tmp_path / "state.json").read_text("utf-8"))
@@ -1185,10 +1185,10 @@ def test_a_central_accountant_takes_logged_rows_only() -> None:
 
 
 def test_after_a_failed_release_the_learner_refuses_to_go_on() -> None:
-    features, _, luck = users(19)
+    features, _, uniforms = users(19)
     learner = fresh()
     end = learner._batches[0].stop
-    one_by_one(learner, features[: end - 1], luck[: end - 1])
+    one_by_one(learner, features[: end - 1], uniforms[: end - 1])
     accountant: Any = learner._accountant
     accountant.issue(learner._gradient.loss(), users=range(0, end), label="gradient").retire()
     accountant.ledger.close()

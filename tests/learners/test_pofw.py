@@ -19,9 +19,9 @@ from privlearn.checking import assert_noninterference
 from privlearn.domains import Array, Ball
 from privlearn.errors import CurrencyError, InterferenceError
 from privlearn.learners import pofw
-from privlearn.learners.constraint_sets import LpBall, Polytope, Simplex, norms
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
+from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex, norms
 from privlearn.noise import GumbelNoise, NoiseSource
 
 DIM, HORIZON = 4, 150
@@ -173,13 +173,14 @@ def test_pure_budgets_are_kept(inside: Any) -> None:
 def test_the_spread_of_the_scores_is_attained_by_two_users(inside: Any) -> None:
     """Which is what the noise of a choice is for: worst rows, and two corners far apart."""
     learner: Any = DPPOFW(inside, method="vertices").start(central())
-    way = learner._way
-    choice, points = way._choices[0], way.vertices.points(np.arange(way.vertices.count))
+    strategy = learner._strategy
+    choice, vertices = strategy._choices[0], strategy.vertices
+    points = vertices.points(np.arange(vertices.count))
     apart = points[:, None] - points[None]
     i, j = np.unravel_index(np.abs(apart).sum(axis=2).argmax(), apart.shape[:2])
     worst = np.where(apart[i, j] >= 0, 1.0, -1.0)
     rows = choice.domain.clip(1e3 * np.stack([worst, -worst]))
-    change = way.vertices.scores(rows[0] - rows[1])
+    change = vertices.scores(rows[0] - rows[1])
     assert change[i] - change[j] == pytest.approx(choice.spread, rel=1e-9)
     assert change.max() - change.min() <= choice.spread
 

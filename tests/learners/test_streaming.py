@@ -19,10 +19,10 @@ from privlearn.errors import (
     HorizonError,
     ProvenanceError,
 )
-from privlearn.learners.constraint_sets import LpBall, norms
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner, epoch_count, epoch_sizes, typical_length
 from privlearn.learners.tofw import DPTOFW
+from privlearn.mechanisms.constraint_sets import LpBall, norms
 from privlearn.noise import NoiseSource
 
 DIM, HORIZON = 3, 60

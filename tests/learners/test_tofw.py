@@ -21,17 +21,19 @@ from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, Renyi
 from privlearn.checking import assert_noninterference
 from privlearn.domains import Array, Ball, Norm
 from privlearn.errors import InterferenceError
-from privlearn.learners import tofw, tofw_whitened
-from privlearn.learners.constraint_sets import LpBall, Polytope, Simplex, dual_exponent, norms
+from privlearn.learners import tofw_buffered, tofw_plain, tofw_restarts, tofw_whitened
 from privlearn.learners.scalar_losses import CustomLoss
 from privlearn.learners.streaming import Example, StreamLearner, Terms, typical_length
-from privlearn.learners.tofw import DPTOFW, restart_plan
+from privlearn.learners.tofw import DPTOFW
+from privlearn.learners.tofw_restarts import restart_plan
 from privlearn.mechanisms import ColumnNormalizedBLT, PrefixSum
+from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex, dual_exponent, norms
 from privlearn.noise import NoiseSource
 
 METHODS: tuple[Any, ...] = ("restarts", "plain", "buffered", "whitened")
 DIM, HORIZON = 3, 130
 every = pytest.mark.parametrize("method", METHODS)
+STRATEGIES = (tofw_buffered, tofw_plain, tofw_restarts, tofw_whitened)
 
 
 def huber(score: Array, label: Array) -> Array:
@@ -173,8 +175,8 @@ def test_the_sensitivity_of_an_increment_is_attained_and_never_exceeded(
     rng = np.random.default_rng(3)
     for done in (0, 1, 60):
         learner.partial_fit(x[learner.clock_ : done], y[learner.clock_ : done])
-        way: Any = learner._way
-        increments = getattr(way, "_increments", None) or learner._increments(
+        strategy: Any = learner._strategy
+        increments = getattr(strategy, "_increments", None) or learner._increments(
             [(1.0, learner._theta)]
         )
         ball = Ball(0.01, DIM)
@@ -276,8 +278,8 @@ class Loose:
 def test_an_increment_that_is_not_clipped_is_caught(
     method: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tofw, "Ball", Loose)
-    monkeypatch.setattr(tofw_whitened, "Ball", Loose)
+    for strategy in STRATEGIES:
+        monkeypatch.setattr(strategy, "Ball", Loose)
     with pytest.raises(InterferenceError, match="paid for"):
         replay(method, 5, ODD[0])
 
@@ -300,7 +302,8 @@ def test_clipping_the_gradients_radially_instead_of_the_increment_is_caught(
 
         return broken
 
-    monkeypatch.setattr(tofw, "Ball", Loose)
+    for strategy in STRATEGIES:
+        monkeypatch.setattr(strategy, "Ball", Loose)
     monkeypatch.setattr(StreamLearner, "_increments", increments)
 
     def tried() -> None:

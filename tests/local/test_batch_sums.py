@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from privlearn.accountants import LocalAccountant
 from privlearn.budgets import ZCDP
 from privlearn.errors import DataError, UsersError
-from privlearn.local.batch_sums import Tally
+from privlearn.local.batch_sums import BatchSums
 from privlearn.local.client import LocalClient
-from privlearn.local.messages import GRID, MessageForm
-from privlearn.local.protocol import LocalBandit, Model
+from privlearn.local.form import GRID
+from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.noise import NoiseSource
 
-Make = Callable[..., LocalBandit]
+Make = Callable[..., LocalBanditConfig]
 N = 24
 
 
-def messages(config: LocalBandit, batch: int = 0) -> list[bytes]:
+def messages(config: LocalBanditConfig, batch: int = 0) -> list[bytes]:
     """One of each user of a batch."""
     method, users = config.method, config.users_of(batch)
     rng = np.random.default_rng(batch)
@@ -47,14 +47,14 @@ def messages(config: LocalBandit, batch: int = 0) -> list[bytes]:
     return [sent[i : i + length] for i in range(0, len(sent), length)]
 
 
-def tally(config: LocalBandit, strings: Any, batch: int = 0) -> Tally:
-    made = Tally(config, batch)
+def summed(config: LocalBanditConfig, strings: Any, batch: int = 0) -> BatchSums:
+    made = BatchSums(config, batch)
     made.update_many(strings)
     return made
 
 
 @functools.cache
-def _made(make: Make, kind: str) -> tuple[LocalBandit, list[bytes]]:
+def _made(make: Make, kind: str) -> tuple[LocalBanditConfig, list[bytes]]:
     shapes: dict[str, dict[str, Any]] = {
         "ball": {},
         "projected": {"mechanism": "projected", "dim": 7},
@@ -80,16 +80,16 @@ def test_any_partition_in_any_order_and_any_tree_is_one_pass(
     config, sent = _made(bandit, kind)
     odd = [b"", sent[0][:-1], b"\0" + sent[1][1:], sent[2][:24] + b"\xff\xff\xff\x7f" * 3]
     everything = sent[: data.draw(st.integers(0, N))] + odd
-    whole = tally(config, everything)
+    whole = summed(config, everything)
     shuffled = data.draw(st.permutations(everything))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(shuffled)), max_size=5)))
     edges = [0, *cuts, len(shuffled)]
-    parts = [tally(config, shuffled[a:b]) for a, b in pairwise(edges)]
+    parts = [summed(config, shuffled[a:b]) for a, b in pairwise(edges)]
     while len(parts) > 1:
         first = parts.pop(data.draw(st.integers(0, len(parts) - 1)))
         second = parts.pop(data.draw(st.integers(0, len(parts) - 1)))
         if data.draw(st.booleans()):
-            first = Tally.from_bytes(config, first.to_bytes())
+            first = BatchSums.from_bytes(config, first.to_bytes())
         parts.append(first.merge(second))
     assert parts[0].to_bytes() == whole.to_bytes()
     np.testing.assert_array_equal(parts[0].sums, whole.sums)
@@ -100,7 +100,7 @@ def test_any_partition_in_any_order_and_any_tree_is_one_pass(
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_and_counts_are_those_of_the_messages(bandit: Make, kind: str) -> None:
     config, sent = _made(bandit, kind)
-    form = MessageForm(config, warming=kind == "warm-up")
+    form = config.forms[kind == "warm-up"]
     numbers = [np.frombuffer(one[24:], "<i4") * form.step for one in sent]
     wanted = np.zeros((config.method.parts, form.part.domain.size))
     for user, report in enumerate(numbers):
@@ -109,7 +109,7 @@ def test_sums_and_counts_are_those_of_the_messages(bandit: Make, kind: str) -> N
             wanted[user % config.method.n_arms] += estimates[0]
         else:
             wanted += estimates
-    found = tally(config, sent)
+    found = summed(config, sent)
     np.testing.assert_allclose(found.sums, wanted, rtol=0, atol=N * form.estimate_step)
     per_arm = N // config.method.n_arms if kind == "warm-up" else N
     assert found.counts.tolist() == [per_arm] * config.method.parts
@@ -120,30 +120,30 @@ def test_sums_and_counts_are_those_of_the_messages(bandit: Make, kind: str) -> N
 def test_one_message_moves_the_sums_by_at_most_the_bound(bandit: Make, kind: str) -> None:
     config, sent = _made(bandit, kind)
     for i in range(N):
-        alone = tally(config, [sent[i]])
+        alone = summed(config, [sent[i]])
         assert (np.abs(alone.sums) <= alone.bound).all()
         assert alone.counts.max() == 1
 
 
 def test_the_largest_message_moves_a_sum_by_the_bound(bandit: Make) -> None:
     config = bandit(dim=1)
-    form = MessageForm(config, warming=False)
+    form = config.forms[False]
     for sign in (-1, 1):
-        found = tally(config, form.encode(range(1), 0, np.array([[sign * form.report.limit]])))
+        found = summed(config, form.encode(range(1), 0, np.array([[sign * form.report.limit]])))
         assert found.sums.tolist() == [[sign * found.bound]]
 
 
 def test_a_million_large_messages_add_up_exactly(bandit: Make) -> None:
     n = 10**6
     config = bandit(dim=1, horizon=n, width=n)
-    form = MessageForm(config, warming=False)
-    found = tally(config, form.encode(range(n), 0, np.full((n, 1), form.report.limit)))
+    form = config.forms[False]
+    found = summed(config, form.encode(range(n), 0, np.full((n, 1), form.report.limit)))
     assert found._sums.tolist() == [[n * GRID]]
 
 
 def test_absent_users_are_not_counted(bandit: Make) -> None:
     config, sent = _made(bandit, "warm-up")
-    found = tally(config, [sent[0], sent[1], sent[4]])
+    found = summed(config, [sent[0], sent[1], sent[4]])
     assert found.counts.tolist() == [2, 1, 0, 0]
     assert np.flatnonzero(found.seen).tolist() == [0, 1, 4]
 
@@ -151,11 +151,11 @@ def test_absent_users_are_not_counted(bandit: Make) -> None:
 # Refusals -----------------------------------------------------------------------------------------
 
 
-def test_overlapping_tallies_are_refused(bandit: Make) -> None:
+def test_overlapping_sums_are_refused(bandit: Make) -> None:
     config, sent = _made(bandit, "ball")
-    with pytest.raises(UsersError, match="2 users are in both tallies, user 3 the first"):
-        tally(config, sent[:5]).merge(tally(config, sent[3:]))
-    one = tally(config, sent[:5])
+    with pytest.raises(UsersError, match="2 users are in both sums, user 3 the first"):
+        summed(config, sent[:5]).merge(summed(config, sent[3:]))
+    one = summed(config, sent[:5])
     with pytest.raises(UsersError, match="5 users"):
         one.merge(one)
 
@@ -163,18 +163,18 @@ def test_overlapping_tallies_are_refused(bandit: Make) -> None:
 def test_another_configuration_or_batch_is_refused(bandit: Make) -> None:
     config = bandit()
     with pytest.raises(ValueError, match="another configuration"):
-        Tally(config, 0).merge(Tally(bandit(name="other"), 0))
-    with pytest.raises(ValueError, match="batch 1, this one is of 0"):
-        Tally(config, 0).merge(Tally(config, 1))
+        BatchSums(config, 0).merge(BatchSums(bandit(name="other"), 0))
+    with pytest.raises(ValueError, match="batch 1, these are of 0"):
+        BatchSums(config, 0).merge(BatchSums(config, 1))
     with pytest.raises(ValueError, match="batch = 5"):
-        Tally(config, 5)
+        BatchSums(config, 5)
     with pytest.raises(ValueError, match="nothing to merge"):
-        Tally(bandit(singly=True), 0)
+        BatchSums(bandit(singly=True), 0)
 
 
 def test_merging_changes_neither(bandit: Make) -> None:
     config, sent = _made(bandit, "ball")
-    one, two = tally(config, sent[:5]), tally(config, sent[5:])
+    one, two = summed(config, sent[:5]), summed(config, sent[5:])
     before = one.to_bytes(), two.to_bytes()
     one.merge(two)
     assert (one.to_bytes(), two.to_bytes()) == before
@@ -182,10 +182,10 @@ def test_merging_changes_neither(bandit: Make) -> None:
 
 def test_behind_the_last_batch_everything_is_late(bandit: Make) -> None:
     config, sent = _made(bandit, "ball")
-    over = tally(config, sent, config.n_batches)
+    over = summed(config, sent, config.n_batches)
     assert over.rejected["late"] == N
     assert len(over.users) == 0
-    assert Tally.from_bytes(config, over.to_bytes()).rejected == over.rejected
+    assert BatchSums.from_bytes(config, over.to_bytes()).rejected == over.rejected
 
 
 # Bytes --------------------------------------------------------------------------------------------
@@ -194,20 +194,20 @@ def test_behind_the_last_batch_everything_is_late(bandit: Make) -> None:
 @given(st.data())
 def test_torn_or_changed_bytes_are_a_clear_error(bandit: Make, data: Any) -> None:
     config, sent = _made(bandit, "ball")
-    whole = tally(config, sent[:7]).to_bytes()
+    whole = summed(config, sent[:7]).to_bytes()
     changed = bytearray(whole)
     if data.draw(st.booleans()):
         changed = changed[: data.draw(st.integers(0, len(whole) - 1))]
     else:
         changed[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(DataError, match="torn or changed"):
-        Tally.from_bytes(config, bytes(changed))
+        BatchSums.from_bytes(config, bytes(changed))
 
 
 @given(st.binary(max_size=300))
 def test_other_bytes_are_a_clear_error(bandit: Make, data: bytes) -> None:
     with pytest.raises(DataError):
-        Tally.from_bytes(bandit(), data)
+        BatchSums.from_bytes(bandit(), data)
 
 
 def sealed(body: bytes) -> bytes:
@@ -229,17 +229,17 @@ def test_well_sealed_nonsense_is_a_clear_error(
     bandit: Make, at: int, new: bytes, said: str
 ) -> None:
     config, sent = _made(bandit, "ball")
-    body = bytearray(tally(config, sent[:2]).to_bytes()[:-16])
+    body = bytearray(summed(config, sent[:2]).to_bytes()[:-16])
     body[at : at + len(new)] = new
     with pytest.raises(DataError, match=said):
-        Tally.from_bytes(config, sealed(bytes(body)))
+        BatchSums.from_bytes(config, sealed(bytes(body)))
     with pytest.raises(DataError, match="not the length"):
-        Tally.from_bytes(config, sealed(tally(config, sent).to_bytes()[:-16] + b"\0"))
+        BatchSums.from_bytes(config, sealed(summed(config, sent).to_bytes()[:-16] + b"\0"))
 
 
 def test_the_layout_of_a_tally_is_as_documented(bandit: Make) -> None:
     config, sent = _made(bandit, "ball")
-    data = tally(config, [*sent[:3], b"", b""]).to_bytes()
+    data = summed(config, [*sent[:3], b"", b""]).to_bytes()
     assert data[:8] == b"PLT\1\0\0\0\0"
     assert data[8:16] == config.fingerprint[:8]
     assert np.frombuffer(data[16:80], "<u8").tolist() == [2, 0, 0, 0, 0, 0, 0, 0]

@@ -28,22 +28,24 @@ from privlearn.ledger import Ledger
 from privlearn.local import client as local_client
 from privlearn.local.client import LocalClient
 from privlearn.local.messages import Message
-from privlearn.local.protocol import LocalBandit, Model
+from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.local.server import LocalServer
 from privlearn.mechanisms import report_streams
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 
-Make = Callable[..., LocalBandit]
+Make = Callable[..., LocalBanditConfig]
 
 
-def device(config: LocalBandit, users: range, seed: int = 1, **more: Any) -> LocalClient[PureDP]:
+def device(
+    config: LocalBanditConfig, users: range, seed: int = 1, **more: Any
+) -> LocalClient[PureDP]:
     noise = NoiseSource.simulation(seed)
     phone = LocalAccountant(PureDP(2), users=users, noise=noise, **more)
     return LocalClient(config, phone)
 
 
-def published(config: LocalBandit, batch: int = 0) -> Model:
+def published(config: LocalBanditConfig, batch: int = 0) -> Model:
     rng = np.random.default_rng(7)
     arrays = {"theta": rng.normal(size=(config.method.parts, config.method.dim))}
     return Model(fingerprint=config.fingerprint.hex(), batch=batch, arrays=arrays)
@@ -122,7 +124,7 @@ def test_contexts_beyond_the_bound_are_chosen_with_as_they_are(bandit: Make) -> 
 # What bad rows become -----------------------------------------------------------------------------
 
 
-def message(config: LocalBandit, context: Any, action: Any, reward: Any) -> tuple[bytes, Any]:
+def message(config: LocalBanditConfig, context: Any, action: Any, reward: Any) -> tuple[bytes, Any]:
     client = device(config, range(1))
     sent = client.randomize(context, action, reward, model=published(config))
     return sent.to_bytes(), client.diagnostics
@@ -329,7 +331,9 @@ def test_a_record_that_cannot_be_computed_is_null(bandit: Make) -> None:
                 raise ZeroDivisionError
             return np.asarray(contexts * rewards[:, None])
 
-    config = LocalBandit(name="x", method=Fragile(**bandit().method.model_dump(exclude={"kind"})))
+    config = LocalBanditConfig(
+        name="x", method=Fragile(**bandit().method.model_dump(exclude={"kind"}))
+    )
     null, _ = message(config, np.zeros(3), 0, 0.0)
     assert message(config, X, 0, 0.7)[0] == null
     assert message(config, X, 0, 0.3)[0] != null
@@ -622,7 +626,7 @@ def honest(client: LocalClient[PureDP], model: Model, person: Person) -> bytes:
 
 
 def traffic(
-    config: LocalBandit, people: list[Person], send: Send, put: dict[int, Array], stop: int
+    config: LocalBanditConfig, people: list[Person], send: Send, put: dict[int, Array], stop: int
 ) -> tuple[list[bytes], list[str], list[Array]]:
     """Messages, what the server publishes after each, and rows opened, of users 0..stop−1."""
     noise = NoiseSource.simulation(0)
@@ -642,7 +646,7 @@ def traffic(
 
 
 def check_a_message_is_all(
-    config: LocalBandit, people: list[Person], at: int, other: Person, send: Send
+    config: LocalBanditConfig, people: list[Person], at: int, other: Person, send: Send
 ) -> None:
     """Raises AssertionError if replacing one user changes more than this user's opened row.
 
@@ -663,7 +667,7 @@ def check_a_message_is_all(
     assert published == seen
 
 
-def people(config: LocalBandit, seed: int) -> list[Person]:
+def people(config: LocalBanditConfig, seed: int) -> list[Person]:
     rng, method = np.random.default_rng(seed), config.method
     shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
     return [(rng.normal(size=shape), float(rng.normal())) for _ in range(method.horizon)]
@@ -792,7 +796,7 @@ def test_a_spend_by_another_client_in_the_meantime_is_noticed(
 
 def test_floating_point_errors_of_the_caller_s_making_tell_of_no_row() -> None:
     method = LDPSGD(dim=2, n_arms=3, horizon=8, shared=True, epsilon=1.0)
-    config = LocalBandit(name="tests", method=method)
+    config = LocalBanditConfig(name="tests", method=method)
     model = Model(fingerprint=config.fingerprint.hex(), batch=0, arrays=method.start())
     for context in ([1e-150, 1e-150], [1e-200, 1e-160], [1e300, 1e300]):
         for single in (True, False):

@@ -12,17 +12,20 @@ from typing import Any
 
 import pytest
 
+from privlearn.accountants import LocalAccountant
 from privlearn.baselines.local import LDPUCB
 from privlearn.errors import UsersError
-from privlearn.learners import LocalBandit, Tally
+from privlearn.ledger import Ledger
+from privlearn.local import BatchSums, LocalBanditConfig
+from privlearn.noise import NoiseSource
 
 distributed: Any = pytest.importorskip("distributed")
-EXAMPLE = Path(__file__).parents[2] / "examples" / "dask_tally.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "dask_batch_sums.py"
 
 
 @pytest.fixture(scope="module")
 def example() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("dask_tally", EXAMPLE)
+    spec = importlib.util.spec_from_file_location("dask_batch_sums", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -42,24 +45,24 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def config() -> LocalBandit:
+def config() -> LocalBanditConfig:
     method = LDPUCB(dim=2, n_arms=3, horizon=40_000, shared=True, epsilon=2.0, delta=0.01)
-    return LocalBandit(name="dask", method=method)
+    return LocalBanditConfig(name="dask", method=method)
 
 
 def test_the_cluster_adds_up_what_one_pass_does(
-    example: Any, cluster: Any, config: LocalBandit
+    example: Any, cluster: Any, config: LocalBanditConfig
 ) -> None:
-    claims = example.account(config, range(40_000), 0, attested=True)
+    claims = LocalAccountant.for_server(config, Ledger.memory(), noise=NoiseSource.simulation(0))
     server = example.LocalServer(config, claims, by="test")
     sent = example.simulated(config, server, seed=3)
     odd = [b"", sent[0][:-1], sent[1]]
-    whole = Tally(config, 0)
+    whole = BatchSums(config, 0)
     whole.update_many([*sent, *odd])
     for parts in (1, 2, 5):
         partitions = example.by_user([*sent, *odd[2:]], parts)
         partitions[0] += odd[:2]
-        found = example.tally_messages(cluster, config, 0, partitions)
+        found = example.sum_messages(cluster, config, 0, partitions)
         assert found.to_bytes() == whole.to_bytes()
     assert whole.rejected["malformed"] == 2
     assert whole.rejected["duplicate"] == 1
@@ -68,16 +71,16 @@ def test_the_cluster_adds_up_what_one_pass_does(
 
 
 def test_an_overlap_is_refused_on_the_cluster(
-    example: Any, cluster: Any, config: LocalBandit
+    example: Any, cluster: Any, config: LocalBanditConfig
 ) -> None:
-    claims = example.account(config, range(40_000), 0, attested=True)
+    claims = LocalAccountant.for_server(config, Ledger.memory(), noise=NoiseSource.simulation(0))
     sent = example.simulated(config, example.LocalServer(config, claims, by="test"), seed=3)
-    with pytest.raises(UsersError, match="in both tallies"):
-        example.tally_messages(cluster, config, 0, [sent[:3], sent[2:]])
+    with pytest.raises(UsersError, match="in both sums"):
+        example.sum_messages(cluster, config, 0, [sent[:3], sent[2:]])
 
 
 def test_batches_are_served_through_the_cluster(
-    example: Any, cluster: Any, config: LocalBandit
+    example: Any, cluster: Any, config: LocalBanditConfig
 ) -> None:
     server = example.serve(config, cluster, batches=2)
     assert (server.batch, server.heard) == (2, server.users.start)

@@ -1,10 +1,10 @@
-"""Messages: round trip, layout byte by byte, and what a sieve does with bytes of any kind."""
+"""Messages: round trip, layout byte by byte, and what a filter does with bytes of any kind."""
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,37 +16,38 @@ from pydantic import ValidationError
 from privlearn.accountants import LocalAccountant
 from privlearn.budgets import ZCDP
 from privlearn.errors import DataError
-from privlearn.local.messages import GRID, REASONS, Message, MessageForm, Sieve
-from privlearn.local.protocol import LocalBandit, Method, Model
+from privlearn.local.form import GRID
+from privlearn.local.messages import REJECTION_REASONS, Message, MessageFilter
+from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 
-Make = Callable[..., LocalBandit]
+Make = Callable[..., LocalBanditConfig]
 
 
-def sphere(config: LocalBandit, n: int, seed: int = 0) -> Any:
+def sphere(config: LocalBanditConfig, n: int, seed: int = 0) -> Any:
     """Reports that the mechanism could have made, (n, size)."""
-    form = MessageForm(config, warming=False)
+    form = config.forms[False]
     points = np.random.default_rng(seed).normal(size=(n * form.parts, form.part.size))
     points *= form.report.limit / np.linalg.norm(points, axis=1)[:, None]
     return points.reshape(n, -1)
 
 
-def sieve(config: LocalBandit, batch: int = 0) -> Sieve:
-    form = MessageForm(config, warming=config.warming(batch))
-    return Sieve(form, config.users_of(batch), batch)
+def message_filter(config: LocalBanditConfig, batch: int = 0) -> MessageFilter:
+    form = config.forms[config.warming(batch)]
+    return MessageFilter(form, config.users_of(batch), batch)
 
 
-def sifted(into: Sieve, data: Any, within: range | None = None) -> tuple[list[int], Any]:
+def accepted(into: MessageFilter, data: Any, within: range | None = None) -> tuple[list[int], Any]:
     users: list[int] = []
     total = np.zeros((into.form.parts, into.form.part.domain.size))
-    for found, estimates in into.sift(data, within):
+    for found, estimates in into.accept(data, within):
         users += found.tolist()
         total += estimates.sum(axis=0)
     return users, total
 
 
-def count(into: Sieve, reason: str) -> int:
+def count(into: MessageFilter, reason: str) -> int:
     others = {name: n for name, n in into.rejected.items() if name != reason and n}
     assert not others
     return into.rejected[reason]  # type: ignore[index]
@@ -57,7 +58,7 @@ def count(into: Sieve, reason: str) -> int:
 
 def test_a_configuration_comes_back_from_its_json(bandit: Make) -> None:
     config = bandit(shared=False, warm=5)
-    again = LocalBandit.model_validate_json(config.model_dump_json())
+    again = LocalBanditConfig.model_validate_json(config.model_dump_json())
     assert again == config
     assert type(again.method) is type(config.method)
     assert again.fingerprint == config.fingerprint
@@ -106,7 +107,7 @@ def test_an_unknown_kind_is_named(bandit: Make) -> None:
     form = json.loads(bandit().model_dump_json())
     form["method"]["kind"] = "nobody"
     with pytest.raises(ValidationError, match=r"kind = 'nobody': must be one of .*running-mean"):
-        LocalBandit.model_validate(form)
+        LocalBanditConfig.model_validate(form)
 
 
 def test_a_batch_that_no_server_could_take_note_of_is_refused(bandit: Make) -> None:
@@ -132,25 +133,6 @@ def test_batches_of_users(bandit: Make) -> None:
             config.batch_of(wrong)
     with pytest.raises(ValueError, match=r"batch = 4: must lie in 0\.\.3"):
         config.users_of(4)
-
-
-def test_the_schedule_is_worked_out_once(bandit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = bandit(width=6)
-    kind = type(config.method)
-    real, calls = kind.batches, 0
-
-    def counted(method: Method) -> Sequence[int]:
-        nonlocal calls
-        calls += 1
-        return real(method)
-
-    monkeypatch.setattr(kind, "batches", counted)
-    again = LocalBandit.model_validate_json(config.model_dump_json())
-    assert [again.batch_of(u) for u in range(20)] == [config.batch_of(u) for u in range(20)]
-    assert [len(again.users_of(b)) for b in range(again.n_batches)] == [6, 6, 6, 2]
-    assert calls == 1
-    assert again == config
-    assert again.fingerprint == config.fingerprint
 
 
 def test_a_model_comes_back_from_its_json() -> None:
@@ -237,7 +219,7 @@ def test_other_bytes_are_no_message(data: bytes, said: str) -> None:
 
 def test_many_messages_at_once_are_the_same_bytes(bandit: Make) -> None:
     config = bandit()
-    form, reports = MessageForm(config, warming=False), sphere(config, 5)
+    form, reports = config.forms[False], sphere(config, 5)
     together = form.encode(range(5, 10), 1, reports)
     apart = [
         Message(
@@ -256,7 +238,7 @@ def test_many_messages_at_once_are_the_same_bytes(bandit: Make) -> None:
 def test_reports_are_put_on_the_nearest_grid_point_within_the_limit(
     bandit: Make, numbers: list[float]
 ) -> None:
-    form = MessageForm(bandit(), warming=False)
+    form = bandit().forms[False]
     steps = form.to_grid(np.array([numbers]))[0]
     assert (np.abs(steps.astype(int)) <= GRID).all()
     limit = form.report.limit
@@ -270,9 +252,9 @@ def test_reports_are_put_on_the_nearest_grid_point_within_the_limit(
 
 def test_good_messages_pass_and_their_numbers_are_exact(bandit: Make) -> None:
     config = bandit()
-    reports, into = sphere(config, 5), sieve(config, 1)
+    reports, into = sphere(config, 5), message_filter(config, 1)
     data = into.form.encode(range(5, 10), 1, reports)
-    users, total = sifted(into, data)
+    users, total = accepted(into, data)
     assert users == [5, 6, 7, 8, 9]
     np.testing.assert_array_equal(total[0], into.form.to_grid(reports).sum(axis=0))
     assert into.seen.all()
@@ -282,7 +264,7 @@ def test_good_messages_pass_and_their_numbers_are_exact(bandit: Make) -> None:
 @pytest.mark.parametrize("mechanism", ["ball", "projected", "joint"])
 def test_what_is_added_up_is_the_estimate_within_half_a_step(bandit: Make, mechanism: str) -> None:
     config = bandit(mechanism=mechanism, dim=6)
-    into = sieve(config)
+    into = message_filter(config)
     part, users = into.form.part, range(5)
     phone = LocalAccountant(ZCDP(30), users=users, noise=NoiseSource.simulation(3))
     rows = np.full((5, 1, 7) if mechanism == "joint" else (5, 6), 0.3)
@@ -290,7 +272,7 @@ def test_what_is_added_up_is_the_estimate_within_half_a_step(bandit: Make, mecha
     reports = part.release(Rows.seal(rows, users=users), token).value
     grid = np.asarray(into.form.to_grid(reports) * into.form.step)
     wanted = into.form.part.estimate(grid)
-    ((_, found),) = into.sift(into.form.encode(range(5), 0, reports))
+    ((_, found),) = into.accept(into.form.encode(range(5), 0, reports))
     np.testing.assert_allclose(
         found[:, 0] * into.form.estimate_step,
         wanted,
@@ -329,121 +311,121 @@ def test_each_wrong_field_has_its_reason(
 ) -> None:
     config = bandit()
     for together in (True, False):
-        into = sieve(config, 1)
+        into = message_filter(config, 1)
         data = into.form.encode(range(5, 7), 1, sphere(config, 2))
         bad, good = altered(data[:36], form, offset, value), data[36:]
-        users, _ = sifted(into, bad + good if together else [bad, good])
+        users, _ = accepted(into, bad + good if together else [bad, good])
         assert users == [6]
         assert count(into, reason) == 1
 
 
 def test_numbers_that_the_mechanism_cannot_put_out_are_implausible(bandit: Make) -> None:
     config = bandit()
-    into, reports = sieve(config), sphere(config, 3)
+    into, reports = message_filter(config), sphere(config, 3)
     reports[1] *= 0.9
-    users, _ = sifted(into, into.form.encode(range(3), 0, reports))
+    users, _ = accepted(into, into.form.encode(range(3), 0, reports))
     assert users == [0, 2]
     assert count(into, "implausible") == 1
 
 
 def test_one_implausible_part_of_several_is_enough(bandit: Make) -> None:
     config = bandit(shared=False, n_arms=2)
-    into, reports = sieve(config), sphere(config, 2)
+    into, reports = message_filter(config), sphere(config, 2)
     reports[1, 3:] = 0.0
-    assert sifted(into, into.form.encode(range(2), 0, reports))[0] == [0]
+    assert accepted(into, into.form.encode(range(2), 0, reports))[0] == [0]
     assert count(into, "implausible") == 1
 
 
 def test_the_first_message_of_a_user_counts_and_no_other(bandit: Make) -> None:
     config = bandit()
-    into = sieve(config)
+    into = message_filter(config)
     first, second = (into.form.encode(range(2), 0, sphere(config, 2, seed)) for seed in (1, 2))
-    users, total = sifted(into, first + second + first)
+    users, total = accepted(into, first + second + first)
     assert users == [0, 1]
-    np.testing.assert_array_equal(total, sifted(sieve(config), first)[1])
-    assert sifted(into, [second[:36], first[36:]])[0] == []
+    np.testing.assert_array_equal(total, accepted(message_filter(config), first)[1])
+    assert accepted(into, [second[:36], first[36:]])[0] == []
     assert count(into, "duplicate") == 6
 
 
 def test_in_any_order_the_first_message_of_each_user_counts(bandit: Make) -> None:
     config = bandit(horizon=50, width=50)
     rng = np.random.default_rng(5)
-    into, reports = sieve(config), sphere(config, 300)
+    into, reports = message_filter(config), sphere(config, 300)
     named = rng.integers(0, 50, 300)
     sent = [
         into.form.encode(range(user, user + 1), 0, reports[i : i + 1])
         for i, user in enumerate(named.tolist())
     ]
     firsts = np.sort(np.unique(named[:200], return_index=True)[1])
-    users, total = sifted(into, sent[:200])
+    users, total = accepted(into, sent[:200])
     assert users == named[firsts].tolist()
     # the same, one by one
-    once = sieve(config)
-    parts = [sifted(once, [sent[i]]) for i in range(200)]
+    once = message_filter(config)
+    parts = [accepted(once, [sent[i]]) for i in range(200)]
     assert [user for found, _ in parts for user in found] == users
     np.testing.assert_array_equal(sum(part for _, part in parts), total)
-    assert set(sifted(into, sent[200:])[0]) == set(named[200:].tolist()) - set(users)
+    assert set(accepted(into, sent[200:])[0]) == set(named[200:].tolist()) - set(users)
 
 
 def test_buffers_of_any_kind_are_read(bandit: Make) -> None:
     config = bandit()
-    data = sieve(config).form.encode(range(3), 0, sphere(config, 3))
+    data = message_filter(config).form.encode(range(3), 0, sphere(config, 3))
     spread = np.repeat(np.frombuffer(data, dtype=np.uint8), 2).data[::2]
     assert not spread.contiguous
     words = np.frombuffer(data, dtype="<i4").copy().data
     for whole in (spread, words, bytearray(data)):
-        assert sifted(sieve(config), whole)[0] == [0, 1, 2]
-        assert sifted(sieve(config), [whole[: len(whole) // 3]])[0] == [0]
+        assert accepted(message_filter(config), whole)[0] == [0, 1, 2]
+        assert accepted(message_filter(config), [whole[: len(whole) // 3]])[0] == [0]
     assert Message.from_bytes(spread[:36]).user == 0
-    into = sieve(config)
-    assert sifted(into, [spread[:30], spread[:0], words[:2]])[0] == []
+    into = message_filter(config)
+    assert accepted(into, [spread[:30], spread[:0], words[:2]])[0] == []
     assert count(into, "malformed") == 3
-    assert sifted(into, spread[:70])[0] == [0]
+    assert accepted(into, spread[:70])[0] == [0]
 
 
 def test_a_rejected_message_does_not_use_up_its_user(bandit: Make) -> None:
     config = bandit()
-    into = sieve(config)
+    into = message_filter(config)
     good = into.form.encode(range(1), 0, sphere(config, 1))
-    assert sifted(into, altered(good, "<i", 24, GRID + 1) + good)[0] == [0]
+    assert accepted(into, altered(good, "<i", 24, GRID + 1) + good)[0] == [0]
 
 
 def test_users_of_another_machine_are_rejected(bandit: Make) -> None:
     config = bandit()
-    into = sieve(config)
+    into = message_filter(config)
     data = into.form.encode(range(5), 0, sphere(config, 5))
-    assert sifted(into, data, range(1, 3))[0] == [1, 2]
+    assert accepted(into, data, range(1, 3))[0] == [1, 2]
     assert count(into, "other user") == 3
 
 
 def test_torn_bytes_are_one_malformed_message(bandit: Make) -> None:
     config = bandit()
-    into = sieve(config)
+    into = message_filter(config)
     data = into.form.encode(range(3), 0, sphere(config, 3))
-    assert sifted(into, data[:-1])[0] == [0, 1]
+    assert accepted(into, data[:-1])[0] == [0, 1]
     assert count(into, "malformed") == 1
 
 
 def test_a_torn_message_among_strings_garbles_no_other(bandit: Make) -> None:
     config = bandit()
-    into = sieve(config)
+    into = message_filter(config)
     data = into.form.encode(range(3), 0, sphere(config, 3))
     strings = [data[:36], data[36:71], data[72:], b"", data[:24], data[:36] + b"x"]
-    assert sifted(into, strings)[0] == [0, 2]
+    assert accepted(into, strings)[0] == [0, 2]
     assert count(into, "malformed") == 4
 
 
 def test_messages_of_the_other_length_are_late_or_early(bandit: Make) -> None:
     config = bandit(shared=False, warm=5)
-    warm, later = sieve(config, 0), sieve(config, 1)
+    warm, later = message_filter(config, 0), message_filter(config, 1)
     short = warm.form.encode(range(1), 0, sphere(config, 1)[:, :3])
     long = later.form.encode(range(5, 6), 1, sphere(config, 1))
-    assert sifted(later, [short])[0] == []
+    assert accepted(later, [short])[0] == []
     assert count(later, "late") == 1
-    assert sifted(warm, [long])[0] == []
+    assert accepted(warm, [long])[0] == []
     assert count(warm, "early") == 1
     foreign = altered(short, "<Q", 8, 7)
-    assert sifted(later, [foreign])[0] == []
+    assert accepted(later, [foreign])[0] == []
     assert later.rejected["other configuration"] == 1
 
 
@@ -470,15 +452,15 @@ def fuzzed(data: bytes) -> st.SearchStrategy[bytes]:
 @given(st.data())
 def test_no_bytes_raise_and_all_that_passes_is_within_the_bound(bandit: Make, data: Any) -> None:
     config = bandit()
-    into = sieve(config)
+    into = message_filter(config)
     valid = into.form.encode(range(5), 0, sphere(config, 5))
     strings = data.draw(st.lists(fuzzed(valid), max_size=6))
     together = data.draw(st.booleans())
     before = 0
     for sent in [b"".join(strings)] if together else [[one] for one in strings]:
-        users, total = sifted(into, sent)
+        users, total = accepted(into, sent)
         assert (np.abs(total) <= GRID * len(users)).all()
         assert set(users) <= set(range(5))
         before += len(users)
     assert before == np.count_nonzero(into.seen)
-    assert set(into.rejected) == set(REASONS)
+    assert set(into.rejected) == set(REJECTION_REASONS)

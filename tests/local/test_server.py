@@ -23,30 +23,31 @@ from privlearn.entries import AttestEntry
 from privlearn.errors import BudgetError, DataError, UsersError
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained
-from privlearn.local.batch_sums import Tally
+from privlearn.local.batch_sums import BatchSums
 from privlearn.local.client import LocalClient
-from privlearn.local.messages import GRID, REASONS
-from privlearn.local.protocol import Arrays, LocalBandit
+from privlearn.local.form import GRID
+from privlearn.local.messages import REJECTION_REASONS
+from privlearn.local.protocol import Arrays, LocalBanditConfig
 from privlearn.local.server import UNSEEN, LocalServer
 from privlearn.losses import PureLoss
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate
 
-Make = Callable[..., LocalBandit]
+Make = Callable[..., LocalBanditConfig]
 
 
-def claims(config: LocalBandit, **more: Any) -> LocalAccountant[PureDP]:
+def claims(config: LocalBanditConfig, **more: Any) -> LocalAccountant[PureDP]:
     users = range(config.method.horizon)
     ledger = more.pop("ledger", None) or Ledger.memory()
     return LocalAccountant(PureDP(2), users=users, ledger=ledger, attested=True, **more)
 
 
-def started(config: LocalBandit) -> LocalServer:
+def started(config: LocalBanditConfig) -> LocalServer:
     return LocalServer(config, claims(config), by="the tests, version 1")
 
 
-def gateway(config: LocalBandit, seed: int = 1) -> LocalClient[PureDP]:
+def gateway(config: LocalBanditConfig, seed: int = 1) -> LocalClient[PureDP]:
     noise = NoiseSource.simulation(seed)
     users = range(config.method.horizon)
     return LocalClient(config, LocalAccountant(PureDP(2), users=users, noise=noise))
@@ -125,10 +126,10 @@ def test_a_batch_may_come_in_any_way(bandit: Make, shape: dict[str, Any]) -> Non
         for message in reversed(sent):
             assert servers[1].update(message)
         servers[2].update_many(sent[:2])
-        rest = Tally(config, servers[0].batch)
+        rest = BatchSums(config, servers[0].batch)
         rest.update_many(sent[2:])
         servers[2].absorb(rest)
-        halves = [Tally(config, servers[0].batch) for _ in range(2)]
+        halves = [BatchSums(config, servers[0].batch) for _ in range(2)]
         halves[0].update_many(sent[::2])
         halves[1].update_many(sent[1::2])
         for half in halves:
@@ -219,17 +220,17 @@ def test_what_closed_batches_rejected_is_not_forgotten(bandit: Make) -> None:
     assert server.rejected["malformed"] == 2
 
 
-def test_an_overlapping_tally_is_refused_and_changes_nothing(bandit: Make) -> None:
+def test_overlapping_sums_are_refused_and_change_nothing(bandit: Make) -> None:
     config = bandit()
     server, client = started(config), gateway(config)
     sent = answers(server, client)
     server.update_many(sent[:3])
-    other = Tally(config, 0)
+    other = BatchSums(config, 0)
     other.update_many(sent[2:])
     with pytest.raises(UsersError, match="user 2 the first"):
         server.absorb(other)
-    with pytest.raises(ValueError, match="of batch 1, this one is of 0"):
-        server.absorb(Tally(config, 1))
+    with pytest.raises(ValueError, match="of batch 1, these are of 0"):
+        server.absorb(BatchSums(config, 1))
     with pytest.raises(DataError, match="torn"):
         server.absorb(other.to_bytes()[:-1])
     assert server.heard == 3
@@ -282,7 +283,7 @@ def test_steps_and_models_that_are_not_finite_leave_the_last_ones(bandit: Make) 
 
     for how, kept in (("nan", 1), ("singular", 1), ("model", 0)):
         method = Explosive(how=how, **bandit().method.model_dump(exclude={"kind"}))
-        server = started(LocalBandit(name="explosive", method=method))
+        server = started(LocalBanditConfig(name="explosive", method=method))
         before = server.model().arrays
         server.advance()
         assert server.kept == kept
@@ -329,7 +330,7 @@ def test_what_was_saved_elsewhere_is_refused(bandit: Make) -> None:
     form = json.loads(saved)
     changes: list[tuple[dict[str, Any], str]] = [
         ({"batch": 9}, "batch = 9, of 4"),
-        ({"batch": 1}, "its tally is of another batch"),
+        ({"batch": 1}, "its sums are of another batch"),
         ({"tally": "????"}, "not a server's state"),
         ({"tally": "AAAA"}, "torn or changed"),
         ({"state": {"sum": {"shape": [2]}}}, "not a server's state"),
@@ -422,14 +423,14 @@ def test_saved_numbers_that_cannot_be_are_refused(bandit: Make, shape: dict[str,
         LocalServer.load(config, empty, json.dumps({**form, "accountant": empty.id}))
 
 
-def test_tallies_that_say_they_rejected_ever_so_many_harm_nothing(bandit: Make) -> None:
+def test_sums_that_say_they_rejected_ever_so_many_harm_nothing(bandit: Make) -> None:
     config = bandit()
     accountant = claims(config)
     server = LocalServer(config, accountant, by="app")
 
     def resealed(late: int) -> bytes:
-        body = bytearray(Tally(config, 0).to_bytes()[:-16])
-        struct.pack_into("<Q", body, 16 + 8 * REASONS.index("late"), late)
+        body = bytearray(BatchSums(config, 0).to_bytes()[:-16])
+        struct.pack_into("<Q", body, 16 + 8 * REJECTION_REASONS.index("late"), late)
         return bytes(body) + hashlib.sha256(body).digest()[:16]
 
     for late in (2**64 - 1, 2**53 + 1):

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.cli.main import app, main
 from privlearn.cli.output import BAD_INPUT, INTERRUPTED
-from privlearn.learners.constraint_sets import dual_exponent, norms
 from privlearn.losses.conversion import gaussian_epsilon, zcdp_epsilon
+from privlearn.mechanisms.constraint_sets import dual_exponent, norms
 from privlearn.papers.han2022 import competitors, experiments, reproduction, tables
 from privlearn.simulation import regression
 from privlearn.simulation.regression import linear_stream

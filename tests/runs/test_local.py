@@ -16,7 +16,7 @@ from privlearn.accountants import audit
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, SIMULATION
 from privlearn.datasets.electricity import electricity_market
-from privlearn.local.protocol import LocalBandit
+from privlearn.local.protocol import LocalBanditConfig
 from privlearn.runs.configs import LocalConfig
 from privlearn.runs.local import reference
 from privlearn.runs.public_numbers import parse_local_budget
@@ -135,7 +135,7 @@ def test_what_is_promised_and_on_whose_word(learner: str, budget: str, tmp_path:
 def test_the_configuration_and_the_state_are_all_a_server_needs(tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert run("ldp-sgd", "--epsilon", 2, "--horizon", 500, "--out", out).exit_code == 0
-    config = LocalBandit.model_validate_json((out / "public" / "config.json").read_text())
+    config = LocalBanditConfig.model_validate_json((out / "public" / "config.json").read_text())
     assert (config.method.epsilon, config.method.horizon, config.method.n_arms) == (2, 500, 4)
     state = json.loads((out / "public" / "server.json").read_text())
     assert state["fingerprint"] == config.fingerprint.hex()

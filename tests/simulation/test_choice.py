@@ -20,10 +20,10 @@ from privlearn.datasets.cars import (
     split,
 )
 from privlearn.domains import Array
-from privlearn.learners import NO_ITEM, OnePassNewtonMNL
+from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.assortment import best_assortments, largest_utilities
 from privlearn.learners.serving import Arrival, Respond
-from privlearn.mnl import Items, fit_mle, log_likelihoods, utilities
+from privlearn.mnl import NO_ITEM, Items, fit_mle, log_likelihoods, utilities
 from privlearn.noise import NoiseSource
 from privlearn.simulation import choice as experiments
 from privlearn.simulation.choice import (
@@ -78,9 +78,9 @@ class Shows:
 def test_choices_have_the_logit_frequencies() -> None:
     theta, n = np.array([1.0, -0.5]), 60_000
     stock = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.5], [0.3, 0.3]])
-    luck = np.random.default_rng(0).random(n)
-    market = Market(theta, luck, lambda users: np.broadcast_to(stock, (len(users), 4, 2)))
-    private = np.stack([luck, np.arange(n)], axis=1)
+    uniforms = np.random.default_rng(0).random(n)
+    market = Market(theta, uniforms, lambda users: np.broadcast_to(stock, (len(users), 4, 2)))
+    private = np.stack([uniforms, np.arange(n)], axis=1)
     own = Arrival(np.broadcast_to(stock, (n, 4, 2)), np.ones((n, 4)), np.zeros((n, 4)), private)
     shown = np.broadcast_to(np.array([0, 2, 3, NO_ITEM]), (n, 4))
     choices = market.respond(own, shown)
@@ -203,8 +203,8 @@ def test_the_car_market_offers_real_cars_by_fitted_preferences() -> None:
     own = arrival(market, 300)
     assert own.features.shape == (300, 50, 22)
     np.testing.assert_allclose(own.features[..., -1], 1 / SCALE)
-    tastes = fit_mle(logged_answers(car_features(survey), survey.choices), outside=False)
-    np.testing.assert_allclose(market.theta[:-1], tastes, rtol=1e-12)
+    coefficients = fit_mle(logged_answers(car_features(survey), survey.choices), outside=False)
+    np.testing.assert_allclose(market.theta[:-1], coefficients, rtol=1e-12)
     assert market.theta[-1] / SCALE == pytest.approx(-OUTSIDE)
     assert market.theta[FEATURE_NAMES.index("price")] < 0
     # Three average cars are as attractive as buying none, so ten good ones sell more often.
@@ -214,7 +214,7 @@ def test_the_car_market_offers_real_cars_by_fitted_preferences() -> None:
     assert 0.8 < sold < 1
     again = arrival(car_market(1, horizon=300, n_items=50), 300)
     assert np.array_equal(again.features, own.features)
-    assert not np.array_equal(car_market(2, horizon=300).luck, market.luck)
+    assert not np.array_equal(car_market(2, horizon=300).uniforms, market.uniforms)
 
 
 def test_the_gain_of_the_reference_is_one_and_of_no_preferences_zero() -> None:

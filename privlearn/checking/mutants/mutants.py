@@ -307,7 +307,7 @@ MUTANTS = (
         "What is told to single users is saved for everybody.",
         (
             Edit(
-                "privlearn.learners.one_pass_newton:OnePassNewtonMNL.public_state",
+                "privlearn.learners.checkpoint:BatchLearner.public_state",
                 '"clock": self.clock_,',
                 '"clock": self.clock_, "messages": self.private_messages_,',
             ),

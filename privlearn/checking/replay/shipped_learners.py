@@ -17,10 +17,10 @@ from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.populations import generated_pairs
 from privlearn.checking.replay.protocols import Drive, examples, logged, played, pulled, serve
 from privlearn.learners import DPMNL, OnePassNewtonMNL
-from privlearn.learners.constraint_sets import LpBall, Polytope, Simplex
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
+from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex
 
 N_ITEMS, DIM, SHOWN, USERS = 6, 2, 3, 10
 FIRST = 4

@@ -15,7 +15,7 @@ from privlearn.datasets.auto_loans import CprmLoans, cprm_market
 from privlearn.domains import Array
 from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
-from privlearn.local.protocol import Method
+from privlearn.local.protocol import LocalLearner
 from privlearn.simulation import local_bandit as local
 from privlearn.simulation.local_bandit import LocalMarket
 from privlearn.simulation.pricing import shuffled
@@ -148,7 +148,7 @@ def compete(cell: Cell, market: LocalMarket, seed: int) -> Result:
 
 def private_method(
     player: str, market: LocalMarket, *, epsilon: float, delta: float, warm_up: int = 0
-) -> Method:
+) -> LocalLearner:
     """A private player with its public rule, for a market; pure ε-DP where it can be.
 
     Args:
@@ -158,7 +158,7 @@ def private_method(
     gaussian = public | {"delta": delta}
     link = market.link
     turns = math.ceil(warm_up * market.horizon / 10_000)
-    makers: dict[str, Callable[[], Method]] = {
+    makers: dict[str, Callable[[], LocalLearner]] = {
         SGD: lambda: LDPSGD(**public, link=link),
         OLS: lambda: LDPOLS(**gaussian),
         SGD_RUN: lambda: PublishedSGD(**public, link=link, warm_up_users=turns),

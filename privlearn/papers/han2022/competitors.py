@@ -17,10 +17,10 @@ from privlearn.baselines.convex import (
 )
 from privlearn.budgets import ZCDP, Currency, GaussianDP
 from privlearn.domains import Array
-from privlearn.learners.constraint_sets import LpBall, dual_exponent
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
+from privlearn.mechanisms.constraint_sets import LpBall, dual_exponent
 from privlearn.mechanisms.generalized_gaussian import regular_exponent
 from privlearn.noise import NoiseSource
 from privlearn.simulation.regression import (

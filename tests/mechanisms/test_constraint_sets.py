@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.domains import Array
-from privlearn.learners.constraint_sets import (
+from privlearn.mechanisms.constraint_sets import (
     ConstraintSet,
     LpBall,
     Polytope,

@@ -14,14 +14,14 @@ from typing import Any, ClassVar, Protocol, cast, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import nnls
 
-from privlearn._validate import count, positive
-from privlearn.domains import Array
+from privlearn._validate import count
+from privlearn.domains import Array, _bound
+from privlearn.mechanisms.vertices import CrossPolytope, ExplicitVertices, SimplexVertices, Vertices
 
 _BISECTIONS = 80
 _LARGEST = 1e100
-"""Radii and coordinates up to here keep all norms finite."""
+"""Coordinates up to here keep all norms finite."""
 
 
 @runtime_checkable
@@ -49,6 +49,15 @@ class ConstraintSet(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
+
+
+@runtime_checkable
+class CornerSet(ConstraintSet, Protocol):
+    """A constraint set with few vertices."""
+
+    @property
+    def choices(self) -> Vertices:
+        """The vertices, for a mechanism that picks one."""
 
 
 def exponent(**named: float) -> float:
@@ -88,14 +97,6 @@ def norms(values: Array, s: float) -> Array:
     return np.asarray(unit * powers.sum(axis=-1) ** (1 / s) * (largest > 0))
 
 
-def _size(**named: float) -> float:
-    number = positive(**named)
-    if not 1 / _LARGEST <= number <= _LARGEST:
-        ((name, value),) = named.items()
-        raise ValueError(f"{name} = {value!r}: must be in [{1 / _LARGEST}, {_LARGEST}]")
-    return number
-
-
 def _vector(theta: ArrayLike, dim: int) -> Array:
     vector = np.asarray(theta, dtype=np.float64)
     if vector.shape != (dim,):
@@ -118,7 +119,7 @@ class LpBall:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", count(dim=self.dim))
         object.__setattr__(self, "p", exponent(p=self.p))
-        object.__setattr__(self, "radius", _size(radius=self.radius))
+        object.__setattr__(self, "radius", _bound(radius=self.radius))
 
     def minimize(self, direction: Array, /) -> Array:
         """−radius·sign(g)·(|g|/‖g‖_q)^{q−1}: Hölder with equality; shape (..., dim)."""
@@ -144,6 +145,17 @@ class LpBall:
         powers = sizes ** (q - 1)
         lengths = (powers * sizes).sum(axis=-1, keepdims=True) ** (1 / self.p)
         return np.asarray(signs * (powers / lengths))
+
+    @property
+    def choices(self) -> CrossPolytope:
+        """The vertices of the ℓ1 ball, for a mechanism that picks one.
+
+        Raises:
+            ValueError: p is not 1.
+        """
+        if self.p != 1:
+            raise ValueError(f"p = {self.p!r}: only the ℓ1 ball has few vertices; use DPTOFW")
+        return CrossPolytope(self.dim, self.radius)
 
     def diameter(self, norm: float, /) -> float:
         """2·radius·max(1, dim^{1/s − 1/p})."""
@@ -223,12 +235,17 @@ class Simplex:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", count(dim=self.dim))
-        object.__setattr__(self, "radius", _size(radius=self.radius))
+        object.__setattr__(self, "radius", _bound(radius=self.radius))
 
     @property
     def vertices(self) -> Array:
         """Shape (dim, dim)."""
         return np.asarray(self.radius * np.eye(self.dim))
+
+    @property
+    def choices(self) -> SimplexVertices:
+        """The vertices, for a mechanism that picks one; there must be two."""
+        return SimplexVertices(self.dim, self.radius)
 
     def minimize(self, direction: Array, /) -> Array:
         g = np.asarray(direction, dtype=np.float64)
@@ -290,6 +307,11 @@ class Polytope:
         """Shape (V, dim); read-only."""
         return _points(self.corners)
 
+    @property
+    def choices(self) -> ExplicitVertices:
+        """The points, for a mechanism that picks one; two must differ."""
+        return ExplicitVertices(self.vertices)
+
     def minimize(self, direction: Array, /) -> Array:
         g = np.asarray(direction, dtype=np.float64)
         scores = (g[..., None, :] * self.vertices).sum(axis=-1)
@@ -303,6 +325,8 @@ class Polytope:
     def project(self, theta: Array, /) -> Array:
         """Non-negative least squares for the weights, which are then made to add up to one: always
         a member, and the nearest one up to a relative 1e-6."""
+        from scipy.optimize import nnls
+
         theta = _vector(theta, self.dim)
         centre = self.vertices.mean(axis=0)
         shifted = self.vertices - centre

@@ -1,0 +1,159 @@
+"""Served learners that release once per public batch, and go on from a saved state.
+
+What is saved is public: releases and the clock.  Sealed rows of an open batch are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from privlearn.adjacency import Trust
+from privlearn.errors import DataError
+from privlearn.learners.served import Served
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+
+class BatchLearner(Served[Any, Any, Any]):
+    """Learns at the end of each public batch, and saves its public state as JSON."""
+
+    _recovery_hint = "resume the ledger, load the last saved state"
+    _format: ClassVar[tuple[str, int]]
+    """Name and number of the version of a saved state."""
+    _batch_field: ClassVar[str]
+    """What a saved state calls the open batch."""
+    _labels: ClassVar[tuple[str, ...]]
+    """Of the tokens that every batch needs, all planned."""
+    _batches: list[range]
+    _batch: int
+
+    @abstractmethod
+    def _prepare(self, accountant: Accountant[Any]) -> None:
+        """Everything that follows from the parameters and the accountant; sets ``_batches``."""
+
+    @abstractmethod
+    def _plan(self) -> list[Plan]:
+        """Everything that the batches will spend."""
+
+    @abstractmethod
+    def _release(self, rows: Rows[Any], batch: range) -> None:
+        """Releases what the rows of a batch tell, and learns from it."""
+
+    @abstractmethod
+    def _saved_state(self) -> dict[str, Any]:
+        """What was learned, as JSON; `_restore` reads it."""
+
+    @abstractmethod
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Takes back what `_saved_state` gave."""
+
+    def start(self, accountant: Accountant[Any]) -> Self:
+        """Calibrates the noise to the accountant's cap and commits the plan of all batches.
+
+        Raises:
+            ValueError: a parameter is out of range.  CurrencyError: the cap's currency has no price
+            for the noise (report-noisy-max has none in `GaussianDP`).  BudgetError: the accountant
+            has begun.  RuntimeError: started before.
+        """
+        self._check_fresh()
+        self._prepare(accountant)
+        accountant.commit(self._plan())
+        self._begin(accountant)
+        return self
+
+    def _cut(self, users: range, ends: Sequence[int]) -> None:
+        """Batches of consecutive users from how many users have come at their ends."""
+        bounds = [users.start, *(users.start + end for end in ends)]
+        self._batches, self._batch = [range(a, b) for a, b in pairwise(bounds)], 0
+
+    def _next_change(self) -> int:
+        return self._batches[self._batch].stop
+
+    def _learn(self, rows: Rows[Any]) -> None:
+        batch = self._batches[self._batch]
+        # After a crash in the middle of a release, this batch's tokens are gone and its outcome is
+        # lost: nothing is drawn twice, the estimates stay, the next batch goes on.
+        if all(self._accountant.left(label, batch) for label in self._labels):
+            self._failed = True  # until the release is whole
+            self._release(rows, batch)
+            self._failed = False
+        self._batch += 1
+
+    def public_state(self) -> dict[str, Any]:
+        """Everything the learner goes on from, as JSON: a function of releases and the clock."""
+        name, version = self._format
+        return {
+            name: version,
+            "params": self._saved_params(),
+            "clock": self.clock_,
+            self._batch_field: self._batch,
+            **self._saved_state(),
+        }
+
+    def _saved_params(self) -> dict[str, Any]:
+        """The constructor arguments as JSON."""
+        return self.get_params()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the public state as JSON; sealed rows of an open batch are not in it."""
+        Path(path).write_text(json.dumps(self.public_state(), indent=1), encoding="utf-8")
+
+    @classmethod
+    def _make(cls, path: str | os.PathLike[str], params: dict[str, Any], given: Any) -> Self:
+        """A new learner from saved parameters, and what `load` was given besides."""
+        return cls(**params)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], accountant: Accountant[Any]) -> Self:
+        """Goes on from a saved state under the resumed accountant of the same ledger.
+
+        Users of the open batch whose rows were lost with the process count as null records.
+
+        Raises:
+            DataError: the file is not a saved state, or the accountant holds none of its plan.
+        """
+        return cls._load(path, accountant)
+
+    @classmethod
+    def _load(
+        cls, path: str | os.PathLike[str], accountant: Accountant[Any], given: Any = None
+    ) -> Self:
+        name, version = cls._format
+        try:
+            state = json.loads(Path(path).read_text(encoding="utf-8"))
+            if state[name] != version:
+                raise DataError(f"{path}: state version {state[name]} is not known")
+            learner = cls._make(path, {**state["params"]}, given)
+            learner._prepare(accountant)
+            learner._restore(state)
+            learner._batch, learner.clock_ = state[cls._batch_field], state["clock"]
+            learner._begin(accountant)
+        except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} is not a saved learner: {error}") from None
+        going = learner.clock_ < accountant.users.stop
+        label = cls._labels[0]
+        if going and not any(accountant.left(label, batch) for batch in learner._batches):
+            raise DataError(
+                f"{path}: nothing of this learner's plan is left with the accountant; "
+                "resume the ledger that the state belongs to"
+            )
+        learner._rejoin()
+        return learner
+
+    def _rejoin(self) -> None:
+        """Lets the billboard's clock catch up; lost rows of the open batch become null."""
+        begun = range(self._accountant.users.start, self.clock_)
+        if not begun:
+            return
+        lost: Rows[Any] = self._board.skip(begun)
+        if self._accountant.trust is not Trust.JOINT:
+            lost = Rows.null(begun)
+        if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
+            # Releases at once if the batch was full and only its last answer was missing.
+            self._take(lost.slice(range(self._batches[self._batch].start, self.clock_)))

@@ -1,0 +1,181 @@
+"""What the learners on convex sets share: public units, epochs of users, and strategies.
+
+A learner keeps θ in a set.  How it spends its budget and moves θ is a `Strategy`, of which a
+learner may offer several.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privlearn._validate import count, positive
+from privlearn.learners.scalar_losses import ScalarLoss
+from privlearn.learners.streaming import Example, StreamLearner, typical_length
+from privlearn.mechanisms.constraint_sets import (
+    ConstraintSet,
+    checked_member,
+    dual_exponent,
+    exponent,
+)
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+T = TypeVar("T")
+
+TINY = 1e-300
+"""Added to squares that are divided by."""
+
+
+class Scale(NamedTuple):
+    """Public constants that give the rules their units."""
+
+    dim: int
+    length: float
+    """Typical ‖x‖₂ within the feature bound."""
+    unit: float
+    """The largest score that is thought likely."""
+    curvature: float
+    """Of the loss, in the score."""
+    floor: float
+    """Residuals that do not get smaller while learning: the slope, if it is bounded, else 0."""
+
+    def clip(self, level: float) -> float:
+        """The ℓ2 clip at a level of residuals, as a part of the unit."""
+        return self.length * max(level * self.unit * self.curvature, self.floor)
+
+    @property
+    def newton(self) -> float:
+        """Step per gradient if features had no preferred direction."""
+        return self.dim / (self.length**2 * self.curvature)
+
+
+def scale_of(loss: ScalarLoss, *, dim: int, q: float, feature_bound: float, reach: float) -> Scale:
+    """Units of the rules from public constants; ``reach`` is half of the set's radius."""
+    unit = loss.unit
+    return Scale(
+        dim=dim,
+        length=typical_length(dim, q) * float(feature_bound),
+        unit=unit if unit is not None else max(reach, 1e-9) * float(feature_bound),
+        curvature=loss.curvature,
+        floor=loss.slope if math.isfinite(loss.slope) else 0.0,
+    )
+
+
+class Epochs(Generic[T]):
+    """Public groups of consecutive users, whose rows are kept, sealed, until the group is full.
+
+    Args:
+        users: of all groups.
+        sizes: of the groups, each at least 1.
+    """
+
+    def __init__(self, users: range, sizes: Iterable[int]) -> None:
+        bounds = accumulate(sizes, initial=users.start)
+        self.all = [range(a, b) for a, b in pairwise(bounds)]
+        self.number = 0
+        """Of the open group."""
+        self._pending: list[Rows[T]] = []
+
+    @property
+    def stop(self) -> int:
+        """One past the last user of the open group, or of all."""
+        return self.all[min(self.number, len(self.all) - 1)].stop
+
+    def add(self, rows: Rows[T]) -> Rows[T] | None:
+        """All rows of the group, once it is full; the next one is then open."""
+        self._pending.append(rows)
+        if rows.users.stop < self.stop:
+            return None
+        kept, self._pending = Rows.concat(self._pending), []
+        self.number += 1
+        return kept
+
+
+class ConvexLearner(StreamLearner):
+    """A learner from (x, y) whose θ stays in a convex set."""
+
+    _set: ConstraintSet
+    _scale: Scale
+
+    def _start_in(self, inside: ConstraintSet, initial: ArrayLike | None) -> None:
+        """Puts θ at a member of the set, by default the one nearest to 0."""
+        self._set = inside
+        if initial is None:
+            self._theta = np.asarray(inside.pull(np.zeros(self._dim)))
+        else:
+            self._theta = checked_member(initial, inside).copy()
+
+
+@dataclass(eq=False, repr=False)
+class LpLearner(ConvexLearner):
+    """A convex learner with ‖x‖_q bounded, 1/p + 1/q = 1; its set is mostly an ℓp ball."""
+
+    dim: int
+    _: KW_ONLY
+    p: float = 2.0
+    radius: float = 2.0
+    loss: str | ScalarLoss = "squared"
+    feature_bound: float = 1.0
+    label_bound: float = 1.0
+
+    @property
+    def _dim(self) -> int:
+        return self.dim
+
+    @property
+    def _feature_norm(self) -> float:
+        return dual_exponent(float(self.p))
+
+    def _check_params(self) -> None:
+        count(dim=self.dim)
+        exponent(p=self.p)
+        positive(radius=self.radius)
+
+
+class Strategy(ABC):
+    """One way of learning; it owns the mechanisms of a started learner, and moves its θ."""
+
+    def __init__(self, learner: ConvexLearner, accountant: Accountant[Any]) -> None:
+        self._learner, self._accountant, self._set = learner, accountant, learner._set
+        self._scale, self._users = learner._scale, accountant.users
+
+    @abstractmethod
+    def plan(self) -> list[Plan]:
+        """All that will be spent."""
+
+    @abstractmethod
+    def next_change(self) -> int:
+        """As `StreamLearner._next_change`."""
+
+    @abstractmethod
+    def take(self, rows: Rows[Example]) -> None:
+        """As `StreamLearner._take`."""
+
+    def close(self) -> None:
+        """Nothing is open between the calls, unless a subclass says so."""
+        return
+
+    @property
+    def _mu(self) -> float:
+        """The budget as the μ of a Gaussian."""
+        return math.sqrt(self._accountant.budget.gaussian_mass())
+
+
+class StrategyLearner(ConvexLearner):
+    """A convex learner that leaves it to a strategy when θ moves and how."""
+
+    _strategy: Strategy
+
+    def _next_change(self) -> int:
+        return self._strategy.next_change()
+
+    def _take(self, rows: Rows[Example]) -> None:
+        self._strategy.take(rows)

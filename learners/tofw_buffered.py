@@ -1,0 +1,77 @@
+"""The buffered strategy of DP-TOFW: an epoch's users are kept, sealed, and read in many steps.
+
+θ moves at the end of an epoch only.  It is the best in risk, for memory O(users·d).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, final
+
+import numpy as np
+
+from privlearn.domains import Ball
+from privlearn.learners.convex import TINY, Epochs, LpLearner, Strategy
+from privlearn.learners.streaming import Example
+from privlearn.mechanisms import GaussianSum
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+_FIRST_EPOCH = 0.2
+"""Part of all users; the second epoch is the rest."""
+_CLIPS = (0.05, 0.03)
+"""Levels of residuals at which gradients are clipped, by epoch, as parts of the unit."""
+_STEPS = 64
+"""Of each epoch; θ is averaged over the later half."""
+_STEP = 0.5
+"""In Newton steps."""
+_SHRINK = 0.5
+"""Part of the James-Stein factor that is applied."""
+
+
+@final
+class Buffered(Strategy):
+    """See the module."""
+
+    def __init__(self, learner: LpLearner, accountant: Accountant[Any], clip: float | None) -> None:
+        super().__init__(learner, accountant)
+        total = len(self._users)
+        first = int(total * _FIRST_EPOCH)
+        both = zip((first, total - first), _CLIPS, strict=True)
+        sizes = [(size, level) for size, level in both if size]
+        part = accountant.budget.share(Fraction(1, _STEPS))
+        self._sums = [
+            GaussianSum.calibrated(
+                Ball(clip or self._scale.clip(level), learner.dim),
+                part,
+                adjacency=accountant.adjacency,
+            )
+            for _, level in sizes
+        ]
+        self._epochs: Epochs[Example] = Epochs(self._users, [size for size, _ in sizes])
+
+    def plan(self) -> list[Plan]:
+        pairs = zip(self._sums, self._epochs.all, strict=True)
+        return [Plan("step", sums.loss(), users, _STEPS) for sums, users in pairs]
+
+    def next_change(self) -> int:
+        return self._epochs.stop
+
+    def take(self, rows: Rows[Example]) -> None:
+        number, learner = self._epochs.number, self._learner
+        kept = self._epochs.add(rows)
+        if kept is None:
+            return
+        theta, late = learner._theta, np.zeros(self._scale.dim)
+        sums, users = self._sums[number], len(kept.users)
+        std = sums.error_std() / users
+        for step in range(_STEPS):
+            gradients = kept.map_rows(learner._increments([(1.0, theta)]))
+            gradient = learner._posted(sums, gradients, "step", f"gradient/{number}/{step}") / users
+            energy = max(float((gradient * gradient).sum()), TINY)
+            shrunk = max(0.0, 1.0 - _SHRINK * self._scale.dim * std * std / energy)
+            moved = theta - _STEP * self._scale.newton * shrunk * gradient
+            theta = np.asarray(self._set.pull(moved))
+            if step >= _STEPS // 2:
+                late = late + theta
+        learner._theta = late / (_STEPS - _STEPS // 2)

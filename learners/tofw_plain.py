@@ -1,0 +1,99 @@
+"""The plain strategy of DP-TOFW: θ moves after every user, by a Frank-Wolfe step.
+
+The step is towards the vertex of the noisy gradient, a prefix sum of increments with buffered
+Toeplitz noise.  Increments are made against θ at the start of a public block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from privlearn.domains import Array, Ball
+from privlearn.learners.convex import TINY, LpLearner, Strategy
+from privlearn.learners.streaming import Example, Terms
+from privlearn.mechanisms import AnytimeBLT, ColumnNormalizedBLT, PrefixSum, PrefixSumStream
+from privlearn.mechanisms.factorization import Factorization
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+_CLIP = 0.08
+"""Level of residuals at which increments are clipped, as a part of the unit."""
+_STEP, _DELAY = 1.4, 20
+"""The step after t users is at most _STEP/(t + d/μ + _DELAY)."""
+_USERS_PER_BLOCK_USER, _LARGEST_BLOCK = 16, 64
+"""A block is at most a sixteenth of the users before it, and no larger than this."""
+
+
+@final
+class Plain(Strategy):
+    """See the module."""
+
+    def __init__(
+        self,
+        learner: LpLearner,
+        accountant: Accountant[Any],
+        clip: float | None,
+        *,
+        anytime: bool,
+    ) -> None:
+        super().__init__(learner, accountant)
+        budget, adjacency = accountant.budget, accountant.adjacency
+        clip = clip or self._scale.clip(_CLIP)
+        factorization: Factorization = (
+            AnytimeBLT() if anytime else ColumnNormalizedBLT.fitted(len(self._users))
+        )
+        self._sums = PrefixSum.calibrated(
+            Ball(clip, learner._dim), budget, factorization=factorization, adjacency=adjacency
+        )
+        self._stream: PrefixSumStream[Array] | None = None
+        self._delay = learner._dim / self._mu + _DELAY
+        self._before = self._theta = learner._theta
+        self._done = 0  # users before the open block
+        self._begin_block()
+
+    def plan(self) -> list[Plan]:
+        return [Plan("increments", self._sums.loss(), self._users)]
+
+    def _begin_block(self) -> None:
+        left = len(self._users) - self._done
+        self._size = min(max(self._done // _USERS_PER_BLOCK_USER, 1), _LARGEST_BLOCK, left)
+        ahead = (self._done + self._size) / self._size
+        terms: Terms = [(ahead, self._theta)]
+        if self._done:
+            terms = [*terms, (1 - ahead, self._before)]
+        self._before = self._theta
+        self._increments = self._learner._increments(terms)
+        # The variance at the end of the block stands for all of it.
+        std = self._sums.error_std(self._done + self._size)
+        self._noise = self._learner._dim * std * std
+
+    def next_change(self) -> int:
+        return self._users.start + self._done + self._size
+
+    def take(self, rows: Rows[Example]) -> None:
+        if self._stream is None:
+            token = self._accountant.issue(self._sums.loss(), users=self._users, label="increments")
+            self._stream = self._sums.open(token)
+        sums = self._stream.append(rows.map_rows(self._increments)).value
+        first = rows.users.start - self._users.start + 1
+        energy = (sums * sums).sum(axis=1)
+        steps = [
+            min(1.0, _STEP / (t + self._delay)) * max(0.0, 1.0 - self._noise / (e + TINY))
+            for t, e in enumerate(energy.tolist(), first)
+        ]
+        vertices = self._set.minimize(sums)
+        theta = self._learner._theta
+        for step, vertex in zip(steps, vertices, strict=True):
+            theta = (1.0 - step) * theta + step * vertex
+        self._learner._theta = self._theta = theta
+        if rows.users.stop == self.next_change():
+            self._done += self._size
+            if self._done == len(self._users):
+                self.close()
+            else:
+                self._begin_block()
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None

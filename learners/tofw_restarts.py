@@ -1,0 +1,159 @@
+"""The strategy of DP-TOFW with restarts: epochs of disjoint users, each at the whole budget.
+
+Within an epoch there are a few batches, whose increments are a noisy prefix sum; θ moves along the
+mean gradient after each.  Around each restart the reach and the clip are smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from privlearn.domains import Array, Ball
+from privlearn.learners.convex import TINY, LpLearner, Strategy
+from privlearn.learners.streaming import Example, Terms, epoch_count, epoch_sizes
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+_EPOCHS, _BATCHES = 2, 12
+"""At most so many epochs, and so many batches in each."""
+_EPOCH_GROWTH = 3.0
+"""Ratio of consecutive epochs, or less where the first one would be too small for its noise."""
+_USERS_PER_NOISE = 4.0
+"""Least users of an epoch, in units of the number at which the noise is as large as the mean."""
+_CLIP_PER_LEVEL = 0.2
+"""Clips in units of the residuals that are expected, the level."""
+_REACH = 1.4
+"""How far θ moves within an epoch, in units of the distance that the level stands for."""
+_SHORT_STEP = 2.5
+"""Steps near the minimum, in Newton steps."""
+_LONG_STEP, _LONG_DELAY = 0.7, 5.0
+"""Steps far from it, in reaches: at most _LONG_STEP/(batch + _LONG_DELAY)."""
+_FIRST_LEVEL, _LAST_LEVEL = 0.4, 0.08
+"""Of residuals, in units of the scores; the first one for features of _USUAL_DIM numbers."""
+_USUAL_DIM = 10
+_LEAST_SHRINK, _MOST_SHRINK, _SHRINK_PER_NOISE = 0.4, 0.8, 3.0
+"""Ratio of consecutive levels: by the noise of the epoch between them, within these bounds."""
+_DIMS_PER_STEP = 5
+"""Steps are shorter with fewer users than this times d/μ."""
+
+
+class Epoch(NamedTuple):
+    """Public numbers of one epoch."""
+
+    users: range
+    level: float
+    sums: BatchedPrefixSum[Array]
+
+
+@final
+class Restarts(Strategy):
+    """See the module."""
+
+    def __init__(self, learner: LpLearner, accountant: Accountant[Any], clip: float | None) -> None:
+        super().__init__(learner, accountant)
+        start = self._users.start
+        self._epochs: list[Epoch] = []
+        first = None
+        for size, level in restart_plan(len(self._users), self._scale.dim, self._mu):
+            first = first or level
+            wanted = self._scale.clip(_CLIP_PER_LEVEL * level)
+            if clip is not None:
+                wanted = clip * level / first
+            sums = BatchedPrefixSum.calibrated(
+                Ball(wanted, learner._dim),
+                accountant.budget,
+                sizes=even_sizes(size, _BATCHES),
+                adjacency=accountant.adjacency,
+            )
+            self._epochs.append(Epoch(range(start, start + size), level, sums))
+            start += size
+        self._caution = min(1.0, len(self._users) * self._mu / (_DIMS_PER_STEP * learner._dim))
+        self._number = -1
+        self._begin_epoch()
+
+    def plan(self) -> list[Plan]:
+        return [Plan("epoch", epoch.sums.loss(), epoch.users) for epoch in self._epochs]
+
+    def _begin_epoch(self) -> None:
+        self._number += 1
+        self._stream: BatchedStream[Array] | None = None
+        self._before = self._learner._theta
+        self._done = self._batch = 0
+        self._begin_batch()
+
+    def _begin_batch(self) -> None:
+        theta, size = self._learner._theta, self._epochs[self._number].sums.sizes[self._batch]
+        ahead = (self._done + size) / size
+        terms: Terms = [(ahead, theta)]
+        if self._done:
+            terms = [*terms, (1 - ahead, self._before)]
+        self._before = theta
+        self._increments = self._learner._increments(terms)
+        self._end = self._epochs[self._number].users.start + self._done + size
+
+    def next_change(self) -> int:
+        return self._end
+
+    def take(self, rows: Rows[Example]) -> None:
+        epoch = self._epochs[self._number]
+        if self._stream is None:
+            token = self._accountant.issue(epoch.sums.loss(), users=epoch.users, label="epoch")
+            self._stream = epoch.sums.open(token)
+        released = self._stream.append(rows.map_rows(self._increments))
+        if released is None:
+            return
+        total = self._learner._board.post(f"sum/{self._number}/{self._batch}", released)
+        self._done = rows.users.stop - epoch.users.start
+        self._move(epoch, total)
+        self._batch += 1
+        if self._batch < len(epoch.sums.sizes):
+            self._begin_batch()
+        elif self._number + 1 < len(self._epochs):
+            self._begin_epoch()
+
+    def _move(self, epoch: Epoch, total: Array) -> None:
+        scale, dim = self._scale, self._scale.dim
+        gradient = total / self._done
+        size = math.sqrt(float((gradient * gradient).sum())) + TINY
+        std = epoch.sums.error_std(self._batch + 1) / self._done
+        kept = max(0.0, 1.0 - dim * (std / size) ** 2)
+        reach = _REACH * epoch.level * scale.unit * math.sqrt(dim) / scale.length * self._caution
+        short = _SHORT_STEP * self._caution * scale.newton * size * kept
+        far = _LONG_STEP * reach / (self._batch + _LONG_DELAY)
+        moved = self._learner._theta - min(short, far) / size * gradient
+        self._learner._theta = np.asarray(self._set.pull(moved))
+
+
+def restart_plan(users: int, dim: int, mu: float) -> list[tuple[int, float]]:
+    """Sizes of the epochs and the levels of residuals that they expect, in units of the scores."""
+    noise = float((_root(_BATCHES) ** 2).sum())
+    least = _USERS_PER_NOISE * dim / mu * math.sqrt(noise)
+    epochs = epoch_count(users, least, _EPOCHS)
+    growth = _EPOCH_GROWTH
+    if epochs > 1 and users / (growth ** np.arange(epochs)).sum() < least:
+        low, high = 1.0, growth
+        for _ in range(50):
+            middle = (low + high) / 2
+            if users / (middle ** np.arange(epochs)).sum() > least:
+                low = middle
+            else:
+                high = middle
+        growth = low
+    sizes = epoch_sizes(users, epochs, growth)
+    first = min(_FIRST_LEVEL * math.sqrt(_USUAL_DIM / dim), 1.0)
+    levels = [first]
+    for size in sizes[:-1]:
+        predicted = _SHRINK_PER_NOISE * dim / (mu * size) * math.sqrt(noise)
+        shrink = min(_MOST_SHRINK, max(_LEAST_SHRINK, predicted))
+        levels.append(max(min(_LAST_LEVEL, first), levels[-1] * shrink))
+    return list(zip(sizes, levels, strict=True))
+
+
+def _root(n: int) -> Array:
+    """Coefficients of (1 − x)^{−1/2}."""
+    k = np.arange(1, n)
+    return np.concatenate([[1.0], np.cumprod((2 * k - 1) / (2 * k))])
