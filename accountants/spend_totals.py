@@ -142,6 +142,11 @@ def _function_note(name: str) -> str:
             f"{name}: user code for the users' answers; that each user answers by itself is its "
             "word"
         )
+    if name.startswith("arithmetic("):
+        return (
+            f"{name}: user code on all rows together; that one user moves its result by no more "
+            "than the stated sensitivity is its author's word"
+        )
     return f"{name}: user code; that it acts on each row by itself is its word, spot-checked"
 
 

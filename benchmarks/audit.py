@@ -29,7 +29,8 @@ from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.ledger import GENESIS, Ledger, Record
 from privlearn.ledger.chain import MerkleTree
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def bodies(kind: str, tokens: int) -> Iterator[dict[str, Any]]:
     book = Ledger.memory()
     users = range(8 if kind == "all users" else tokens)
     with CentralAccountant(ZCDP(tokens), users=users, ledger=book) as accountant:
-        mechanism = GaussianSum(Ball(1.0, 2), 20.0)
+        mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
         token = accountant.issue(mechanism.loss(), users=range(8), label="sum")
         mechanism.release(Rows.seal(np.ones((8, 2)), users=range(8)), token)
     opened, *three, closed = (record.body for record in book.records)

@@ -38,8 +38,8 @@ from privlearn.errors import (
 from privlearn.ledger import GENESIS, Ledger, Record, read_records, write_export
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import MerkleTree, chain_hash, chained
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.tokens import Token
 
@@ -75,11 +75,13 @@ def honest(rng: Rng) -> list[Record]:
     return ledger.records
 
 
-def _mechanism(rng: Rng) -> GaussianSum[Any]:
-    return GaussianSum(Ball(float(rng.choice([0.5, 1.0])), 2), float(rng.choice([8, 20])))
+def _mechanism(rng: Rng) -> NoisySum[Any]:
+    return NoisySum(
+        Ball(float(rng.choice([0.5, 1.0])), 2), GaussianNoise(float(rng.choice([8, 20])))
+    )
 
 
-def _spend(issuer: Any, mechanism: GaussianSum[Any], price: Any, label: str, rng: Rng) -> None:
+def _spend(issuer: Any, mechanism: NoisySum[Any], price: Any, label: str, rng: Rng) -> None:
     first, stop = sorted(rng.choice(len(USERS) + 1, 2, replace=False).tolist())
     try:
         token = issuer.issue(price, users=range(first, stop), label=label)
@@ -88,7 +90,7 @@ def _spend(issuer: Any, mechanism: GaussianSum[Any], price: Any, label: str, rng
     _use(token, mechanism, rng)
 
 
-def _use(token: Token[ZCDP], mechanism: GaussianSum[Any], rng: Rng) -> None:
+def _use(token: Token[ZCDP], mechanism: NoisySum[Any], rng: Rng) -> None:
     if (fate := rng.random()) < 0.2:
         token.retire()
     elif fate < 0.9:
@@ -104,7 +106,7 @@ def _plain(book: CentralAccountant[ZCDP], rng: Rng) -> None:
 
 
 def _planned(book: CentralAccountant[ZCDP], rng: Rng) -> None:
-    mechanism = GaussianSum(Ball(1.0, 2), 20.0)
+    mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
     ranges = [range(0, 6), range(4, 12), USERS]
     counts = [int(n) for n in rng.integers(1, 4, size=3)]
     book.commit([Plan(f"sum {i}", mechanism.loss(), ranges[i], counts[i]) for i in range(3)])

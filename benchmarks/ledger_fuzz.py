@@ -28,8 +28,8 @@ from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records, write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import BoundedRangeLoss, FailingLoss, GaussianLoss, LaplaceLoss, PureLoss
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 
 Rng = np.random.Generator
@@ -67,7 +67,7 @@ def make_seeds(folder: Path, format_1: Path) -> list[Path]:
     with CentralAccountant(
         ZCDP(1), users=range(6), ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
     ) as book:
-        mechanism = GaussianSum(Ball(1.0, 2), 20.0)
+        mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
         for users in (range(0, 6), range(2, 4)):
             with book.issue(mechanism.loss(), users=users, label="sum").spend(mechanism.spend()):
                 pass

@@ -20,8 +20,7 @@ from privlearn.domains import Ball, PSDTrace
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import (
     BallReport,
-    GaussianReport,
-    LaplaceReport,
+    NoisyReport,
     OneOfKReport,
     ProjectedReport,
 )
@@ -57,9 +56,9 @@ def errors(dim: int, epsilon: float) -> dict[str, float]:
         "PrivUnitG": BallReport.privunit_g(dim, 1.0, epsilon),
         "best": BallReport.best(dim, 1.0, epsilon),
         f"projected to {KEPT}": ProjectedReport.privunit(dim, 1.0, epsilon, size=min(dim, KEPT)),
-        "Gaussian, δ = 1e-2": GaussianReport.calibrated(unit, gaussian(epsilon, "0.01")),
-        "Gaussian, δ = 1e-6": GaussianReport.calibrated(unit, gaussian(epsilon, "1e-6")),
-        "Laplace": LaplaceReport.calibrated(unit, epsilon),
+        "Gaussian, δ = 1e-2": NoisyReport.calibrated(unit, gaussian(epsilon, "0.01")),
+        "Gaussian, δ = 1e-6": NoisyReport.calibrated(unit, gaussian(epsilon, "1e-6")),
+        "Laplace": NoisyReport.calibrated(unit, PureDP(epsilon), noise="laplace"),
         "published ball": BallReport.duchi(dim, 2.0, epsilon),
     }
     return {name: report.mean_squared_error() for name, report in found.items()}
@@ -75,7 +74,7 @@ def arms_errors(dim: int, epsilon: float) -> tuple[float, float]:
 
 def pair_stds(epsilon: float, delta: float = 0.01) -> dict[str, float]:
     """Noise on an entry of xr, the same for xxᵀ but where said, for ‖x‖ <= 1 and |r| <= 1."""
-    report: GaussianReport[Any] = GaussianReport.calibrated(
+    report: NoisyReport[Any] = NoisyReport.calibrated(
         PSDTrace(1 + WEIGHT**2, 2), gaussian(epsilon, str(delta))
     )
     return {
@@ -83,9 +82,9 @@ def pair_stds(epsilon: float, delta: float = 0.01) -> dict[str, float]:
         "paper, xr": 2 * math.sqrt(2 * math.log(1.25 / delta)) / epsilon,
         "paper, xxᵀ": 4 * math.sqrt(2 * math.log(1.25 / delta)) / epsilon,
         "Zheng et al.": 2 * math.sqrt(4 * math.log(1.25 / delta)) / epsilon,
-        "joint, xr": report.noise_std / (math.sqrt(2) * WEIGHT),
-        "joint, xxᵀ, diagonal": report.noise_std,
-        "joint, xxᵀ, off it": report.noise_std / math.sqrt(2),
+        "joint, xr": report.error_std() / (math.sqrt(2) * WEIGHT),
+        "joint, xxᵀ, diagonal": report.error_std(),
+        "joint, xxᵀ, off it": report.error_std() / math.sqrt(2),
     }
 
 
@@ -152,7 +151,7 @@ def main() -> None:
         "PrivUnit, d = 10": speed(lambda: BallReport.privunit(10, 1.0, 1), vectors),
         "PrivUnitG, d = 10": speed(lambda: BallReport.privunit_g(10, 1.0, 1), vectors),
         "Gaussian pair, d = 10": speed(
-            lambda: GaussianReport.calibrated(PSDTrace(1.49, 11), gaussian(1, "0.01")), factors
+            lambda: NoisyReport.calibrated(PSDTrace(1.49, 11), gaussian(1, "0.01")), factors
         ),
     }
     lines = [[name, *(f"{us:.1f}" for us in found.values())] for name, found in speeds.items()]

@@ -26,11 +26,9 @@ from privlearn.budgets import ZCDP, ApproxDP, Currency, Renyi
 from privlearn.domains import Array
 from privlearn.losses import compose
 from privlearn.mechanisms import (
-    Huber,
-    Logistic,
+    LinearObjective,
     MultinomialLogit,
     ObjectivePerturbation,
-    Poisson,
     published,
 )
 from privlearn.mechanisms.objective_perturbation import least_noise
@@ -317,14 +315,15 @@ def labelled(mean: Callable[[np.random.Generator, Array], Array]) -> Callable[..
 CASES = {
     "MNL, K = 10": Case(LOGIT, lambda rng, n: choices(rng, n)[0]),
     "logistic": Case(
-        Logistic(DIM),
+        LinearObjective.logistic(DIM),
         labelled(lambda rng, u: (rng.random(len(u)) < 1 / (1 + np.exp(-u))).astype(float)),
     ),
     "Poisson, rate <= 4": Case(
-        Poisson(DIM, 4.0), labelled(lambda rng, u: rng.poisson(np.exp(u)).astype(float))
+        LinearObjective.poisson(DIM, 4.0),
+        labelled(lambda rng, u: rng.poisson(np.exp(u)).astype(float)),
     ),
     "Huber, threshold 1": Case(
-        Huber(DIM), labelled(lambda rng, u: u + 0.3 * rng.standard_t(3, len(u)))
+        LinearObjective.huber(DIM), labelled(lambda rng, u: u + 0.3 * rng.standard_t(3, len(u)))
     ),
 }
 

@@ -28,7 +28,7 @@ from privlearn.learners import DPMNL, OnePassNewtonMNL, assortment
 from privlearn.learners.serving import Arrival, Respond
 from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss
-from privlearn.mechanisms import GaussianSum, ObjectivePerturbation, PrefixSumStream
+from privlearn.mechanisms import NoisySum, ObjectivePerturbation, PrefixSumStream
 from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
@@ -349,7 +349,7 @@ def spend_rate(ledger: Ledger, count: int) -> float:
     """Tokens issued, spent and retired per second: three entries and one small release each."""
     users = range(count)
     accountant = CentralAccountant(ZCDP("1"), users=users, ledger=ledger)
-    mechanism = GaussianSum.calibrated(Ball(1.0, 5), ZCDP("1"))
+    mechanism = NoisySum.calibrated(Ball(1.0, 5), ZCDP("1"))
     loss = mechanism.loss()
 
     def spend() -> None:

@@ -10,7 +10,6 @@ from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.learners.one_pass_newton import OnePassNewtonMNL
 from privlearn.learners.pofw import DPPOFW
-from privlearn.learners.scalar_losses import CustomLoss, LogisticLoss, ScalarLoss, SquaredLoss
 from privlearn.learners.tofw import DPTOFW
 from privlearn.mechanisms.constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
 
@@ -22,13 +21,13 @@ __all__ = [
     "LDPOLS",
     "LDPSGD",
     "ConstraintSet",
-    "CustomLoss",
-    "LogisticLoss",
+    "CustomObjective",
+    "LogisticObjective",
     "LpBall",
     "OnePassNewtonMNL",
     "Polytope",
-    "ScalarLoss",
+    "ScalarObjective",
     "Simplex",
-    "SquaredLoss",
+    "SquaredObjective",
     "best_assortments",
 ]

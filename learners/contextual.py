@@ -19,8 +19,8 @@ from privlearn._records import copied
 from privlearn._validate import count, positive
 from privlearn.domains import Array
 from privlearn.learners.inputs import block_of, row_of
-from privlearn.learners.scalar_losses import ScalarLoss, code_of, named_loss
 from privlearn.learners.served import Mask, Served
+from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of, named_objective
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import row_from
 
@@ -91,7 +91,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
     n_arms: int
     dim: int
-    loss: str | ScalarLoss
+    loss: str | ScalarObjective
     context_bound: float
     reward_bound: float
     _pending_state = "had an arm pulled"
@@ -107,7 +107,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         positive(context_bound=self.context_bound)
         positive(reward_bound=self.reward_bound)
         count(random_state=self.random_state, at_least=0)
-        self._loss = named_loss(self.loss, self.reward_bound)
+        self._loss = named_objective(self.loss, self.reward_bound)
 
     def _policy(self, visit: tuple[Visitor, Arms]) -> Arms:
         own = visit[0]

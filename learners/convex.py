@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privlearn._validate import count, positive
-from privlearn.learners.scalar_losses import ScalarLoss
 from privlearn.learners.streaming import Example, StreamLearner, typical_length
 from privlearn.mechanisms.constraint_sets import (
     ConstraintSet,
@@ -25,6 +24,7 @@ from privlearn.mechanisms.constraint_sets import (
     dual_exponent,
     exponent,
 )
+from privlearn.mechanisms.scalar_objectives import ScalarObjective
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -57,7 +57,9 @@ class Scale(NamedTuple):
         return self.dim / (self.length**2 * self.curvature)
 
 
-def scale_of(loss: ScalarLoss, *, dim: int, q: float, feature_bound: float, reach: float) -> Scale:
+def scale_of(
+    loss: ScalarObjective, *, dim: int, q: float, feature_bound: float, reach: float
+) -> Scale:
     """Units of the rules from public constants; ``reach`` is half of the set's radius."""
     unit = loss.unit
     return Scale(
@@ -122,7 +124,7 @@ class LpLearner(ConvexLearner):
     _: KW_ONLY
     p: float = 2.0
     radius: float = 2.0
-    loss: str | ScalarLoss = "squared"
+    loss: str | ScalarObjective = "squared"
     feature_bound: float = 1.0
     label_bound: float = 1.0
 

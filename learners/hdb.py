@@ -57,8 +57,8 @@ from privlearn.learners.hdb_epochs import (
     Setting,
     epoch_ends,
 )
-from privlearn.learners.scalar_losses import ScalarLoss, code_of
-from privlearn.mechanisms.gaussian import GaussianSum
+from privlearn.mechanisms.noisy_sum import NoisySum
+from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -79,7 +79,7 @@ class DPHDB(BatchLearner, ServedBandit):
         n_arms: K >= 2.
         dim: d.
         loss: ``"squared"`` (linear rewards, clipped to ±``reward_bound``), ``"logistic"`` (rewards
-            0 and 1), or a `ScalarLoss` whose derivative in the score is φ'.
+            0 and 1), or a `ScalarObjective` whose derivative in the score is φ'.
         context_bound: public bound on context entries, which are clamped to it.
         reward_bound: public bound on rewards, for squared loss.
         method: ``"gaussian"``, ``"noisy_max"``, or one of these with constants of its own.
@@ -102,7 +102,7 @@ class DPHDB(BatchLearner, ServedBandit):
 
     n_arms: int
     dim: int
-    loss: Literal["squared", "logistic"] | ScalarLoss = "squared"
+    loss: Literal["squared", "logistic"] | ScalarObjective = "squared"
     context_bound: float = 1.0
     reward_bound: float = 1.0
     method: Literal["gaussian", "noisy_max"] | Epochs = "gaussian"
@@ -213,7 +213,7 @@ class DPHDB(BatchLearner, ServedBandit):
         if self._batch == 0:
             self._warm = self._estimate.theta
 
-    def _damping(self, rows: Rows[Feedback], epoch: range, sums: GaussianSum[Array]) -> Array:
+    def _damping(self, rows: Rows[Feedback], epoch: range, sums: NoisySum[Array]) -> Array:
         """Releases Σxxᵀ of the epoch; what follows from all so far."""
         token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
         contexts = rows.map_rows(lambda feedback: feedback.context[:, None, :])
@@ -258,7 +258,7 @@ class DPHDB(BatchLearner, ServedBandit):
 
     @classmethod
     def _make(
-        cls, path: str | os.PathLike[str], params: dict[str, Any], given: ScalarLoss | None
+        cls, path: str | os.PathLike[str], params: dict[str, Any], given: ScalarObjective | None
     ) -> Self:
         if given is not None:
             params["loss"] = given
@@ -275,7 +275,7 @@ class DPHDB(BatchLearner, ServedBandit):
         path: str | os.PathLike[str],
         accountant: Accountant[Any],
         *,
-        loss: ScalarLoss | None = None,
+        loss: ScalarObjective | None = None,
     ) -> Self:
         """Goes on from a saved state under the resumed accountant of the same ledger.
 

@@ -18,8 +18,8 @@ from privlearn._validate import count, finite, not_negative, positive, within
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
 from privlearn.domains import Array, Ball, PSDTrace
-from privlearn.mechanisms.gaussian import GaussianSum
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
+from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.one_of_k import OneOfK
 from privlearn.mechanisms.vertices import CrossPolytope
 
@@ -113,7 +113,7 @@ class Epochs(Protocol):
     def mechanism(self, setting: Setting, epoch: int) -> OneOfK[Array]:
         """What is released at the end of an epoch, at the whole budget."""
 
-    def second_moments(self, setting: Setting) -> GaussianSum[Array] | None:
+    def second_moments(self, setting: Setting) -> NoisySum[Array] | None:
         """What is released of contexts only at the end of an epoch; None for nothing."""
 
     def learn(
@@ -179,11 +179,11 @@ class GaussianEpochs:
         budget = setting.budget.share(1 - Fraction(str(self.moments)))
         return OneOfK.calibrated(ball, budget, arms=setting.n_arms, adjacency=setting.adjacency)
 
-    def second_moments(self, setting: Setting) -> GaussianSum[Array] | None:
+    def second_moments(self, setting: Setting) -> NoisySum[Array] | None:
         """Σxxᵀ over the users of an epoch, whatever arm they got, (d, d)."""
         if not self.moments:
             return None
-        return GaussianSum.calibrated(
+        return NoisySum.calibrated(
             PSDTrace(setting.spread**2, setting.dim),
             setting.budget.share(Fraction(str(self.moments))),
             adjacency=setting.adjacency,
@@ -248,7 +248,7 @@ class NoisyMaxEpochs:
         """For every arm the picked vertices ±e_j, (K, picks)."""
         return OneOfK(self._single(setting, epoch), setting.n_arms)
 
-    def second_moments(self, setting: Setting) -> GaussianSum[Array] | None:
+    def second_moments(self, setting: Setting) -> NoisySum[Array] | None:
         """None: steps are along vertices."""
         return None
 
@@ -280,7 +280,7 @@ def _choice(
 
 
 def _noise_std(arms: OneOfK[Array]) -> float:
-    return cast(GaussianSum[Array], arms.mechanism).noise_std
+    return cast(NoisySum[Array], arms.mechanism).error_std()
 
 
 def _check_epochs(growth: float, clip: float, decay: float, floor: float, std: float) -> None:

@@ -44,7 +44,7 @@ from pydantic import Field, model_validator
 from privlearn.domains import Array, PSDTrace
 from privlearn.learners.links import least_gaussian
 from privlearn.local.protocol import Arrays, LocalLearner
-from privlearn.mechanisms import GaussianReport
+from privlearn.mechanisms import NoisyReport
 
 _CLIP = 0.6
 """Where residuals are clipped, in predicted standard deviations."""
@@ -103,7 +103,7 @@ class LDPOLS(LocalLearner):
         """Of factors (x/C, z)."""
         return PSDTrace(2.0, self.dim + 1)
 
-    def report(self) -> GaussianReport[Array]:
+    def report(self) -> NoisyReport[Array]:
         """The mechanism of one part: the least noise that (epsilon, delta) allows."""
         return least_gaussian(self.domain, self.epsilon, self.delta)
 
@@ -113,7 +113,7 @@ class LDPOLS(LocalLearner):
             return 0
         if self.warm_up_users is not None:
             return self.warm_up_users
-        arms, d, noise = self.n_arms, self.dim, self.report().noise_std ** 2 / 2
+        arms, d, noise = self.n_arms, self.dim, self.report().error_std() ** 2 / 2
         wanted = 0.16 * math.sqrt(1.57 * arms * d * d * noise * self.horizon)
         return int(min(self.horizon / 5, max(4 * arms, wanted)))
 
@@ -175,7 +175,7 @@ class LDPOLS(LocalLearner):
     def step(self, state: Arrays, batch: int, sums: Array, counts: NDArray[Any]) -> Arrays:
         """Adds the batch at its precision and solves anew; see `LocalLearner.step`."""
         d, arms = self.dim, self.parts
-        std, users = self.report().noise_std, np.asarray(counts, dtype=np.float64)
+        std, users = self.report().error_std(), np.asarray(counts, dtype=np.float64)
         phase = int(self.starts[batch] >= self.warm_up())
         shares = (1.0, 1.0 / arms)  # of the messages that are about an arm
         whole, clip = self.domain.decode(sums), state["clip"]

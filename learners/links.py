@@ -11,7 +11,7 @@ from scipy.special import expit
 from privlearn.budgets import GaussianDP
 from privlearn.domains import Array, PSDTrace
 from privlearn.losses.conversion import gaussian_mu
-from privlearn.mechanisms import GaussianReport
+from privlearn.mechanisms import NoisyReport
 
 Link = Literal["linear", "logistic", "poisson"]
 
@@ -24,9 +24,9 @@ def mean_of(link: str, indices: Array) -> Array:
 
 
 @lru_cache(maxsize=64)
-def least_gaussian(domain: PSDTrace, epsilon: float, delta: float) -> GaussianReport[Array]:
+def least_gaussian(domain: PSDTrace, epsilon: float, delta: float) -> NoisyReport[Array]:
     """The report of factors with the least noise that (ε, δ) allows."""
-    return GaussianReport.calibrated(domain, GaussianDP(gaussian_mu(epsilon, delta)))
+    return NoisyReport.calibrated(domain, GaussianDP(gaussian_mu(epsilon, delta)))
 
 
 def optimistic(

@@ -33,7 +33,7 @@ from privlearn.learners.serving import (
     Arrival,
     optimistic_items,
 )
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.mnl import NO_ITEM, Answer, Items, gradients, hessian_factors
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -105,12 +105,12 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         budget: Currency = accountant.budget
         adjacency = accountant.adjacency
         share = exact("hessian_share", self.hessian_share)
-        self._gradient = GaussianSum.calibrated(
+        self._gradient = NoisySum.calibrated(
             Ball(self.gradient_clip, self.dim),
             budget.share(1 - share),
             adjacency=adjacency,
         )
-        self._hessian = GaussianSum.calibrated(
+        self._hessian = NoisySum.calibrated(
             PSDTrace(1.0, self.dim), budget.share(share), adjacency=adjacency
         )
         users = accountant.users
@@ -121,8 +121,8 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self._released = BatchStatistics(
             self.dim,
             self.prior_precision,
-            gradient_std=self._gradient.noise_std,
-            hessian_std=self._hessian.noise_std,
+            gradient_std=self._gradient.error_std(),
+            hessian_std=self._hessian.error_std(),
         )
         self.belief_ = self._released.belief()
 

@@ -23,7 +23,7 @@ log V for V vertices (2d for the ball).  A `GaussianDP` cap has no price for cho
 
 Source: Han et al. 2022, Algorithm 2, choose one vertex per user and pay for √T of them; epochs,
 clipping of residuals and Gumbel noise are ours.  Privacy: `BatchedPrefixSum`, `ReportNoisyMax`,
-`NoisyMaxStream`, `GaussianSum`; θ is post-processing.
+`NoisyMaxStream`, `NoisySum`; θ is post-processing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from privlearn.budgets import Currency
 from privlearn.domains import Array, Ball
 from privlearn.errors import CurrencyError
 from privlearn.learners.convex import Epochs, Strategy, StrategyLearner, scale_of
-from privlearn.learners.scalar_losses import ScalarLoss
 from privlearn.learners.streaming import (
     Example,
     Terms,
@@ -50,11 +49,12 @@ from privlearn.learners.streaming import (
     epoch_count,
     epoch_sizes,
 )
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.mechanisms.constraint_sets import CornerSet, LpBall, Polytope, Simplex
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
+from privlearn.mechanisms.scalar_objectives import ScalarObjective
 from privlearn.mechanisms.vertices import CrossPolytope, Vertices
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -156,7 +156,7 @@ class DPPOFW(StrategyLearner):
 
     Args:
         constraint_set: ``LpBall(dim, 1, radius)``, a `Simplex` or a `Polytope`.
-        loss: ``"squared"``, ``"logistic"``, or a `ScalarLoss`.
+        loss: ``"squared"``, ``"logistic"``, or a `ScalarObjective`.
         feature_bound: bound on ‖x‖_∞; longer features are scaled onto it.
         label_bound: bound on |y| for the squared loss.
         method: see the module; only the ℓ1 ball has ``"thresholds"`` and ``"choices"``.
@@ -168,7 +168,7 @@ class DPPOFW(StrategyLearner):
 
     constraint_set: CornerSet
     _: KW_ONLY
-    loss: str | ScalarLoss = "squared"
+    loss: str | ScalarObjective = "squared"
     feature_bound: float = 1.0
     label_bound: float = 1.0
     method: Method = "auto"
@@ -365,14 +365,14 @@ class _Choices(_Picking):
         super().__init__(learner, accountant)
         self.vertices = CrossPolytope(self._scale.dim)
         budget: Currency = accountant.budget
-        self._measured: list[GaussianSum[Array]] = []
+        self._measured: list[NoisySum[Array]] = []
         if not _priced(budget.gaussian_mass):
             self.rule = _SIGNS
             self._begin(Fraction(1))
             return
         self._begin(_CHOICE_SHARE)
         self._measured = [
-            GaussianSum.calibrated(
+            NoisySum.calibrated(
                 Ball(clip, self._picks, "linf"),
                 budget.share(1 - _CHOICE_SHARE),
                 adjacency=accountant.adjacency,

@@ -23,9 +23,14 @@ from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, row_of
-from privlearn.learners.scalar_losses import ScalarLoss, SquaredLoss, code_of, named_loss
 from privlearn.losses import Loss
 from privlearn.mechanisms.constraint_sets import norms
+from privlearn.mechanisms.scalar_objectives import (
+    ScalarObjective,
+    SquaredObjective,
+    code_of,
+    named_objective,
+)
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -69,7 +74,7 @@ class StreamLearner(Learner):
     After `start`, ``coef_`` (d,) is the released parameter.
     """
 
-    loss: str | ScalarLoss
+    loss: str | ScalarObjective
     feature_bound: float
     label_bound: float
 
@@ -120,7 +125,7 @@ class StreamLearner(Learner):
         if accountant.adjacency is Adjacency.ADD_REMOVE:
             raise AdjacencyError("under add-remove every later row of a stream would shift")
         self._bound = positive(feature_bound=self.feature_bound)
-        self._loss = named_loss(self.loss, positive(label_bound=self.label_bound))
+        self._loss = named_objective(self.loss, positive(label_bound=self.label_bound))
         self._check_params()
         self._theta: Array = np.zeros(self._dim)
         self._open_board(accountant)
@@ -284,7 +289,7 @@ class StreamLearner(Learner):
     def _increments(self, terms: Terms) -> Callable[[Example], Array]:
         """Weighted sums of the rows' gradients at public parameters; row by row, shape (n, d)."""
 
-        if isinstance(self._loss, SquaredLoss):  # linear in θ: one score is enough
+        if isinstance(self._loss, SquaredObjective):  # linear in θ: one score is enough
             mixed: Array = sum((weight * theta for weight, theta in terms), np.zeros(self._dim))
             total = sum(weight for weight, _ in terms)
             terms = [(total, mixed / total)]

@@ -24,7 +24,7 @@ Increments are clipped in ℓ2 for every p: clipped in ℓq at the same residual
 noise, Gaussian or generalized Gaussian (`PrefixSum.calibrated` with ``exponent=None`` computes it).
 
 Source: the algorithm is that of Han et al. 2022 (Algorithm 1); clipping, noise, restarts and steps
-are ours.  Privacy: `PrefixSum`, `BatchedPrefixSum`, `GaussianSum`; θ is post-processing.
+are ours.  Privacy: `PrefixSum`, `BatchedPrefixSum`, `NoisySum`; θ is post-processing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class DPTOFW(LpLearner, StrategyLearner):
         dim: d.
         p: θ lives in an ℓp ball, p in (1, ∞], and features are bounded in the dual norm.
         radius: of that ball.
-        loss: ``"squared"``, ``"logistic"``, or a `ScalarLoss`.
+        loss: ``"squared"``, ``"logistic"``, or a `ScalarObjective`.
         feature_bound: bound on ‖x‖_q; longer features are scaled onto it.
         label_bound: bound on |y| for the squared loss.
         method: ``"restarts"``, ``"plain"``, ``"buffered"`` or ``"whitened"``; see the module.

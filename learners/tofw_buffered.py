@@ -13,7 +13,7 @@ import numpy as np
 from privlearn.domains import Ball
 from privlearn.learners.convex import TINY, Epochs, LpLearner, Strategy
 from privlearn.learners.streaming import Example
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -41,7 +41,7 @@ class Buffered(Strategy):
         sizes = [(size, level) for size, level in both if size]
         part = accountant.budget.share(Fraction(1, _STEPS))
         self._sums = [
-            GaussianSum.calibrated(
+            NoisySum.calibrated(
                 Ball(clip or self._scale.clip(level), learner.dim),
                 part,
                 adjacency=accountant.adjacency,

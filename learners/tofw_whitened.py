@@ -37,7 +37,7 @@ import numpy as np
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.learners.convex import TINY, Epochs, LpLearner, Strategy
 from privlearn.learners.streaming import Example
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -93,8 +93,8 @@ class _Epoch(NamedTuple):
     users: range
     moments: BatchedPrefixSum[Array]
     """One batch: contributions are added up as rows arrive, so that no d² per row is kept."""
-    steps: GaussianSum[Array]
-    means: tuple[GaussianSum[Array] | None, GaussianSum[Array] | None]
+    steps: NoisySum[Array]
+    means: tuple[NoisySum[Array] | None, NoisySum[Array] | None]
     """Before and after the steps."""
 
     def plan(self) -> list[Plan]:
@@ -138,11 +138,11 @@ class Whitened(Strategy):
         usual = level * residual * (_BOUNDED_SLOPE if bounded else 1.0) * math.sqrt(scale.dim)
         clip = self._clip or usual
 
-        def mean(part: float) -> GaussianSum[Array]:
+        def mean(part: float) -> NoisySum[Array]:
             ball = Ball(residual if bounded else part * residual, 1)
-            return GaussianSum.calibrated(ball, budget.share(_MEAN), adjacency=adjacency)
+            return NoisySum.calibrated(ball, budget.share(_MEAN), adjacency=adjacency)
 
-        means: tuple[GaussianSum[Array] | None, GaussianSum[Array] | None] = (None, None)
+        means: tuple[NoisySum[Array] | None, NoisySum[Array] | None] = (None, None)
         if constant is not None:
             means = (None if self._sums else mean(_FIRST_MEAN), mean(_LAST_MEAN))
         left = 1 - _MOMENTS - _MEAN * sum(m is not None for m in means)
@@ -154,7 +154,7 @@ class Whitened(Strategy):
                 sizes=(len(users),),
                 adjacency=adjacency,
             ),
-            GaussianSum.calibrated(
+            NoisySum.calibrated(
                 Ball(clip, scale.dim),
                 budget.share(left / _STEPS),
                 adjacency=adjacency,
@@ -196,7 +196,7 @@ class Whitened(Strategy):
                 total = self._learner._board.post(f"moments/{self._number}", released)
                 self._moments, self._stream = self._moments + total, None
 
-    def _release(self, sums: GaussianSum[Array], rows: Rows[Array], label: str, name: str) -> Array:
+    def _release(self, sums: NoisySum[Array], rows: Rows[Array], label: str, name: str) -> Array:
         return self._learner._posted(sums, rows, label, f"{label}/{self._number}/{name}")
 
     def _whitening(self, epoch: _Epoch) -> Whitening:
@@ -218,7 +218,7 @@ class Whitened(Strategy):
 
     def _centred(
         self,
-        sums: GaussianSum[Array] | None,
+        sums: NoisySum[Array] | None,
         rows: Rows[Example],
         white: Whitening,
         theta: Array,

@@ -19,9 +19,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count
+from privlearn._validate import Count, check_fields
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Ball
+from privlearn.domains import Array, Ball, Bound
 from privlearn.exact import Exact
 from privlearn.mechanisms.report_streams import Draw, EachReport
 from privlearn.noise import CapNoise
@@ -49,16 +49,15 @@ class BallReport(EachReport[Array]):
         AdjacencyError: add-remove.
     """
 
-    dim: int
-    radius: float
+    dim: Count
+    radius: Bound
     cap: CapNoise
     adjacency: Adjacency = Adjacency.REPLACE_ONE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dim", count(dim=self.dim))
+        check_fields(self)
         if self.cap.dim != self.dim:
             raise ValueError(f"cap = {self.cap!r}: must have dimension {self.dim}")
-        object.__setattr__(self, "radius", self.domain.radius)
         self.loss()
 
     @classmethod

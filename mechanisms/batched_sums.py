@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import TracebackType
-from typing import Generic, Self, TypeVar, final
+from typing import Generic, TypeVar, final
 
 import numpy as np
 
-from privlearn._exclusive import Exclusive
-from privlearn._validate import count, positive
+from privlearn._validate import Positive, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
-from privlearn.errors import AdjacencyError, UsersError
-from privlearn.losses import Loss, gaussian_std
+from privlearn.errors import UsersError
+from privlearn.losses import Loss
 from privlearn.mechanisms.factorization import ColumnNormalizedBLT, Factorization
+from privlearn.mechanisms.least_noise import gaussian_noise
+from privlearn.mechanisms.prefix_sums import SummingStream
+from privlearn.mechanisms.receipt_stream import StreamAdjacency
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.tokens import Released, Spend, Token
 
 X = TypeVar("X")
 
@@ -48,17 +49,15 @@ class BatchedPrefixSum(Generic[X]):
     domain: Domain[X]
     sizes: tuple[int, ...]
     factorization: Factorization
-    noise_std: float
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    noise_std: Positive
+    adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
 
     def __post_init__(self) -> None:
         if not isinstance(self.sizes, tuple) or not self.sizes:
             raise ValueError(f"sizes = {self.sizes!r}: must be a tuple with one entry per batch")
         for size in self.sizes:
             count(size=size)
-        positive(noise_std=self.noise_std)
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+        check_fields(self)
         horizon = self.factorization.horizon
         if horizon is not None and horizon < len(self.sizes):
             raise ValueError(f"factorization: for {horizon} batches, not {len(self.sizes)}")
@@ -75,13 +74,12 @@ class BatchedPrefixSum(Generic[X]):
         """The least noise that ``budget`` allows; column-normalised BLT over the batches.
 
         Raises:
-            CurrencyError, ValueError: as for `GaussianSum.calibrated`; no batches.
+            CurrencyError, ValueError: as for `NoisySum.calibrated`; no batches.
         """
         batches = tuple(sizes)
         factorization = ColumnNormalizedBLT.fitted(max(len(batches), 1))
-        reach = domain.sensitivity(adjacency, "l2") * factorization.column_norm()
-        std = gaussian_std(reach, budget.gaussian_mass())
-        return cls(domain, batches, factorization, std, adjacency)
+        noise = gaussian_noise(domain, budget, adjacency, gain=factorization.column_norm())
+        return cls(domain, batches, factorization, noise.std, adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
@@ -113,31 +111,21 @@ class BatchedPrefixSum(Generic[X]):
             UsersError: the token's users are not those of the batches.  AdjacencyError: the token
             is for another neighbour relation.  TokenError: see `Token.spend`.
         """
-        if token.adjacency is not self.adjacency:
-            raise AdjacencyError(
-                f"a stream for {self.adjacency.value}, a token for {token.adjacency.value}"
-            )
         if len(token.users) != sum(self.sizes):
             raise UsersError(f"users = {token.users!r}: the batches hold {sum(self.sizes)}")
         return BatchedStream(self, token)
 
 
 @final
-class BatchedStream(Generic[X]):
+class BatchedStream(SummingStream[X]):
     """An open stream; it retires the token with its last batch."""
 
-    __slots__ = ("__total", "_batch", "_ends", "_lock", "_mechanism", "_next", "_noise", "_receipt")
+    __slots__ = ("_batch", "_ends")
 
     def __init__(self, mechanism: BatchedPrefixSum[X], token: Token[B]) -> None:
-        self._mechanism = mechanism
-        self._receipt: Receipt = token.spend(mechanism.spend())
-        size = mechanism.domain.size
-        self._noise = mechanism.factorization.stream(lambda n: self._receipt.draw((n, size)))
-        self._next = token.users.start
+        super().__init__(mechanism.spend(), mechanism.factorization, token, mechanism.adjacency)
         self._ends = [token.users.start + int(end) for end in np.cumsum(mechanism.sizes)]
         self._batch = 0
-        self.__total = np.zeros(size)
-        self._lock = Exclusive("a stream")
 
     @property
     def next_end(self) -> int:
@@ -146,7 +134,7 @@ class BatchedStream(Generic[X]):
         Raises:
             UsersError: all batches have ended.
         """
-        if self._batch == len(self._ends):
+        if self._complete:
             raise UsersError("the last batch has ended")
         return self._ends[self._batch]
 
@@ -161,39 +149,24 @@ class BatchedStream(Generic[X]):
         """
         with self._lock, self._receipt.round():
             end = self.next_end
-            if rows.users.start != self._next or rows.users.stop > end:
+            if rows.users.stop > end:
                 raise UsersError(
                     f"the stream is at user {self._next} and its batch ends before {end}; "
                     f"the rows are {rows.users!r}"
                 )
-            values = self._receipt.open(rows)
-            self._next = rows.users.stop
-            # In order, one by one, so that the sum does not depend on how the batch was cut.
-            values[0] += self.__total
-            self.__total = np.cumsum(values, axis=0)[-1].copy()
+            total = self._sums(rows)[-1]
             if self._next < end:
                 return None
             self._batch += 1
-            noisy = self.__total + self._noise.next(1)[0]
-            released = self._receipt.publish(self._mechanism.domain.decode(noisy))
-            if self._batch == len(self._ends):
+            noisy = total + self._noise.next(1)[0]
+            released = self._receipt.publish(self._domain.decode(noisy))
+            if self._complete:
                 self._receipt.close()
             return released
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not self._receipt.closed:
-            self._receipt.abandon(error)
-
-    def __repr__(self) -> str:
-        return f"BatchedStream(next user {self._next}, sealed)"
+    @property
+    def _complete(self) -> bool:
+        return self._batch == len(self._ends)
 
 
 def even_sizes(users: int, batches: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._validate import assign
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Categories
 from privlearn.exact import Exact
@@ -39,8 +40,7 @@ class CategoryReport(EachReport[NDArray[Any]]):
 
     def __post_init__(self) -> None:
         noise = CategoryNoise(self.categories, self.probability)
-        object.__setattr__(self, "categories", noise.categories)
-        object.__setattr__(self, "probability", noise.probability)
+        assign(self, categories=noise.categories, probability=noise.probability)
         self.loss()
 
     @classmethod

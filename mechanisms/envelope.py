@@ -47,10 +47,10 @@ from typing import Any, NamedTuple, TypeVar, cast, final
 
 import numpy as np
 
-from privlearn._validate import positive
+from privlearn._validate import Positive, assign, check_fields
 from privlearn.domains import Array, Domain
 from privlearn.errors import SolverError
-from privlearn.mechanisms.linear_models import _Linear
+from privlearn.mechanisms.linear_models import LinearObjective
 from privlearn.mechanisms.objectives import UNIT, Objective
 
 X = TypeVar("X")
@@ -86,13 +86,13 @@ class LipschitzEnvelope(Objective[X]):
     """
 
     objective: Objective[X]
-    clip: float
+    clip: Positive
     margin: float = 0.01
     dim: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clip", positive(clip=self.clip))
-        object.__setattr__(self, "dim", self.objective.dim)
+        check_fields(self)
+        assign(self, dim=self.objective.dim)
         if not 0 <= self.margin <= 0.5:
             raise ValueError(f"margin = {self.margin!r}: must lie in [0, 1/2]")
         if not math.isfinite(self.objective.depth):
@@ -137,13 +137,13 @@ class LipschitzEnvelope(Objective[X]):
     @property
     def _threshold(self) -> float:
         """(1−m)C."""
-        margin = 0.0 if isinstance(self.objective, _Linear) else self.margin
+        margin = 0.0 if isinstance(self.objective, LinearObjective) else self.margin
         return self.clip * (1 - margin)
 
     def values(self, records: Array, theta: Array) -> Array:
         if not self._clips:
             return self.objective.values(records, theta)
-        if isinstance(self.objective, _Linear):
+        if isinstance(self.objective, LinearObjective):
             return self._linear_values(self.objective, records, theta)
         theta = self._each(records, theta)
         points = self._solve(records, theta).points
@@ -153,10 +153,10 @@ class LipschitzEnvelope(Objective[X]):
     def gradients(self, records: Array, theta: Array) -> Array:
         if not self._clips:
             return self.objective.gradients(records, theta)
-        if isinstance(self.objective, _Linear):
-            x, u, y = self.objective._scores(records, theta)
+        if isinstance(self.objective, LinearObjective):
+            x, u, y = self.objective.scores(records, theta)
             limit = _ratio(self.clip, x)
-            return np.clip(self.objective._first(u, y), -limit, limit)[:, None] * x
+            return np.clip(self.objective.scalar.derivative(u, y), -limit, limit)[:, None] * x
         found = self._solve(records, self._each(records, theta)).gradients
         norms = np.linalg.norm(found, axis=1)
         return cast(Array, found * (self.clip / np.maximum(norms, self.clip))[:, None])
@@ -164,9 +164,9 @@ class LipschitzEnvelope(Objective[X]):
     def hessians(self, records: Array, theta: Array) -> Array:
         if not self._clips:
             return self.objective.hessians(records, theta)
-        if isinstance(self.objective, _Linear):
-            x, u, y = self.objective._scores(records, theta)
-            inside = np.abs(self.objective._first(u, y)) <= _ratio(self.clip, x)
+        if isinstance(self.objective, LinearObjective):
+            x, u, y = self.objective.scores(records, theta)
+            inside = np.abs(self.objective.scalar.derivative(u, y)) <= _ratio(self.clip, x)
             return self.objective.hessians(records, theta) * inside[:, None, None]
         solved = self._solve(records, self._each(records, theta))
         hessians = self.objective.hessians(records, solved.points)
@@ -179,10 +179,10 @@ class LipschitzEnvelope(Objective[X]):
     def hessian_sum(self, records: Array, theta: Array) -> Array:
         if not self._clips:
             return self.objective.hessian_sum(records, theta)
-        if isinstance(self.objective, _Linear):
-            x, u, y = self.objective._scores(records, theta)
-            inside = np.abs(self.objective._first(u, y)) <= _ratio(self.clip, x)
-            total: Array = (x * (self.objective._second(u, y) * inside)[:, None]).T @ x
+        if isinstance(self.objective, LinearObjective):
+            x, u, y = self.objective.scores(records, theta)
+            inside = np.abs(self.objective.scalar.derivative(u, y)) <= _ratio(self.clip, x)
+            total: Array = (x * (self.objective.scalar.second(u, y) * inside)[:, None]).T @ x
             return total
         theta = self._each(records, theta)
         points, weights, gradients = self._solve(records, theta)
@@ -193,7 +193,7 @@ class LipschitzEnvelope(Objective[X]):
         return cast(Array, plain + clipped.sum(axis=0))
 
     def rounding(self, radius: float) -> float:
-        if isinstance(self.objective, _Linear):
+        if isinstance(self.objective, LinearObjective):
             # ‖x‖, the quotient and the product; x is not 0
             return self.objective.rounding(radius) + (self.dim + 8) * UNIT * self.clip
         if not self._clips:
@@ -217,7 +217,7 @@ class LipschitzEnvelope(Objective[X]):
             **inner,
             "objective": f"lipschitz-envelope of {inner['objective']}",
             "clip": self.clip,
-            "margin": 0.0 if isinstance(self.objective, _Linear) else self.margin,
+            "margin": 0.0 if isinstance(self.objective, LinearObjective) else self.margin,
         }
 
     # The kernel, in units in which T = C = 1: weight a = Tμ, slope y = S/C, distance τ = Tt/C = ay.
@@ -396,17 +396,17 @@ class LipschitzEnvelope(Objective[X]):
         state.trial_mu[stay], state.mode[stay] = state.mu[stay], _PROX
         state.near[stay], state.far[stay], state.size[stay] = 0.0, 1.0, 1.0
 
-    def _linear_values(self, inner: _Linear, records: Array, theta: Array) -> Array:
+    def _linear_values(self, inner: LinearObjective, records: Array, theta: Array) -> Array:
         """f with its derivative clipped to ±c: f(w) + c|u − w|, w the nearest with |f′(w)| <= c."""
-        x, u, y = inner._scores(records, theta)
+        x, u, y = inner.scores(records, theta)
         limit = _ratio(self.clip, x)
-        slope = inner._first(u, y)
+        slope = inner.scalar.derivative(u, y)
         side = -np.sign(slope)
         active = np.abs(slope) > limit
         near, far = np.zeros(len(u)), np.where(active, 1.0, 0.0)
 
         def beyond(distance: Array) -> Any:
-            found = inner._first(u + side * distance, y)
+            found = inner.scalar.derivative(u + side * distance, y)
             return -side * found > limit  # still too steep on the same side
 
         while (more := active & beyond(far)).any():
@@ -417,7 +417,9 @@ class LipschitzEnvelope(Objective[X]):
                 break
             more = active & beyond(middle)
             near, far = np.where(more, middle, near), np.where(more, far, middle)
-        return cast(Array, inner._value(u + side * far, y) + np.where(active, limit, 0.0) * far)
+        return cast(
+            Array, inner.scalar.value(u + side * far, y) + np.where(active, limit, 0.0) * far
+        )
 
 
 _JOINT, _PROX, _FREE = range(3)

@@ -1,18 +1,23 @@
-"""Generalised linear models as objectives: logistic, Poisson with a bounded rate, Huber."""
+"""Generalised linear models as objectives: a scalar objective of x·θ."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from privlearn._validate import count, positive
+from privlearn._validate import Count, check_fields
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm, _bound, _to_radius, exponent_of
+from privlearn.domains import Array, Bound, Norm, _to_radius, exponent_of
 from privlearn.mechanisms.objectives import UNIT, Objective
+from privlearn.mechanisms.scalar_objectives import (
+    HuberObjective,
+    LogisticObjective,
+    PoissonObjective,
+    SmoothObjective,
+)
 
 
 @final
@@ -25,14 +30,13 @@ class Labelled:
     """
 
     kind: ClassVar[str] = "labelled"
-    dim: int
-    radius: float
+    dim: Count
+    radius: Bound
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dim", count(dim=self.dim))
-        object.__setattr__(self, "radius", _bound(radius=self.radius))
+        check_fields(self)
         if not -1e100 <= self.low < self.high <= 1e100:
             raise ValueError(f"low = {self.low!r}, high = {self.high!r}: low must be below high")
 
@@ -83,37 +87,60 @@ Pair = tuple[Array, Array]
 """A block of vectors (n, d) and labels (n,)."""
 
 
-class _Linear(Objective[Pair]):
-    """ℓ(θ; x, y) = f(x·θ; y) with |f′| <= slope and 0 <= f″ <= curvature.
+@final
+@dataclass(frozen=True, slots=True)
+class LinearObjective(Objective[Pair]):
+    """ℓ(θ; x, y) = φ(x·θ; y) with |φ'| <= slope and 0 <= φ'' <= curvature.
 
-    ∇ℓ = f′x, so L = slope·radius; ∇²ℓ = f″xxᵀ has rank 1 and trace at most curvature·radius²; all
+    ∇ℓ = φ'x, so L = slope·radius; ∇²ℓ = φ''xxᵀ has rank 1 and trace at most curvature·radius²; all
     gradients of one record are multiples of x.
+
+    Args:
+        scalar: φ, such as `LogisticObjective()`; labels are clipped into its range.
+        dim: d.
+        radius: ℓ2 bound that each x is clipped to.
     """
 
-    @property
-    @abstractmethod
-    def slope(self) -> float: ...
-    @property
-    @abstractmethod
-    def curvature(self) -> float: ...
-    @abstractmethod
-    def _value(self, u: Array, y: Array) -> Array: ...
-    @abstractmethod
-    def _first(self, u: Array, y: Array) -> Array: ...
-    @abstractmethod
-    def _second(self, u: Array, y: Array) -> Array: ...
+    scalar: SmoothObjective
+    dim: Count
+    radius: Bound = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if not callable(getattr(self.scalar, "second", None)):
+            raise TypeError(
+                f"scalar = {self.scalar!r}: must have a bounded slope and second derivatives, such "
+                "as LogisticObjective()"
+            )
+
+    @classmethod
+    def logistic(cls, dim: int, radius: float = 1.0) -> LinearObjective:
+        """Logistic regression, labels in [0, 1]."""
+        return cls(LogisticObjective(), dim, radius)
+
+    @classmethod
+    def poisson(cls, dim: int, max_rate: float, radius: float = 1.0) -> LinearObjective:
+        """Poisson regression with rates and counts up to ``max_rate``."""
+        return cls(PoissonObjective(max_rate), dim, radius)
+
+    @classmethod
+    def huber(
+        cls, dim: int, threshold: float = 1.0, radius: float = 1.0, label_bound: float = 1.0
+    ) -> LinearObjective:
+        """Robust regression, labels in [−label_bound, label_bound]."""
+        return cls(HuberObjective(threshold, label_bound), dim, radius)
 
     @property
-    @abstractmethod
-    def domain(self) -> Labelled: ...
+    def domain(self) -> Labelled:
+        return Labelled(self.dim, self.radius, *self.scalar.label_range)
 
     @property
     def gradient_bound(self) -> float:
-        return self.slope * self.domain.radius
+        return self.scalar.slope * self.radius
 
     @property
     def trace(self) -> float:
-        return self.curvature * self.domain.radius**2
+        return self.scalar.curvature * self.radius**2
 
     @property
     def rank(self) -> int:
@@ -123,32 +150,36 @@ class _Linear(Objective[Pair]):
     def span(self) -> int:
         return 1
 
-    def _scores(self, records: Array, theta: Array) -> tuple[Array, Array, Array]:
+    @property
+    def depth(self) -> float:
+        return self.scalar.depth
+
+    def scores(self, records: Array, theta: Array) -> tuple[Array, Array, Array]:
+        """Vectors x, scores x·θ and labels y of records."""
         x, y = records[:, :-1], records[:, -1]
         return x, (x * theta).sum(axis=1), y
 
     def values(self, records: Array, theta: Array) -> Array:
-        _, u, y = self._scores(records, theta)
-        return self._value(u, y)
+        _, u, y = self.scores(records, theta)
+        return self.scalar.value(u, y)
 
     def gradients(self, records: Array, theta: Array) -> Array:
-        x, u, y = self._scores(records, theta)
-        return self._first(u, y)[:, None] * x
+        x, u, y = self.scores(records, theta)
+        return self.scalar.derivative(u, y)[:, None] * x
 
     def hessians(self, records: Array, theta: Array) -> Array:
-        x, u, y = self._scores(records, theta)
-        return self._second(u, y)[:, None, None] * x[:, :, None] * x[:, None, :]
+        x, u, y = self.scores(records, theta)
+        return self.scalar.second(u, y)[:, None, None] * x[:, :, None] * x[:, None, :]
 
     def hessian_sum(self, records: Array, theta: Array) -> Array:
-        x, u, y = self._scores(records, theta)
-        return (x * self._second(u, y)[:, None]).T @ x
+        x, u, y = self.scores(records, theta)
+        return (x * self.scalar.second(u, y)[:, None]).T @ x
 
     def rounding(self, radius: float) -> float:
-        # u is off by (d+1)·unit·radius·‖θ‖, f′ by curvature times that and a few units of its size
-        reach = self.domain.radius
-        score = (self.dim + 2) * UNIT * reach * radius
-        size = self.slope + max(abs(self.domain.low), abs(self.domain.high))
-        return 2 * reach * (self.curvature * score + 16 * UNIT * size)
+        # u is off by (d+1)·unit·radius·‖θ‖, φ' by curvature times that and a few units of its size
+        score = (self.dim + 2) * UNIT * self.radius * radius
+        size = self.scalar.slope + max(map(abs, self.scalar.label_range))
+        return 2 * self.radius * (self.scalar.curvature * score + 16 * UNIT * size)
 
     def examples(self, rng: np.random.Generator, n: int) -> Array:
         domain = self.domain
@@ -161,180 +192,11 @@ class _Linear(Objective[Pair]):
         y[: n // 2] = rng.choice([domain.low, domain.high], n // 2)
         return domain.clip((x, y))
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class Logistic(_Linear):
-    """Logistic loss log(1 + e^u) − y·u, u = x·θ, for labels y in [0, 1].
-
-    f′ = σ(u) − y lies in [−1, 1] and f″ = σ(u)σ(−u) in [0, 1/4].
-
-    Args:
-        dim: d.
-        radius: ℓ2 bound that each x is clipped to.
-    """
-
-    dim: int
-    radius: float = 1.0
-
-    def __post_init__(self) -> None:
-        _ = self.domain
-
-    @property
-    def slope(self) -> float:
-        return 1.0
-
-    @property
-    def curvature(self) -> float:
-        return 0.25
-
-    @property
-    def domain(self) -> Labelled:
-        return Labelled(self.dim, self.radius, 0.0, 1.0)
-
-    @property
-    def depth(self) -> float:
-        """No loss is negative."""
-        return math.log(2)
-
-    def _value(self, u: Array, y: Array) -> Array:
-        return cast(Array, np.logaddexp(0.0, u) - y * u)
-
-    def _first(self, u: Array, y: Array) -> Array:
-        return _sigmoid(u) - y
-
-    def _second(self, u: Array, y: Array) -> Array:
-        return _sigmoid(u) * _sigmoid(-u)
-
     def to_dict(self) -> dict[str, Any]:
-        return {"objective": "logistic", "dim": self.dim, "radius": self.radius}
-
-
-def _sigmoid(u: Array) -> Array:
-    return cast(Array, np.exp(-np.logaddexp(0.0, -u)))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Poisson(_Linear):
-    """Poisson loss φ(u) − y·u, u = x·θ, for counts y in [0, max_rate] and rates up to ``max_rate``.
-
-    φ(u) = e^u below u = log(max_rate) and goes on along its tangent: convex, C^{1,1}, with
-    φ′ = φ″ = min(e^u, max_rate), so |f′| <= max_rate and f″ <= max_rate.
-
-    Args:
-        dim: d.
-        max_rate: largest rate (events per record), and the bound that counts are clipped to.
-        radius: ℓ2 bound that each x is clipped to.
-    """
-
-    dim: int
-    max_rate: float
-    radius: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive(max_rate=self.max_rate)
-        _ = self.domain
-
-    @property
-    def slope(self) -> float:
-        return self.max_rate
-
-    @property
-    def curvature(self) -> float:
-        return self.max_rate
-
-    @property
-    def domain(self) -> Labelled:
-        return Labelled(self.dim, self.radius, 0.0, self.max_rate)
-
-    @property
-    def depth(self) -> float:
-        """φ(0) − y + y·log y, convex in y, is largest at 0 or ``max_rate``."""
-        most = self.max_rate
-        start = 1.0 if most >= 1 else most * (1 - math.log(most))
-        return start + max(0.0, most * math.log(most) - most)
-
-    def _value(self, u: Array, y: Array) -> Array:
-        rate = self._rate(u)
-        return cast(Array, rate * (1 + np.maximum(u - math.log(self.max_rate), 0.0)) - y * u)
-
-    def _first(self, u: Array, y: Array) -> Array:
-        return self._rate(u) - y
-
-    def _second(self, u: Array, y: Array) -> Array:
-        return np.where(u > math.log(self.max_rate), 0.0, self._rate(u))
-
-    def _rate(self, u: Array) -> Array:
-        return cast(Array, np.exp(np.minimum(u, math.log(self.max_rate))))
-
-    def to_dict(self) -> dict[str, Any]:
+        numbers = self.scalar.to_dict()
         return {
-            "objective": "poisson",
+            "objective": numbers.pop("kind"),
             "dim": self.dim,
-            "max_rate": self.max_rate,
             "radius": self.radius,
-        }
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Huber(_Linear):
-    """Huber's loss of the residual y − x·θ: quadratic up to ``threshold``, linear beyond.
-
-    |f′| <= threshold and f″ is 0 or 1; f is C^{1,1}.
-
-    Args:
-        dim: d.
-        threshold: largest slope, unit of y.
-        radius: ℓ2 bound that each x is clipped to.
-        label_bound: y is clipped to [−label_bound, label_bound].
-    """
-
-    dim: int
-    threshold: float = 1.0
-    radius: float = 1.0
-    label_bound: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive(threshold=self.threshold)
-        positive(label_bound=self.label_bound)
-        _ = self.domain
-
-    @property
-    def slope(self) -> float:
-        return self.threshold
-
-    @property
-    def curvature(self) -> float:
-        return 1.0
-
-    @property
-    def domain(self) -> Labelled:
-        return Labelled(self.dim, self.radius, -self.label_bound, self.label_bound)
-
-    @property
-    def depth(self) -> float:
-        """The largest loss at θ = 0; no loss is negative."""
-        reach = min(self.label_bound, self.threshold)
-        return reach * (self.label_bound - reach / 2)
-
-    def _value(self, u: Array, y: Array) -> Array:
-        size = np.abs(y - u)
-        c = self.threshold
-        return np.where(size <= c, size**2 / 2, c * (size - c / 2))
-
-    def _first(self, u: Array, y: Array) -> Array:
-        return np.clip(u - y, -self.threshold, self.threshold)
-
-    def _second(self, u: Array, y: Array) -> Array:
-        return np.where(np.abs(u - y) <= self.threshold, 1.0, 0.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "objective": "huber",
-            "dim": self.dim,
-            "threshold": self.threshold,
-            "radius": self.radius,
-            "label_bound": self.label_bound,
+            **numbers,
         }

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, cast, final
 
 import numpy as np
 
-from privlearn._validate import count
+from privlearn._validate import Checked, Count
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Norm, exponent_of
 from privlearn.mechanisms.objectives import UNIT, Objective
@@ -25,7 +25,7 @@ class _Layout(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Checked):
     """What a user was offered and chose: up to K items of the unit ball in R^d, one or none chosen.
 
     Takes `privlearn.mnl.Answer` blocks.  A contribution holds the features (K·d), which places were
@@ -34,13 +34,9 @@ class Choices:
     """
 
     kind: ClassVar[str] = "choices"
-    max_items: int
-    dim: int
+    max_items: Count
+    dim: Count
     outside: bool = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "max_items", count(max_items=self.max_items))
-        object.__setattr__(self, "dim", count(dim=self.dim))
 
     @property
     def size(self) -> int:

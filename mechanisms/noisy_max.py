@@ -42,9 +42,10 @@ from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Ball, Norm, exponent_of
-from privlearn.errors import AdjacencyError, BudgetError
+from privlearn.errors import BudgetError
 from privlearn.exact import float_up, round_up
 from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
+from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.rows import Rows
@@ -246,14 +247,6 @@ def _largest(values: Array, top: int) -> Picks:
         enough = np.flatnonzero(row >= least)
         picks[:] = enough[np.argsort(-row[enough], kind="stable")[:top]]
     return found.reshape(*values.shape[:-1], top)
-
-
-def check_adjacency(adjacency: Adjacency, token: Token[Any]) -> None:
-    """Raises AdjacencyError unless a token is for this neighbour relation."""
-    if token.adjacency is not adjacency:
-        raise AdjacencyError(
-            f"a mechanism for {adjacency.value}, a token for {token.adjacency.value}"
-        )
 
 
 def release_picks(receipt: Receipt, picks: Picks) -> Released[Picks]:

@@ -5,24 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from types import TracebackType
-from typing import Self, final
+from typing import final
 
 import numpy as np
 
-from privlearn._exclusive import Exclusive
-from privlearn._validate import count, positive
+from privlearn._validate import Count, Positive, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Ball
-from privlearn.errors import AdjacencyError, HorizonError, UsersError
+from privlearn.errors import HorizonError
 from privlearn.exact import round_up
 from privlearn.losses import BoundedRangeLoss, Loss, ZCDPLoss
-from privlearn.mechanisms.noisy_max import Picks, ReportNoisyMax, check_adjacency
+from privlearn.mechanisms.noisy_max import Picks, ReportNoisyMax
+from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.tokens import Released, Spend, Token
 
 
 @final
@@ -47,15 +46,12 @@ class NoisyMaxStream:
 
     vertices: Vertices
     clip: float
-    scale: float
-    horizon: int
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    scale: Positive
+    horizon: Count
+    adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
 
     def __post_init__(self) -> None:
-        positive(scale=self.scale)
-        count(horizon=self.horizon)
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+        check_fields(self)
         self.loss()
 
     @classmethod
@@ -124,24 +120,21 @@ class NoisyMaxStream:
             HorizonError: the token's users outnumber the horizon.  AdjacencyError: the token is for
             another neighbour relation.  TokenError: see `Token.spend`.
         """
-        check_adjacency(self.adjacency, token)
         if len(token.users) > self.horizon:
             raise HorizonError(f"users = {token.users!r} exceed horizon = {self.horizon}")
         return NoisyMaxPicks(self, token)
 
 
 @final
-class NoisyMaxPicks:
+class NoisyMaxPicks(ReceiptStream[Array]):
     """An open stream; close it (or leave its ``with`` block) to retire the token."""
 
-    __slots__ = ("__total", "_lock", "_mechanism", "_next", "_receipt", "_taken")
+    __slots__ = ("__total", "_mechanism", "_taken")
 
     def __init__(self, mechanism: NoisyMaxStream, token: Token[B]) -> None:
-        self._mechanism = mechanism
-        self._receipt: Receipt = token.spend(mechanism.spend())
-        self._next, self._taken = token.users.start, 0
+        super().__init__(mechanism.spend(), token, mechanism.adjacency)
+        self._mechanism, self._taken = mechanism, 0
         self.__total = np.zeros(mechanism.vertices.dim)
-        self._lock = Exclusive("a stream")
 
     def append(self, rows: Rows[Array]) -> Released[Picks]:
         """Adds the next rows and releases one pick after each of them.
@@ -153,40 +146,13 @@ class NoisyMaxPicks:
             UsersError: not the next users of the stream.
         """
         with self._lock, self._receipt.round():
-            if rows.users.start != self._next:
-                raise UsersError(
-                    f"the stream is at user {self._next}, the rows at {rows.users.start}"
-                )
             vertices, scale = self._mechanism.vertices, self._mechanism.scale
             picks = np.empty(len(rows), dtype=np.int64)
-            for place, value in enumerate(self._receipt.open(rows)):
+            for place, value in enumerate(self._opened(rows)):
                 self._taken += 1
-                self._next += 1
                 self.__total += value
                 growth = self._mechanism.scale_at(self._taken) / scale
                 noise = growth * self._receipt.draw((vertices.count,))
                 picks[place] = np.argmax(vertices.scores(self.__total) + noise)
             released: Released[Picks] = self._receipt.publish(picks)  # type: ignore[assignment, arg-type]
             return released
-
-    def close(self) -> None:
-        """Retires the token; nothing more can be appended."""
-        with self._lock:
-            self._receipt.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not self._receipt.closed and error is None:
-            self.close()
-        else:
-            self._receipt.abandon(error)
-
-    def __repr__(self) -> str:
-        return f"NoisyMaxPicks(next user {self._next}, sealed)"

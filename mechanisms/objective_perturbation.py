@@ -232,7 +232,7 @@ class ObjectivePerturbation(Generic[X]):
 
 def _check_problem(objective: Objective[Any], region: Region | None) -> None:
     if not isinstance(objective, Objective):
-        raise TypeError(f"objective = {objective!r}: must be an Objective, such as Logistic(3)")
+        raise TypeError(f"objective = {objective!r}: must be an Objective, such as LinearObjective")
     if region is not None and not hasattr(region, "step"):
         raise TypeError(f"region = {region!r}: must be a set of privlearn.mechanisms.regions")
     if region is not None and region.dim != objective.dim:

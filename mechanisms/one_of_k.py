@@ -22,54 +22,61 @@ For balls around the null record D = 2R: K arms cost what one does.  The maximum
 of the arms; and no budget has to be split (Han et al. 2021, 2022 split it, or prove it with a step
 left out: ``docs/errata/synthetic-updates.md``, ``docs/errata/hdb.md``).
 
+Running sums by arm are `PrefixSum` over the domain `OneOf`: one token for all streams, of which
+every arm advances at every row; each row releases sums of shape (arms, size).
+
 The local form has one message of K parts instead of K streams; see `local_one_of_k`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
 
 from numpy.typing import NDArray
 
+from privlearn._validate import AtLeastTwo, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, OneOf
 from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact, exact, round_up
 from privlearn.losses import Loss, PureLoss
-from privlearn.mechanisms.factorization import Factorization
-from privlearn.mechanisms.gaussian import GaussianSum
-from privlearn.mechanisms.generalized_gaussian import GeneralizedGaussianSum
+from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.noisy_max import (
     ReportNoisyMax,
-    check_adjacency,
     choice_loss,
     release_picks,
 )
-from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
-from privlearn.noise import GeneralizedGaussianNoise
+from privlearn.mechanisms.noisy_sum import NoisySum
+from privlearn.mechanisms.receipt_stream import check_adjacency
+from privlearn.noise import noise_from_dict
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
 
 X = TypeVar("X")
-Single = GaussianSum[X] | GeneralizedGaussianSum[X] | ReportNoisyMax
+Single = NoisySum[X] | ReportNoisyMax
 """Mechanisms with one release for which the lemma is proved."""
 
 
-def _check_arms(mechanism: Any, kinds: tuple[type, ...], domain: Any) -> None:
+def _check_arms(mechanism: Any) -> None:
     """The hypotheses of the lemma, as far as they are not built in.
 
     Raises:
-        TypeError: a mechanism or a domain for which it is not proved.  AdjacencyError: add-remove,
-        under which the null entries of a user would come and go too.
+        TypeError: a mechanism, noise or a domain for which it is not proved.  AdjacencyError:
+        add-remove, under which the null entries of a user would come and go too.
     """
-    if not isinstance(mechanism, kinds) or isinstance(domain, OneOf):
-        names = ", ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"mechanism = {mechanism!r}: the lemma is proved for one arm of: {names}")
-    if getattr(mechanism, "adjacency", None) is Adjacency.ADD_REMOVE:
+    proved = isinstance(mechanism, NoisySum | ReportNoisyMax)
+    if isinstance(mechanism, NoisySum):
+        proved = noise_from_dict(mechanism.noise.to_dict()) == mechanism.noise
+    if not proved or isinstance(getattr(mechanism, "domain", None), OneOf):
+        raise TypeError(
+            f"mechanism = {mechanism!r}: the lemma is proved for one arm of: NoisySum, "
+            "ReportNoisyMax, with noise of this package"
+        )
+    if mechanism.adjacency is Adjacency.ADD_REMOVE:
         raise AdjacencyError(
             "one of K has no add-remove price: a user is an entry in every arm, null or not"
         )
@@ -85,7 +92,7 @@ class OneOfK(Generic[X]):
     is that of the module's lemma, with independent noise for every arm.
 
     Args:
-        mechanism: what each arm runs: `GaussianSum`, `GeneralizedGaussianSum` or `ReportNoisyMax`.
+        mechanism: what each arm runs: `NoisySum` or `ReportNoisyMax`.
         arms: K >= 2, public.
 
     Raises:
@@ -94,12 +101,11 @@ class OneOfK(Generic[X]):
     """
 
     mechanism: Single[X]
-    arms: int
+    arms: AtLeastTwo
 
     def __post_init__(self) -> None:
-        kinds = (GaussianSum, GeneralizedGaussianSum, ReportNoisyMax)
-        _check_arms(self.mechanism, kinds, getattr(self.mechanism, "domain", None))
-        object.__setattr__(self, "arms", self.domain.arms)
+        _check_arms(self.mechanism)
+        check_fields(self)
         self.loss()
 
     @classmethod
@@ -114,10 +120,10 @@ class OneOfK(Generic[X]):
         """Gaussian sums with the least noise that ``budget`` allows.
 
         Raises:
-            As `GaussianSum.calibrated`.
+            As `NoisySum.calibrated`.
         """
-        made = GaussianSum.calibrated(OneOf(domain, arms), budget, adjacency=adjacency)
-        return cls(GaussianSum(domain, made.noise_std, adjacency), arms)
+        noise = gaussian_noise(OneOf(domain, arms), budget, adjacency)
+        return cls(NoisySum(domain, noise, adjacency), arms)
 
     @property
     def domain(self) -> OneOf[X]:
@@ -129,25 +135,30 @@ class OneOfK(Generic[X]):
         """The neighbour relation of the price."""
         return self.mechanism.adjacency
 
+    @property
+    def _one_sum(self) -> bool:
+        """Whether all arms together are one noisy sum, of contributions in `OneOf`."""
+        return isinstance(self.mechanism, NoisySum) and self.mechanism.noise.independent
+
     def spend(self) -> Spend:
         """The statement for the ledger."""
         one = self.mechanism.spend()
         name, more = f"one-of-k/{one.mechanism}", {**one.parameters, "arms": self.arms}
-        if isinstance(self.mechanism, GaussianSum):
+        if self._one_sum:
             return Spend(name, self.domain, one.noise, arithmetic="sum", parameters=more)
         return Spend(name, self.domain, one.noise, own_loss=self.loss(), parameters=more)
 
     def loss(self) -> Loss:
         """The price of one release of all arms."""
         mechanism = self.mechanism
-        if isinstance(mechanism, GaussianSum):
+        if self._one_sum:
             return self.spend().loss(self.adjacency)
         if isinstance(mechanism, ReportNoisyMax):
             eta = mechanism.eta
             if self.adjacency is Adjacency.REPLACE_ONE:
                 eta = max(eta, mechanism.eta_of(Adjacency.ZERO_OUT, times=2))
             return choice_loss(mechanism.noise, eta, mechanism.top, self.adjacency)
-        noise = GeneralizedGaussianNoise(mechanism.noise_std, mechanism.exponent)
+        noise = mechanism.noise
         reach = mechanism.domain.sensitivity(self.adjacency, noise.norm)
         if self.adjacency is Adjacency.REPLACE_ONE:
             away = mechanism.domain.sensitivity(Adjacency.ZERO_OUT, noise.norm)
@@ -169,7 +180,7 @@ class OneOfK(Generic[X]):
         check_adjacency(self.adjacency, token)
         token.check(rows)
         with token.spend(self.spend()) as receipt:
-            if isinstance(mechanism, GaussianSum):
+            if self._one_sum:
                 return receipt.release_sum(rows)
             flat = receipt.open(rows).sum(axis=0)
             sums = flat.reshape(self.arms, -1)
@@ -178,97 +189,6 @@ class OneOfK(Generic[X]):
                 return cast(Released[Array], release_picks(receipt, picks))
             noisy = sums + receipt.draw(sums.shape)
             return receipt.release(self.domain.decode(noisy.reshape(-1)))
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class OneOfKStream(Generic[X]):
-    """K streams of running sums, one for each arm, of which every row feeds at most one.
-
-    Rows are as for `OneOfK`.  One token pays for all streams; every arm advances by one at every
-    row.  The price follows from domain, noise and factorisation.  (With noise in ℓp, p > 2, a row
-    of noise is one vector for all arms, and the domain's sensitivity in ℓp prices it.)
-
-    Args:
-        mechanism: what each arm runs.
-        arms: K >= 2, public.
-
-    Raises:
-        As `OneOfK`.
-    """
-
-    mechanism: PrefixSum[X]
-    arms: int
-
-    def __post_init__(self) -> None:
-        _check_arms(self.mechanism, (PrefixSum,), getattr(self.mechanism, "domain", None))
-        object.__setattr__(self, "arms", self.domain.arms)
-
-    @classmethod
-    def calibrated(
-        cls,
-        domain: Domain[X],
-        budget: Currency,
-        *,
-        arms: int,
-        horizon: int | None = None,
-        factorization: Factorization | None = None,
-        adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    ) -> OneOfKStream[X]:
-        """The least noise that ``budget`` allows.
-
-        Raises:
-            As `PrefixSum.calibrated`.
-        """
-        made = PrefixSum.calibrated(
-            OneOf(domain, arms),
-            budget,
-            horizon=horizon,
-            factorization=factorization,
-            adjacency=adjacency,
-        )
-        return cls(PrefixSum(domain, made.factorization, made.noise_std, adjacency), arms)
-
-    @property
-    def domain(self) -> OneOf[X]:
-        """Where pairs (record, arm) are clipped."""
-        return OneOf(self.mechanism.domain, self.arms)
-
-    @property
-    def factorization(self) -> Factorization:
-        """That of every arm."""
-        return self.mechanism.factorization
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbour relation of the price."""
-        return self.mechanism.adjacency
-
-    def _joint(self) -> PrefixSum[tuple[X, NDArray[Any]]]:
-        return cast(
-            PrefixSum[tuple[X, NDArray[Any]]],
-            replace(self.mechanism, domain=cast(Any, self.domain)),
-        )
-
-    def spend(self) -> Spend:
-        """The statement for the ledger."""
-        return self._joint().spend()
-
-    def loss(self) -> Loss:
-        """The price of all streams together."""
-        return self._joint().loss()
-
-    def error_std(self, t: int) -> float:
-        """Standard deviation per coordinate of an arm's running sum after ``t`` >= 1 rows."""
-        return self._joint().error_std(t)
-
-    def open(self, token: Token[B]) -> PrefixSumStream[tuple[X, NDArray[Any]]]:
-        """Spends ``token`` for all streams; each row releases sums of shape (arms, size).
-
-        Raises:
-            As `PrefixSum.open`.
-        """
-        return self._joint().open(token)
 
 
 def local_one_of_k(

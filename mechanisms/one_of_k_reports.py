@@ -13,11 +13,12 @@ from typing import Any, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._validate import AtLeastTwo, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Domain, OneOf, domain_from_dict
-from privlearn.mechanisms.additive_reports import GaussianReport, LaplaceReport
 from privlearn.mechanisms.ball_reports import BallReport
 from privlearn.mechanisms.category_reports import CategoryReport
+from privlearn.mechanisms.noisy_report import NoisyReport
 from privlearn.mechanisms.projected_reports import ProjectedReport
 from privlearn.mechanisms.report_streams import Draw, EachReport
 from privlearn.noise import CapNoise, noise_from_dict
@@ -25,7 +26,7 @@ from privlearn.protocols import Report
 from privlearn.tokens import Spend
 
 X = TypeVar("X")
-Part = BallReport | ProjectedReport | GaussianReport[X] | LaplaceReport[X]
+Part = BallReport | ProjectedReport | NoisyReport[X]
 """Reports for which the lemma is proved."""
 
 
@@ -47,14 +48,18 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
     """
 
     report: Part[X]
-    arms: int
+    arms: AtLeastTwo
 
     def __post_init__(self) -> None:
-        kinds = (BallReport, ProjectedReport, GaussianReport, LaplaceReport)
-        if not isinstance(self.report, kinds):
+        check_fields(self)
+        kinds = (BallReport, ProjectedReport, NoisyReport)
+        joint = getattr(getattr(self.report, "noise", None), "independent", True)
+        if not isinstance(self.report, kinds) or not joint:
             names = ", ".join(kind.__name__ for kind in kinds)
-            raise TypeError(f"report = {self.report!r}: the lemma is proved for: {names}")
-        object.__setattr__(self, "arms", self.domain.arms)
+            raise TypeError(
+                f"report = {self.report!r}: the lemma is proved for: {names} (with independent "
+                "coordinates of noise)"
+            )
         self.loss()
 
     @property
@@ -140,10 +145,8 @@ def _read(data: Mapping[str, Any]) -> Report[Any]:
             return BallReport(data["dim"], data["radius"], _cap(data), adjacency)
         case "projected-report":
             return ProjectedReport(data["dim"], data["radius"], _cap(data), adjacency)
-        case "gaussian-report":
-            return GaussianReport(_domain(data), data["noise_std"], adjacency)
-        case "laplace-report":
-            return LaplaceReport(_domain(data), data["scale"], adjacency)
+        case "gaussian-report" | "laplace-report" | "generalized-gaussian-report":
+            return NoisyReport.from_dict(_domain(data), data)
         case "category-report":
             return CategoryReport(data["categories"], data["probability"], adjacency)
     raise ValueError(f"kind = {kind!r}: is no shipped report")

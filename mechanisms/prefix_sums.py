@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, Self, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
-from privlearn._exclusive import Exclusive
-from privlearn._validate import positive
+from privlearn._validate import Checked, Positive
 from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
-from privlearn.errors import AdjacencyError, HorizonError, UsersError
-from privlearn.losses import Loss, gaussian_std
+from privlearn.errors import HorizonError
+from privlearn.losses import Loss
 from privlearn.mechanisms.factorization import BufferedToeplitz, Factorization
-from privlearn.mechanisms.generalized_gaussian import GeneralizedGaussianSum
-from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise
+from privlearn.mechanisms.least_noise import (
+    first_that_fits,
+    gaussian_noise,
+    generalized_gaussian_noise,
+)
+from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
+from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, SmoothExponent
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.tokens import Released, Spend, Token
 
 X = TypeVar("X")
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class PrefixSum(Generic[X]):
+class PrefixSum(Checked, Generic[X]):
     """Running sums of clipped contributions, released after every row of a stream.
 
     Releases A·x + B·z for the prefix-sum matrix A = B·C with iid Gaussian z of std ``noise_std``,
@@ -54,17 +56,11 @@ class PrefixSum(Generic[X]):
 
     domain: Domain[X]
     factorization: Factorization
-    noise_std: float
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    noise_std: Positive
+    adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
     calibration: Calibration = Calibration.PROVED
     by_arrival: bool = False
-    exponent: float = 2.0
-
-    def __post_init__(self) -> None:
-        positive(noise_std=self.noise_std)
-        GeneralizedGaussianNoise(self.noise_std, self.exponent)
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+    exponent: SmoothExponent = 2.0
 
     @classmethod
     def calibrated(
@@ -86,40 +82,31 @@ class PrefixSum(Generic[X]):
             factorization: instead of the default one for that horizon.
             adjacency: as above.
             exponent: of the noise; None chooses by computed error between Gaussian noise and the
-                least κ, as `GeneralizedGaussianSum.calibrated`.
+                least κ, as `least_noise`.
 
         Raises:
             TypeError: not exactly one of horizon and factorization.  CurrencyError, ValueError: as
-            for `GaussianSum.calibrated`.
+            for `NoisySum.calibrated`.
         """
         if (horizon is None) == (factorization is None):
             raise TypeError("give either horizon or factorization")
         if factorization is None:
             assert horizon is not None
             factorization = BufferedToeplitz.fitted(horizon)
+        norm = factorization.column_norm()
         if exponent != 2:
-            made = GeneralizedGaussianSum.calibrated(
-                domain, budget, exponent=exponent, adjacency=adjacency
-            )
-            if made.exponent != 2:
-                return cls._fitting(made, budget, factorization)
-        reach = domain.sensitivity(adjacency, "l2") * factorization.column_norm()
-        return cls(domain, factorization, gaussian_std(reach, budget.gaussian_mass()), adjacency)
+            single = generalized_gaussian_noise(domain, budget, exponent, adjacency)
+            if single.exponent != 2:
 
-    @classmethod
-    def _fitting(
-        cls, single: GeneralizedGaussianSum[X], budget: Currency, factorization: Factorization
-    ) -> PrefixSum[X]:
-        """The noise of one sum, times the column norm, up to rounding."""
-        std = single.noise_std * factorization.column_norm()
-        step = math.ulp(std)
-        while True:
-            made = cls(
-                single.domain, factorization, std, single.adjacency, exponent=single.exponent
-            )
-            if budget.covers(budget.price(made.loss())):
-                return made
-            std, step = std + step, 2 * step
+                def made(std: float) -> PrefixSum[X]:
+                    return cls(domain, factorization, std, adjacency, exponent=single.exponent)
+
+                def fits(std: float) -> bool:
+                    return budget.covers(budget.price(made(std).loss()))
+
+                return made(first_that_fits(single.std * norm, fits))
+        noise = gaussian_noise(domain, budget, adjacency, gain=norm)
+        return cls(domain, factorization, noise.std, adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
@@ -176,30 +163,39 @@ class PrefixSum(Generic[X]):
             HorizonError: the token's users outnumber the horizon.  AdjacencyError: the token is for
             another neighbour relation.  TokenError: see `Token.spend`.
         """
-        if token.adjacency is not self.adjacency:
-            raise AdjacencyError(
-                f"a stream for {self.adjacency.value}, a token for {token.adjacency.value}"
-            )
         horizon = self.factorization.horizon
         if horizon is not None and len(token.users) > horizon:
             raise HorizonError(f"users = {token.users!r} exceed horizon = {horizon}")
-        return PrefixSumStream(self, token)
+        return PrefixSumStream(self.spend(), self.factorization, token, self.adjacency)
+
+
+class SummingStream(ReceiptStream[X]):
+    """An open stream of running sums, with the noise of a factorisation ahead."""
+
+    __slots__ = ("__total", "_domain", "_noise")
+
+    def __init__(
+        self, spend: Spend, factorization: Factorization, token: Token[Any], adjacency: Adjacency
+    ) -> None:
+        super().__init__(spend, token, adjacency)
+        self._domain, size = spend.domain, spend.domain.size
+        self._noise = factorization.stream(lambda n: self._receipt.draw((n, size)))
+        self.__total = np.zeros(size)
+
+    def _sums(self, rows: Rows[X]) -> Array:
+        """Sums of all rows so far, after each of the next ones; however these were cut."""
+        values = self._opened(rows)
+        values[0] += self.__total
+        sums = values if len(values) == 1 else np.cumsum(values, axis=0)
+        self.__total = sums[-1].copy()
+        return sums
 
 
 @final
-class PrefixSumStream(Generic[X]):
+class PrefixSumStream(SummingStream[X]):
     """An open stream; close it (or leave its ``with`` block) to retire the token."""
 
-    __slots__ = ("__total", "_lock", "_mechanism", "_next", "_noise", "_receipt")
-
-    def __init__(self, mechanism: PrefixSum[X], token: Token[B]) -> None:
-        self._mechanism = mechanism
-        self._receipt: Receipt = token.spend(mechanism.spend())
-        size = mechanism.domain.size
-        self._noise = mechanism.factorization.stream(lambda n: self._receipt.draw((n, size)))
-        self._next = token.users.start
-        self.__total = np.zeros(size)
-        self._lock = Exclusive("a stream")
+    __slots__ = ()
 
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Adds the next rows and releases the running sum after each of them.
@@ -225,36 +221,6 @@ class PrefixSumStream(Generic[X]):
 
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
         with self._lock, self._receipt.round():  # one noise row is for one sum
-            if rows.users.start != self._next:
-                raise UsersError(
-                    f"the stream is at user {self._next}, the rows at {rows.users.start}"
-                )
-            values = self._receipt.open(rows)
-            self._next = rows.users.stop
-            values[0] += self.__total
-            sums = np.cumsum(values, axis=0)
-            self.__total = sums[-1]
+            sums = self._sums(rows)
             noisy = sums + self._noise.next(len(sums))
-            return self._receipt.publish(self._mechanism.domain.decode(noisy[kept]))
-
-    def close(self) -> None:
-        """Retires the token; nothing more can be appended."""
-        with self._lock:
-            self._receipt.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not self._receipt.closed and error is None:
-            self.close()
-        else:
-            self._receipt.abandon(error)
-
-    def __repr__(self) -> str:
-        return f"PrefixSumStream(next user {self._next}, sealed)"
+            return self._receipt.publish(self._domain.decode(noisy[kept]))

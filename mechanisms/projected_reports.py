@@ -20,9 +20,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count
+from privlearn._validate import Count, check_fields
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Ball
+from privlearn.domains import Array, Ball, Bound
 from privlearn.exact import Exact
 from privlearn.mechanisms.ball_reports import BallReport, in_unit, on_surface, rounded
 from privlearn.mechanisms.report_streams import LEVELS, Draw, EachReport
@@ -52,16 +52,15 @@ class ProjectedReport(EachReport[Array]):
         ValueError: a cap of more dimensions, or a number out of range.  AdjacencyError: add-remove.
     """
 
-    dim: int
-    radius: float
+    dim: Count
+    radius: Bound
     cap: CapNoise
     adjacency: Adjacency = Adjacency.REPLACE_ONE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dim", count(dim=self.dim))
+        check_fields(self)
         if self.cap.dim > self.dim:
             raise ValueError(f"cap = {self.cap!r}: must have at most {self.dim} dimensions")
-        object.__setattr__(self, "radius", self.domain.radius)
         self.loss()
 
     @classmethod

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 import numpy as np
 
-from privlearn._exclusive import Exclusive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B
 from privlearn.domains import Array, Domain
-from privlearn.errors import AdjacencyError
 from privlearn.losses import Loss
+from privlearn.mechanisms.receipt_stream import ReceiptStream, check_adjacency
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.tokens import Released, Spend, Token
 
 X = TypeVar("X")
 Draw = Callable[[tuple[int, ...]], Array]
@@ -55,14 +53,6 @@ class EachReport(ABC, Generic[X]):
         """The price of one report."""
         return self.spend().loss(self.adjacency)
 
-    def check(self, token: Token[Any]) -> None:
-        """Raises AdjacencyError if the token is for another neighbour relation than the price."""
-        if token.adjacency is not self.adjacency:
-            raise AdjacencyError(
-                f"the report is priced for {self.adjacency.value}, token {token.label!r} is for "
-                f"{token.adjacency.value}"
-            )
-
     def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
         """Releases one report of every row, shape (n, size); null rows have the null law.
 
@@ -70,7 +60,7 @@ class EachReport(ABC, Generic[X]):
             AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
             see `Token.spend` and `Receipt.open`.
         """
-        self.check(token)
+        check_adjacency(self.adjacency, token)
         token.check(rows)
         # an error of floats, where the caller asked for such, would tell of a row
         with np.errstate(all="ignore"), token.spend(self.spend()) as receipt:
@@ -107,20 +97,17 @@ class _Ahead:
 
 
 @final
-class EachStream(Generic[X]):
+class EachStream(ReceiptStream[X]):
     """Reports of a token's users as their rows come, in order; a context manager that closes.
 
     Every user of the token is charged when it is opened, and each row is reported once.
     """
 
-    __slots__ = ("_draw", "_lock", "_receipt", "_report")
+    __slots__ = ("_draw", "_report")
 
     def __init__(self, report: EachReport[X], token: Token[Any]) -> None:
-        report.check(token)
-        self._report = report
-        self._receipt: Receipt = token.spend(report.spend(interactive=True))
-        self._draw = _Ahead(self._receipt.draw)
-        self._lock = Exclusive("a stream")
+        super().__init__(report.spend(interactive=True), token, report.adjacency)
+        self._report, self._draw = report, _Ahead(self._receipt.draw)
 
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Releases one report of every row, shape (n, size).
@@ -135,35 +122,9 @@ class EachStream(Generic[X]):
         receipt = self._receipt
         # no noise twice, whatever threads do; for errors of floats see EachReport.release
         with self._lock, receipt.round(), np.errstate(all="ignore"):
-            return receipt.publish(self._report.randomized(receipt.open(rows), self._draw))
-
-    def close(self) -> None:
-        """Retires the token; users that sent nothing stay charged.
-
-        Raises:
-            TokenSpentError: closed before.
-        """
-        self._receipt.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether the token is retired."""
-        return self._receipt.closed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if not self.closed:
-            if error is None:
-                self.close()
-            else:
-                self._receipt.abandon(error)
+            values = receipt.open(rows)  # users may be left out
+            self._next = rows.users.stop
+            return receipt.publish(self._report.randomized(values, self._draw))
 
 
 def largest_number(domain: Domain[Any]) -> float:

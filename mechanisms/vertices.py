@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count
-from privlearn.domains import Array, Norm, _bound, exponent_of
+from privlearn._validate import AtLeastTwo, Checked, Count, assign
+from privlearn.domains import Array, Bound, Norm, exponent_of
 
 _PAIRS_AT_ONCE = 2**22
 """Numbers in a block of differences when a diameter is computed."""
@@ -50,19 +50,15 @@ class Vertices(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class CrossPolytope:
+class CrossPolytope(Checked):
     """The 2·dim points ±radius·e_j; j in 0..dim−1 is +radius·e_j, dim + j is −radius·e_j.
 
     Diameter 2·radius in every ℓp, between e_j and −e_j (others are 2^{1/p}·radius apart).
     """
 
     kind: ClassVar[str] = "cross-polytope"
-    dim: int
-    radius: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dim", count(dim=self.dim))
-        object.__setattr__(self, "radius", _bound(radius=self.radius))
+    dim: Count
+    radius: Bound = 1.0
 
     @property
     def count(self) -> int:
@@ -89,16 +85,12 @@ class CrossPolytope:
 
 @final
 @dataclass(frozen=True, slots=True)
-class SimplexVertices:
+class SimplexVertices(Checked):
     """The dim >= 2 points radius·e_j; any two of them are 2^{1/p}·radius apart in ℓp."""
 
     kind: ClassVar[str] = "simplex"
-    dim: int
-    radius: float = 1.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dim", count(at_least=2, dim=self.dim))
-        object.__setattr__(self, "radius", _bound(radius=self.radius))
+    dim: AtLeastTwo
+    radius: Bound = 1.0
 
     @property
     def count(self) -> int:
@@ -147,9 +139,8 @@ class ExplicitVertices:
             raise ValueError("points: all are the same, so there is nothing to choose")
         array.setflags(write=False)
         head = f"{array.shape}".encode()
-        object.__setattr__(self, "_points", array)
-        object.__setattr__(self, "_sha256", hashlib.sha256(head + array.tobytes()).hexdigest())
-        object.__setattr__(self, "_diameters", {})
+        digest = hashlib.sha256(head + array.tobytes()).hexdigest()
+        assign(self, _points=array, _sha256=digest, _diameters={})
 
     @property
     def dim(self) -> int:

@@ -1,10 +1,14 @@
-"""Checks of public parameters; the keyword is the name that the message shows."""
+"""Checks of public parameters; the keyword is the name that the message shows.
+
+A frozen dataclass says in its annotations what its fields accept: `Checked` calls the checks.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import Annotated, Any, get_type_hints
 
 
 def _single(named: Mapping[str, Any]) -> tuple[str, Any]:
@@ -90,3 +94,40 @@ def user_range(**named: range) -> range:
     if value.step != 1 or value.start < 0 or len(value) == 0:
         raise ValueError(f"{name} = {value!r}: must be a non-empty range(start, stop), start >= 0")
     return value
+
+
+Finite = Annotated[float, finite]
+Positive = Annotated[float, positive]
+Count = Annotated[int, count]
+AtLeastTwo = Annotated[int, partial(count, at_least=2)]
+
+
+def assign(made: object, **values: object) -> None:
+    """Sets fields of a frozen dataclass that is being made."""
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+
+
+def check_fields(made: object) -> None:
+    """Calls the check in each annotation, ``std: Positive``, and stores what it returns."""
+    kind: Any = type(made)
+    for name, check in _checks_of(kind):
+        object.__setattr__(made, name, check(**{name: getattr(made, name)}))
+
+
+@lru_cache(maxsize=256)
+def _checks_of(kind: type) -> tuple[tuple[str, Callable[..., Any]], ...]:
+    return tuple(
+        (name, check)
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+        for check in getattr(hint, "__metadata__", ())
+    )
+
+
+class Checked:
+    """Base of dataclasses that need `check_fields` and nothing else."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self)

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast, final
+from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._json_forms import OBJECT, REAL, TEXT, WHOLE, Form, Kind, check_form, named
-from privlearn._validate import count, finite, positive
+from privlearn._validate import AtLeastTwo, Checked, Count, Finite, check_fields, positive
 from privlearn.adjacency import Adjacency
 from privlearn.exact import float_up
 
@@ -46,6 +46,13 @@ def exponent_of(norm: Norm) -> float:
     if not p >= 1:
         raise ValueError(f"norm = {norm!r}: must be 'l1', 'l2', 'linf' or an exponent >= 1")
     return p
+
+
+def _named(*, norm: Norm) -> Norm:
+    """The name of a norm, where it has one."""
+    names: dict[float, Norm] = {1.0: "l1", 2.0: "l2", math.inf: "linf"}
+    p = exponent_of(norm)
+    return names.get(p, p)
 
 
 def _norms(values: Array, p: float) -> Array:
@@ -132,7 +139,10 @@ def _bound(**named: float) -> float:
     return number
 
 
-class _Diameter(ABC):
+Bound = Annotated[float, _bound]
+
+
+class _Diameter(Checked, ABC):
     """The usual name of the replace-one sensitivity."""
 
     __slots__ = ()
@@ -158,16 +168,9 @@ class Ball(_Diameter):
     """
 
     kind: ClassVar[str] = "ball"
-    radius: float
-    size: int
-    norm: Norm = "l2"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", _bound(radius=self.radius))
-        object.__setattr__(self, "size", count(size=self.size))
-        names: dict[float, Norm] = {1.0: "l1", 2.0: "l2", math.inf: "linf"}
-        p = exponent_of(self.norm)
-        object.__setattr__(self, "norm", names.get(p, p))
+    radius: Bound
+    size: Count
+    norm: Annotated[Norm, _named] = "l2"
 
     def clip(self, block: Array) -> Array:
         """Scales each row, shape (size,), to norm <= radius."""
@@ -204,14 +207,12 @@ class Box(_Diameter):
     """Vectors of length ``size`` with every entry in [low, high]; entries are clamped."""
 
     kind: ClassVar[str] = "box"
-    low: float
-    high: float
-    size: int
+    low: Finite
+    high: Finite
+    size: Count
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", count(size=self.size))
-        object.__setattr__(self, "low", finite(low=self.low))
-        object.__setattr__(self, "high", finite(high=self.high))
+        check_fields(self)
         if self.low >= self.high:
             raise ValueError(f"low = {self.low!r}, high = {self.high!r}: low must be below high")
         if max(abs(self.low), abs(self.high)) > 1e3 * _bound(width=self.high - self.low):
@@ -283,13 +284,12 @@ class PSDTrace(_Diameter):
     """
 
     kind: ClassVar[str] = "psd-trace"
-    trace: float
-    dim: int
+    trace: Bound
+    dim: Count
     layout: Layout = "svec"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trace", _bound(trace=self.trace))
-        object.__setattr__(self, "dim", count(dim=self.dim))
+        check_fields(self)
         if self.layout not in ("svec", "triangle"):
             raise ValueError(f"layout = {self.layout!r}: must be 'svec' or 'triangle'")
 
@@ -354,10 +354,10 @@ class OneOf(_Diameter, Generic[X]):
 
     kind: ClassVar[str] = "one-of"
     inner: Domain[X]
-    arms: int
+    arms: AtLeastTwo
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arms", count(at_least=2, arms=self.arms))
+        check_fields(self)
         if isinstance(self.inner, OneOf) or domain_from_dict(self.inner.to_dict()) != self.inner:
             raise TypeError(f"inner = {self.inner!r}: must be a shipped domain of one contribution")
 
@@ -411,10 +411,7 @@ class Categories(_Diameter):
     """
 
     kind: ClassVar[str] = "categories"
-    size: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "size", count(at_least=2, size=self.size))
+    size: AtLeastTwo
 
     def clip(self, block: NDArray[Any]) -> Array:
         """Rows with a 1 at the answer; 1/k everywhere for what is no answer."""

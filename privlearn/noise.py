@@ -8,14 +8,26 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal, Protocol, final
+from typing import Annotated, Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._exclusive import Exclusive
 from privlearn._json_forms import REAL, TEXT, WHOLE, Form, check_form, named
-from privlearn._validate import count, finite, positive, probability
+from privlearn._validate import (
+    AtLeastTwo,
+    Checked,
+    Count,
+    Finite,
+    Positive,
+    assign,
+    check_fields,
+    count,
+    finite,
+    positive,
+    probability,
+)
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Norm
 from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError
@@ -47,19 +59,28 @@ class Noise(Protocol):
         """JSON form."""
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class GaussianNoise:
-    """N(0, std²) on each coordinate, in the unit of the data."""
-
-    std: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "std", positive(std=self.std))
+class AdditiveNoise(Noise, Protocol):
+    """Noise that is added to numbers, which it makes private by itself."""
 
     @property
-    def norm(self) -> Norm:
-        return "l2"
+    def independent(self) -> bool:
+        """Whether coordinates are, so that noise on two vectors is noise on one longer vector."""
+
+    def variance(self, dim: int) -> float:
+        """Of each coordinate of a vector of length ``dim``."""
+
+    def reach(self, dim: int) -> float:
+        """No number of a vector of length ``dim`` is farther from 0, as it is drawn here."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GaussianNoise(Checked):
+    """N(0, std²) on each coordinate, in the unit of the data."""
+
+    norm: ClassVar[Norm] = "l2"
+    independent: ClassVar[bool] = True
+    std: Positive
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """A Gaussian loss of mass (sensitivity/std)², rounded up."""
@@ -68,23 +89,25 @@ class GaussianNoise:
     def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
         return source.normal(shape) * self.std
 
+    def variance(self, dim: int) -> float:
+        return self.std * self.std
+
+    def reach(self, dim: int) -> float:
+        """Our normals end at 8.6 standard deviations."""
+        return 12 * self.std
+
     def to_dict(self) -> dict[str, Any]:
         return {"family": "gaussian", "std": self.std}
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class LaplaceNoise:
+class LaplaceNoise(Checked):
     """Laplace noise of the given scale on each coordinate, in the unit of the data."""
 
-    scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive(scale=self.scale))
-
-    @property
-    def norm(self) -> Norm:
-        return "l1"
+    norm: ClassVar[Norm] = "l1"
+    independent: ClassVar[bool] = True
+    scale: Positive
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """A Laplace loss of ε = sensitivity/scale, rounded up."""
@@ -95,26 +118,22 @@ class LaplaceNoise:
         signs, exponentials = source.uniform(shape), -np.log(source.uniform(shape))
         return np.where(signs < 0.5, -1.0, 1.0) * exponentials * self.scale
 
+    def variance(self, dim: int) -> float:
+        return 2 * self.scale**2
+
+    def reach(self, dim: int) -> float:
+        """Uniform numbers >= 2⁻⁵³ end at 36.8 scales."""
+        return 40 * self.scale
+
     def to_dict(self) -> dict[str, Any]:
         return {"family": "laplace", "scale": self.scale}
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class GumbelNoise:
-    """Gumbel noise, distribution function exp(−e^{−x/scale}), for scores of which one is chosen.
+class _ForChoices(Checked):
+    """Noise that protects which of several scores is largest, and no score itself."""
 
-    In double precision: below 37·scale, on a grid that is coarse only where few numbers lie.
-    """
-
-    scale: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive(scale=self.scale))
-
-    @property
-    def norm(self) -> Norm:
-        return "linf"
+    __slots__ = ()
+    norm: ClassVar[Norm] = "linf"
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """Refused: the price of a choice depends on what is chosen from.
@@ -122,7 +141,24 @@ class GumbelNoise:
         Raises:
             BudgetError: always.
         """
-        raise _for_choices(self)
+        raise BudgetError(
+            f"{self.to_dict()['family']} noise protects which of several scores is largest, not "
+            "the scores: use ReportNoisyMax, or state own_loss"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GumbelNoise(_ForChoices):
+    """Gumbel noise, distribution function exp(−e^{−x/scale}), for scores of which one is chosen.
+
+    In double precision: below 37·scale, on a grid that is coarse only where few numbers lie.
+    """
+
+    scale: Positive
 
     def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
         return np.asarray(-self.scale * np.log(-np.log(source.uniform(shape))))
@@ -133,25 +169,13 @@ class GumbelNoise:
 
 @final
 @dataclass(frozen=True, slots=True)
-class ExponentialNoise:
-    """Exponential noise of mean ``scale``, for scores of which one is chosen."""
+class ExponentialNoise(_ForChoices):
+    """Exponential noise of mean ``scale``, for scores of which one is chosen.
 
-    scale: float
+    On a number that is released it would be one-sided, and reveal it.
+    """
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive(scale=self.scale))
-
-    @property
-    def norm(self) -> Norm:
-        return "linf"
-
-    def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
-        """Refused: one-sided noise on a number that is released reveals it.
-
-        Raises:
-            BudgetError: always.
-        """
-        raise _for_choices(self)
+    scale: Positive
 
     def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
         return np.asarray(-self.scale * np.log(source.uniform(shape)))
@@ -160,17 +184,19 @@ class ExponentialNoise:
         return {"family": "exponential", "scale": self.scale}
 
 
-def _for_choices(noise: GumbelNoise | ExponentialNoise) -> BudgetError:
-    family = noise.to_dict()["family"]
-    return BudgetError(
-        f"{family} noise protects which of several scores is largest, not the scores: use "
-        "ReportNoisyMax, or state own_loss"
-    )
+def _at_least_two(**named: float) -> float:
+    ((name, value),) = named.items()
+    if not 2 <= finite(**named) <= 1000:
+        raise ValueError(f"{name} = {value!r}: must lie in [2, 1000]")
+    return float(value)
+
+
+SmoothExponent = Annotated[float, _at_least_two]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class GeneralizedGaussianNoise:
+class GeneralizedGaussianNoise(Checked):
     """Vectors (along the last axis) with density ∝ exp(−‖z‖²/(2std²)), ‖·‖ the norm of ℓp, p >= 2.
 
     Sampling (Han et al. 2022, Lemma 3.1 with its scale corrected: ``docs/errata``).  In polar
@@ -184,14 +210,9 @@ class GeneralizedGaussianNoise:
         exponent: p in [2, 1000].
     """
 
-    std: float
-    exponent: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "std", positive(std=self.std))
-        object.__setattr__(self, "exponent", positive(exponent=self.exponent))
-        if not 2 <= self.exponent <= 1000:
-            raise ValueError(f"exponent = {self.exponent!r}: must lie in [2, 1000]")
+    independent: ClassVar[bool] = False
+    std: Positive
+    exponent: SmoothExponent
 
     @property
     def norm(self) -> Norm:
@@ -242,6 +263,13 @@ class GeneralizedGaussianNoise:
         logs = math.lgamma(3 / p) - math.lgamma(1 / p) + math.lgamma(d / p)
         return self.std * math.sqrt(d * math.exp(logs - math.lgamma((d + 2) / p)))
 
+    def variance(self, dim: int) -> float:
+        return self.coordinate_std(dim) ** 2
+
+    def reach(self, dim: int) -> float:
+        """The norm is std·‖normals‖₂ for ``dim`` normals, each below 8.6."""
+        return 12 * self.std * math.sqrt(dim)
+
     def to_dict(self) -> dict[str, Any]:
         return {"family": "generalized-gaussian", "std": self.std, "exponent": self.exponent}
 
@@ -255,6 +283,13 @@ _LEAST_MASS = 1e-200
 _MOST_CATEGORIES = 2**20
 """So that the grid of the uniform numbers hardly shows in the frequencies of the answers."""
 Surface = Literal["sphere", "gaussian"]
+
+
+def _on_grid(**named: float) -> float:
+    return math.floor(probability(**named) / _GRID) * _GRID
+
+
+GridProbability = Annotated[float, _on_grid]
 
 
 @final
@@ -283,9 +318,10 @@ class CapNoise:
         ValueError: a number is out of range, or the cap too small for double precision.
     """
 
-    dim: int
-    threshold: float
-    probability: float
+    norm: ClassVar[Norm] = "l2"
+    dim: Count
+    threshold: Finite
+    probability: GridProbability
     surface: Surface = "sphere"
     mass: float = field(init=False, compare=False)
     """q, of the cap under the null law."""
@@ -293,29 +329,26 @@ class CapNoise:
     """μ: a report about u is μ·u on average."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dim", count(dim=self.dim))
-        object.__setattr__(self, "threshold", finite(threshold=self.threshold))
+        check_fields(self)
         if self.surface not in ("sphere", "gaussian"):
             raise ValueError(f"surface = {self.surface!r}: must be 'sphere' or 'gaussian'")
         most = 9.0 if self.surface == "gaussian" else 1.0 if self.dim > 1 else 0.0
         if not 0 <= self.threshold < max(most, math.ulp(0.0)):
             raise ValueError(f"threshold = {self.threshold!r}: must be >= 0 and below {most}")
-        object.__setattr__(self, "mass", _cap_mass(self.dim, self.threshold, self.surface))
+        assign(self, mass=_cap_mass(self.dim, self.threshold, self.surface))
         if self.mass < _LEAST_MASS:
             raise ValueError(
                 f"threshold = {self.threshold!r}: beyond it the null law in dimension {self.dim} "
                 f"has less than {_LEAST_MASS}"
             )
-        p = math.floor(probability(probability=self.probability) / _GRID) * _GRID
-        object.__setattr__(self, "probability", p)
-        if not self.mass < p < 1:
+        if not self.mass < self.probability < 1:
             raise ValueError(
                 f"probability = {self.probability!r}: must lie between the null law's mass of the "
                 f"cap, {self.mass!r}, and 1"
             )
         least, most = self.densities
         moment = _cap_moment(self.dim, self.threshold, self.surface)
-        object.__setattr__(self, "mean", moment * (most - least))
+        assign(self, mean=moment * (most - least))
 
     @classmethod
     def at(cls, dim: int, threshold: float, epsilon: Exact, surface: Surface) -> CapNoise:
@@ -384,10 +417,6 @@ class CapNoise:
             )
             t = float(found.x)
         return cls.at(size, t, epsilon, surface)
-
-    @property
-    def norm(self) -> Norm:
-        return "l2"
 
     @property
     def densities(self) -> tuple[float, float]:
@@ -580,16 +609,15 @@ class CategoryNoise:
         ValueError: a number is out of range.
     """
 
-    categories: int
-    probability: float
+    norm: ClassVar[Norm] = "linf"
+    categories: AtLeastTwo
+    probability: GridProbability
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", count(categories=self.categories, at_least=2))
+        check_fields(self)
         if self.categories > _MOST_CATEGORIES:
             raise ValueError(f"categories = {self.categories}: must be at most {_MOST_CATEGORIES}")
-        p = math.floor(probability(probability=self.probability) / _GRID) * _GRID
-        object.__setattr__(self, "probability", p)
-        if not 1 / self.categories < p:
+        if not 1 / self.categories < self.probability:
             raise ValueError(f"probability = {self.probability!r}: must exceed 1/categories")
 
     @classmethod
@@ -607,10 +635,6 @@ class CategoryNoise:
         while (made := cls(k, p))._epsilon(Adjacency.REPLACE_ONE) > cost:
             p, step = p - step, 2 * step
         return made
-
-    @property
-    def norm(self) -> Norm:
-        return "linf"
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """Randomized response, under zero-out log max(pk, (k−1)/((1−p)k)), rounded up.

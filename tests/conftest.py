@@ -57,7 +57,8 @@ def bandit() -> Callable[..., LocalBanditConfig]:
 
     from privlearn.domains import Array, PSDTrace
     from privlearn.local.protocol import LocalBanditConfig, LocalLearner
-    from privlearn.mechanisms import BallReport, GaussianReport, ProjectedReport
+    from privlearn.mechanisms import BallReport, NoisyReport, ProjectedReport
+    from privlearn.noise import GaussianNoise
     from privlearn.protocols import Report
 
     class RunningMean(LocalLearner):
@@ -73,7 +74,7 @@ def bandit() -> Callable[..., LocalBanditConfig]:
 
         def report(self) -> Report[Any]:
             if self.mechanism == "joint":
-                return GaussianReport(PSDTrace(2.0, self.dim + 1), 4.0)
+                return NoisyReport(PSDTrace(2.0, self.dim + 1), GaussianNoise(4.0))
             if self.mechanism == "projected":
                 return ProjectedReport.privunit(self.dim, 1.0, self.epsilon, size=2)
             return BallReport.best(self.dim, 1.0, self.epsilon)

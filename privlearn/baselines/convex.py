@@ -29,24 +29,23 @@ from privlearn._validate import count, not_negative, positive, within
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball
 from privlearn.learners.convex import Epochs, LpLearner, Scale, scale_of
-from privlearn.learners.scalar_losses import ScalarLoss, named_loss
 from privlearn.learners.streaming import Example, Terms, checked_choice
 from privlearn.mechanisms import (
     BinaryTree,
-    GaussianSum,
-    GeneralizedGaussianSum,
+    NoisySum,
     PrefixSum,
     PrefixSumStream,
 )
 from privlearn.mechanisms.batched_sums import even_sizes
 from privlearn.mechanisms.constraint_sets import LpBall
-from privlearn.mechanisms.generalized_gaussian import regular_exponent
+from privlearn.mechanisms.least_noise import regular_exponent
+from privlearn.mechanisms.scalar_objectives import ScalarObjective, named_objective
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.tabular import row_from
 
 Noise = Literal["gaussian", "generalized"]
-Summed = GaussianSum[Array] | GeneralizedGaussianSum[Array]
+Summed = NoisySum[Array]
 
 
 class _BallLearner(LpLearner):
@@ -63,17 +62,17 @@ class _BallLearner(LpLearner):
         )
 
     def _mean_gradient(
-        self, kept: Rows[Example], sums: GaussianSum[Array], theta: Array, name: str
+        self, kept: Rows[Example], sums: NoisySum[Array], theta: Array, name: str
     ) -> Array:
         """A noisy mean gradient at θ, one of several steps of the same users."""
         rows = kept.map_rows(self._increments([(1.0, theta)]))
         return self._posted(sums, rows, "step", f"gradient/{name}") / len(kept.users)
 
 
-def _steps(accountant: Accountant[Any], clip: float, dim: int, steps: int) -> GaussianSum[Array]:
+def _steps(accountant: Accountant[Any], clip: float, dim: int, steps: int) -> NoisySum[Array]:
     """The sum of one of many steps, which share the budget of a group."""
     part = accountant.budget.share(Fraction(1, steps))
-    return GaussianSum.calibrated(Ball(clip, dim), part, adjacency=accountant.adjacency)
+    return NoisySum.calibrated(Ball(clip, dim), part, adjacency=accountant.adjacency)
 
 
 @final
@@ -94,7 +93,7 @@ class NoisySFW(_BallLearner):
         dim: d.
         p: the ℓp ball; features are bounded in the dual norm.
         radius: of the ball that vertices are taken from.
-        loss: ``"squared"``, ``"logistic"``, or a `ScalarLoss`.
+        loss: ``"squared"``, ``"logistic"``, or a `ScalarObjective`.
         feature_bound: bound on ‖x‖_q.
         label_bound: bound on |y| for the squared loss.
         noise: ``"gaussian"``, clipped in ℓ2; ``"generalized"``, clipped in ℓq and for `ZCDP` caps.
@@ -167,11 +166,12 @@ def _sums(scale: Scale, level: float, learner: NoisySFW, accountant: Accountant[
     q = learner._feature_norm
     if learner.noise == "gaussian" or q <= 2:
         ball = Ball(scale.clip(level), learner.dim)
-        return GaussianSum.calibrated(ball, budget, adjacency=adjacency)
+        return NoisySum.calibrated(ball, budget, adjacency=adjacency)
     clip = scale.clip(level) / scale.length * float(learner.feature_bound)
-    return GeneralizedGaussianSum.calibrated(
+    return NoisySum.calibrated(
         Ball(clip, learner.dim, q),
         budget,
+        noise="generalized-gaussian",
         exponent=regular_exponent(q, learner.dim),
         adjacency=adjacency,
     )
@@ -381,7 +381,7 @@ class PublishedTOFW(_BallLearner):
 
     @property
     def _domain(self) -> Ball:
-        loss = named_loss(self.loss, positive(label_bound=self.label_bound))
+        loss = named_objective(self.loss, positive(label_bound=self.label_bound))
         bound = positive(feature_bound=self.feature_bound)
         slope = loss.slope if math.isfinite(loss.slope) else loss.curvature * self.label_bound
         reach = bound * (loss.curvature * bound * 2 * self.radius + slope)
@@ -461,11 +461,11 @@ class OnlineFrankWolfe:
         *,
         p: float = 2.0,
         radius: float = 2.0,
-        loss: str | ScalarLoss = "squared",
+        loss: str | ScalarObjective = "squared",
         label_bound: float = 1.0,
         step: float = 1.0,
     ) -> None:
-        self._ball, self._loss = LpBall(dim, p, radius), named_loss(loss, label_bound)
+        self._ball, self._loss = LpBall(dim, p, radius), named_objective(loss, label_bound)
         self.step = positive(step=step)
         self.coef_ = np.zeros(dim)
         self._before, self._sum, self._t = self.coef_, np.zeros(dim), 0

@@ -34,7 +34,8 @@ from pydantic import Field, model_validator
 from privlearn.domains import Array, PSDTrace
 from privlearn.learners.links import Link, least_gaussian, mean_of, optimistic
 from privlearn.local.protocol import Arrays, LocalLearner
-from privlearn.mechanisms import BallReport, GaussianReport
+from privlearn.mechanisms import BallReport, NoisyReport
+from privlearn.noise import GaussianNoise
 
 Form = Literal["published", "tight"]
 
@@ -72,13 +73,13 @@ class _Regression(LocalLearner):
         """Of factors."""
         return PSDTrace(1 + sum(w**2 for w in self.weights), self.dim + len(self.weights))
 
-    def report(self) -> GaussianReport[Array]:
+    def report(self) -> NoisyReport[Array]:
         """The mechanism of one part."""
-        return GaussianReport(self.domain, self.noise_std())
+        return NoisyReport(self.domain, GaussianNoise(self.noise_std()))
 
     def tight_std(self) -> float:
         """The least noise that (epsilon, delta) allows."""
-        return least_gaussian(self.domain, self.epsilon, self.delta).noise_std
+        return least_gaussian(self.domain, self.epsilon, self.delta).error_std()
 
     def batches(self) -> Sequence[int]:
         """Even batches of about √T/8 users: short enough to serve as one round of the papers."""

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from privlearn._validate import count
-from privlearn.budgets import ZCDP, GaussianDP
+from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import Exact
 from privlearn.checking.faint import FACTOR
@@ -33,7 +33,7 @@ from privlearn.checking.power import with_power
 from privlearn.checking.replay.shipped_learners import WAYS, Way, replay_pairs
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import Subject
-from privlearn.domains import Ball, Box, PSDTrace
+from privlearn.domains import Ball, Box, OneOf, PSDTrace
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.mechanisms import (
     AnytimeBLT,
@@ -44,21 +44,16 @@ from privlearn.mechanisms import (
     ColumnNormalizedBLT,
     CrossPolytope,
     ExplicitVertices,
-    GaussianReport,
-    GaussianSum,
-    GeneralizedGaussianSum,
-    Huber,
-    LaplaceReport,
+    LinearObjective,
     LipschitzEnvelope,
-    Logistic,
     MultinomialLogit,
     NoisyMaxStream,
+    NoisyReport,
+    NoisySum,
     Objective,
     ObjectivePerturbation,
     OneOfK,
     OneOfKReport,
-    OneOfKStream,
-    Poisson,
     PrefixSum,
     ProjectedReport,
     ReportNoisyMax,
@@ -196,17 +191,17 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
         "anytime": AnytimeBLT(),
     }
     objectives: dict[str, Objective[Any]] = {
-        "logistic-1d": Logistic(1),
-        "logistic": Logistic(2),
-        "poisson": Poisson(2, max_rate=3.0),
-        "huber": Huber(2),
+        "logistic-1d": LinearObjective.logistic(1),
+        "logistic": LinearObjective.logistic(2),
+        "poisson": LinearObjective.poisson(2, max_rate=3.0),
+        "huber": LinearObjective.huber(2),
         "multinomial": MultinomialLogit(max_items=2, dim=2),
-        "envelope": LipschitzEnvelope(Logistic(2), 0.5),
+        "envelope": LipschitzEnvelope(LinearObjective.logistic(2), 0.5),
     }
     made: dict[str, Callable[[], Any]] = {
-        "gaussian-sum/ball": partial(GaussianSum.calibrated, ball, rho),
-        "gaussian-sum/box": partial(GaussianSum.calibrated, Box(-1.0, 2.0, 2), rho),
-        "gaussian-sum/gram": partial(GaussianSum.calibrated, matrix, rho),
+        "gaussian-sum/ball": partial(NoisySum.calibrated, ball, rho),
+        "gaussian-sum/box": partial(NoisySum.calibrated, Box(-1.0, 2.0, 2), rho),
+        "gaussian-sum/gram": partial(NoisySum.calibrated, matrix, rho),
     }
     for name, factorization in streams.items():
         made[f"prefix-sum/{name}"] = partial(
@@ -232,10 +227,18 @@ def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
             choice, SimplexVertices(3), 1.0, rho, noise="exponential"
         ),
         "generalized-gaussian-sum/l3": partial(
-            GeneralizedGaussianSum.calibrated, Ball(1.0, 2, 3.0), rho, exponent=3.0
+            NoisySum.calibrated,
+            Ball(1.0, 2, 3.0),
+            rho,
+            noise="generalized-gaussian",
+            exponent=3.0,
         ),
         "generalized-gaussian-sum/linf": partial(
-            GeneralizedGaussianSum.calibrated, Ball(1.0, 2, "linf"), rho, exponent=4.0
+            NoisySum.calibrated,
+            Ball(1.0, 2, "linf"),
+            rho,
+            noise="generalized-gaussian",
+            exponent=4.0,
         ),
         "prefix-sum/l3": partial(
             PrefixSum.calibrated,
@@ -257,7 +260,7 @@ def _arms(rho: ZCDP) -> dict[str, Callable[[], Any]]:
     return {
         "one-of-k/gaussian-sum": partial(OneOfK.calibrated, ball, rho, arms=3),
         "one-of-k/report-noisy-max": partial(OneOfK, choice, 2),
-        "one-of-k/prefix-sum": partial(OneOfKStream.calibrated, ball, rho, arms=2, horizon=HORIZON),
+        "one-of-k/prefix-sum": partial(PrefixSum.calibrated, OneOf(ball, 2), rho, horizon=HORIZON),
     }
 
 
@@ -270,9 +273,11 @@ def _reports() -> dict[str, Callable[[], Any]]:
         "ball-report/privunit-g": partial(BallReport.privunit_g, 3, 1.0, 1),
         "ball-report/one-number": partial(BallReport.best, 1, 1.0, 1),
         "projected-report/privunit": partial(ProjectedReport.privunit, 5, 1.0, 2, size=2),
-        "gaussian-report/ball": partial(GaussianReport.calibrated, ball, mu),
-        "gaussian-report/gram": partial(GaussianReport.calibrated, PSDTrace(1.5, 3), mu),
-        "laplace-report/box": partial(LaplaceReport.calibrated, Box(-1.0, 1.0, 2), 1),
+        "gaussian-report/ball": partial(NoisyReport.calibrated, ball, mu),
+        "gaussian-report/gram": partial(NoisyReport.calibrated, PSDTrace(1.5, 3), mu),
+        "laplace-report/box": partial(
+            NoisyReport.calibrated, Box(-1.0, 1.0, 2), PureDP(1), noise="laplace"
+        ),
         "category-report/three": partial(CategoryReport.calibrated, 3, 1),
         "one-of-k-report/ball": _ball_of_k,
         "one-of-k-report/gaussian": _gaussian_of_k,
@@ -285,7 +290,7 @@ def _ball_of_k() -> OneOfKReport[Any]:
 
 def _gaussian_of_k() -> OneOfKReport[Any]:
     budget = GaussianDP.from_mu_squared("0.5")
-    return OneOfKReport(GaussianReport.calibrated(Ball(1.0, 2), budget), 2)
+    return OneOfKReport(NoisyReport.calibrated(Ball(1.0, 2), budget), 2)
 
 
 def catalogue() -> dict[str, Checks]:

@@ -31,8 +31,8 @@ from privlearn.errors import (
 )
 from privlearn.ledger import GENESIS, Ledger, Record, read_records
 from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, Loss, MinimizerLoss
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
 
@@ -90,7 +90,7 @@ def test_an_unused_token_gives_its_budget_back_and_a_partly_used_one_the_rest() 
     assert book.remaining().is_zero
     token.retire()
     assert book.remaining() == ZCDP(1)
-    mechanism = GaussianSum(Ball(1.0, 2), 10.0)
+    mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(10.0))
     mechanism.release(rows(), book.issue(ZCDP(1), users=USERS, label="all"))
     assert book.spent() == ZCDP("0.02")
     assert book.remaining() == ZCDP("0.98")
@@ -148,7 +148,7 @@ def test_an_epsilon_delta_promise_is_kept_and_used_up(
     assert isinstance(book.budget, currency)
     stated = book.epsilon(float(delta))
     assert float(promise.epsilon) * (1 - 1e-6) <= stated <= float(promise.epsilon) * (1 + 1e-12)
-    mechanism = GaussianSum.calibrated(Ball(1.0, 2), book.budget)
+    mechanism = NoisySum.calibrated(Ball(1.0, 2), book.budget)
     mechanism.release(rows(), book.issue(mechanism.loss(), users=USERS, label="x"))
     assert book.epsilon(float(delta), of="spent") <= float(promise.epsilon) * (1 + 1e-12)
     assert book.certificate().guarantees[0].delta == float(delta)
@@ -178,7 +178,7 @@ def test_without_a_plan_the_cap_is_the_promise_and_with_one_its_total() -> None:
         assert book.delta(0.1, of="spent") == 0
         token = book.issue(GaussianLoss("0.5"), users=USERS, label="step")
         before = book.epsilon(1e-6)
-        GaussianSum(Ball(1.0, 2), 3.0).release(rows(), token)
+        NoisySum(Ball(1.0, 2), GaussianNoise(3.0)).release(rows(), token)
         assert book.epsilon(1e-6) == before
         assert 0 < book.epsilon(1e-6, of="spent") <= before
 
@@ -239,7 +239,7 @@ def test_after_a_restart_everything_is_as_it_was(tmp_path: Any) -> None:
     released = book.issue(GaussianLoss("0.2"), users=range(5), label="a")
     board = Billboard(book, USERS)
     own = board.serve(rows(range(5)), lambda block: block).deliver(lambda block, _: block)
-    GaussianSum(Ball(1.0, 2), 5.0).release(own, released)
+    NoisySum(Ball(1.0, 2), GaussianNoise(5.0)).release(own, released)
     unused = book.issue(GaussianLoss("0.2"), users=range(5), label="a")
     again: JointAccountant[ZCDP] = JointAccountant.resume(path, noise=NoiseSource.simulation(1))
     assert (again.id, again.users, again.budget) == (book.id, USERS, ZCDP(1))
@@ -309,7 +309,7 @@ def test_secure_noise_asks_for_a_ledger_that_lasts(tmp_path: Path) -> None:
 def test_add_remove_opens_everybody_at_once_and_has_no_joint_form() -> None:
     add_remove = Adjacency.ADD_REMOVE
     book = central("100", adjacency=add_remove)
-    mechanism = GaussianSum(Ball(1.0, 1), 1.0, add_remove)
+    mechanism = NoisySum(Ball(1.0, 1), GaussianNoise(1.0), add_remove)
     everybody = Rows.seal(np.ones((len(USERS), 1)), users=USERS)
     with pytest.raises(UsersError, match="must be opened at once"):
         mechanism.release(

@@ -39,13 +39,13 @@ from privlearn.ledger import (
 )
 from privlearn.ledger.chain import chained
 from privlearn.losses import GaussianLoss, LaplaceLoss
-from privlearn.mechanisms import GaussianSum, PrefixSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum, PrefixSum
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
 
 USERS = range(8)
-SUM = GaussianSum(Ball(1.0, 2), 20.0)  # rho = 0.005
+SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005
 
 
 def _use(accountant: JointAccountant[ZCDP]) -> None:

@@ -30,7 +30,7 @@ from privlearn.events.opacus import MECHANISM
 from privlearn.ledger import Ledger, Record, write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import GaussianLoss, PureLoss, SubsampledGaussian
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
 from privlearn.protocols import Plan
 from privlearn.reporting.certificates import (
@@ -46,7 +46,7 @@ from privlearn.rows import Rows
 from privlearn.tokens import Spend
 
 USERS = range(8)
-SUM = GaussianSum(Ball(1.0, 2), 20.0)  # rho = 0.005
+SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005
 VERDICTS = ("VERIFIED", "NOT VERIFIED", "SIMULATION", "ATTESTED")
 HOSTILE = {
     "closing tag": "rate [/day]",

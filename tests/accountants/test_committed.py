@@ -13,13 +13,13 @@ from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import BudgetError, InsufficientBudgetError, UsersError
 from privlearn.ledger import Ledger
-from privlearn.mechanisms import GaussianSum, PrefixSum
+from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
 
 USERS = range(20)
-TOTAL = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.6"))
+TOTAL = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.6"))
 RUNNING = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.4"), horizon=20)
 
 
@@ -82,7 +82,7 @@ def test_what_is_no_mechanism_or_does_not_fit_commits_nothing() -> None:
     books = accountant()
     with pytest.raises(TypeError, match="total = 3: must be a mechanism"):
         books.commit(total=3)  # type: ignore[arg-type]
-    large = GaussianSum.calibrated(Ball(1.0, 2), ZCDP(2))
+    large = NoisySum.calibrated(Ball(1.0, 2), ZCDP(2))
     with pytest.raises(InsufficientBudgetError):
         books.commit(total=large)
     with pytest.raises(BudgetError, match="there are none"):

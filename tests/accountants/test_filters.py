@@ -42,7 +42,7 @@ from privlearn.losses import (
     PureLoss,
     gaussian_loss,
 )
-from privlearn.mechanisms import GaussianSum, PrefixSum
+from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.reporting.certificates import weaknesses
@@ -415,7 +415,7 @@ def test_a_component_spends_its_part_and_gives_back_the_rest(tmp_path: Path) -> 
     with book.delegate(ZCDP("0.6"), users=range(6), label="part") as part:
         assert (book.spent(0), book.spent(9)) == (ZCDP("0.6"), ZCDP(0))
         assert (part.budget, part.users, part.trust) == (ZCDP("0.6"), range(6), book.trust)
-        SUM = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.1"))
+        SUM = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.1"))
         rows = Rows.seal(np.ones((6, 2)), users=range(6))
         SUM.release(rows, part.issue(SUM.loss(), users=range(6), label="sum"))
         part.issue(ZCDP("0.5"), users=range(3), label="spare").retire()
@@ -579,7 +579,7 @@ def test_delegated_parts_and_own_tokens_never_exceed_the_cap(data: Any) -> None:
 def test_streams_are_marked_and_the_theorem_is_named() -> None:
     book = central()
     gram = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.1"), horizon=10)
-    total = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.1"))
+    total = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.1"))
     rows = Rows.seal(np.ones((10, 2)), users=USERS)
     assert not book.certificate().interleaved
     with gram.open(book.issue(gram.loss(), users=USERS, label="gram")) as stream:

@@ -40,14 +40,14 @@ from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, Ledge
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.chain import chained
 from privlearn.losses import GaussianLoss, PureLoss
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate, verdict
 from privlearn.rows import Rows
 
 USERS = range(10)
-SUM = GaussianSum(Ball(1.0, 2), 20.0)  # rho = 0.005
+SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005
 
 
 def rows(users: range = USERS) -> Rows[Any]:
@@ -352,8 +352,9 @@ KILLED = """
     from privlearn.budgets import ZCDP, PureDP
     from privlearn.domains import Ball
     from privlearn.ledger import Ledger
-    from privlearn.mechanisms import GaussianSum
+    from privlearn.mechanisms import NoisySum
     from privlearn.losses import PureLoss
+    from privlearn.noise import GaussianNoise
     from privlearn.rows import Rows
     from privlearn.tokens import Receipt
 
@@ -366,7 +367,7 @@ KILLED = """
     second.issue(ZCDP("0.5"), users=users, label="unused")
     print(first.id, second.id, flush=True)
     Receipt._released = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
-    mechanism = GaussianSum(Ball(1.0, 2), 20.0)
+    mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
     token = first.issue(mechanism.loss(), users=users, label="sum")
     mechanism.release(Rows.seal(np.ones((10, 2)), users=users), token)
 """

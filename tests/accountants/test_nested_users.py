@@ -27,8 +27,8 @@ from privlearn.errors import InsufficientBudgetError
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import Record, chained
 from privlearn.losses import GaussianLoss, LaplaceLoss, Loss
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
 
 USERS = range(1000)
@@ -41,7 +41,7 @@ def one() -> list[Body]:
     """The entries of one spend: open, issue, spend, retire, close."""
     book = Ledger.memory()
     with CentralAccountant(ZCDP(1000), users=USERS, ledger=book) as accountant:
-        mechanism = GaussianSum(Ball(1.0, 2), 20.0)
+        mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
         token = accountant.issue(mechanism.loss(), users=range(8), label="sum")
         mechanism.release(Rows.seal(np.ones((8, 2)), users=range(8)), token)
     return [record.body for record in book.records]

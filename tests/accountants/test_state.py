@@ -22,7 +22,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
@@ -225,11 +225,11 @@ def test_whole_population_spends_only_under_add_remove() -> None:
             book.issue(ZCDP("0.1"), users=part, label="part")
     with pytest.raises(AdjacencyError, match="add-remove shifts every later index"):
         book.commit([Plan("x", GaussianLoss("0.1", adjacency=Adjacency.ADD_REMOVE), range(5, 6))])
-    mechanism = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.1"), adjacency=Adjacency.ADD_REMOVE)
+    mechanism = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.1"), adjacency=Adjacency.ADD_REMOVE)
     token = book.issue(mechanism.loss(), users=USERS, label="all")
     mechanism.release(Rows.seal(np.ones((N, 2)), users=USERS), token)
-    replace = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.1"))
-    assert replace.noise_std == pytest.approx(2 * mechanism.noise_std)
+    replace = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.1"))
+    assert replace.error_std() == pytest.approx(2 * mechanism.error_std())
 
 
 @pytest.mark.parametrize("own", Adjacency)

@@ -72,7 +72,7 @@ def test_gaussian_noise_needs_a_delta() -> None:
 
 def mu_of(method: Any) -> float:
     report = method.report()
-    return float(report.domain.sensitivity(Adjacency.REPLACE_ONE) / report.noise_std)
+    return float(report.domain.sensitivity(Adjacency.REPLACE_ONE) / report.error_std())
 
 
 @pytest.mark.parametrize(

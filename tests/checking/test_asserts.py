@@ -31,7 +31,7 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, Loss
-from privlearn.mechanisms import GaussianSum, PrefixSum
+from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
@@ -128,7 +128,7 @@ def test_a_given_witness_is_used() -> None:
 
 
 def test_a_mechanism_brings_its_claim_and_its_neighbours() -> None:
-    found = assert_private(GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=2000)
+    found = assert_private(NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=2000)
     assert not found.violated
     assert any("tight" in remark for remark in found.notes), "the exact divergence is named too"
 
@@ -175,7 +175,7 @@ def test_neighbours_that_are_no_neighbours_are_refused(
 
 
 def test_blocks_that_are_no_neighbours_are_refused() -> None:
-    mechanism = GaussianSum.calibrated(Ball(1.0, 2), ZCDP(1))
+    mechanism = NoisySum.calibrated(Ball(1.0, 2), ZCDP(1))
     with pytest.raises(CheckError, match=r"neighbours\[0\]"):
         assert_private(mechanism, neighbours=(np.zeros((3, 2)), np.ones((3, 2))))
     good = (np.zeros((1, 2)), np.ones((1, 2)))
@@ -300,7 +300,7 @@ def test_a_violation_leaves_a_line_too() -> None:
 
 # Budgets ---------------------------------------------------------------------------------------
 
-SUM = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
+SUM = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
 
 
 def release(accountant: Any, users: range, label: str = "sum") -> None:
@@ -365,7 +365,7 @@ def test_pure_budgets_count_exactly() -> None:
 
 def test_the_whole_of_an_approximate_promise_fits_into_it() -> None:
     def all_of_it(accountant: CentralAccountant[ZCDP]) -> None:
-        mechanism = GaussianSum.calibrated(Ball(1.0, 2), accountant.budget)
+        mechanism = NoisySum.calibrated(Ball(1.0, 2), accountant.budget)
         token = accountant.issue(mechanism.loss(), users=range(5), label="all")
         mechanism.release(Rows.seal(np.ones((5, 2)), users=range(5)), token)
 

@@ -35,14 +35,14 @@ from privlearn.mechanisms import (
     CategoryReport,
     CrossPolytope,
     ExplicitVertices,
-    GaussianSum,
+    NoisySum,
     OneOfKReport,
     PrefixSum,
     ProjectedReport,
     ReportNoisyMax,
     SimplexVertices,
 )
-from privlearn.noise import GumbelNoise, LaplaceNoise
+from privlearn.noise import GaussianNoise, GumbelNoise, LaplaceNoise
 
 Rng = np.random.Generator
 
@@ -131,7 +131,7 @@ def test_half_the_spread_of_a_simplex_is_seen_by_samples_too() -> None:
 
 
 def test_few_samples_look_at_the_likeliest_neighbours_alone() -> None:
-    found = black_box(GaussianSum(Ball(1.0, 3), 2.0), samples=120)
+    found = black_box(NoisySum(Ball(1.0, 3), GaussianNoise(2.0)), samples=120)
     assert found.pair < 3
     assert found.samples <= 120
     with pytest.raises(CheckError, match="too few for 4 pairs"):
@@ -146,12 +146,15 @@ def test_a_path_of_users_finds_where_a_raw_sum_decides() -> None:
     ends = np.ones((1, 1)), np.zeros((1, 1))
     found = turning_points(broken, ends, Adjacency.REPLACE_ONE)
     assert [(a.sum(), b.sum(), len(a)) for a, b in found] == [(21, 20, PATH)]
-    assert turning_points(GaussianSum(Box(0, 1, 1), 2.0), ends, Adjacency.REPLACE_ONE) == []
+    assert (
+        turning_points(NoisySum(Box(0, 1, 1), GaussianNoise(2.0)), ends, Adjacency.REPLACE_ONE)
+        == []
+    )
 
 
 def test_neighbours_are_neighbours_under_every_relation() -> None:
     for adjacency in Adjacency:
-        mechanism = GaussianSum(Box(-1, 2, 3), 2.0, adjacency=adjacency)
+        mechanism = NoisySum(Box(-1, 2, 3), GaussianNoise(2.0), adjacency=adjacency)
         for first, second in candidate_pairs(mechanism, adjacency=adjacency):
             if adjacency is Adjacency.ADD_REMOVE:
                 assert length(first) == length(second) + 1 >= 2

@@ -16,7 +16,16 @@ from privlearn.checking import targets as subjects
 from privlearn.checking.candidates import LONGEST, candidate_pairs, run_once
 from privlearn.checking.stub_accountant import Laboratory
 from privlearn.checking.suite import shipped_mechanisms
-from privlearn.mechanisms import BatchedPrefixSum, CrossPolytope, NoisyMaxStream, PrefixSum
+from privlearn.domains import Array, Box
+from privlearn.mechanisms import (
+    BatchedPrefixSum,
+    CrossPolytope,
+    NoisyMaxStream,
+    PrefixSum,
+    mechanism,
+)
+from privlearn.mechanisms.report_streams import Draw
+from privlearn.noise import LaplaceNoise
 from privlearn.rows import Rows
 
 RHO = ZCDP("0.5")
@@ -24,12 +33,17 @@ RHO = ZCDP("0.5")
 
 def examples() -> dict[str, Any]:
     """A mechanism of every public class, streams with a short horizon."""
-    made = {type(mechanism).__name__: mechanism for mechanism in map(_make, shipped_mechanisms())}
+    made = {type(one).__name__: one for one in map(_make, shipped_mechanisms())}
     made["ObjectivePerturbation"] = _make("objective-perturbation/logistic-1d")
     made["BatchedPrefixSum"] = BatchedPrefixSum.calibrated(Ball(1.0, 1), RHO, sizes=(2, 1, 3))
     made["NoisyMaxStream"] = NoisyMaxStream.calibrated(CrossPolytope(1), 1.0, RHO, horizon=7)
     made["PrefixSum"] = PrefixSum.calibrated(Ball(1.0, 1), RHO, horizon=9)
+    made["FunctionMechanism"] = mechanism(domain=Box(0, 1, 1), noise=LaplaceNoise(4.0))(_total)
     return made
+
+
+def _total(rows: Array, draw: Draw) -> Array:
+    return np.asarray(rows.sum(axis=0) + draw((1,)))
 
 
 def _make(name: str) -> Any:

@@ -15,9 +15,9 @@ from privlearn.checking.faults import (
     Verdict,
     animal,
 )
-from privlearn.domains import Ball, _upper
+from privlearn.domains import Ball, PSDTrace, _upper
 from privlearn.errors import CheckError
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 
 CONFIDENCE = 1 - 0.05 / (len(ANIMALS) + len(MUTANTS))
@@ -117,7 +117,7 @@ def test_the_original_comes_back_after_an_error() -> None:
 def test_all_kinds_of_functions_can_be_changed() -> None:
     noise = NoiseSource.simulation(0)
     edits = (
-        Edit("privlearn.noise:GaussianNoise.norm", '"l2"', '"l1"'),  # a property
+        Edit("privlearn.domains:PSDTrace.size", "// 2", "// 1"),  # a property
         Edit("privlearn.noise:NoiseSource.simulation", "simulated=True", "simulated=False"),
         Edit("privlearn.domains:_upper", "np.triu_indices(dim)", "np.triu_indices(dim + 1)"),
     )
@@ -125,12 +125,12 @@ def test_all_kinds_of_functions_can_be_changed() -> None:
     def look() -> str | None:
         from privlearn import domains
 
-        found = GaussianNoise(1.0).norm, NoiseSource.simulation(0).simulated
+        found = PSDTrace(1.0, 2).size, NoiseSource.simulation(0).simulated
         return str((*found, len(domains._upper(2, "svec")[0])))
 
     mutant = Mutant("several", "Nothing.", edits, Examined(look))
-    assert mutant.check().how == "('l1', False, 6)"
-    assert look() == "('l2', True, 3)"
+    assert mutant.check().how == "(6, False, 6)"
+    assert look() == "(3, True, 3)"
     assert noise.simulated
     assert len(_upper(2, "svec")[0]) == 3
 
@@ -145,7 +145,7 @@ def test_cached_results_are_not_carried_over() -> None:
     )
 
     def price() -> str:  # one mechanism may keep its own
-        return str(GaussianSum(Ball(1.0, 1), 2.0).loss())
+        return str(NoisySum(Ball(1.0, 1), GaussianNoise(2.0)).loss())
 
     before = price()
     mutant = Mutant("cheap", "Nothing.", sensitivity, Examined(price))

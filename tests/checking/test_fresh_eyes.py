@@ -48,7 +48,7 @@ from privlearn.checking.candidates import candidate_pairs
 from privlearn.domains import Array
 from privlearn.errors import InterferenceError, PrivacyViolation, UsersError
 from privlearn.ledger import Ledger
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import GumbelNoise
 
 LOG = logging.getLogger("fresh_eyes")
@@ -275,9 +275,9 @@ class EntryClip:
         return {"kind": "entry-clip", "radius": self.radius, "size": self.size}
 
 
-def entry_sum(broken: bool) -> GaussianSum[Any]:
+def entry_sum(broken: bool) -> NoisySum[Any]:
     """A sum over it at mu = 1."""
-    return GaussianSum(EntryClip(broken), 2.0 if broken else 4.0)
+    return NoisySum(EntryClip(broken), GaussianNoise(2.0 if broken else 4.0))
 
 
 @dataclass(frozen=True)
@@ -325,12 +325,12 @@ def nightly(broken: bool) -> Callable[[Any], Any]:
         users = range(20)
         rows = Rows.seal(np.full((20, 2), 0.3), users=users)
         price = ZCDP("0.25" if broken else "0.1")
-        warm_up = GaussianSum.calibrated(Ball(1.0, 2), price)
+        warm_up = NoisySum.calibrated(Ball(1.0, 2), price)
         payer = accountant
         if broken:
             payer = CentralAccountant(ZCDP("0.25"), users=users, ledger=Ledger.memory())
         warm_up.release(rows, payer.issue(warm_up.loss(), users=users, label="warm-up"))
-        report = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.4"))
+        report = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.4"))
         return report.release(rows, accountant.issue(report.loss(), users=users, label="report"))
 
     return run
@@ -355,7 +355,7 @@ class _Counting:
     def __init__(self, broken: bool, accountant: Any) -> None:
         self._broken, self._accountant = broken, accountant
         self._board = Billboard(accountant, accountant.users)
-        self._counter = GaussianSum.calibrated(Box(0, 1, 6), ZCDP("0.5"))
+        self._counter = NoisySum.calibrated(Box(0, 1, 6), ZCDP("0.5"))
         self._scores = np.zeros(6)
         self._pending: list[Rows[Any]] = []
         self._bought = self._usable = 0

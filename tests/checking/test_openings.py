@@ -17,11 +17,11 @@ from privlearn.budgets import GaussianDP
 from privlearn.checking import assert_budget
 from privlearn.checking.openings import openings
 from privlearn.errors import CheckError, PrivacyViolation
-from privlearn.mechanisms import GaussianReport, GaussianSum
+from privlearn.mechanisms import NoisyReport, NoisySum
 
 USERS = range(10)
-SUM = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
-REPORT = GaussianReport.calibrated(Ball(1.0, 2), GaussianDP.from_mu_squared("1"))
+SUM = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
+REPORT = NoisyReport.calibrated(Ball(1.0, 2), GaussianDP.from_mu_squared("1"))
 
 
 def release(accountant: Any) -> None:

@@ -15,7 +15,7 @@ import pytest
 from privlearn.budgets import ZCDP
 from privlearn.checking.laws.check import check_mechanism
 from privlearn.domains import Ball
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 
 pytest_plugins = ("pytester",)
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_nothing_private():
 @pytest.fixture(scope="module", autouse=True)
 def _everything_is_imported() -> None:
     """Sessions inside this one forget what they import, which NumPy and others cannot bear."""
-    check_mechanism(GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=400)
+    check_mechanism(NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=400)
 
 
 def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
@@ -226,10 +226,10 @@ def test_the_fixtures(pytester: pytest.Pytester) -> None:
         import numpy as np
         import pytest
         from privlearn import ApproxDP, Ball, GaussianDP, Rows, ZCDP
-        from privlearn.mechanisms import GaussianSum
+        from privlearn.mechanisms import NoisySum
 
         def release(accountant):
-            total = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
+            total = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
             token = accountant.issue(total.loss(), users=range(5), label="sum")
             return total.release(Rows.seal(np.ones((5, 2)), users=range(5)), token).value
 
@@ -348,9 +348,9 @@ def test_parametrized_checks_of_a_mechanism(pytester: pytest.Pytester) -> None:
         import pytest
         from privlearn import Ball, ZCDP
         from privlearn.checking import mechanism_checks
-        from privlearn.mechanisms import GaussianSum
+        from privlearn.mechanisms import NoisySum
 
-        total = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
+        total = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
 
         @pytest.mark.parametrize("check", mechanism_checks(total, samples=400))
         def test_total(check):

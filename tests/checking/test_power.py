@@ -174,7 +174,7 @@ FILE = """
 import numpy as np
 from privlearn import Ball, PureDP, ZCDP
 from privlearn.checking import subject_of
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 
 def above_threshold(queries, rng):
     threshold = rng.laplace(3.0, 2.0)
@@ -193,7 +193,7 @@ def Wrong():
     return subject_of(noisy_sum, PureDP("0.1"), (np.array([0.0]), np.array([1.0])))
 
 def Exact():
-    return GaussianSum.calibrated(Ball(1.0, 1), ZCDP("0.5"))
+    return NoisySum.calibrated(Ball(1.0, 1), ZCDP("0.5"))
 """
 
 

@@ -31,7 +31,7 @@ from privlearn.checking.targets import subject_of
 from privlearn.domains import Array, Ball, Norm
 from privlearn.errors import InterferenceError
 from privlearn.learners import OnePassNewtonMNL
-from privlearn.mechanisms import GaussianSum, PrefixSum
+from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.mnl import Answer
 
 VECTORS = bounded_vectors(2.0, 3)
@@ -92,7 +92,7 @@ def test_replace_one_differs_in_one_record(pair: tuple[Array, Array]) -> None:
     first, second = pair
     assert 1 <= len(first) <= 6
     assert len(differing(first, second)) == 1
-    subject_of(GaussianSum.calibrated(Ball(2.0, 3), ZCDP(1)), neighbours=pair)  # accepts it
+    subject_of(NoisySum.calibrated(Ball(2.0, 3), ZCDP(1)), neighbours=pair)  # accepts it
 
 
 @QUICK
@@ -110,7 +110,7 @@ def test_add_remove_takes_one_record_out(pair: tuple[Array, Array]) -> None:
     assert 1 <= len(smaller) == len(larger) - 1
     gaps = [np.delete(larger, i, axis=0) for i in range(len(larger))]
     assert any(np.array_equal(gap, smaller) for gap in gaps)
-    mechanism = GaussianSum.calibrated(Ball(2.0, 3), ZCDP(1), adjacency=Adjacency.ADD_REMOVE)
+    mechanism = NoisySum.calibrated(Ball(2.0, 3), ZCDP(1), adjacency=Adjacency.ADD_REMOVE)
     subject_of(mechanism, neighbours=pair, adjacency=Adjacency.ADD_REMOVE)
 
 
@@ -154,7 +154,7 @@ def test_pairs_that_differ_by_much_shrink_to_one_user() -> None:
 
 
 def test_pairs_serve_the_sampling_check() -> None:
-    mechanism = GaussianSum.calibrated(Ball(2.0, 3), ZCDP("0.5"))
+    mechanism = NoisySum.calibrated(Ball(2.0, 3), ZCDP("0.5"))
     stream = PrefixSum.calibrated(Ball(2.0, 3), ZCDP("0.5"), horizon=4)
 
     @settings(max_examples=5, derandomize=True, deadline=None)

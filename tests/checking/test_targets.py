@@ -14,7 +14,8 @@ from privlearn.checking.targets import Subject, subject_of
 from privlearn.domains import Ball
 from privlearn.errors import CheckError
 from privlearn.losses import GaussianLoss
-from privlearn.mechanisms import BinaryTree, GaussianSum, PrefixSum
+from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
+from privlearn.noise import GaussianNoise
 
 PAIR = ([0.0, 0.0], [1.0, 0.0])
 
@@ -37,7 +38,7 @@ def test_a_seed_gives_the_same_outputs_and_another_seed_others() -> None:
     block = np.eye(2)
     for subject, data in (
         (subject_of(noisy, PureDP(1), PAIR), [1.0]),
-        (subject_of(GaussianSum(Ball(1.0, 2), 1.0)), block),
+        (subject_of(NoisySum(Ball(1.0, 2), GaussianNoise(1.0))), block),
     ):
         one, again, other = (subject.start(data, seed) for seed in (1, 1, 2))
         first, second, third = one(), again(), other()
@@ -123,7 +124,7 @@ def test_a_subject_may_be_restated() -> None:
 
 
 def test_shipped_mechanisms_bring_their_claim_and_extreme_neighbours() -> None:
-    mechanism = GaussianSum(Ball(1.0, 3), 2.0)
+    mechanism = NoisySum(Ball(1.0, 3), GaussianNoise(2.0))
     subject = subject_of(mechanism)
     assert isinstance(subject.claim, GaussianLoss)
     assert all(np.shape(first) == np.shape(second) for first, second in subject.neighbours)

@@ -34,7 +34,7 @@ from privlearn.domains import Ball
 from privlearn.errors import DataError
 from privlearn.learners import DPTOFW
 from privlearn.ledger import Ledger
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.rows import Rows
 from privlearn.runs import local as local_runs
 from privlearn.runs import tables as table_runs
@@ -567,7 +567,7 @@ def test_what_is_left_is_told_by_the_most_charged_user(tmp_path: Path) -> None:
     (tmp_path / "public").mkdir()
     path = tmp_path / "public" / "ledger.db"
     with CentralAccountant(ZCDP("1"), users=range(4), ledger=Ledger.create(path)) as account:
-        quarter = GaussianSum.calibrated(Ball(1.0, 1), ZCDP("0.25"))
+        quarter = NoisySum.calibrated(Ball(1.0, 1), ZCDP("0.25"))
         token = account.issue(quarter.loss(), users=range(4), label="sum")
         quarter.release(Rows.seal(np.zeros((4, 1)), users=range(4)), token)
         told = interruption.spent_lines(tmp_path, frozenset())

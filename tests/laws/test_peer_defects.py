@@ -51,7 +51,7 @@ from privlearn.losses import (
     compose,
     gaussian_loss,
 )
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
 
@@ -135,7 +135,7 @@ def test_nan_noise_is_refused_not_free(bad: Any) -> None:
         lambda: SubsampledGaussian(bad, "0.01"),
         lambda: ZCDPLoss(bad),
         lambda: ApproxLoss(bad, "1e-6"),
-        lambda: GaussianSum(Ball(1.0, 1), bad),
+        lambda: NoisySum(Ball(1.0, 1), GaussianNoise(bad)),
         lambda: GaussianNoise(bad),
         lambda: LaplaceNoise(bad),
         lambda: gaussian_loss(1.0, bad, Adjacency.REPLACE_ONE),
@@ -167,7 +167,7 @@ def test_a_replace_one_gaussian_is_not_priced_as_add_remove() -> None:
     assert epsilon_of(one, 1e-6).value == pytest.approx(4.887, abs=5e-4)
     assert epsilon_of(as_replace_one(one).loss, 1e-6).value == pytest.approx(10.997, abs=5e-4)
     prices = [
-        GaussianSum(Ball(1.0, 3), 1.0, a).loss().gaussian()
+        NoisySum(Ball(1.0, 3), GaussianNoise(1.0), a).loss().gaussian()
         for a in (ADD_REMOVE, Adjacency.REPLACE_ONE)
     ]
     assert prices == [1, 4], "a mechanism knows both from its domain"
@@ -252,7 +252,7 @@ def _in_child(answers: Any, act: Any) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_forks_of_one_budget_slot_answer_once() -> None:
     book = account(ZCDP(1))
-    mechanism = GaussianSum.calibrated(Ball(1.0, 1), ZCDP(1))
+    mechanism = NoisySum.calibrated(Ball(1.0, 1), ZCDP(1))
     rows: Rows[Any] = Rows.seal(np.ones((4, 1)), users=USERS)
     token = book.issue(mechanism.loss(), users=USERS, label="one")
     context = multiprocessing.get_context("fork")
@@ -273,7 +273,7 @@ def test_forks_of_one_budget_slot_answer_once() -> None:
 
 def test_the_charge_is_durable_before_noise_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     book = account(ZCDP(1))
-    mechanism = GaussianSum.calibrated(Ball(1.0, 1), ZCDP(1))
+    mechanism = NoisySum.calibrated(Ball(1.0, 1), ZCDP(1))
     token = book.issue(mechanism.loss(), users=USERS, label="one")
     events: list[str] = []
     uniform, append = NoiseSource.uniform, book.ledger.append

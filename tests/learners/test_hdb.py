@@ -46,8 +46,8 @@ from privlearn.learners.hdb_epochs import (
     into_l1_ball,
     soft,
 )
-from privlearn.learners.scalar_losses import SquaredLoss
 from privlearn.ledger import Ledger
+from privlearn.mechanisms.scalar_objectives import SquaredObjective
 from privlearn.noise import NoiseSource
 from privlearn.simulation.linear_bandit import ArmMarket, classification_market, sparse_market
 
@@ -395,8 +395,8 @@ def test_the_sensitivity_that_is_paid_for_is_attained_on_one_arm(user: int) -> N
     move = np.linalg.norm(sums[0] - sums[1])
     step: Any = unstarted(first_epoch=4).start(joint(USERS))._steps[0]
     assert move == pytest.approx(2 * step.mechanism.domain.radius, rel=1e-9)
-    assert (move / step.mechanism.noise_std) ** 2 / 2 == pytest.approx(1.0, rel=1e-9), "ρ = 1"
-    assert (move / step.mechanism.noise_std) ** 2 / 2 <= 1.0
+    assert (move / step.mechanism.error_std()) ** 2 / 2 == pytest.approx(1.0, rel=1e-9), "ρ = 1"
+    assert (move / step.mechanism.error_std()) ** 2 / 2 <= 1.0
 
 
 def test_a_changed_arm_moves_the_sums_by_the_root_of_two_clips() -> None:
@@ -620,7 +620,7 @@ def test_zero_out_costs_half_the_noise() -> None:
     )
     learner: Any = unstarted().start(accountant)
     whole: Any = fresh()
-    ratio = learner._steps[0].mechanism.noise_std / whole._steps[0].mechanism.noise_std
+    ratio = learner._steps[0].mechanism.error_std() / whole._steps[0].mechanism.error_std()
     assert ratio == pytest.approx(0.5)
     Crowd().play(learner)
 
@@ -823,7 +823,7 @@ def test_states_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     fresh().save(path)
     with pytest.raises(DataError, match="nothing of this learner's plan is left"):
         DPHDB.load(path, joint())
-    fresh(loss=SquaredLoss(1.0)).save(path)
+    fresh(loss=SquaredObjective(1.0)).save(path)
     with pytest.raises(DataError, match="its loss has no name"):
         DPHDB.load(path, joint())
     for text in ("", "not json", "[]", "3", '{"privlearn_hdb": 99}', '{"privlearn_hdb": 1}'):
@@ -956,7 +956,7 @@ def test_types_that_are_no_method_or_loss_are_refused() -> None:
         fresh(method=3)
     with pytest.raises(TypeError, match="loss = 3"):
         fresh(loss=3)
-    state = fresh(loss=SquaredLoss(1.0), method=GaussianEpochs()).public_state()
+    state = fresh(loss=SquaredObjective(1.0), method=GaussianEpochs()).public_state()
     assert state == json.loads(json.dumps(state))
     assert state["epochs"] == fresh().public_state()["epochs"]
 

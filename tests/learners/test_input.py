@@ -26,7 +26,7 @@ from privlearn.learners import (
 )
 from privlearn.learners.pofw import DPPOFW
 from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.mnl import NO_ITEM
 from privlearn.noise import NoiseSource
@@ -265,7 +265,7 @@ def test_users_of_a_frame_are_served(frame: Callable[[Array], Any]) -> None:
 
 @frames
 def test_sealed_frames_are_summed(frame: Callable[[Array], Any]) -> None:
-    total = GaussianSum.calibrated(Ball(1.0, DIM), ZCDP("0.5"))
+    total = NoisySum.calibrated(Ball(1.0, DIM), ZCDP("0.5"))
     found = []
     for block in (X, frame(X)):
         account = central()
@@ -279,7 +279,7 @@ def test_a_masked_cell_is_no_data() -> None:
     hidden[7, 1] = np.ma.masked
     learner = DPTOFW(DIM).start(central()).partial_fit(hidden, Y)
     assert [user for user, _ in learner.private_messages_] == [7]
-    total = GaussianSum.calibrated(Ball(1.0, DIM), ZCDP("1e6"))
+    total = NoisySum.calibrated(Ball(1.0, DIM), ZCDP("1e6"))
     account = central("1e6")
     token = account.issue(total.loss(), users=range(N), label="total")
     found = total.release(Rows.seal(hidden, users=range(N)), token).value

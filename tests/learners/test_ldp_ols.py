@@ -15,7 +15,7 @@ from privlearn.domains import Ball
 from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.local.protocol import Arrays, LocalBanditConfig
 from privlearn.losses.conversion import gaussian_mu
-from privlearn.mechanisms import GaussianReport, OneOfKReport
+from privlearn.mechanisms import NoisyReport, OneOfKReport
 from privlearn.simulation.local_bandit import LocalMarket, arm_market, serve, shared_market
 
 
@@ -67,17 +67,19 @@ def test_the_noise_is_the_least_that_epsilon_and_delta_allow(epsilon: float) -> 
         noise_seed=1,
     )
     assert 0.9999 * epsilon < run.epsilon <= epsilon
-    assert method.report().noise_std == pytest.approx(2 * math.sqrt(2) / gaussian_mu(epsilon, 0.01))
+    assert method.report().error_std() == pytest.approx(
+        2 * math.sqrt(2) / gaussian_mu(epsilon, 0.01)
+    )
 
 
 def test_the_matrix_comes_at_the_price_of_the_moment_alone() -> None:
     budget = GaussianDP(gaussian_mu(1.0, 0.01))
-    alone = GaussianReport.calibrated(Ball(1.0, 3), budget).noise_std
+    alone = NoisyReport.calibrated(Ball(1.0, 3), budget).error_std()
     method = ols(dim=3)
     # off the diagonal a svec entry is √2 times that of the matrix
-    assert method.report().noise_std / math.sqrt(2) == pytest.approx(alone)
+    assert method.report().error_std() / math.sqrt(2) == pytest.approx(alone)
     half = GaussianDP(gaussian_mu(0.5, 0.005))
-    split = GaussianReport.calibrated(Ball(1.0, 3), half).noise_std
+    split = NoisyReport.calibrated(Ball(1.0, 3), half).error_std()
     assert split > 1.8 * alone
 
 

@@ -33,7 +33,7 @@ from privlearn.errors import (
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, gradients, hessian_factors
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
@@ -899,7 +899,7 @@ def test_another_adjacency_is_priced_as_such() -> None:
     learner = unstarted().start(accountant)
     features, _, uniforms = users()
     learner.play(features, Crowd().respond, None, uniforms)
-    assert learner._gradient.noise_std == pytest.approx(fresh()._gradient.noise_std / 2)
+    assert learner._gradient.error_std() == pytest.approx(fresh()._gradient.error_std() / 2)
     assert accountant.certificate().guarantees[0].adjacency is Adjacency.ZERO_OUT
 
 
@@ -912,8 +912,8 @@ def test_groups_chosen_by_data_would_be_under_priced_by_the_maximum_rule() -> No
     and the pair of releases is √2-GDP and no better.  Public ranges cannot do that: whoever has an
     index stays in its range.
     """
-    count = GaussianSum.calibrated(Box(0.0, 1.0, 1), ZCDP("0.5"))
-    assert count.noise_std == pytest.approx(1.0)
+    count = NoisySum.calibrated(Box(0.0, 1.0, 1), ZCDP("0.5"))
+    assert count.error_std() == pytest.approx(1.0)
 
     def group_sums(values: Array, is_left: Array) -> Array:
         """What the two releases would add noise to."""
@@ -925,7 +925,7 @@ def test_groups_chosen_by_data_would_be_under_priced_by_the_maximum_rule() -> No
     moved[0] = 0.0
     shift = group_sums(values, moved) - group_sums(values, is_left)
     assert shift == pytest.approx(np.array([-1.0, 1.0]))
-    mu = float(np.linalg.norm(shift)) / count.noise_std
+    mu = float(np.linalg.norm(shift)) / count.error_std()
     assert mu == pytest.approx(math.sqrt(2))
 
     promised, true = (exact_gaussian_epsilon(m, 1e-6) for m in (1.0, mu))
@@ -1075,7 +1075,7 @@ def test_a_crash_between_the_two_releases_of_a_batch_costs_that_batch_only(
     learner = fresh()
     one_by_one(learner, features[:7], uniforms[:7])
     learner.save(tmp_path / "state.json")
-    honest = GaussianSum.release
+    honest = NoisySum.release
 
     def crashes_on_matrices(self: Any, rows: Any, token: Any) -> Any:
         if isinstance(self.domain, PSDTrace):
@@ -1083,7 +1083,7 @@ def test_a_crash_between_the_two_releases_of_a_batch_costs_that_batch_only(
         return honest(self, rows, token)
 
     with monkeypatch.context() as patch:
-        patch.setattr(GaussianSum, "release", crashes_on_matrices)
+        patch.setattr(NoisySum, "release", crashes_on_matrices)
         with pytest.raises(KeyboardInterrupt):
             one_by_one(learner, features[7:8], uniforms[7:8])
     again: JointAccountant[ZCDP] = JointAccountant.resume(

@@ -22,12 +22,12 @@ from privlearn.checking import assert_noninterference
 from privlearn.domains import Array, Ball, Norm
 from privlearn.errors import InterferenceError
 from privlearn.learners import tofw_buffered, tofw_plain, tofw_restarts, tofw_whitened
-from privlearn.learners.scalar_losses import CustomLoss
 from privlearn.learners.streaming import Example, StreamLearner, Terms, typical_length
 from privlearn.learners.tofw import DPTOFW
 from privlearn.learners.tofw_restarts import restart_plan
 from privlearn.mechanisms import ColumnNormalizedBLT, PrefixSum
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex, dual_exponent, norms
+from privlearn.mechanisms.scalar_objectives import CustomObjective
 from privlearn.noise import NoiseSource
 
 METHODS: tuple[Any, ...] = ("restarts", "plain", "buffered", "whitened")
@@ -40,7 +40,7 @@ def huber(score: Array, label: Array) -> Array:
     return np.minimum(np.maximum(score - label, -0.5), 0.5)
 
 
-HUBER = CustomLoss(huber, curvature=1.0, slope=0.5)
+HUBER = CustomObjective(huber, curvature=1.0, slope=0.5)
 
 
 def central(

@@ -42,12 +42,12 @@ from privlearn.ledger import (
     read_records,
 )
 from privlearn.losses import GaussianLoss
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
 
 USERS = range(4)
-MECHANISM = GaussianSum(Ball(1.0, 2), 20.0)
+MECHANISM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
 
 OPEN = OpenEntry(
     accountant="a",
@@ -338,7 +338,7 @@ KILLED = """
     from privlearn.budgets import ZCDP
     from privlearn.domains import Ball
     from privlearn.ledger import Ledger
-    from privlearn.mechanisms import GaussianSum
+    from privlearn.mechanisms import NoisySum
     from privlearn.noise import GaussianNoise
     from privlearn.rows import Rows
     from privlearn.tokens import Receipt
@@ -362,7 +362,7 @@ KILLED = """
         Receipt._released = die
 
     accountant = CentralAccountant(ZCDP("0.1"), users=range(4), ledger=Ledger.create(path))
-    mechanism = GaussianSum(Ball(1.0, 2), 20.0)
+    mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
     token = accountant.issue(ZCDP("0.1"), users=range(4), label="sum")
     rows = Rows.seal(np.ones((4, 2)), users=range(4))
     if when == "planted: noise before the spend":

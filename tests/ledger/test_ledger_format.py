@@ -42,8 +42,8 @@ from privlearn.ledger import (
 )
 from privlearn.ledger.chain import MOST_BYTES, chain_hash, chained
 from privlearn.ledger.reader import MOST_DEPTH, parse
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD = Path(__file__).parent / "format1"
@@ -730,7 +730,7 @@ def test_a_large_whole_radius_is_recorded_and_verified(tmp_path: Path) -> None:
     with CentralAccountant(
         ZCDP(1), users=range(4), ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
     ) as book:
-        mechanism = GaussianSum(Ball(1e20, 2), 2e20)
+        mechanism = NoisySum(Ball(1e20, 2), GaussianNoise(2e20))
         token = book.issue(mechanism.loss(), users=range(4), label="large")
         with token.spend(mechanism.spend()):
             pass

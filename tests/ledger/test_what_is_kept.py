@@ -17,7 +17,7 @@ from privlearn.entries import IssueEntry, OpenEntry
 from privlearn.errors import LossExceedsTokenError
 from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.tokens import Spend
 
@@ -69,12 +69,12 @@ def test_only_what_cannot_change_is_remembered_of_a_spend() -> None:
 
 
 def test_a_token_pays_for_the_loss_that_it_was_issued_for_and_for_no_dearer_one() -> None:
-    mechanism = GaussianSum(Ball(1.0, 2), 20.0)
+    mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
     for price in (mechanism.loss(), GaussianLoss("0.01"), ZCDP("0.005")):
         account = accountant()
         token = account.issue(price, users=ONE, label="sum")
         with pytest.raises(LossExceedsTokenError, match="the token 'sum' holds"):
-            token.spend(GaussianSum(Ball(1.0, 2), 19.9).spend())
+            token.spend(NoisySum(Ball(1.0, 2), GaussianNoise(19.9)).spend())
         with token.spend(mechanism.spend()):
             pass
         assert account.spent() == ZCDP("0.005")

@@ -17,7 +17,7 @@ from scipy import integrate, optimize
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Domain
-from privlearn.mechanisms import Huber, Logistic, MultinomialLogit, ObjectivePerturbation, Poisson
+from privlearn.mechanisms import LinearObjective, MultinomialLogit, ObjectivePerturbation
 from privlearn.mechanisms.envelope import LipschitzEnvelope
 from privlearn.mechanisms.objectives import Objective, check_objective
 from privlearn.mechanisms.regions import EuclideanBall
@@ -31,9 +31,9 @@ INNER: list[Objective[Any]] = [
     MultinomialLogit(4, 3),
     MultinomialLogit(3, 4, outside=False),
     MultinomialLogit(1, 2),
-    Logistic(3, radius=2.0),
-    Poisson(2, max_rate=5.0),
-    Huber(3, threshold=2.0),
+    LinearObjective.logistic(3, radius=2.0),
+    LinearObjective.poisson(2, max_rate=5.0),
+    LinearObjective.huber(3, threshold=2.0),
 ]
 ENVELOPES: list[LipschitzEnvelope[Any]] = [
     LipschitzEnvelope(inner, share * inner.gradient_bound, margin)

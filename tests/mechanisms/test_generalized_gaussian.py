@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 from functools import cache
@@ -18,21 +19,19 @@ from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.checking import assert_private, check_domain, check_mechanism, white_box
-from privlearn.domains import Ball, Box, Norm, PSDTrace, domain_from_dict, exponent_of
+from privlearn.domains import Ball, Box, Norm, OneOf, PSDTrace, domain_from_dict, exponent_of
 from privlearn.entries import SpendEntry
 from privlearn.errors import CurrencyError, PrivacyViolation
 from privlearn.losses import GaussianLoss, GeneralizedGaussian
 from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
-    GaussianSum,
-    GeneralizedGaussianSum,
-    OneOfKStream,
+    NoisySum,
     PrefixSum,
 )
 from privlearn.mechanisms.factorization import Factorization
-from privlearn.mechanisms.generalized_gaussian import regular_exponent, regularity
-from privlearn.noise import GeneralizedGaussianNoise, NoiseSource, noise_from_dict
+from privlearn.mechanisms.least_noise import regular_exponent, regularity
+from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, NoiseSource, noise_from_dict
 from privlearn.rows import Rows
 
 Grid = tuple[NDArray[np.float64], NDArray[np.float64], float]
@@ -240,7 +239,7 @@ def test_the_price_is_kappa_s_squared_over_two_sigma_squared(
 ) -> None:
     p = min(regular_exponent(q, dim), 1000.0)
     for adjacency, s in ((Adjacency.REPLACE_ONE, 2 * radius), (Adjacency.ZERO_OUT, radius)):
-        loss = GeneralizedGaussianSum(Ball(radius, dim, q), std, p, adjacency).loss()
+        loss = NoisySum(Ball(radius, dim, q), GeneralizedGaussianNoise(std, p), adjacency).loss()
         expected = regularity(q, dim) * s**2 / (2 * std**2)
         assert float(loss.zcdp() or 0) == pytest.approx(expected, rel=1e-9)
         assert isinstance(loss, GaussianLoss if p == 2 else GeneralizedGaussian)
@@ -252,7 +251,9 @@ def test_the_price_is_kappa_s_squared_over_two_sigma_squared(
 
 @pytest.mark.parametrize("p", [2.0, 3.0])
 def test_it_keeps_the_laws_of_mechanisms(p: float) -> None:
-    report = check_mechanism(GeneralizedGaussianSum(Ball(1.0, 3, 4.0), 5.0, p), samples=400)
+    report = check_mechanism(
+        NoisySum(Ball(1.0, 3, 4.0), GeneralizedGaussianNoise(5.0, p)), samples=400
+    )
     exact = report["check_exact_divergence"]
     assert exact.verdict == ("passed" if p == 2 else "not applicable")
     assert p == 2 or "mixed" in exact.detail
@@ -261,30 +262,38 @@ def test_it_keeps_the_laws_of_mechanisms(p: float) -> None:
 def test_with_exponent_two_it_is_the_gaussian_sum() -> None:
     domain, data, users = Ball(1.0, 2), np.ones((3, 2)), range(3)
     values = []
-    for mechanism in (GeneralizedGaussianSum(domain, 2.0), GaussianSum(domain, 2.0)):
+    for mechanism in (
+        NoisySum(domain, GeneralizedGaussianNoise(2.0, 2.0)),
+        NoisySum(domain, GaussianNoise(2.0)),
+    ):
         book = CentralAccountant(ZCDP(9), users=users, noise=NoiseSource.simulation(0))
         token = book.issue(mechanism.loss(), users=users, label="sum")
         values.append(mechanism.release(Rows.seal(data, users=users), token).value)
     assert np.array_equal(values[0], values[1])
-    assert white_box(GeneralizedGaussianSum(domain, 2.0)).tight
+    assert white_box(NoisySum(domain, GeneralizedGaussianNoise(2.0, 2.0))).tight
 
 
 def test_samples_catch_the_printed_scale_of_the_gamma() -> None:
     """Noise of σ = √25 where 25 is claimed: r² ~ Gamma(d/2, 2σ) as in Algorithm 4."""
     domain, p = Ball(5.0, 2, 3.0), 3.0
-    claim = GeneralizedGaussianSum(domain, 25.0, p).loss()
+    claim = NoisySum(domain, GeneralizedGaussianNoise(25.0, p)).loss()
     pair = np.array([[9.0, 0.0]]), np.array([[-9.0, 0.0]])
-    assert_private(GeneralizedGaussianSum(domain, 25.0, p), claim, neighbours=pair, samples=3_000)
+    assert_private(
+        NoisySum(domain, GeneralizedGaussianNoise(25.0, p)), claim, neighbours=pair, samples=3_000
+    )
     with pytest.raises(PrivacyViolation):
         assert_private(
-            GeneralizedGaussianSum(domain, 5.0, p), claim, neighbours=pair, samples=3_000
+            NoisySum(domain, GeneralizedGaussianNoise(5.0, p)),
+            claim,
+            neighbours=pair,
+            samples=3_000,
         )
 
 
 def test_an_audit_recomputes_its_price_and_trusts_nothing() -> None:
     users = range(2)
     book = CentralAccountant(ZCDP(9), users=users, noise=NoiseSource.simulation(0))
-    mechanism = GeneralizedGaussianSum(Ball(1.0, 4, 3.0), 4.0, 2.5)
+    mechanism = NoisySum(Ball(1.0, 4, 3.0), GeneralizedGaussianNoise(4.0, 2.5))
     token = book.issue(mechanism.loss(), users=users, label="sum")
     mechanism.release(Rows.seal(np.ones((2, 4)), users=users), token)
     (spend,) = [entry for entry in book.ledger.entries if isinstance(entry, SpendEntry)]
@@ -309,7 +318,7 @@ def test_calibrated_noise_fits_and_wastes_none(
     rho: Fraction, p: float | None, q: float, dim: int
 ) -> None:
     budget, domain = ZCDP(rho), Ball(0.3, dim, q)
-    made = GeneralizedGaussianSum.calibrated(domain, budget, exponent=p)
+    made = NoisySum.calibrated(domain, budget, exponent=p, noise="generalized-gaussian")
     price = budget.price(made.loss())
     assert budget.covers(price)
     assert (rho - price.rho) / rho <= Fraction(1, 10**9)
@@ -320,13 +329,15 @@ def test_calibrated_noise_fits_and_wastes_none(
 def test_the_choice_has_the_least_computed_error(q: float, dim: int) -> None:
     """At equal price the Gaussian with ℓ2 sensitivity has the smaller error; the sampler agrees."""
     domain, budget = Ball(1.0, dim, q), ZCDP("0.1")
-    chosen = GeneralizedGaussianSum.calibrated(domain, budget)
-    regular = GeneralizedGaussianSum.calibrated(domain, budget, exponent=regular_exponent(q, dim))
-    gauss = GaussianSum.calibrated(domain, budget)
-    assert chosen.error_std() == min(regular.error_std(), gauss.noise_std)
+    chosen = NoisySum.calibrated(domain, budget)
+    regular = NoisySum.calibrated(
+        domain, budget, exponent=regular_exponent(q, dim), noise="generalized-gaussian"
+    )
+    gauss = NoisySum.calibrated(domain, budget)
+    assert chosen.error_std() == min(regular.error_std(), gauss.error_std())
     # none of the exponents between is better: (p−1)p^{2/p}Γ(3/p)/Γ(1/p) >= 1 for large d
     for p in np.linspace(2, min(q, 30.0), 8):
-        other = GeneralizedGaussianSum.calibrated(domain, budget, exponent=float(p))
+        other = NoisySum.calibrated(domain, budget, exponent=float(p), noise="generalized-gaussian")
         assert chosen.error_std() <= other.error_std() * (1 + 1e-9)
     drawn = regular.spend().noise.draw(NoiseSource.simulation(0), (200_000 // dim, dim))
     assert drawn.std() == pytest.approx(regular.error_std(), rel=0.02)
@@ -340,17 +351,23 @@ def test_the_choice_could_fall_on_either_noise(monkeypatch: pytest.MonkeyPatch) 
         "coordinate_std",
         lambda self, dim: original(self, dim) * (9 if self.exponent == 2 else 1),
     )
-    chosen = GeneralizedGaussianSum.calibrated(Ball(1.0, 100, 6.0), ZCDP(1))
-    assert chosen.exponent == regular_exponent(6.0, 100) == 6.0
+    chosen = NoisySum.calibrated(Ball(1.0, 100, 6.0), ZCDP(1), noise="generalized-gaussian")
+    assert noise_exponent(chosen) == regular_exponent(6.0, 100) == 6.0
+
+
+def noise_exponent(mechanism: NoisySum[Any]) -> float:
+    assert isinstance(mechanism.noise, GeneralizedGaussianNoise)
+    return mechanism.noise.exponent
 
 
 def test_currencies_that_hold_a_gaussian_buy_one() -> None:
     domain = Ball(1.0, 3, 3.0)
-    assert GeneralizedGaussianSum.calibrated(domain, GaussianDP(1)).exponent == 2
+    made = NoisySum.calibrated(domain, GaussianDP(1), noise="generalized-gaussian")
+    assert noise_exponent(made) == 2
     with pytest.raises(CurrencyError, match="no price in GaussianDP"):
-        GeneralizedGaussianSum.calibrated(domain, GaussianDP(1), exponent=3.0)
+        NoisySum.calibrated(domain, GaussianDP(1), exponent=3.0, noise="generalized-gaussian")
     with pytest.raises(ValueError, match="needs a budget > 0"):
-        GeneralizedGaussianSum.calibrated(domain, ZCDP(0))
+        NoisySum.calibrated(domain, ZCDP(0), noise="generalized-gaussian")
 
 
 # Streams ----------------------------------------------------------------------------------------
@@ -367,7 +384,7 @@ def test_streams_with_such_noise_cost_what_a_sum_does_times_the_columns(
     assert float(budget.rho - price.rho) < 1e-10
     # the sum over the rows of C, each a release of its own
     gain = factorization.column_norm()
-    alone = GeneralizedGaussianSum(domain, stream.noise_std, 3.0).loss()
+    alone = NoisySum(domain, GeneralizedGaussianNoise(stream.noise_std, 3.0)).loss()
     assert float(price.rho) == pytest.approx(float(alone.zcdp() or 0) * gain**2, rel=1e-9)
     check_mechanism(stream, samples=400)
     zeros, finals = Rows.seal(np.zeros((24, 3)), users=range(24)), []
@@ -393,7 +410,8 @@ def test_streams_choose_their_noise_by_computed_error() -> None:
 
 def test_arms_of_a_stream_share_a_vector_of_such_noise() -> None:
     one = PrefixSum.calibrated(Ball(0.5, 2, 3.0), ZCDP("0.2"), horizon=16, exponent=3.0)
-    arms = OneOfKStream(one, 2)
+    domain: Any = OneOf(Ball(0.5, 2, 3.0), 2)
+    arms = dataclasses.replace(one, domain=domain)
     assert arms.loss() == one.loss()
     check_mechanism(arms, samples=400)
     assert arms.error_std(3) > one.error_std(3)

@@ -344,7 +344,8 @@ def test_it_stands_in_the_ledger_as_trusted_code() -> None:
         token = book.issue(mechanism.loss(), users=users, label="choice")
         mechanism.release(Rows.seal(np.ones((3, 2)), users=users), token)
     spends = [entry for entry in book.ledger.entries if isinstance(entry, SpendEntry)]
-    assert [rebuilt(entry.noise) for entry in spends] == [
+    found: list[Any] = [rebuilt(entry.noise) for entry in spends]
+    assert found == [
         GumbelNoise(8.0),
         LaplaceNoise(8.0),
         ExponentialNoise(8.0),

@@ -39,12 +39,11 @@ from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.chain import chained
 from privlearn.losses import MinimizerLoss, gaussian_loss, loss_from_dict
 from privlearn.mechanisms import (
-    Huber,
-    Logistic,
+    LinearObjective,
+    LogisticObjective,
     MultinomialLogit,
     Objective,
     ObjectivePerturbation,
-    Poisson,
     objective_perturbation,
     published,
 )
@@ -62,9 +61,9 @@ OBJECTIVES: list[Objective[Any]] = [
     LOGIT,
     MultinomialLogit(1, 3),
     MultinomialLogit(2, 4, outside=False),
-    Logistic(3),
-    Poisson(2, 7.0),
-    Huber(4, 0.2),
+    LinearObjective.logistic(3),
+    LinearObjective.poisson(2, 7.0),
+    LinearObjective.huber(4, 0.2),
 ]
 AMOUNTS = st.fractions(min_value=Fraction(1, 10**5), max_value=100, max_denominator=10**9)
 BUDGETS: st.SearchStrategy[Currency] = st.one_of(
@@ -76,7 +75,7 @@ BUDGETS: st.SearchStrategy[Currency] = st.one_of(
 def fit(**changes: Any) -> ObjectivePerturbation[Any]:
     """Logistic regression in the plane, little noise."""
     usual = {
-        "objective": Logistic(2),
+        "objective": LinearObjective.logistic(2),
         "ridge": 5.0,
         "noise_std": 4.0,
         "blur_std": 1e-6,
@@ -251,8 +250,8 @@ def test_one_item_costs_half_the_noise() -> None:
 
 def test_currencies_without_a_price_and_budgets_of_nothing() -> None:
     makers: list[Callable[[Any], object]] = [
-        lambda b: ObjectivePerturbation.calibrated(Logistic(2), b, max_rows=5),
-        lambda b: ObjectivePerturbation.with_ridge(Logistic(2), 5.0, b, max_rows=5),
+        lambda b: ObjectivePerturbation.calibrated(LinearObjective.logistic(2), b, max_rows=5),
+        lambda b: ObjectivePerturbation.with_ridge(LinearObjective.logistic(2), 5.0, b, max_rows=5),
     ]
     nothing: list[Currency] = [ZCDP(0), Renyi({2: 0}), Renyi({2: 1, 4: 0})]
     for make in makers:
@@ -299,19 +298,21 @@ def test_wrong_parameters_are_named(message: str) -> None:
 def test_wrong_calibrations_are_named(wrong: dict[str, Any]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(ValueError, match=f"{name} = {value}"):
-        ObjectivePerturbation.calibrated(Logistic(2), ZCDP(1), **{"max_rows": 5, **wrong})
+        ObjectivePerturbation.calibrated(
+            LinearObjective.logistic(2), ZCDP(1), **{"max_rows": 5, **wrong}
+        )
 
 
 def test_an_objective_with_an_understated_bound_is_refused() -> None:
-    class Boastful(type(Logistic(2))):  # type: ignore[misc]
+    class Boastful(LinearObjective):  # type: ignore[misc]
         """Says that its gradients are half as long as they are."""
 
         @property
-        def slope(self) -> float:
+        def gradient_bound(self) -> float:
             return 0.5
 
     with pytest.raises(ValueError, match=r"gradient_bound = 0\.5 is stated"):
-        fit(objective=Boastful(2))
+        fit(objective=Boastful(LogisticObjective(), 2))
 
 
 # --- the release ----------------------------------------------------------------------------------
@@ -322,9 +323,9 @@ def test_the_release_is_the_blurred_minimiser() -> None:
     block = pairs(6)
     mechanism = fit(blur_std=0.125)
     tilt, blur = NoiseSource.simulation(7).normal((2, 2)) * 4.0
-    data = Logistic(2).domain.clip(block)
+    data = LinearObjective.logistic(2).domain.clip(block)
     theta = release(mechanism, block, seed=7) - blur / 4.0 * 0.125
-    slope = Problem(Logistic(2), data, 5.0, tilt).gradient(theta)
+    slope = Problem(LinearObjective.logistic(2), data, 5.0, tilt).gradient(theta)
     assert np.linalg.norm(slope) / 5.0 <= 2 * mechanism.solver_error
     assert np.array_equal(release(mechanism, block, 7), release(mechanism, block, 7))
     assert not np.array_equal(release(mechanism, block, 7), release(mechanism, block, 8))
@@ -478,7 +479,9 @@ def test_the_solver_is_asked_for_the_distance_that_is_priced(
     mechanism = fit()
     for n in (1, 5, 20):
         release(mechanism, pairs(n))
-    stated = attainable(Logistic(2), WholeSpace(2), rows=20, ridge=5.0, tilt_std=4.0)
+    stated = attainable(
+        LinearObjective.logistic(2), WholeSpace(2), rows=20, ridge=5.0, tilt_std=4.0
+    )
     assert asked == [stated] * 3
     assert mechanism.solver_error == stated
 
@@ -546,7 +549,11 @@ def test_the_ledger_names_everything_public(export: Path) -> None:
     assert (repaired.calibration.value, printed.calibration.value) == ("proved", "published")
     assert not repaired.derived
     assert repaired.arithmetic == "own"
-    both = fit(objective=Logistic(2, radius=3.0), region=EuclideanBall(2, 7.0)).spend().parameters
+    both = (
+        fit(objective=LinearObjective.logistic(2, radius=3.0), region=EuclideanBall(2, 7.0))
+        .spend()
+        .parameters
+    )
     assert both["radius"] == 3.0, "of the domain, not of the region"
     assert both["region"]["radius"] == 7.0
 
@@ -642,7 +649,7 @@ RELEASES = 2_000
 
 def on_a_line(std: float, n: int = RELEASES) -> Array:
     """Many releases of a one-dimensional logistic fit with little ridge."""
-    mechanism = ObjectivePerturbation(Logistic(1), 0.5, std, 1e-6, 4)
+    mechanism = ObjectivePerturbation(LinearObjective.logistic(1), 0.5, std, 1e-6, 4)
     accountant = book(20, 4)
     rows = Rows.seal(LINE, users=range(4))
     return np.array(

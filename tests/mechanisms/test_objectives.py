@@ -16,11 +16,16 @@ from scipy import special
 from privlearn.adjacency import Adjacency
 from privlearn.checking import check_row_local
 from privlearn.domains import Array, Domain
-from privlearn.mechanisms import Huber, Logistic, MultinomialLogit, Poisson
+from privlearn.mechanisms import LinearObjective, MultinomialLogit
 from privlearn.mechanisms.envelope import LipschitzEnvelope
 from privlearn.mechanisms.linear_models import Labelled
 from privlearn.mechanisms.multinomial import Choices
 from privlearn.mechanisms.objectives import Objective, check_objective
+from privlearn.mechanisms.scalar_objectives import (
+    HuberObjective,
+    LogisticObjective,
+    PoissonObjective,
+)
 from privlearn.mnl import NO_ITEM, Answer
 
 mp: Any = MPContext()
@@ -28,12 +33,12 @@ mp.dps = 50
 mpf = mp.mpf
 
 LINEAR: list[Any] = [
-    Logistic(3),
-    Logistic(2, radius=7.0),
-    Poisson(3, max_rate=4.0),
-    Poisson(1, max_rate=0.3, radius=2.0),
-    Huber(3),
-    Huber(2, threshold=0.5, radius=3.0, label_bound=4.0),
+    LinearObjective.logistic(3),
+    LinearObjective.logistic(2, radius=7.0),
+    LinearObjective.poisson(3, max_rate=4.0),
+    LinearObjective.poisson(1, max_rate=0.3, radius=2.0),
+    LinearObjective.huber(3),
+    LinearObjective.huber(2, threshold=0.5, radius=3.0, label_bound=4.0),
 ]
 CHOICE = [
     MultinomialLogit(4, 3),
@@ -87,14 +92,15 @@ def test_choices_cost_minus_the_log_of_their_probability(
 
 def linear_value(objective: Any, u: Any, y: Any) -> Any:
     """In 50 digits."""
+    objective = objective.scalar
     match objective:
-        case Logistic():
+        case LogisticObjective():
             return mp.log(1 + mp.exp(u)) - y * u
-        case Poisson():
+        case PoissonObjective():
             most = mpf(objective.max_rate)
             top = mp.log(most)
             return (mp.exp(u) if u <= top else most + most * (u - top)) - y * u
-        case Huber():
+        case HuberObjective():
             c, size = mpf(objective.threshold), abs(y - u)
             return size**2 / 2 if size <= c else c * size - c**2 / 2
     raise TypeError
@@ -220,7 +226,8 @@ def test_the_bounds_of_linear_models_are_approached(objective: Any) -> None:
         gap = objective.gradients(domain.clip((x, np.full(2, domain.low))), 1e5 * far)
         assert np.linalg.norm(gap[0] - gap[1]) == pytest.approx(objective.difference)
         x = np.eye(objective.dim)[[0, 0]] * domain.radius
-    score = math.log(objective.max_rate) if isinstance(objective, Poisson) else 0.0
+    poisson = isinstance(objective.scalar, PoissonObjective)
+    score = math.log(objective.scalar.max_rate) if poisson else 0.0
     level = max(0.0, domain.low)
     steep = domain.clip((x, np.array([level, level])))
     at = (score - 1e-9) / domain.radius * far / 1e3
@@ -242,9 +249,9 @@ def test_the_dimension_of_a_difference() -> None:
     assert MultinomialLogit(3, 10).directions(Adjacency.REPLACE_ONE) == 6
     assert MultinomialLogit(3, 4).directions(Adjacency.REPLACE_ONE) == 4
     assert MultinomialLogit(3, 10).directions(Adjacency.ZERO_OUT) == 3
-    assert Logistic(10).directions(Adjacency.REPLACE_ONE) == 2
-    assert Logistic(10).spread(Adjacency.ADD_REMOVE) == 1.0
-    assert Logistic(10).spread(Adjacency.REPLACE_ONE) == 2.0
+    assert LinearObjective.logistic(10).directions(Adjacency.REPLACE_ONE) == 2
+    assert LinearObjective.logistic(10).spread(Adjacency.ADD_REMOVE) == 1.0
+    assert LinearObjective.logistic(10).spread(Adjacency.REPLACE_ONE) == 2.0
 
 
 # Rounding.
@@ -264,13 +271,14 @@ def exact_gradient(objective: Any, record: Array, theta: Array) -> Any:
         return [mp.fsum(w * items[j][i] for j, w in weights.items()) for i in range(len(theta))]
     vector, y = [mpf(float(a)) for a in record[:-1]], mpf(float(record[-1]))
     u = mp.fdot(vector, at)
-    match objective:
-        case Logistic():
+    scalar = objective.scalar
+    match scalar:
+        case LogisticObjective():
             slope = 1 / (1 + mp.exp(-u)) - y
-        case Poisson():
-            slope = min(mp.exp(u), mpf(objective.max_rate)) - y
+        case PoissonObjective():
+            slope = min(mp.exp(u), mpf(scalar.max_rate)) - y
         case _:
-            slope = max(min(u - y, mpf(objective.threshold)), -mpf(objective.threshold))
+            slope = max(min(u - y, mpf(scalar.threshold)), -mpf(scalar.threshold))
     return [slope * a for a in vector]
 
 
@@ -367,7 +375,11 @@ def test_sums_of_records_change_by_at_most_the_sensitivity(
     seed: int, adjacency: Adjacency, norm: Any
 ) -> None:
     order = {"l1": 1, "l2": 2, "linf": np.inf}[norm]
-    for objective in (MultinomialLogit(2, 2), MultinomialLogit(1, 3), Huber(2, label_bound=3.0)):
+    for objective in (
+        MultinomialLogit(2, 2),
+        MultinomialLogit(1, 3),
+        LinearObjective.huber(2, label_bound=3.0),
+    ):
         domain: Domain[Any] = objective.domain
         one, two = records_of(objective, 200, seed)[[0, -1]]
         change = {

@@ -33,16 +33,14 @@ from privlearn.domains import (
 )
 from privlearn.entries import SpendEntry
 from privlearn.errors import AdjacencyError, PrivacyViolation, UsersError
-from privlearn.losses import GaussianLoss, PureLoss
+from privlearn.losses import GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
-    GaussianSum,
-    GeneralizedGaussianSum,
-    Logistic,
+    LinearObjective,
+    NoisySum,
     ObjectivePerturbation,
     OneOfK,
-    OneOfKStream,
     PrefixSum,
     ReportNoisyMax,
     SimplexVertices,
@@ -50,7 +48,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.noisy_max import Family, choice_loss
 from privlearn.mechanisms.vertices import Vertices
-from privlearn.noise import NoiseSource
+from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
 
 ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0)
@@ -199,23 +197,25 @@ def test_the_price_of_gaussian_arms_is_exact(inner: Domain[Any], adjacency: Adja
 
 @pytest.mark.parametrize("inner", [Ball(1.0, 2), Box(0.0, 1.0, 1)], ids=repr)
 def test_the_price_of_a_stream_is_exact(inner: Domain[Any]) -> None:
-    mechanism = OneOfKStream.calibrated(inner, RHO, arms=2, horizon=12)
+    mechanism = PrefixSum.calibrated(OneOf(inner, 2), RHO, horizon=12)
     assert white_box(mechanism).tight
     assert white_box(mechanism, GaussianLoss("0.5")).violated
-    assert mechanism.error_std(3) == mechanism.mechanism.error_std(3)
 
 
 def test_the_price_of_one_arm_alone_is_too_small_where_null_is_no_centre() -> None:
     """Box(0, 1): D = R = 1, so two arms cost twice as much as one; the sum of K arms is not due."""
-    one = GaussianSum(Box(0.0, 1.0, 1), 1.0)
+    one = NoisySum(Box(0.0, 1.0, 1), GaussianNoise(1.0))
     mechanism: Any = OneOfK(one, 5)
     assert mechanism.loss() == GaussianLoss(2) or float(
         mechanism.loss().zcdp() or 0
     ) == pytest.approx(1.0)
     assert white_box(mechanism, one.loss()).violated
     assert not white_box(mechanism, one.loss() * 5).violated
-    ball = GaussianSum(Ball(1.0, 3), 1.0)
+    ball = NoisySum(Ball(1.0, 3), GaussianNoise(1.0))
     assert OneOfK(ball, 5).loss() == ball.loss()
+    count = NoisySum(Box(0.0, 1.0, 1), LaplaceNoise(4.0))
+    assert (count.loss(), OneOfK(count, 5).loss()) == (LaplaceLoss("0.25"), LaplaceLoss("0.5"))
+    assert white_box(OneOfK(count, 5), count.loss()).violated
 
 
 @pytest.mark.parametrize(
@@ -223,12 +223,13 @@ def test_the_price_of_one_arm_alone_is_too_small_where_null_is_no_centre() -> No
     [
         OneOfK.calibrated(Ball(1.0, 3), RHO, arms=2),
         OneOfK.calibrated(PSDTrace(1.0, 2), RHO, arms=2, adjacency=Adjacency.ZERO_OUT),
-        OneOfKStream.calibrated(Ball(1.0, 2), RHO, arms=2, horizon=16),
+        PrefixSum.calibrated(OneOf(Ball(1.0, 2), 2), RHO, horizon=16),
         OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 6.0), 2),
         OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 9.0, 2, "laplace"), 2),
-        OneOfK(GeneralizedGaussianSum(Ball(1.0, 3, 4.0), 5.0, 3.0), 2),
+        OneOfK(NoisySum(Ball(1.0, 3, 4.0), GeneralizedGaussianNoise(5.0, 3.0)), 2),
+        OneOfK(NoisySum(Box(0.0, 1.0, 1), LaplaceNoise(4.0)), 2),
     ],
-    ids=["gaussian", "gram", "stream", "gumbel", "laplace", "generalized"],
+    ids=["gaussian", "gram", "stream", "gumbel", "laplace", "generalized", "laplace-sum"],
 )
 def test_it_keeps_the_laws_of_mechanisms(mechanism: Any) -> None:
     check_mechanism(mechanism, samples=400)
@@ -238,18 +239,23 @@ def test_arms_are_released_apart_with_independent_noise() -> None:
     records = np.array([[0.5, 0.0], [0.0, 0.5], [9.0, 0.0], [np.nan, 0.0]])
     arms = np.array([0, 2, 2, 1])
     exact = np.array([[0.5, 0.0], [0.0, 0.0], [1.0, 0.5]])
-    quiet = run(OneOfK(GaussianSum(Ball(1.0, 2), 1e-9), 3), (records, arms))
+    quiet = run(OneOfK(NoisySum(Ball(1.0, 2), GaussianNoise(1e-9)), 3), (records, arms))
     np.testing.assert_allclose(quiet, exact, atol=1e-6)
-    gg = GeneralizedGaussianSum(Ball(1.0, 2, 3.0), 1e-9, 3.0)
+    gg = NoisySum(Ball(1.0, 2, 3.0), GeneralizedGaussianNoise(1e-9, 3.0))
     np.testing.assert_allclose(run(OneOfK(gg, 3), (records, arms)), exact, atol=1e-6)
-    stream = run(OneOfKStream(PrefixSum.calibrated(Ball(1.0, 2), ZCDP(10**8), horizon=4), 3),
+    stream = run(PrefixSum.calibrated(OneOf(Ball(1.0, 2), 3), ZCDP(10**8), horizon=4),
                  (records, arms))  # fmt: skip
     np.testing.assert_allclose(stream[-1], exact, atol=1e-2)
     assert stream.shape == (4, 3, 2)
-    grams = run(OneOfK(GaussianSum(PSDTrace(1.0, 2), 1e-9), 2), (np.ones((1, 1, 2)), np.array([1])))
+    grams = run(
+        OneOfK(NoisySum(PSDTrace(1.0, 2), GaussianNoise(1e-9)), 2),
+        (np.ones((1, 1, 2)), np.array([1])),
+    )
     np.testing.assert_allclose(grams, [np.zeros((2, 2)), np.full((2, 2), 0.5)], atol=1e-6)
-    loud = [OneOfK(GaussianSum(Ball(1.0, 2), 3.0), 3), OneOfK(GeneralizedGaussianSum(
-        Ball(1.0, 2, 3.0), 3.0, 3.0), 3)]  # fmt: skip
+    loud = [
+        OneOfK(NoisySum(Ball(1.0, 2), GaussianNoise(3.0)), 3),
+        OneOfK(NoisySum(Ball(1.0, 2, 3.0), GeneralizedGaussianNoise(3.0, 3.0)), 3),
+    ]
     for mechanism in loud:
         many = np.array([run(mechanism, (records, arms), seed) for seed in range(400)])
         flat = (many - exact).reshape(400, -1)
@@ -258,7 +264,7 @@ def test_arms_are_released_apart_with_independent_noise() -> None:
 
 def test_every_arm_advances_at_every_row() -> None:
     """A user of no arm, a bad arm or a bad record takes a place; nobody behind is shifted."""
-    mechanism = OneOfKStream.calibrated(Ball(1.0, 1), ZCDP(1), arms=2, horizon=4)
+    mechanism = PrefixSum.calibrated(OneOf(Ball(1.0, 1), 2), ZCDP(1), horizon=4)
     records, arms = np.array([[0.5], [0.25], [0.5], [0.5]]), np.array([0, 1, 0, 1])
     usual = run(mechanism, (records, arms))
     for other, arm in ((0.25, -1), (0.25, 7), (np.nan, 1)):
@@ -350,7 +356,7 @@ def test_arms_with_generalized_gaussian_noise_add_up_their_divergences(
     adjacency: Adjacency,
 ) -> None:
     for inner, factor in ((Ball(1.0, 3, 3.0), 1.0), (Box(0.0, 1.0, 3), 2.0)):
-        one: Any = GeneralizedGaussianSum(inner, 2.0, 3.0, adjacency)
+        one: Any = NoisySum(inner, GeneralizedGaussianNoise(2.0, 3.0), adjacency)
         same = float(one.loss().zcdp())
         expected = same * (factor if adjacency is Adjacency.REPLACE_ONE else 1.0)
         assert float(OneOfK(one, 4).loss().zcdp() or 0) == pytest.approx(expected, rel=1e-9)
@@ -359,15 +365,14 @@ def test_arms_with_generalized_gaussian_noise_add_up_their_divergences(
 # Hypotheses -------------------------------------------------------------------------------------
 
 REFUSED: list[Callable[[], Any]] = [
-    lambda: OneOfK(OneOfK(GaussianSum(Ball(1.0, 2), 1.0), 2), 2),  # type: ignore[arg-type]
-    lambda: OneOfK(GaussianSum(OneOf(Ball(1.0, 2), 2), 1.0), 2),
+    lambda: OneOfK(OneOfK(NoisySum(Ball(1.0, 2), GaussianNoise(1.0)), 2), 2),  # type: ignore[arg-type]
+    lambda: OneOfK(NoisySum(OneOf(Ball(1.0, 2), 2), GaussianNoise(1.0)), 2),
     lambda: OneOfK(PrefixSum.calibrated(Ball(1.0, 2), RHO, horizon=4), 2),  # type: ignore[arg-type]
     lambda: OneOfK(
-        ObjectivePerturbation.calibrated(Logistic(2), RHO, max_rows=9),  # type: ignore[arg-type]
+        ObjectivePerturbation.calibrated(LinearObjective.logistic(2), RHO, max_rows=9),  # type: ignore[arg-type]
         2,
     ),
-    lambda: OneOfKStream(GaussianSum(Ball(1.0, 2), 1.0), 2),  # type: ignore[arg-type]
-    lambda: OneOfK(GaussianSum(_Foreign(), 1.0), 2),
+    lambda: OneOfK(NoisySum(_Foreign(), GaussianNoise(1.0)), 2),
 ]
 
 
@@ -381,18 +386,18 @@ def test_mechanisms_without_a_lemma_are_refused(make: Callable[[], Any]) -> None
 
 def test_add_remove_and_single_arms_are_refused() -> None:
     with pytest.raises(AdjacencyError, match="one of K has no add-remove price"):
-        OneOfK(GaussianSum(Ball(1.0, 2), 1.0, Adjacency.ADD_REMOVE), 2)
+        OneOfK(NoisySum(Ball(1.0, 2), GaussianNoise(1.0), Adjacency.ADD_REMOVE), 2)
     for bad in (1, 0):
         with pytest.raises(ValueError, match="arms"):
-            OneOfK(GaussianSum(Ball(1.0, 2), 1.0), bad)
+            OneOfK(NoisySum(Ball(1.0, 2), GaussianNoise(1.0)), bad)
     with pytest.raises(TypeError, match="arms"):
-        OneOfK(GaussianSum(Ball(1.0, 2), 1.0), 2.5)  # type: ignore[arg-type]
+        OneOfK(NoisySum(Ball(1.0, 2), GaussianNoise(1.0)), 2.5)  # type: ignore[arg-type]
     users = range(1)
     book = book_for(users, adjacency=Adjacency.ZERO_OUT)
     token = book.issue(ZCDP(1), users=users, label="arms")
     rows = Rows.seal((np.ones((1, 2)), np.zeros(1, dtype=int)), users=users)
     with pytest.raises(AdjacencyError, match="a mechanism for replace-one"):
-        OneOfK(GaussianSum(Ball(1.0, 2), 9.0), 2).release(rows, token)
+        OneOfK(NoisySum(Ball(1.0, 2), GaussianNoise(9.0)), 2).release(rows, token)
 
 
 def test_an_audit_recomputes_gaussian_arms_and_trusts_choices() -> None:
@@ -400,7 +405,7 @@ def test_an_audit_recomputes_gaussian_arms_and_trusts_choices() -> None:
     book = book_for(users, GaussianDP(9))
     for mechanism in (
         OneOfK.calibrated(Ball(1.0, 2), GaussianDP(1), arms=2),
-        OneOfKStream.calibrated(Ball(1.0, 2), GaussianDP(1), arms=2, horizon=3),
+        PrefixSum.calibrated(OneOf(Ball(1.0, 2), 2), GaussianDP(1), horizon=3),
     ):
         token = book.issue(mechanism.loss(), users=users, label="arms")
         if isinstance(mechanism, OneOfK):

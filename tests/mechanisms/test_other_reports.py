@@ -18,7 +18,7 @@ from privlearn import tokens
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import ApproxDP, GaussianDP, PureDP
+from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.domains import Ball, Box, Categories, OneOf, PSDTrace
 from privlearn.errors import (
     AdjacencyError,
@@ -33,15 +33,21 @@ from privlearn.losses import LaplaceLoss, PureLoss, RandomizedResponse
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
-    GaussianReport,
-    GaussianSum,
-    LaplaceReport,
+    NoisyReport,
+    NoisySum,
     OneOfKReport,
     ProjectedReport,
     report_from_dict,
     report_streams,
 )
-from privlearn.noise import CapNoise, CategoryNoise, GaussianNoise, LaplaceNoise, NoiseSource
+from privlearn.noise import (
+    CapNoise,
+    CategoryNoise,
+    GaussianNoise,
+    GeneralizedGaussianNoise,
+    LaplaceNoise,
+    NoiseSource,
+)
 from privlearn.protocols import Report
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
@@ -53,12 +59,13 @@ REPORTS: list[Report[Any]] = [
     BallReport.privunit(3, 2.0, 1),
     BallReport.privunit_g(3, 2.0, 1),
     ProjectedReport.privunit(3, 2.0, 1, size=2),
-    GaussianReport.calibrated(Ball(2.0, 3), MU),
-    LaplaceReport.calibrated(Box(-1.0, 1.0, 3), 1),
+    NoisyReport.calibrated(Ball(2.0, 3), MU),
+    NoisyReport.calibrated(Box(-1.0, 1.0, 3), PureDP(1), noise="laplace"),
+    NoisyReport(Ball(1.0, 3, 4.0), GeneralizedGaussianNoise(2.0, 4.0)),
     CategoryReport.calibrated(4, 1),
     OneOfKReport(BallReport.best(3, 2.0, 1), 2),
     OneOfKReport(ProjectedReport.privunit(3, 2.0, 1, size=2), 2),
-    OneOfKReport(GaussianReport.calibrated(Ball(2.0, 3), MU), 2),
+    OneOfKReport(NoisyReport.calibrated(Ball(2.0, 3), MU), 2),
 ]
 NAMES = [
     f"{i}-{(r.report if isinstance(r, OneOfKReport) else r).__class__.__name__}"
@@ -73,7 +80,10 @@ def epsilon_of(report: Any) -> float:
 
 
 def cap_of(report: Any) -> Any:
-    return GaussianDP.from_mu_squared(9) if report.loss().pure() is None else PureDP(40)
+    loss = report.loss()
+    if loss.gaussian() is None and loss.pure() is None:  # generalized Gaussian
+        return ZCDP(40)
+    return GaussianDP.from_mu_squared(9) if loss.pure() is None else PureDP(40)
 
 
 def device(report: Any, n: int, seed: int = 0) -> LocalAccountant[Any]:
@@ -120,8 +130,9 @@ def test_forms(report: Any) -> None:
 def test_reports_without_a_surface_are_plausible_up_to_their_limit() -> None:
     for report in (
         BallReport.privunit_g(3, 2.0, 1),
-        GaussianReport.calibrated(Ball(2.0, 3), MU),
-        LaplaceReport.calibrated(Box(-1.0, 1.0, 3), 1),
+        NoisyReport.calibrated(Ball(2.0, 3), MU),
+        NoisyReport.calibrated(Box(-1.0, 1.0, 3), PureDP(1), noise="laplace"),
+        NoisyReport(Ball(1.0, 3, 4.0), GeneralizedGaussianNoise(2.0, 4.0)),
     ):
         end, grid = np.full((1, 3), report.limit), report.limit / 2**23
         assert report.plausible(np.concatenate([end, -end]), 0.0).all()
@@ -436,7 +447,7 @@ def test_least_squares_sensitivity_is_attained(dim: int, weight: float) -> None:
 def test_records_within_their_bounds_are_not_cut_by_the_joint_factor() -> None:
     """‖x‖ <= 1 and |r| <= 1 use the trace 1 + w² up, and no more."""
     w, d = 0.7, 3
-    report = GaussianReport.calibrated(PSDTrace(1 + w**2, d + 1), MU)
+    report = NoisyReport.calibrated(PSDTrace(1 + w**2, d + 1), MU)
     x = np.array([[0.6, 0.0, 0.8]])
     factor = np.concatenate([x, [[-w]]], axis=1)
     matrix = report.domain.decode(report.domain.clip(factor[:, None, :]))[0]
@@ -452,17 +463,17 @@ def test_gaussian_reports_are_calibrated_exactly() -> None:
     )
     budget = book.budget
     domain = PSDTrace(1.49, 3)
-    report = GaussianReport.calibrated(domain, budget)
+    report = NoisyReport.calibrated(domain, budget)
 
     def spent(std: float) -> float:
         mu = domain.sensitivity(Adjacency.REPLACE_ONE) / std
         upper = stats.norm.cdf(-epsilon / mu + mu / 2)
         return float(upper - math.exp(epsilon) * stats.norm.cdf(-epsilon / mu - mu / 2))
 
-    assert spent(report.noise_std) == pytest.approx(delta, rel=1e-5)
-    assert spent(report.noise_std) <= delta * (1 + 1e-9)
-    assert spent(0.95 * report.noise_std) > 1.05 * delta
-    less = GaussianReport(domain, 0.95 * report.noise_std)
+    assert spent(report.error_std()) == pytest.approx(delta, rel=1e-5)
+    assert spent(report.error_std()) <= delta * (1 + 1e-9)
+    assert spent(0.95 * report.error_std()) > 1.05 * delta
+    less = NoisyReport(domain, GaussianNoise(0.95 * report.error_std()))
     with pytest.raises(BudgetError):
         book.issue(less.loss(), users=range(1), label="m")
 
@@ -470,13 +481,13 @@ def test_gaussian_reports_are_calibrated_exactly() -> None:
 def test_additive_noise_has_its_scale() -> None:
     """From what is released; a scale 5% too small is noticed."""
     n = 20_000
-    gaussian = GaussianReport.calibrated(Ball(1.0, 3), MU)
-    laplace = LaplaceReport.calibrated(Ball(1.0, 3, "l1"), 1)
+    gaussian = NoisyReport.calibrated(Ball(1.0, 3), MU)
+    laplace = NoisyReport.calibrated(Ball(1.0, 3, "l1"), PureDP(1), noise="laplace")
     x = np.tile([0.2, -0.1, 0.3], (n, 1))
-    ours = (sampled(gaussian, x) - x[0]).ravel() / gaussian.noise_std
+    ours = (sampled(gaussian, x) - x[0]).ravel() / gaussian.error_std()
     assert stats.kstest(ours, "norm").pvalue > 1e-3
     assert stats.kstest(0.95 * ours, "norm").pvalue < 1e-3
-    ours = (sampled(laplace, x) - x[0]).ravel() / laplace.scale
+    ours = (sampled(laplace, x) - x[0]).ravel() * math.sqrt(2) / laplace.error_std()
     assert stats.kstest(ours, "laplace").pvalue > 1e-3
     assert stats.kstest(0.95 * ours, "laplace").pvalue < 1e-3
 
@@ -486,7 +497,7 @@ def test_gaussian_one_of_k_costs_the_maximum(arms: int) -> None:
     """Same arm: the diameter; two arms: √2 times the radius; both by enumeration."""
     gram = PSDTrace(1.49, 3)
     for domain in (Ball(1.0, 3), gram, Box(0.0, 1.0, 3)):
-        one: GaussianReport[Any] = GaussianReport.calibrated(domain, MU)
+        one: NoisyReport[Any] = NoisyReport.calibrated(domain, MU)
         report = OneOfKReport(one, arms)
         shape = (200, 1, 3) if domain is gram else (200, 3)
         records = np.random.default_rng(0).normal(size=shape) * 9
@@ -503,7 +514,7 @@ def test_gaussian_one_of_k_costs_the_maximum(arms: int) -> None:
         apart = max(float(np.linalg.norm(a - b)) for a, b in itertools.combinations(rows, 2))
         mass = report.loss().gaussian()
         assert mass is not None
-        assert math.sqrt(mass) * one.noise_std == pytest.approx(max(same, two), rel=1e-9)
+        assert math.sqrt(mass) * one.error_std() == pytest.approx(max(same, two), rel=1e-9)
         assert apart == pytest.approx(max(same, two), rel=1e-9)
         if not isinstance(domain, Box):  # not the sum of the arms, nor more than one
             assert report.loss() == one.loss()
@@ -515,14 +526,17 @@ def test_gaussian_one_of_k_costs_the_maximum(arms: int) -> None:
 @pytest.mark.parametrize("epsilon", ["0.1", 1, "8"])
 @pytest.mark.parametrize("domain", [Ball(1.0, 2, "l1"), Ball(3.0, 4), Box(-1.0, 2.0, 3)])
 def test_laplace_reports_cost_their_epsilon(domain: Any, epsilon: Any) -> None:
-    report: LaplaceReport[Any] = LaplaceReport.calibrated(domain, epsilon)
+    report: NoisyReport[Any] = NoisyReport.calibrated(domain, PureDP(epsilon), noise="laplace")
     assert isinstance(report.loss(), LaplaceLoss)
     reach = domain.sensitivity(Adjacency.REPLACE_ONE, "l1")
-    ratio = reach / report.scale  # of log densities, attained at the two farthest contributions
+    assert isinstance(report.noise, LaplaceNoise)
+    ratio = (
+        reach / report.noise.scale
+    )  # of log densities, attained at the two farthest contributions
     assert ratio <= epsilon_of(report) * (1 + 1e-15) <= float(epsilon) * (1 + 1e-15)
     assert ratio >= float(epsilon) * (1 - 1e-10)
     with pytest.raises(ValueError, match="epsilon"):
-        LaplaceReport.calibrated(domain, 0)
+        NoisyReport.calibrated(domain, PureDP(0), noise="laplace")
 
 
 # Categories --------------------------------------------------------------------------------------
@@ -641,14 +655,14 @@ def test_categories_are_a_domain() -> None:
 
 def test_refused() -> None:
     for make in (
-        lambda: GaussianReport(Ball(1.0, 2), 1.0, Adjacency.ADD_REMOVE),
-        lambda: LaplaceReport(Ball(1.0, 2), 1.0, Adjacency.ADD_REMOVE),
+        lambda: NoisyReport(Ball(1.0, 2), GaussianNoise(1.0), Adjacency.ADD_REMOVE),
+        lambda: NoisyReport(Ball(1.0, 2), LaplaceNoise(1.0), Adjacency.ADD_REMOVE),
         lambda: CategoryReport(3, 0.9, Adjacency.ADD_REMOVE),
     ):
         with pytest.raises(AdjacencyError, match="add-remove"):
             make()
-    with pytest.raises(ValueError, match="noise_std"):
-        GaussianReport(Ball(1.0, 2), 0.0)
+    with pytest.raises(ValueError, match=r"std = 0\.0"):
+        NoisyReport(Ball(1.0, 2), GaussianNoise(0.0))
     for probability in (0.2, 1 / 3, 1.0, math.nan):
         with pytest.raises(ValueError, match="probability"):
             CategoryNoise(3, probability)
@@ -661,11 +675,19 @@ def test_refused() -> None:
         CategoryReport.calibrated(2**20 + 1, 1)
     with pytest.raises(ValueError, match="arms"):
         OneOfKReport(BallReport.best(2, 1.0, 1), 1)
-    for wrong in (CategoryReport.calibrated(3, 1), GaussianSum(Ball(1.0, 2), 1.0)):
+    with pytest.raises(TypeError, match="must be noise that is added to numbers"):
+        NoisyReport(Ball(1.0, 2), 1.0)  # type: ignore[arg-type]
+    # ρ of two arms is 2·(p−1)R²/(2σ²) where noise is drawn for each, and not 2^{2/p} of one
+    joint = NoisyReport(Ball(1.0, 2, 3.0), GeneralizedGaussianNoise(9.0, 3.0))
+    for wrong in (
+        CategoryReport.calibrated(3, 1),
+        NoisySum(Ball(1.0, 2), GaussianNoise(1.0)),
+        joint,
+    ):
         with pytest.raises(TypeError, match="the lemma is proved for"):
             OneOfKReport(wrong, 2)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="one contribution"):
-        OneOfKReport(GaussianReport(OneOf(Ball(1.0, 2), 2), 1.0), 2)
+        OneOfKReport(NoisyReport(OneOf(Ball(1.0, 2), 2), GaussianNoise(1.0)), 2)
 
 
 @pytest.mark.parametrize(

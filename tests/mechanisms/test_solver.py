@@ -21,11 +21,9 @@ from privlearn.domains import Array
 from privlearn.errors import BudgetError, SolverError
 from privlearn.losses import MinimizerLoss, gaussian_loss
 from privlearn.mechanisms import (
-    Huber,
-    Logistic,
+    LinearObjective,
     MultinomialLogit,
     ObjectivePerturbation,
-    Poisson,
     objective_perturbation,
     solver,
 )
@@ -39,6 +37,11 @@ from privlearn.mechanisms.regions import (
     WholeSpace,
     box,
     simplex,
+)
+from privlearn.mechanisms.scalar_objectives import (
+    HuberObjective,
+    LogisticObjective,
+    PoissonObjective,
 )
 from privlearn.mechanisms.solver import Problem, attainable, longest, minimise
 from privlearn.mnl import NO_ITEM, Answer
@@ -129,13 +132,15 @@ def precise_gradient(objective: Objective[Any], record: Array, theta: Sequence[A
         ]
     x, y = [mpf(v) for v in record[:-1]], mpf(record[-1])
     u = mp.fdot(x, theta)
-    if isinstance(objective, Logistic):
+    assert isinstance(objective, LinearObjective)
+    scalar = objective.scalar
+    if isinstance(scalar, LogisticObjective):
         slope = 1 / (1 + mp.exp(-u)) - y
-    elif isinstance(objective, Poisson):
-        slope = min(mp.exp(u), mpf(objective.max_rate)) - y
+    elif isinstance(scalar, PoissonObjective):
+        slope = min(mp.exp(u), mpf(scalar.max_rate)) - y
     else:
-        assert isinstance(objective, Huber)
-        bound = mpf(objective.threshold)
+        assert isinstance(scalar, HuberObjective)
+        bound = mpf(scalar.threshold)
         slope = max(-bound, min(bound, u - y))
     return [slope * v for v in x]
 
@@ -213,15 +218,17 @@ def cvxpy_minimiser(problem: Problem, region: Region) -> Array:
             losses.append(cp.log_sum_exp(everything) - row[k * (d + 1) :] @ utilities)
         total = cp.sum(cp.hstack(losses))
     else:
+        assert isinstance(objective, LinearObjective)
+        scalar = objective.scalar
         u, y = data[:, :-1] @ theta, data[:, -1]
-        if isinstance(objective, Logistic):
+        if isinstance(scalar, LogisticObjective):
             total = cp.sum(cp.logistic(u)) - y @ u
-        elif isinstance(objective, Huber):
-            total = cp.sum(cp.huber(y - u, objective.threshold)) / 2
+        elif isinstance(scalar, HuberObjective):
+            total = cp.sum(cp.huber(y - u, scalar.threshold)) / 2
         else:
-            assert isinstance(objective, Poisson)
+            assert isinstance(scalar, PoissonObjective)
             beyond = cp.Variable(len(data), nonneg=True)  # φ is the least of e^(u−t) + t·max_rate
-            total = cp.sum(cp.exp(u - beyond) + objective.max_rate * beyond) - y @ u
+            total = cp.sum(cp.exp(u - beyond) + scalar.max_rate * beyond) - y @ u
     whole = total + problem.ridge / 2 * cp.sum_squares(theta) + problem.tilt @ theta
     limits: list[Any] = []
     if isinstance(region, EuclideanBall):
@@ -270,9 +277,9 @@ OBJECTIVES: dict[str, Objective[Any]] = {
     "logit": MultinomialLogit(4, 3),
     "logit without outside": MultinomialLogit(3, 3, outside=False),
     "binary logit": MultinomialLogit(1, 3),
-    "logistic": Logistic(3),
-    "poisson": Poisson(3, 5.0),
-    "huber": Huber(3, 0.3, label_bound=3.0),
+    "logistic": LinearObjective.logistic(3),
+    "poisson": LinearObjective.poisson(3, 5.0),
+    "huber": LinearObjective.huber(3, 0.3, label_bound=3.0),
 }
 
 
@@ -296,9 +303,9 @@ def test_a_general_convex_solver_agrees(what: str, where: str) -> None:
 HONEST: dict[str, Objective[Any]] = {
     "logit": MultinomialLogit(3, 2),
     "logit without outside": MultinomialLogit(3, 2, outside=False),
-    "logistic": Logistic(2),
-    "poisson": Poisson(2, 3.0),
-    "huber": Huber(2, 0.3, label_bound=3.0),
+    "logistic": LinearObjective.logistic(2),
+    "poisson": LinearObjective.poisson(2, 3.0),
+    "huber": LinearObjective.huber(2, 0.3, label_bound=3.0),
 }
 
 
@@ -372,7 +379,9 @@ def test_a_certificate_allows_for_points_beyond_a_sharp_corner() -> None:
     assert (region.rows @ beyond - region.limits).max() <= 8 * UNIT * region.dim
     # J pulls along the first axis, weakly, so that its minimiser over the needle is the tip
     ridge = 1.0
-    problem = Problem(Logistic(3), np.zeros((1, 4)), ridge, -(1 + 1e-7) * ridge * tip)
+    problem = Problem(
+        LinearObjective.logistic(3), np.zeros((1, 4)), ridge, -(1 + 1e-7) * ridge * tip
+    )
     normal = -problem.gradient(beyond)
     certified = solver._distance(problem, region, Step(beyond, normal, 0.0))
     assert np.linalg.norm(beyond - tip) <= certified
@@ -539,7 +548,7 @@ def test_rounding_of_scores_is_part_of_it(what: str) -> None:
 
 def test_sums_over_many_records_are_pairwise() -> None:
     """Half a million equal records; adding them up one by one would break the bound."""
-    objective, n = Logistic(1), 500_000
+    objective, n = LinearObjective.logistic(1), 500_000
     data = np.tile(records(objective, "random", 1, seed=3), (n, 1))
     theta = np.array([0.3])
     each = objective.gradients(data, theta)[:, 0]
@@ -567,7 +576,7 @@ def test_the_longest_minimiser_when_the_region_leaves_out_the_origin() -> None:
 
 
 def test_the_honest_price_of_a_sloppy_solver_is_higher(monkeypatch: pytest.MonkeyPatch) -> None:
-    budget, objective = ZCDP("0.5"), Logistic(2)
+    budget, objective = ZCDP("0.5"), LinearObjective.logistic(2)
     good = ObjectivePerturbation.with_ridge(objective, 10.0, budget, max_rows=4)
     with monkeypatch.context() as patch:
         honest = objective_perturbation._solver_error
@@ -592,7 +601,7 @@ def width(data: Array) -> float:
 
 def smooth_gradient(data: Array, theta: Array) -> Array:
     """∇J without its tilt, of many θ in R."""
-    parts = [Logistic(1).gradients(data, np.array([t])).sum() for t in theta]
+    parts = [LinearObjective.logistic(1).gradients(data, np.array([t])).sum() for t in theta]
     return np.array(parts) + RIDGE * theta
 
 
@@ -612,7 +621,7 @@ def test_an_early_bisection_leaks_everything_without_blur() -> None:
     right = 0
     for trial in range(200):
         data = (FIRST, SECOND)[trial % 2]
-        problem = Problem(Logistic(1), data, RIDGE, rng.standard_normal(1) * STD)
+        problem = Problem(LinearObjective.logistic(1), data, RIDGE, rng.standard_normal(1) * STD)
         exact = float(minimise(problem, WholeSpace(1), 1e-9)[0])
         released = (math.floor(exact / width(data)) + 0.5) * width(data)
         assert abs(released - exact) <= ERROR
@@ -656,7 +665,9 @@ def test_blur_at_its_price_covers_the_bisection_and_blur_for_less_does_not(order
 @pytest.mark.parametrize("what", ["logistic", "logit"])
 def test_a_minimiser_of_noise_on_a_grid_tells_the_data_set(what: str) -> None:
     """−∇J(θ) lies on the grid for the true data and next to it for the other data."""
-    objective: Objective[Any] = Logistic(1) if what == "logistic" else MultinomialLogit(3, 1)
+    objective: Objective[Any] = (
+        LinearObjective.logistic(1) if what == "logistic" else MultinomialLogit(3, 1)
+    )
     grid, ridge, std = 2.0**-12, 5.0, 5.0
     both = [records(objective, "random", 6, seed=1) for _ in range(2)]
     both[1][0] = records(objective, "separated", 1, seed=5)[0]
@@ -680,7 +691,7 @@ def test_a_minimiser_of_noise_on_a_grid_tells_the_data_set(what: str) -> None:
 
 
 def test_no_minimiser_leaves_without_blur_or_with_other_noise() -> None:
-    objective = Logistic(1)
+    objective = LinearObjective.logistic(1)
     for wrong in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError, match="blur_std = "):
             ObjectivePerturbation(objective, 1.0, 1.0, wrong, 5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP, PureDP
-from privlearn.domains import Array, Ball
+from privlearn.domains import Array, Ball, Box
 from privlearn.entries import RetireEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
@@ -25,54 +24,47 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
-from privlearn.losses import LaplaceLoss, Loss
+from privlearn.losses import LaplaceLoss
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import LaplaceNoise, NoiseSource
 from privlearn.protocols import Mechanism, Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
-
-
-@dataclass(frozen=True)
-class LaplaceSum:
-    """The snippet of CONTRIBUTING with its types filled in."""
-
-    domain: Ball
-    scale: float
-
-    def loss(self) -> Loss:
-        return self.spend().loss(Adjacency.REPLACE_ONE)
-
-    def spend(self) -> Spend:
-        return Spend("laplace-sum", self.domain, LaplaceNoise(self.scale), arithmetic="sum")
-
-    def release(self, rows: Rows[Array], token: Token[Any]) -> Released[Array]:
-        with token.spend(self.spend()) as receipt:
-            return receipt.release_sum(rows)
-
+from privlearn.tokens import Spend
 
 USERS = range(100)
 GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 
-def test_the_snippet_of_the_contributors_guide_works_as_printed() -> None:
-    block = re.search(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
-    assert block is not None
-    assert len([line for line in block.group(1).splitlines() if line.strip()]) <= 14
+def printed_in_the_guide() -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "snippet"}
-    exec(compile(block.group(1), str(GUIDE), "exec", dont_inherit=True), names)
-    printed = names["LaplaceSum"](Ball(1.0, 1, "l1"), 4.0)
+    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL):
+        assert len([line for line in block.splitlines() if line.strip()]) <= 15
+        exec(compile(block, str(GUIDE), "exec", dont_inherit=True), names)
+    return names
+
+
+def test_the_snippets_of_the_contributors_guide_work_as_printed() -> None:
+    names = printed_in_the_guide()
     released = []
-    for mechanism in (printed, total_of(4.0)):
+    for mechanism in (names["laplace_sum"], total_of(4.0)):
         book = accountant()
         token = book.issue(mechanism.loss(), users=USERS, label="sum")
         released.append(mechanism.release(rows(np.ones(100)), token).value)
         assert book.spent() == PureDP("0.5")
     assert np.array_equal(released[0], released[1]), "what is tested here is what is printed there"
+    mean = names["LaplaceMean"](Box(0, 1, 1), 4.0)
+    for mechanism, expected in ((names["trimmed_total"], 90.0), (mean, 1.0)):
+        book = accountant()
+        token = book.issue(mechanism.loss(), users=USERS, label="own")
+        assert mechanism.release(rows(np.ones(100)), token).value == pytest.approx(
+            expected, rel=0.5
+        )
+        assert book.spent() == PureDP("0.25")
 
 
-def total_of(scale: float) -> LaplaceSum:
+def total_of(scale: float) -> NoisySum[Array]:
     """Sums of values in [−1, 1], diameter 2: ε = 2/scale."""
-    return LaplaceSum(Ball(1.0, 1, "l1"), scale)
+    return NoisySum(Ball(1.0, 1, "l1"), LaplaceNoise(scale))
 
 
 def accountant(epsilon: str = "1", seed: int = 0) -> CentralAccountant[PureDP]:
@@ -84,9 +76,10 @@ def rows(values: Array) -> Rows[Array]:
 
 
 def test_it_is_a_mechanism_without_inheriting_anything() -> None:
-    count: Mechanism[Array] = total_of(4.0)
-    assert LaplaceSum.__mro__ == (LaplaceSum, object)
-    assert count.loss() == LaplaceLoss("0.5")
+    by_hand = printed_in_the_guide()["LaplaceMean"]
+    mean: Mechanism[Array] = by_hand(Box(0, 1, 1), 4.0)
+    assert by_hand.__mro__ == (by_hand, object)
+    assert mean.loss() == LaplaceLoss("0.25")
 
 
 def test_it_releases_the_count_with_the_stated_noise() -> None:
@@ -198,10 +191,11 @@ def test_arithmetic_of_its_own_is_listed_as_trusted_code() -> None:
 
 def test_a_failure_after_the_spend_stays_charged_as_lost() -> None:
     book = accountant("1")
-    token = book.issue(total_of(4.0).loss(), users=range(50), label="count")
+    mean = printed_in_the_guide()["LaplaceMean"](Box(0, 1, 1), 4.0)  # looks at rows after it spent
+    token = book.issue(mean.loss(), users=range(50), label="mean")
     with pytest.raises(UsersError, match="cannot be opened by token"):
-        total_of(4.0).release(rows(np.ones(100)), token)
-    assert book.spent() == PureDP("0.5")
+        mean.release(rows(np.ones(100)), token)
+    assert book.spent() == PureDP("0.25")
     assert book.certificate().lost == 1
 
 

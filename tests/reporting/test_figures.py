@@ -18,7 +18,7 @@ from privlearn.domains import Ball
 from privlearn.errors import DataError, LedgerUnreadableError
 from privlearn.ledger import Ledger
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, PureLoss
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
 from privlearn.reporting.figures import curve_of, plot_guarantee, plot_spending, reading, spending
 from privlearn.rows import Rows
@@ -94,7 +94,7 @@ def ledger(tmp_path: Path) -> Path:
         (range(5), "0.1", "some"),
         (range(5, 10), "0.3", "others"),
     ):
-        mechanism = GaussianSum.calibrated(Ball(1.0, 1), ZCDP(rho))
+        mechanism = NoisySum.calibrated(Ball(1.0, 1), ZCDP(rho))
         rows: Rows[Any] = Rows.seal(np.zeros((len(users), 1)), users=users)
         mechanism.release(rows, book.issue(mechanism.loss(), users=users, label=label))
     book.close()

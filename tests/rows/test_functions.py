@@ -22,7 +22,7 @@ from privlearn.entries import FunctionsEntry, RetireEntry, SpendEntry
 from privlearn.errors import LedgerError, RowLocalityError, TokenError
 from privlearn.learners.contextual import usable_contexts as ours
 from privlearn.ledger import Ledger
-from privlearn.mechanisms import GaussianSum, PrefixSum
+from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls, user_code
@@ -47,7 +47,7 @@ def rows() -> Rows[Array]:
 
 
 def total(accountant: CentralAccountant[ZCDP], given: Rows[Array], noise: float = 1e3) -> Array:
-    mechanism = GaussianSum(BALL, noise)
+    mechanism = NoisySum(BALL, GaussianNoise(noise))
     token = accountant.issue(mechanism.loss(), users=USERS, label="total")
     return mechanism.release(given, token).value
 
@@ -230,7 +230,7 @@ def test_names_are_in_the_ledger_before_rows_are_opened_and_an_audit_lists_them(
         def to_dict(self) -> dict[str, Any]:
             return {"kind": "watches"}
 
-    mechanism = GaussianSum(Watches(), 1e3)
+    mechanism = NoisySum(Watches(), GaussianNoise(1e3))
     given = rows().map_rows(LOCAL["product"]).map(np.abs).map_rows(LOCAL["product"])
     with accountant:
         mechanism.release(given, accountant.issue(mechanism.loss(), users=USERS, label="total"))
@@ -304,18 +304,18 @@ def test_policies_and_answers_are_named_and_policies_checked() -> None:
 
 
 def test_our_own_functions_are_neither_named_nor_checked() -> None:
-    assert user_code(GaussianSum.calibrated) == ()
-    assert user_code(Calls(user_code, (GaussianSum,))) == ()
+    assert user_code(NoisySum.calibrated) == ()
+    assert user_code(Calls(user_code, (NoisySum,))) == ()
     assert user_code(functools.partial(user_code)) == ()
     assert user_code(functools.partial(user_code, len)) == ("builtins.len",)
     assert user_code(Calls(user_code, (np.abs, user_code, np.abs))) == ("numpy.absolute",)
     assert user_code(Remembers().__call__) == (f"{__name__}.Remembers.__call__",)
     assert user_code(Remembers()) == (f"{__name__}.Remembers",)
 
-    class Heir(GaussianSum[Array]):  # type: ignore[misc]
+    class Heir(NoisySum[Array]):  # type: ignore[misc]
         """A class of the user's that inherits our methods."""
 
-    assert user_code(Heir(BALL, 1.0).release)[0].endswith("Heir")
+    assert user_code(Heir(BALL, GaussianNoise(1.0)).release)[0].endswith("Heir")
 
 
 def test_a_decorator_does_not_make_user_code_ours() -> None:
@@ -429,7 +429,7 @@ def test_names_are_written_by_one_thread_at_a_time(tmp_path: Path) -> None:
     accountant = CentralAccountant(
         ZCDP(10), users=range(10 * parts), ledger=Ledger.create(tmp_path / "ledger.db")
     )
-    mechanism, errors = GaussianSum.calibrated(BALL, ZCDP("0.1")), list[BaseException]()
+    mechanism, errors = NoisySum.calibrated(BALL, ZCDP("0.1")), list[BaseException]()
 
     def work(part: int) -> None:
         users = range(10 * part, 10 * part + 10)

@@ -15,7 +15,8 @@ from privlearn.checking.laws.check import check_mechanism
 from privlearn.checking.pytest_plugin import AccountantFactory
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.losses import GaussianLoss
-from privlearn.mechanisms import GaussianSum, PrefixSum
+from privlearn.mechanisms import NoisySum, PrefixSum
+from privlearn.noise import GaussianNoise
 from privlearn.protocols import Accountant, Mechanism
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Token
@@ -27,7 +28,7 @@ def same_currency(a: ZCDP, b: ZCDP) -> ZCDP:
 
 def spend(token: Token[GaussianDP]) -> Released[Array]:
     rows = Rows.seal(np.zeros((3, 2)), users=range(3))
-    return GaussianSum(Ball(1.0, 2), 1.0).release(rows.map(lambda row: row * 2), token)
+    return NoisySum(Ball(1.0, 2), GaussianNoise(1.0)).release(rows.map(lambda row: row * 2), token)
 
 
 def any_currency(
@@ -40,7 +41,7 @@ def any_currency(
 def central() -> Array:
     accountant = CentralAccountant(ZCDP(1), users=range(3))
     rows = Rows.seal(np.zeros((3, 2)), users=range(3))
-    return any_currency(accountant, GaussianSum.calibrated(Ball(1.0, 2), ZCDP(1)), rows)
+    return any_currency(accountant, NoisySum.calibrated(Ball(1.0, 2), ZCDP(1)), rows)
 
 
 def joint() -> None:
@@ -66,7 +67,7 @@ def checked() -> tuple[float, str]:
     assert_private(noisy, GaussianLoss(1), neighbours=[([0.0], [1.0]), ([1.0], [1.0, 2.0])])
     assert_private(noisy_by_name, ApproxDP(1, 1e-6), neighbours=(np.zeros(2), np.ones(2)))
     assert_private(lambda data: data, PureDP(1), neighbours=(0, 1), witness=float)
-    total = GaussianSum.calibrated(Ball(1.0, 2), ZCDP(1))
+    total = NoisySum.calibrated(Ball(1.0, 2), ZCDP(1))
     found: Evidence = assert_private(total, neighbours=(np.zeros((1, 2)), np.ones((1, 2))))
     assert_private(PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=3), ZCDP("0.5"))
     assert check_mechanism(total).passed

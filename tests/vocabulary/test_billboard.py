@@ -13,8 +13,8 @@ from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows, Source
 
 Array = NDArray[np.float64]
@@ -46,7 +46,7 @@ def test_only_released_values_of_this_accountant_can_be_posted(
         with pytest.raises(TypeError, match="only released values can be posted"):
             board.post("sum", unpaid)  # type: ignore[arg-type]
     other = JointAccountant(ZCDP(1), users=USERS, noise=NoiseSource.simulation(0))
-    mechanism = GaussianSum(Ball(1.0, 1), 10.0)
+    mechanism = NoisySum(Ball(1.0, 1), GaussianNoise(10.0))
 
     def paid(payer: JointAccountant[ZCDP], where: Billboard) -> Any:
         token = payer.issue(mechanism.loss(), users=USERS, label="sum")
@@ -92,7 +92,7 @@ def test_skipped_users_enter_as_null_rows(
     parts = [answers(board, range(0, 2)), board.skip(range(2, 3)), answers(board, range(3, 6))]
     together = Rows.concat(parts)
     assert together.source is Source.SERVED
-    mechanism = GaussianSum(Ball(9.0, 1), 1e-9)
+    mechanism = NoisySum(Ball(9.0, 1), GaussianNoise(1e-9))
     big = JointAccountant(ZCDP("1e30"), users=USERS, noise=NoiseSource.simulation(0))
     board = Billboard(big, USERS)
     parts = [answers(board, range(0, 2)), board.skip(range(2, 3)), answers(board, range(3, 6))]
@@ -158,7 +158,7 @@ def test_an_action_is_revealed_under_a_joint_guarantee_alone(trust: str) -> None
 def sums(rows: Rows[Array]) -> Array:
     """What a mechanism sees, nearly without noise."""
     accountant = rows_accountant(rows)
-    mechanism = GaussianSum(Ball(1e3, 1), 1e-9)
+    mechanism = NoisySum(Ball(1e3, 1), GaussianNoise(1e-9))
     token = accountant.issue(mechanism.loss(), users=rows.users, label="sum")
     return mechanism.release(rows, token).value
 
@@ -210,7 +210,7 @@ def test_an_answer_in_the_same_array_every_time_is_each_users_own() -> None:
 def test_the_history_is_not_changed_through_what_it_gave() -> None:
     board = rich_board()
     answered = board.serve(own(USERS), lambda block: block).deliver(lambda block, _: block)
-    mechanism = GaussianSum(Ball(1e3, 1), 1e-9)
+    mechanism = NoisySum(Ball(1e3, 1), GaussianNoise(1e-9))
     token = rows_accountant(answered).issue(mechanism.loss(), users=USERS, label="sum")
     value = board.post("sum", mechanism.release(answered, token)).tolist()
     board.history()[0]["value"][0] = 99.0

@@ -33,7 +33,7 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger
 from privlearn.losses import LaplaceLoss
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token, mint_token
@@ -245,7 +245,7 @@ def test_a_forked_child_can_spend_nothing(kind: str, tmp_path: Any) -> None:
     assert len(book.entries) == before
     if book.path is not None:
         assert len(Ledger.open(book.path).entries) == before
-    GaussianSum(BALL, 10.0).release(rows(), unspent)  # the parent still can
+    NoisySum(BALL, GaussianNoise(10.0)).release(rows(), unspent)  # the parent still can
     receipt.release(opened(receipt, rows()).sum(axis=0) + receipt.draw((2,)))
 
 
@@ -549,7 +549,7 @@ def test_rows_that_cannot_be_opened_spend_nothing(trust: str) -> None:
     make = CentralAccountant if trust == "central" else JointAccountant
     accountant = make(ZCDP(1), users=range(20), noise=NoiseSource.simulation(0))
     token = accountant.issue(ZCDP("0.1"), users=USERS, label="probe")
-    mechanism = GaussianSum(BALL, 10.0)
+    mechanism = NoisySum(BALL, GaussianNoise(10.0))
     with pytest.raises(UsersError, match="cannot be opened"):
         mechanism.release(rows(range(5, 15)), token)
     with pytest.raises(TypeError, match="rows: must be Rows"):

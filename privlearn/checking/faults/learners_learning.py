@@ -25,7 +25,7 @@ N_ITEMS, DIM, SHOWN = 6, 2, 3
 
 
 @dataclass(frozen=True)
-class NoisySum:
+class OwnSum:
     """A third party's mechanism, with the places where a leak can be planted."""
 
     domain: Any = field(default_factory=lambda: Ball(1.0, DIM))
@@ -90,7 +90,7 @@ class Honest:
         return len(self.pending) == self.every
 
     def learn(self, rows: Rows[Array]) -> Array:
-        return NoisySum().release(self.accountant, rows)
+        return OwnSum().release(self.accountant, rows)
 
     def public_state(self) -> Any:
         return {"belief": self.belief.tolist()}
@@ -126,7 +126,7 @@ class RawMaximumInAParameter(Honest):
 
     def learn(self, rows: Rows[Array]) -> Array:
         largest = float(np.nanmax(np.abs(self.seen[-self.every :])))
-        return NoisySum(parameters={"bound": largest}).release(self.accountant, rows)
+        return OwnSum(parameters={"bound": largest}).release(self.accountant, rows)
 
 
 class RawMaximumInALongParameter(Honest):
@@ -136,7 +136,7 @@ class RawMaximumInALongParameter(Honest):
         largest = float(np.nanmax(np.abs(self.seen[-self.every :])))
         edges = [0.0] * 5_000
         edges[2_500] = largest
-        return NoisySum(parameters={"edges": edges}).release(self.accountant, rows)
+        return OwnSum(parameters={"edges": edges}).release(self.accountant, rows)
 
 
 class RawMaximumAsTheDomain(Honest):
@@ -144,7 +144,7 @@ class RawMaximumAsTheDomain(Honest):
 
     def learn(self, rows: Rows[Array]) -> Array:
         largest = float(np.nanmax(np.abs(self.seen[-self.every :])))
-        return NoisySum(Ball(largest, DIM), std=20 * largest).release(self.accountant, rows)
+        return OwnSum(Ball(largest, DIM), std=20 * largest).release(self.accountant, rows)
 
 
 class DataDependentBatchEnd(Honest):
@@ -178,14 +178,14 @@ class BatchStatistic(Honest):
 
     def learn(self, rows: Rows[Array]) -> Array:
         centred = rows.map_rows(lambda block: block - np.nanmean(block, axis=0))
-        return NoisySum().release(self.accountant, centred)
+        return OwnSum().release(self.accountant, centred)
 
 
 class ChangesTheLabel(Honest):
     """A token's public label tells of the data."""
 
     def learn(self, rows: Rows[Array]) -> Array:
-        mechanism = NoisySum()
+        mechanism = OwnSum()
         label = "large" if np.nanmax(np.abs(self.seen)) > 1e3 else "small"
         loss = mechanism.spend().loss(self.accountant.adjacency)
         token = self.accountant.issue(loss, users=rows.users, label=label)
@@ -198,7 +198,7 @@ class ForgetsToRetire(Honest):
     """A release that fails on bad data leaves another ledger."""
 
     def learn(self, rows: Rows[Array]) -> Array:
-        mechanism = NoisySum()
+        mechanism = OwnSum()
         loss = mechanism.spend().loss(self.accountant.adjacency)
         token = self.accountant.issue(loss, users=rows.users, label="sum")
         with token.spend(mechanism.spend()) as receipt:
@@ -236,7 +236,7 @@ class UnderstatedSensitivity(Honest):
 
     def learn(self, rows: Rows[Array]) -> Array:
         own = GaussianLoss("0.01", adjacency=Adjacency.REPLACE_ONE)
-        return NoisySum(LyingBall(1.0, DIM), std=20.0, own_loss=own).release(self.accountant, rows)
+        return OwnSum(LyingBall(1.0, DIM), std=20.0, own_loss=own).release(self.accountant, rows)
 
 
 class ReleasesWithoutNoise(Honest):
@@ -246,7 +246,7 @@ class ReleasesWithoutNoise(Honest):
         return 1000 * total
 
     def learn(self, rows: Rows[Array]) -> Array:
-        mechanism = NoisySum()
+        mechanism = OwnSum()
         loss = mechanism.spend().loss(self.accountant.adjacency)
         token = self.accountant.issue(loss, users=rows.users, label="sum")
         with token.spend(mechanism.spend()) as receipt:
@@ -280,7 +280,7 @@ class OldValueInAStream(Honest):
     """A running sum holds users who were not opened yet."""
 
     def learn(self, rows: Rows[Array]) -> Array:
-        mechanism = NoisySum()
+        mechanism = OwnSum()
         loss = mechanism.spend().loss(self.accountant.adjacency)
         token = self.accountant.issue(loss, users=rows.users, label="sum")
         with token.spend(replace(mechanism.spend(), interactive=True)) as receipt:

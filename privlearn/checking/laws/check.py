@@ -3,7 +3,7 @@
 A mechanism of somebody else's is any object with ``loss()`` and ``release(rows, token)``, or with
 ``loss()`` and ``open(token)`` for a stream; nothing is inherited and nothing registered::
 
-    check_mechanism(LaplaceSum(Ball(1.0, 1, "l1"), 4.0))
+    check_mechanism(NoisySum(Ball(1.0, 1, "l1"), LaplaceNoise(4.0)))
 
 The checks run it on a real accountant, with a tape that sees what is opened and released, and
 compare runs that must agree, since noise can be held fixed.
@@ -104,7 +104,9 @@ def mechanism_checks(mechanism: Any, **options: Any) -> list[Any]:
 
     ::
 
-        @pytest.mark.parametrize("check", mechanism_checks(LaplaceSum(Ball(1.0, 1, "l1"), 4.0)))
+        laplace_sum = NoisySum(Ball(1.0, 1, "l1"), LaplaceNoise(4.0))
+
+        @pytest.mark.parametrize("check", mechanism_checks(laplace_sum))
         def test_laplace_sum(check):
             check()
 

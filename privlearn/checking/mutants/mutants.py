@@ -25,7 +25,7 @@ from privlearn.checking.mutants.subjects import (
     tree,
 )
 from privlearn.domains import Ball, Box
-from privlearn.mechanisms import BinaryTree, GaussianSum, PrefixSum
+from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
 
 MUTANTS = (
@@ -52,7 +52,9 @@ MUTANTS = (
                 "return values",
             ),
         ),
-        against_own_loss(lambda: GaussianSum(Box(0, 1, 1), 1.0), record(9.0), record(0.0)),
+        against_own_loss(
+            lambda: NoisySum(Box(0, 1, 1), GaussianNoise(1.0)), record(9.0), record(0.0)
+        ),
     ),
     Mutant(
         "no clip of NaN",
@@ -102,13 +104,13 @@ MUTANTS = (
         "A Gaussian sum under replace-one is calibrated for half its sensitivity.",
         (
             Edit(
-                "privlearn.mechanisms.gaussian:GaussianSum.calibrated",
+                "privlearn.mechanisms.least_noise:gaussian_noise",
                 'domain.sensitivity(adjacency, "l2")',
                 'domain.sensitivity(Adjacency.ADD_REMOVE, "l2")',
             ),
         ),
         against_budget(
-            lambda: GaussianSum.calibrated(Ball(1.0, 1), ZCDP(1)), record(1.0), record(-1.0)
+            lambda: NoisySum.calibrated(Ball(1.0, 1), ZCDP(1)), record(1.0), record(-1.0)
         ),
     ),
     # Noise
@@ -242,8 +244,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.mechanisms.prefix_sums:PrefixSum.calibrated",
-                'domain.sensitivity(adjacency, "l2") * factorization.column_norm()',
-                'domain.sensitivity(adjacency, "l2")',
+                "gain=norm",
+                "gain=1.0",
             ),
         ),
         against_budget(

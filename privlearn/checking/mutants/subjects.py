@@ -24,8 +24,8 @@ from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
-    GaussianSum,
-    Logistic,
+    LinearObjective,
+    NoisySum,
     ObjectivePerturbation,
     PrefixSum,
 )
@@ -60,16 +60,16 @@ def stream(n: int, at: int = 0) -> Array:
     return np.where(np.arange(n) == at, 1.0, 0.0)[:, None]
 
 
-def gaussian_sum(size: int = 1) -> GaussianSum[Array]:
+def gaussian_sum(size: int = 1) -> NoisySum[Array]:
     """μ = 1 for vectors of the unit ball."""
 
-    return GaussianSum(Ball(1.0, size), noise_std=2.0)
+    return NoisySum(Ball(1.0, size), GaussianNoise(2.0))
 
 
-def matrix_sum() -> GaussianSum[Array]:
+def matrix_sum() -> NoisySum[Array]:
     """A sum of matrices of trace 10."""
 
-    return GaussianSum(PSDTrace(10.0, 2), noise_std=14.0)
+    return NoisySum(PSDTrace(10.0, 2), GaussianNoise(14.0))
 
 
 def tree() -> PrefixSum[Array]:
@@ -87,7 +87,9 @@ def buffered() -> PrefixSum[Array]:
 def fit() -> ObjectivePerturbation[Any]:
     """A logistic fit in one dimension."""
 
-    return ObjectivePerturbation(Logistic(1), 10.0, noise_std=4.5, blur_std=1e-6, max_rows=1)
+    return ObjectivePerturbation(
+        LinearObjective.logistic(1), 10.0, noise_std=4.5, blur_std=1e-6, max_rows=1
+    )
 
 
 FITTED = (record(1.0), np.array([1.0])), (record(1.0), np.array([-1.0]))

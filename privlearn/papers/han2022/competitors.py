@@ -21,7 +21,7 @@ from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.mechanisms.constraint_sets import LpBall, dual_exponent
-from privlearn.mechanisms.generalized_gaussian import regular_exponent
+from privlearn.mechanisms.least_noise import regular_exponent
 from privlearn.noise import NoiseSource
 from privlearn.simulation.regression import (
     RADIUS,

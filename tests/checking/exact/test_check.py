@@ -56,12 +56,10 @@ from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
-    GaussianSum,
-    Huber,
-    Logistic,
+    LinearObjective,
     MultinomialLogit,
+    NoisySum,
     ObjectivePerturbation,
-    Poisson,
     PrefixSum,
 )
 from privlearn.mechanisms.regions import box
@@ -103,7 +101,14 @@ def test_some_pair_attains_the_sensitivity_in_l1(domain: Domain[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "objective", [Logistic(2), Huber(2), Poisson(2, 3.0), MultinomialLogit(2, 2)], ids=repr
+    "objective",
+    [
+        LinearObjective.logistic(2),
+        LinearObjective.huber(2),
+        LinearObjective.poisson(2, 3.0),
+        MultinomialLogit(2, 2),
+    ],
+    ids=repr,
 )
 def test_pairs_of_an_objective_come_in_the_order_of_their_gradients(objective: Any) -> None:
     domain = objective.domain
@@ -332,24 +337,6 @@ def test_claims_of_every_kind_about_laplace_noise(claim: Any, good: bool) -> Non
 
 
 @dataclass(frozen=True)
-class LaplaceSum:
-    """The mechanism of the contributors' guide."""
-
-    domain: Domain[Any]
-    scale: float
-
-    def loss(self) -> Loss:
-        return self._spend().loss(Adjacency.REPLACE_ONE)
-
-    def _spend(self) -> Spend:
-        return Spend("laplace-sum", self.domain, LaplaceNoise(self.scale), arithmetic="sum")
-
-    def release(self, rows: Rows[Any], token: Token[Any]) -> Released[Any]:
-        with token.spend(self._spend()) as receipt:
-            return receipt.release_sum(rows)
-
-
-@dataclass(frozen=True)
 class OwnSum:
     """A sum by its own arithmetic, with the faults that are asked for."""
 
@@ -383,7 +370,7 @@ class OwnSum:
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 def test_gaussian_sums_are_tight(domain: Domain[Any], adjacency: Adjacency) -> None:
-    found = white_box(GaussianSum(domain, 1.7, adjacency), orders=(1.01, 2.0, 128.0))
+    found = white_box(NoisySum(domain, GaussianNoise(1.7), adjacency), orders=(1.01, 2.0, 128.0))
     assert not found.violated, found
     assert found.tight, found
     assert found.error < 1e-6
@@ -391,16 +378,16 @@ def test_gaussian_sums_are_tight(domain: Domain[Any], adjacency: Adjacency) -> N
 
 def test_one_dimensional_matrices_cost_half_of_what_is_charged() -> None:
     """The pair of the docstring needs two axes: at dim = 1 the diameter is the trace."""
-    found = white_box(GaussianSum(PSDTrace(1.0, 1), 1.0), orders=(2.0,))
+    found = white_box(NoisySum(PSDTrace(1.0, 1), GaussianNoise(1.0)), orders=(2.0,))
     assert found.curve[0].ratio == pytest.approx(2.0)
 
 
 def test_laplace_sums_of_a_third_party() -> None:
     for domain in (Ball(1.0, 3, "l1"), Box(0.0, 1.0, 1)):
-        found = white_box(LaplaceSum(domain, 2.0), orders=(1.01, 2.0, 32.0))
+        found = white_box(NoisySum(domain, LaplaceNoise(2.0)), orders=(1.01, 2.0, 32.0))
         assert not found.violated, found
         assert found.tight, found
-    spread = white_box(LaplaceSum(Ball(1.0, 2), 2.0), orders=(1.01, 2.0, 32.0))
+    spread = white_box(NoisySum(Ball(1.0, 2), LaplaceNoise(2.0)), orders=(1.01, 2.0, 32.0))
     assert not spread.violated
     assert not spread.tight  # a sensitivity spread over coordinates costs less
 
@@ -432,10 +419,10 @@ def test_the_other_bug_of_a_tree_and_of_adjacency() -> None:
     assert honest is not None
     shallow = GaussianLoss(honest * 4 / 5)  # a depth of 4 instead of 5
     assert white_box(tree, shallow, orders=(2.0,)).violated
-    total = GaussianSum(Ball(1.0, 2), 2.0)
-    removed = GaussianSum(Ball(1.0, 2), 2.0, Adjacency.ADD_REMOVE).loss()
+    total = NoisySum(Ball(1.0, 2), GaussianNoise(2.0))
+    removed = NoisySum(Ball(1.0, 2), GaussianNoise(2.0), Adjacency.ADD_REMOVE).loss()
     assert white_box(total, removed, orders=(2.0,)).violated
-    gram = GaussianSum(PSDTrace(4.0, 3), 3.0)
+    gram = NoisySum(PSDTrace(4.0, 3), GaussianNoise(3.0))
     published = GaussianLoss(2 * 4.0 / 9.0)  # (√(2K)/σ)² for K = 4, where (√2·K/σ)² is right
     assert white_box(gram, published, orders=(2.0,)).violated
 
@@ -458,7 +445,7 @@ def test_faults_of_mechanisms_with_their_own_arithmetic() -> None:
 
 def test_a_clip_that_is_dropped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ball, "clip", lambda self, block: np.nan_to_num(np.asarray(block)))
-    assert white_box(GaussianSum(Ball(1.0, 2), 2.0), orders=(2.0,)).violated
+    assert white_box(NoisySum(Ball(1.0, 2), GaussianNoise(2.0)), orders=(2.0,)).violated
 
 
 def test_noise_that_is_a_little_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,13 +455,13 @@ def test_noise_that_is_a_little_too_small_is_caught(monkeypatch: pytest.MonkeyPa
             "draw",
             lambda self, source, shape: source.normal(shape) * self.std * 0.95,
         )
-        found = white_box(GaussianSum(Ball(1.0, 2), 2.0), orders=(2.0,))
+        found = white_box(NoisySum(Ball(1.0, 2), GaussianNoise(2.0)), orders=(2.0,))
         assert found.curve[0].ratio == pytest.approx(0.95**2)
         assert found.violated
     plain = NoiseSource.normal
     monkeypatch.setattr(NoiseSource, "normal", lambda self, shape: plain(self, shape) * 0.95)
     with pytest.raises(CheckError, match="sampler is off"):
-        white_box(GaussianSum(Ball(1.0, 2), 2.0), orders=(2.0,))
+        white_box(NoisySum(Ball(1.0, 2), GaussianNoise(2.0)), orders=(2.0,))
 
 
 def test_the_samplers_have_their_laws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,7 +476,7 @@ def test_the_samplers_have_their_laws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_neighbours_of_ones_own() -> None:
     near = [(np.array([[0.1, 0.0], [0.0, 0.0]]), np.array([[0.2, 0.0], [0.0, 0.0]]))]
-    found = white_box(GaussianSum(Ball(1.0, 2), 2.0), neighbours=near, orders=(2.0,))
+    found = white_box(NoisySum(Ball(1.0, 2), GaussianNoise(2.0)), neighbours=near, orders=(2.0,))
     assert found.curve[0].exact == pytest.approx(0.0025)
     with pytest.raises(CheckError, match="no domain"):
         white_box(_Homeless(), orders=(2.0,))
@@ -510,7 +497,14 @@ def _fitted(objective: Any, rho: str = "2") -> ObjectivePerturbation[Any]:
 
 
 @pytest.mark.parametrize(
-    "objective", [Logistic(1), Huber(1), Poisson(1, 2.0), MultinomialLogit(2, 1)], ids=repr
+    "objective",
+    [
+        LinearObjective.logistic(1),
+        LinearObjective.huber(1),
+        LinearObjective.poisson(1, 2.0),
+        MultinomialLogit(2, 1),
+    ],
+    ids=repr,
 )
 def test_minimisers_on_the_line_are_priced_above_the_truth(objective: Any) -> None:
     found = white_box(_fitted(objective))
@@ -521,7 +515,14 @@ def test_minimisers_on_the_line_are_priced_above_the_truth(objective: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "objective", [Logistic(2), Huber(2), Poisson(2, 0.5), MultinomialLogit(2, 2)], ids=repr
+    "objective",
+    [
+        LinearObjective.logistic(2),
+        LinearObjective.huber(2),
+        LinearObjective.poisson(2, 0.5),
+        MultinomialLogit(2, 2),
+    ],
+    ids=repr,
 )
 def test_minimisers_in_the_plane_are_priced_above_the_truth(objective: Any) -> None:
     found = white_box(_fitted(objective), orders=(1.01, 2.0, 16.0, 128.0))
@@ -531,7 +532,11 @@ def test_minimisers_in_the_plane_are_priced_above_the_truth(objective: Any) -> N
     assert found.error < 1e-6
 
 
-@pytest.mark.parametrize("objective", [Logistic(1), Huber(1), Poisson(1, 2.0)], ids=repr)
+@pytest.mark.parametrize(
+    "objective",
+    [LinearObjective.logistic(1), LinearObjective.huber(1), LinearObjective.poisson(1, 2.0)],
+    ids=repr,
+)
 def test_the_density_of_a_minimiser_is_that_of_the_solver(objective: Any) -> None:
     """P(θ <= t) = P(b >= −J′(t)), as θ falls in b; the density must integrate to that."""
     records = objective.examples(np.random.default_rng(3), 3)
@@ -547,13 +552,13 @@ def test_the_density_of_a_minimiser_is_that_of_the_solver(objective: Any) -> Non
 
 
 def test_too_little_noise_for_a_minimiser_is_caught() -> None:
-    honest = _fitted(Huber(1))
+    honest = _fitted(LinearObjective.huber(1))
     # the same claim for a tilt with a third of the noise
     weak = ObjectivePerturbation(
-        Huber(1), honest.ridge, honest.noise_std / 3, honest.blur_std, max_rows=3
+        LinearObjective.huber(1), honest.ridge, honest.noise_std / 3, honest.blur_std, max_rows=3
     )
     claim = MinimizerLoss(
-        difference=Huber(1).difference,
+        difference=LinearObjective.huber(1).difference,
         trace=1.0,
         rank=1,
         directions=1,
@@ -566,8 +571,8 @@ def test_too_little_noise_for_a_minimiser_is_caught() -> None:
 
 def test_a_determinant_that_is_forgotten_is_caught() -> None:
     """Without the determinants a small ridge would look free."""
-    steep = ObjectivePerturbation(Huber(1), 0.02, 40.0, 1.0, max_rows=3)
-    shift_only = GaussianLoss((Huber(1).difference / 40.0) ** 2)
+    steep = ObjectivePerturbation(LinearObjective.huber(1), 0.02, 40.0, 1.0, max_rows=3)
+    shift_only = GaussianLoss((LinearObjective.huber(1).difference / 40.0) ** 2)
     assert white_box(steep, shift_only, orders=(1.5, 2.0)).violated
 
 
@@ -577,13 +582,15 @@ def test_the_released_minimiser_is_looked_at(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(GaussianNoise, "draw", halved)
     with pytest.raises(CheckError, match="not the minimiser"):
-        white_box(_fitted(Logistic(1)))
+        white_box(_fitted(LinearObjective.logistic(1)))
 
 
 def test_what_has_no_density_is_refused() -> None:
     small = box(1, -1.0, 1.0)
-    bounded = ObjectivePerturbation.calibrated(Logistic(1), ZCDP("1"), max_rows=3, region=small)
+    bounded = ObjectivePerturbation.calibrated(
+        LinearObjective.logistic(1), ZCDP("1"), max_rows=3, region=small
+    )
     with pytest.raises(CheckError, match="on a region"):
         minimiser_pairs(bounded)
     with pytest.raises(CheckError, match="one or two dimensions"):
-        minimiser_pairs(_fitted(Logistic(3)))
+        minimiser_pairs(_fitted(LinearObjective.logistic(3)))

@@ -23,7 +23,7 @@ from privlearn.checking import suite as gate
 from privlearn.checking.exact.additive import additive_laws
 from privlearn.checking.exact.streams import solved, tried_places
 from privlearn.checking.stream_runs import accepted_users, declared_users
-from privlearn.domains import Array
+from privlearn.domains import Array, OneOf
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (
@@ -32,7 +32,6 @@ from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
-    OneOfKStream,
     PrefixSum,
     factorization,
 )
@@ -186,7 +185,7 @@ def test_a_window_says_so_and_is_not_called_exact() -> None:
         ),
         (BatchedPrefixSum.calibrated(Ball(1.0, 2), RHO, sizes=(5,) * 90), "all 450 arrivals"),
         (BatchedPrefixSum.calibrated(Ball(1.0, 2), RHO, sizes=(3, 1, 2)), "all 6 arrivals"),
-        (OneOfKStream.calibrated(Ball(1.0, 2), RHO, arms=3, horizon=300), "all 300 arrivals"),
+        (PrefixSum.calibrated(OneOf(Ball(1.0, 2), 3), RHO, horizon=300), "all 300 arrivals"),
     ],
     ids=str,
 )

@@ -25,8 +25,8 @@ from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
-    GaussianSum,
-    Logistic,
+    LinearObjective,
+    NoisySum,
     ObjectivePerturbation,
     PrefixSum,
 )
@@ -43,27 +43,29 @@ def printed_in_the_guide() -> Any:
     assert block is not None
     names: dict[str, Any] = {"__name__": "snippet"}
     exec(compile(block.group(1), str(GUIDE), "exec", dont_inherit=True), names)
-    return names["LaplaceSum"]
+    return names["laplace_sum"]
 
 
 # Sound mechanisms ------------------------------------------------------------------------------
 
 SOUND: list[tuple[str, Callable[[], Any]]] = [
-    ("the guide's", lambda: printed_in_the_guide()(Ball(1.0, 1, "l1"), 4.0)),
-    ("Gaussian sum", lambda: GaussianSum.calibrated(Ball(1.0, 3), ZCDP("0.5"))),
-    ("Gram matrix", lambda: GaussianSum.calibrated(PSDTrace(1.0, 2), ZCDP("0.5"))),
+    ("the guide's", printed_in_the_guide),
+    ("Gaussian sum", lambda: NoisySum.calibrated(Ball(1.0, 3), ZCDP("0.5"))),
+    ("Gram matrix", lambda: NoisySum.calibrated(PSDTrace(1.0, 2), ZCDP("0.5"))),
     (
         "add-remove",
-        lambda: GaussianSum.calibrated(Box(0, 1, 2), ZCDP("0.5"), adjacency=Adjacency.ADD_REMOVE),
+        lambda: NoisySum.calibrated(Box(0, 1, 2), ZCDP("0.5"), adjacency=Adjacency.ADD_REMOVE),
     ),
     (
         "zero-out",
-        lambda: GaussianSum.calibrated(Box(1, 2, 2), ZCDP("0.5"), adjacency=Adjacency.ZERO_OUT),
+        lambda: NoisySum.calibrated(Box(1, 2, 2), ZCDP("0.5"), adjacency=Adjacency.ZERO_OUT),
     ),
     ("prefix sums", lambda: PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.5"), horizon=8)),
     (
         "objective perturbation",
-        lambda: ObjectivePerturbation.calibrated(Logistic(1), ZCDP("0.5"), max_rows=10),
+        lambda: ObjectivePerturbation.calibrated(
+            LinearObjective.logistic(1), ZCDP("0.5"), max_rows=10
+        ),
     ),
     ("a domain of one's own", lambda: Sum(Upper(3), LaplaceNoise(6.0))),
     ("reports", lambda: BallReport.best(2, 1.0, 1)),
@@ -90,7 +92,7 @@ def test_a_sound_mechanism_passes(name: str, make: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "check", mechanism_checks(GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=1200)
+    "check", mechanism_checks(NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=1200)
 )
 def test_the_checks_one_by_one(check: Callable[[], object]) -> None:
     check()
@@ -617,7 +619,7 @@ def test_a_stream_that_is_not_one_is_named() -> None:
 
 
 def test_a_claim_of_ones_own_is_checked() -> None:
-    mechanism = GaussianSum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
+    mechanism = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5"))
     report = check_mechanism(mechanism, claim=ZCDP("0.45"), samples=800, raise_error=False)
     assert [result.name for result in report.failed] == ["check_exact_divergence"]
     with pytest.raises(PrivacyViolation, match="check_samples_do_not_refute"):

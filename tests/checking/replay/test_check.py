@@ -42,9 +42,9 @@ from privlearn.checking.faults.learners_learning import (
     FewerCallsOnBadData,
     ForgetsToRetire,
     Honest,
-    NoisySum,
     OldValueInAStream,
     OldValueInTheRelease,
+    OwnSum,
     RawMaximumAsTheDomain,
     RawMaximumInALongParameter,
     RawMaximumInAParameter,
@@ -195,7 +195,7 @@ class WithoutPublicState:
     def __init__(self, accountant: Accountant[Any], kept: Any = None) -> None:
         self._inner = Honest(accountant)
         self.accountant, self.board, self.kept = accountant, self._inner.board, kept
-        self.mechanism, self.rows, self.shown = NoisySum(), self._inner.pending, self._inner.asked
+        self.mechanism, self.rows, self.shown = OwnSum(), self._inner.pending, self._inner.asked
         self.coins, self.belief = np.random.default_rng(0), self._inner.belief
 
     def select(self, features: Array, /) -> Items:

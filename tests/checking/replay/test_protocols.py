@@ -28,7 +28,7 @@ from privlearn.checking.replay.populations import null_person, replaced, shopper
 from privlearn.domains import Array, Ball
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses import GaussianLoss, LaplaceLoss
-from privlearn.mechanisms import GaussianSum, Logistic, ObjectivePerturbation, PrefixSum
+from privlearn.mechanisms import LinearObjective, NoisySum, ObjectivePerturbation, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
 from privlearn.rows.functions import RowFunction
@@ -204,8 +204,8 @@ def test_local_learners_are_checked_at_their_own_accountant() -> None:
 
 
 def summed(accountant: Any, rows: Rows[Array], label: str = "sum") -> Any:
-    mechanism: GaussianSum[Array] = GaussianSum(
-        Ball(1.0, DIM), 20.0, adjacency=accountant.adjacency
+    mechanism: NoisySum[Array] = NoisySum(
+        Ball(1.0, DIM), GaussianNoise(20.0), adjacency=accountant.adjacency
     )
     token = accountant.issue(mechanism.loss(), users=rows.users, label=label)
     return mechanism.release(rows, token)
@@ -230,7 +230,7 @@ def running(accountant: Any, rows: Rows[Array]) -> Any:
 
 def fitted(accountant: Any, rows: Rows[Any]) -> Any:
     mechanism = ObjectivePerturbation(
-        Logistic(DIM),
+        LinearObjective.logistic(DIM),
         ridge=2.0,
         noise_std=3.0,
         blur_std=0.05,
@@ -477,13 +477,13 @@ def test_unpaid_data_within_the_sensitivity_are_caught(own: bool) -> None:
 
 def test_the_minimiser_moves_no_further_than_strong_convexity_allows() -> None:
     fit = ObjectivePerturbation(
-        Logistic(DIM), ridge=2.0, noise_std=3.0, blur_std=0.05, max_rows=USERS
+        LinearObjective.logistic(DIM), ridge=2.0, noise_std=3.0, blur_std=0.05, max_rows=USERS
     )
     spread = fit.objective.spread(Adjacency.REPLACE_ONE)
     far = minimiser_moves(fit.spend())
     assert far is not None
     assert far == pytest.approx(spread / 2 + 2 * fit.solver_error, rel=1e-12)
-    assert minimiser_moves(GaussianSum(Ball(1.0, 2), 3.0).spend()) is None
+    assert minimiser_moves(NoisySum(Ball(1.0, 2), GaussianNoise(3.0)).spend()) is None
 
     def tilted(accountant: Any, rows: Rows[Any]) -> Any:
         spend = fit.spend()

@@ -3,6 +3,6 @@
 
 from privlearn.budgets import ApproxDP
 from privlearn.domains import Ball
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 
-GaussianSum.calibrated(Ball(1.0, 2), ApproxDP(1, "1e-6"))
+NoisySum.calibrated(Ball(1.0, 2), ApproxDP(1, "1e-6"))

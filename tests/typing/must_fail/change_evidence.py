@@ -4,7 +4,7 @@
 from privlearn.budgets import ZCDP
 from privlearn.checking.asserts import assert_private
 from privlearn.domains import Ball
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 
-found = assert_private(GaussianSum.calibrated(Ball(1.0, 2), ZCDP(1)))
+found = assert_private(NoisySum.calibrated(Ball(1.0, 2), ZCDP(1)))
 found.bound = 0.0

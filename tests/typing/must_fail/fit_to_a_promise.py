@@ -2,6 +2,6 @@
 """An (epsilon, delta) promise is turned into a currency by an accountant, also for fits."""
 
 from privlearn.budgets import ApproxDP
-from privlearn.mechanisms import Logistic, ObjectivePerturbation
+from privlearn.mechanisms import LinearObjective, ObjectivePerturbation
 
-ObjectivePerturbation.calibrated(Logistic(2), ApproxDP(1, "1e-6"), max_rows=10)
+ObjectivePerturbation.calibrated(LinearObjective.logistic(2), ApproxDP(1, "1e-6"), max_rows=10)

@@ -1,6 +1,6 @@
 # expect: arg-type
 """The blur cannot be left out."""
 
-from privlearn.mechanisms import Logistic, ObjectivePerturbation
+from privlearn.mechanisms import LinearObjective, ObjectivePerturbation
 
-ObjectivePerturbation(Logistic(2), 5.0, 4.0, None, 10)
+ObjectivePerturbation(LinearObjective.logistic(2), 5.0, 4.0, None, 10)

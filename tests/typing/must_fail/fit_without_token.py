@@ -3,9 +3,9 @@
 
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array
-from privlearn.mechanisms import Logistic, ObjectivePerturbation
+from privlearn.mechanisms import LinearObjective, ObjectivePerturbation
 from privlearn.rows import Rows
 
 
 def use(rows: Rows[tuple[Array, Array]]) -> None:
-    ObjectivePerturbation(Logistic(2), 5.0, 4.0, 0.1, 10).release(rows, ZCDP(1))
+    ObjectivePerturbation(LinearObjective.logistic(2), 5.0, 4.0, 0.1, 10).release(rows, ZCDP(1))

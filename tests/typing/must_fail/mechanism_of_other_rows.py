@@ -3,10 +3,11 @@
 
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Token
 
 
 def use(rows: Rows[str], token: Token[ZCDP]) -> None:
-    GaussianSum(Ball(1.0, 2), 1.0).release(rows, token)
+    NoisySum(Ball(1.0, 2), GaussianNoise(1.0)).release(rows, token)

@@ -4,6 +4,6 @@
 from privlearn.budgets import ZCDP
 from privlearn.checking.asserts import assert_private
 from privlearn.domains import Ball
-from privlearn.mechanisms import GaussianSum
+from privlearn.mechanisms import NoisySum
 
-assert_private(GaussianSum.calibrated(Ball(1.0, 2), ZCDP(1)), neighbours=(["a"], ["b"]))
+assert_private(NoisySum.calibrated(Ball(1.0, 2), ZCDP(1)), neighbours=(["a"], ["b"]))

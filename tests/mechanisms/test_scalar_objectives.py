@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -9,15 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privlearn.accountants import CentralAccountant
+from privlearn.budgets import ZCDP
 from privlearn.domains import Array
-from privlearn.learners.scalar_losses import (
-    CustomLoss,
-    LogisticLoss,
+from privlearn.learners import DPTOFW
+from privlearn.mechanisms.scalar_objectives import (
+    CustomObjective,
+    HuberObjective,
+    LogisticObjective,
     OneAtATime,
-    ScalarLoss,
-    SquaredLoss,
-    named_loss,
+    PoissonObjective,
+    ScalarObjective,
+    SquaredObjective,
+    named_objective,
+    try_out,
 )
+from privlearn.noise import NoiseSource
 
 SCORES = np.linspace(-8, 8, 401)
 
@@ -30,45 +38,52 @@ def squared(score: Array, label: Array) -> Array:
     return (score - label) ** 2 / 2
 
 
-def logistic(score: Array, label: Array) -> Array:
-    return np.asarray(np.logaddexp(0, score) - label * score)
+def values_of(objective: Any) -> Callable[[Array, Array], Array]:
+    return squared if isinstance(objective, SquaredObjective) else objective.value
 
 
 @pytest.mark.parametrize(
-    ("loss", "value", "labels"),
-    [(SquaredLoss(2.0), squared, (-2.0, 0.3)), (LogisticLoss(), logistic, (0.0, 1.0))],
+    ("loss", "labels"),
+    [
+        (SquaredObjective(2.0), (-2.0, 0.3)),
+        (LogisticObjective(), (0.0, 1.0)),
+        (PoissonObjective(3.0), (0.0, 3.0)),
+        (HuberObjective(0.5, 2.0), (-2.0, 0.3)),
+    ],
 )
 def test_derivatives_are_those_of_the_loss(
-    loss: ScalarLoss, value: Callable[[Array, Array], Array], labels: tuple[float, ...]
+    loss: ScalarObjective, labels: tuple[float, ...]
 ) -> None:
+    value = values_of(loss)
     for label in labels:
         y, h = np.full(len(SCORES), label), 1e-5
         slope = (value(SCORES + h, y) - value(SCORES - h, y)) / (2 * h)
         found = loss.derivative(SCORES, y)
-        assert found == pytest.approx(slope, abs=1e-8)
-        assert np.abs(found).max() <= loss.slope
+        smooth = np.abs(found - slope) <= 1e-8
+        assert np.count_nonzero(~smooth) <= 3, "but at a kink"
+        assert np.abs(found).max() <= loss.slope * (1 + 1e-15)
         rise = np.diff(found) / np.diff(SCORES)
         assert rise.min() >= 0
         assert rise.max() <= loss.curvature + 1e-12
-        assert rise.max() == pytest.approx(loss.curvature, rel=1e-3), "the bound is attained"
+        assert rise.max() == pytest.approx(loss.curvature, rel=0.05), "the bound is attained"
 
 
 def test_labels_of_a_regression_are_clipped() -> None:
     odd = np.array([5.0, -5.0, 0.5, math.nan, math.inf, -math.inf])
     with np.errstate(invalid="ignore"):
-        found = SquaredLoss(2.0).labels(odd)
+        found = SquaredObjective(2.0).labels(odd)
     assert found[:3].tolist() == [2.0, -2.0, 0.5]
     assert np.isnan(found[3:]).all()
 
 
 def test_labels_of_a_classification_are_two() -> None:
-    found = LogisticLoss().labels(np.array([1.0, 0.0, -1.0, 0.5, 2.0, math.nan, math.inf]))
+    found = LogisticObjective().labels(np.array([1.0, 0.0, -1.0, 0.5, 2.0, math.nan, math.inf]))
     assert found[:3].tolist() == [1.0, 0.0, 0.0]
     assert np.isnan(found[3:]).all()
 
 
 def test_a_loss_of_the_users_own() -> None:
-    loss = CustomLoss(huber, curvature=1.0, slope=0.5, label_low=0.0, label_high=3.0)
+    loss = CustomObjective(huber, curvature=1.0, slope=0.5, label_low=0.0, label_high=3.0)
     assert loss.labels(np.array([-1.0, 9.0])).tolist() == [0.0, 3.0]
     assert loss.derivative(np.array([4.0]), np.array([3.0])).tolist() == [0.5]
     assert loss.to_dict()["function"] == "huber"
@@ -112,7 +127,7 @@ def test_losses_that_break_what_they_state_are_caught(
     function: Callable[[Array, Array], Array], curvature: float, slope: float, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        CustomLoss(function, curvature=curvature, slope=slope)
+        CustomObjective(function, curvature=curvature, slope=slope)
 
 
 @pytest.mark.parametrize(
@@ -120,25 +135,27 @@ def test_losses_that_break_what_they_state_are_caught(
 )
 def test_ranges_of_an_own_loss_are_checked(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"label_|largest_score"):
-        CustomLoss(huber, curvature=1.0, slope=0.5, **changes)
+        CustomObjective(huber, curvature=1.0, slope=0.5, **changes)
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, math.inf, math.nan])
 def test_label_bounds_are_checked(bound: float) -> None:
     with pytest.raises(ValueError, match="label_bound"):
-        SquaredLoss(bound)
+        SquaredObjective(bound)
 
 
 def test_losses_by_name() -> None:
-    own = CustomLoss(huber, curvature=1.0, slope=0.5)
-    assert named_loss("squared", 3.0) == SquaredLoss(3.0)
-    assert named_loss("logistic", 3.0) == LogisticLoss()
-    assert named_loss(own, 3.0) == OneAtATime(own)
+    own = CustomObjective(huber, curvature=1.0, slope=0.5)
+    assert named_objective("squared", 3.0) == SquaredObjective(3.0)
+    assert named_objective("logistic", 3.0) == LogisticObjective()
+    assert named_objective(own, 3.0) == OneAtATime(own)
+    for shipped in (HuberObjective(0.5), PoissonObjective(2.0)):  # whole blocks at once
+        assert named_objective(shipped, 3.0) is shipped
     with pytest.raises(ValueError, match="'hinge'"):
-        named_loss("hinge", 1.0)
+        named_objective("hinge", 1.0)
     unknown: Any = 3
-    with pytest.raises(TypeError, match="ScalarLoss"):
-        named_loss(unknown, 1.0)
+    with pytest.raises(TypeError, match="ScalarObjective"):
+        named_objective(unknown, 1.0)
 
 
 def test_a_loss_of_ones_own_sees_one_record_at_a_time() -> None:
@@ -149,7 +166,7 @@ def test_a_loss_of_ones_own_sees_one_record_at_a_time() -> None:
         return np.clip(score - (label - mean), -3, 3)
 
     with pytest.raises(ValueError, match="entry by entry"):
-        CustomLoss(centred, 1.0, 3.0)
+        CustomObjective(centred, 1.0, 3.0)
 
 
 class Remembers:
@@ -181,7 +198,7 @@ class Steep(Remembers):
 )
 def test_any_loss_of_ones_own_is_tried_out(loss: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        named_loss(loss, 1.0)
+        named_objective(loss, 1.0)
 
 
 def test_no_entry_reaches_another_through_a_wrapped_loss() -> None:
@@ -189,3 +206,28 @@ def test_no_entry_reaches_another_through_a_wrapped_loss() -> None:
     label = np.array([0.5, -1.0, 0.25])
     assert wrapped.derivative(np.zeros(3), label).tolist() == label.tolist()
     assert wrapped.labels(np.array([2.0, -3.0, 0.0])).tolist() == [1.0, -1.0, 0.0]
+
+
+def test_every_shipped_one_keeps_what_it_states() -> None:
+    shipped = (LogisticObjective(), PoissonObjective(3.0), HuberObjective(0.5, 2.0))
+    for objective in shipped:
+        try_out(objective, *objective.label_range)
+    steep = dataclasses.replace(HuberObjective(0.5, 2.0), threshold=0.6)
+    with pytest.raises(ValueError, match=r"slope = 0\.5"):
+        CustomObjective(steep.derivative, 1.0, 0.5, -2.0, 2.0)
+
+
+def test_learners_take_the_shipped_ones() -> None:
+    """In blocks and one by one alike, which code of somebody's own would be asked."""
+    features, labels = np.random.default_rng(0).uniform(-0.5, 0.5, size=(2, 40, 3))
+    states = []
+    for size in (1, 40):
+        noise = NoiseSource.simulation(0)
+        accountant = CentralAccountant(ZCDP(5), users=range(40), noise=noise)
+        learner = DPTOFW(3, loss=HuberObjective(0.5)).start(accountant)
+        for start in range(0, 40, size):
+            block = slice(start, start + size)
+            learner.partial_fit(features[block], labels[block, 0])
+        states.append(learner.coef_)
+    assert np.array_equal(states[0], states[1])
+    assert np.any(states[0])

@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.checking import check_mechanism
 from privlearn.domains import Ball, Box, Domain, PSDTrace
 from privlearn.entries import RetireEntry, SpendEntry
 from privlearn.errors import CurrencyError, LossExceedsTokenError
-from privlearn.mechanisms import GaussianSum
-from privlearn.noise import NoiseSource
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import (
+    AdditiveNoise,
+    CapNoise,
+    GaussianNoise,
+    GeneralizedGaussianNoise,
+    GumbelNoise,
+    LaplaceNoise,
+    NoiseSource,
+)
 from privlearn.rows import Rows
 
 SAMPLE_SIZE = 20_000
@@ -39,7 +48,7 @@ DOMAINS: list[Domain[Any]] = [
 ]
 
 
-def run(mechanism: GaussianSum[Any], data: Any, seed: int = 0) -> Any:
+def run(mechanism: NoisySum[Any], data: Any, seed: int = 0) -> Any:
     users = range(len(data))
     accountant = CentralAccountant(ZCDP("1e30"), users=users, noise=NoiseSource.simulation(seed))
     token = accountant.issue(mechanism.loss(), users=users, label="sum")
@@ -50,7 +59,7 @@ def run(mechanism: GaussianSum[Any], data: Any, seed: int = 0) -> Any:
 def test_calibrated_noise_fits_its_budget_and_wastes_none(
     budget: Currency, domain: Domain[Any], adjacency: Adjacency
 ) -> None:
-    mechanism = GaussianSum.calibrated(domain, budget, adjacency=adjacency)
+    mechanism = NoisySum.calibrated(domain, budget, adjacency=adjacency)
     price = budget.price(mechanism.loss())
     assert budget.covers(price)
     waste = [(b - p) / b for b, p in zip(budget.amounts, price.amounts, strict=True)]
@@ -63,34 +72,36 @@ def test_calibrated_noise_fits_its_budget_and_wastes_none(
 
 def test_pure_budgets_and_budgets_of_nothing_buy_no_gaussian() -> None:
     with pytest.raises(CurrencyError, match="no finite price in PureDP"):
-        GaussianSum.calibrated(Ball(1.0, 2), PureDP(1))
+        NoisySum.calibrated(Ball(1.0, 2), PureDP(1))
     with pytest.raises(ValueError, match="noise needs a budget > 0"):
-        GaussianSum.calibrated(Ball(1.0, 2), ZCDP(0))
+        NoisySum.calibrated(Ball(1.0, 2), ZCDP(0))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
 def test_noise_that_is_no_number_is_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match=r"noise_std = .*must be"):
-        GaussianSum(Ball(1.0, 2), bad)
+    with pytest.raises(ValueError, match=r"std = .*must be"):
+        NoisySum(Ball(1.0, 2), GaussianNoise(bad))
 
 
 def test_the_sum_is_of_clipped_rows() -> None:
     data = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 1.0], [1e308, -1e308]])
-    total = run(GaussianSum(Ball(1.0, 2), 1e-9), data)
+    total = run(NoisySum(Ball(1.0, 2), GaussianNoise(1e-9)), data)
     np.testing.assert_allclose(total, [0.9, 1.2], atol=1e-6)
     factors = np.array([[[3.0, 0.0]], [[0.0, 0.5]]])
-    gram = run(GaussianSum(PSDTrace(1.0, 2), 1e-9), factors)
+    gram = run(NoisySum(PSDTrace(1.0, 2), GaussianNoise(1e-9)), factors)
     np.testing.assert_allclose(gram, [[1.0, 0.0], [0.0, 0.25]], atol=1e-6)
 
 
 def test_a_null_row_counts_as_the_null_contribution_of_the_domain() -> None:
     data = np.array([[2.5], [np.nan]])
-    np.testing.assert_allclose(run(GaussianSum(Box(2, 3, 1), 1e-9), data), [2.5 + 2.0], atol=1e-6)
+    np.testing.assert_allclose(
+        run(NoisySum(Box(2, 3, 1), GaussianNoise(1e-9)), data), [2.5 + 2.0], atol=1e-6
+    )
 
 
 def test_the_noise_has_the_stated_std_on_every_coordinate_and_half_variance_off_diagonal() -> None:
     std, users = 3.0, range(2)
-    mechanism = GaussianSum(PSDTrace(1.0, 2), std)
+    mechanism = NoisySum(PSDTrace(1.0, 2), GaussianNoise(std))
     accountant = CentralAccountant(ZCDP("1e30"), users=users, noise=NoiseSource.simulation(5))
     rows = Rows.seal(np.zeros((2, 1, 2)), users=users)
     noise = mechanism.spend().noise
@@ -116,7 +127,7 @@ def test_the_spend_is_in_the_ledger_before_rows_are_opened(monkeypatch: pytest.M
     """And an error after it leaves the token lost and charged."""
     users = range(3)
     accountant = CentralAccountant(ZCDP(1), users=users, noise=NoiseSource.simulation(0))
-    mechanism = GaussianSum(Ball(1.0, 2), 10.0)
+    mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(10.0))
     token = accountant.issue(mechanism.loss(), users=users, label="sum")
     seen: list[str] = []
 
@@ -139,7 +150,9 @@ def test_a_token_that_is_too_small_is_left_alone() -> None:
     accountant = CentralAccountant(ZCDP(1), users=users, noise=NoiseSource.simulation(0))
     token = accountant.issue(ZCDP("0.001"), users=users, label="small")
     with pytest.raises(LossExceedsTokenError, match="gaussian-sum costs"):
-        GaussianSum(Ball(1.0, 2), 10.0).release(Rows.seal(np.ones((3, 2)), users=users), token)
+        NoisySum(Ball(1.0, 2), GaussianNoise(10.0)).release(
+            Rows.seal(np.ones((3, 2)), users=users), token
+        )
     assert not any(isinstance(entry, SpendEntry) for entry in accountant.ledger.entries)
 
 
@@ -149,7 +162,7 @@ def test_null_rows_change_neither_errors_nor_the_ledger() -> None:
     def entries(data: Any) -> list[Any]:
         users = range(4)
         accountant = CentralAccountant(ZCDP(1), users=users, noise=NoiseSource.simulation(0))
-        mechanism = GaussianSum(Ball(1.0, 2), 10.0)
+        mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(10.0))
         token = accountant.issue(mechanism.loss(), users=users, label="sum")
         mechanism.release(Rows.seal(data, users=users), token)
         bodies = [entry.body() for entry in accountant.ledger.entries]
@@ -161,3 +174,62 @@ def test_null_rows_change_neither_errors_nor_the_ledger() -> None:
     good = np.ones((4, 2))
     bad = np.array([[np.nan, 1], [1, 1], [np.inf, 1], [1, 1]])
     assert entries(good) == entries(bad)
+
+
+# Any noise ----------------------------------------------------------------------------------------
+
+NOISES: list[tuple[Domain[Any], AdditiveNoise, str]] = [
+    (Ball(1.0, 2), GaussianNoise(3.0), "gaussian-sum"),
+    (Ball(1.0, 2, "l1"), LaplaceNoise(4.0), "laplace-sum"),
+    (Ball(1.0, 2, 3.0), GeneralizedGaussianNoise(5.0, 3.0), "generalized-gaussian-sum"),
+]
+
+
+@pytest.mark.parametrize(("domain", "noise", "name"), NOISES, ids=[name for *_, name in NOISES])
+def test_any_noise_is_priced_named_and_lawful(
+    domain: Domain[Any], noise: AdditiveNoise, name: str
+) -> None:
+    mechanism = NoisySum(domain, noise)
+    assert mechanism.spend().mechanism == name, "ledgers of earlier versions say the same"
+    assert NoisySum(domain, noise, name="our-sum").spend().mechanism == "our-sum"
+    reach = domain.sensitivity(Adjacency.REPLACE_ONE, noise.norm)
+    assert mechanism.loss() == noise.loss(reach, Adjacency.REPLACE_ONE)
+    assert not check_mechanism(mechanism, samples=1_200).failed
+
+
+@pytest.mark.parametrize(("domain", "noise", "name"), NOISES, ids=[name for *_, name in NOISES])
+def test_the_stated_error_is_that_of_what_is_released(
+    domain: Domain[Any], noise: AdditiveNoise, name: str
+) -> None:
+    drawn = noise.draw(NoiseSource.simulation(3), (40_000, domain.size))
+    stated = NoisySum(domain, noise).error_std()
+    assert np.std(drawn) == pytest.approx(stated, rel=STD_TOLERANCE)
+    assert np.std(drawn * 1.05) != pytest.approx(stated, rel=STD_TOLERANCE)
+    assert np.abs(drawn).max() <= noise.reach(domain.size)
+
+
+@given(
+    st.fractions(min_value=Fraction(1, 1000), max_value=50, max_denominator=10**9),
+    st.sampled_from(DOMAINS),
+    st.sampled_from(Adjacency),
+)
+def test_laplace_noise_fits_its_budget_and_wastes_none(
+    epsilon: Fraction, domain: Domain[Any], adjacency: Adjacency
+) -> None:
+    mechanism = NoisySum.calibrated(domain, PureDP(epsilon), noise="laplace", adjacency=adjacency)
+    price = PureDP(epsilon).price(mechanism.loss()).epsilon
+    assert 0 <= (epsilon - price) / epsilon <= Fraction(1, 10**9)
+
+
+def test_what_is_no_additive_noise_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"noise = 20\.0: must be noise that is added to numbers"):
+        NoisySum(Ball(1.0, 2), 20.0)  # type: ignore[arg-type]
+    for other in (GumbelNoise(1.0), CapNoise.half(2, 1)):  # whose price knows no sensitivity
+        with pytest.raises(TypeError, match=r"Noise\(.*\): must be noise that is added to numbers"):
+            NoisySum(Ball(1.0, 2), other)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="noise = 'gauss': must be one of gaussian, laplace"):
+        NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), noise="gauss")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"exponent = 3\.0: only generalized Gaussian noise"):
+        NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), exponent=3.0)
+    with pytest.raises(CurrencyError, match="Laplace noise is fitted to PureDP"):
+        NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), noise="laplace")

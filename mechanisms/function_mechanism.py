@@ -1,0 +1,159 @@
+"""Mechanisms of one function: somebody's own arithmetic on clipped rows, with priced noise.
+
+What the price covers is one vector: what the function returns, with one draw of the stated noise on
+all of it.  That a user moves it by no more than the domain's sensitivity, times ``gain``, is the
+author's word: the audit lists the mechanism and the function as trusted code, and `check_mechanism`
+tries to break it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privlearn._validate import Positive, check_fields, count
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import B
+from privlearn.domains import Array, Domain
+from privlearn.errors import TokenError
+from privlearn.losses import Loss
+from privlearn.mechanisms.least_noise import check_noise
+from privlearn.mechanisms.report_streams import Draw
+from privlearn.noise import AdditiveNoise
+from privlearn.rows import Rows
+from privlearn.rows.functions import user_code
+from privlearn.tokens import Receipt, Released, Spend, Token
+
+X = TypeVar("X")
+Computes = Callable[[Array, Draw], ArrayLike]
+"""Takes clipped contributions, shape (n, domain.size), and ``draw``; returns what may leave."""
+
+
+def mechanism(
+    *,
+    domain: Domain[X],
+    noise: AdditiveNoise,
+    shape: tuple[int, ...] | None = None,
+    gain: float = 1.0,
+    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    name: str = "",
+) -> Callable[[Computes], FunctionMechanism[X]]:
+    """Makes a mechanism of a function ``f(rows, draw)``, which calls ``draw(shape)`` once.
+
+    ::
+
+        @mechanism(domain=Box(0, 1, 1), noise=LaplaceNoise(4.0))
+        def trimmed_total(rows, draw):
+            return np.sort(rows, axis=0)[5:-5].sum(axis=0) + draw((1,))
+
+    Args:
+        domain: what one user can contribute; the function gets clipped contributions.
+        noise: what ``draw`` draws, in the unit of the result.
+        shape: of the draw and of the result; default (domain.size,).
+        gain: by how much more than its own size a contribution moves the result, in the norm of
+            the noise.
+        adjacency: must be the accountant's.
+        name: in the ledger; default the function's, with hyphens.
+
+    Raises:
+        TypeError: ``noise`` is not added to numbers.  ValueError: a number out of range.
+    """
+
+    def made(function: Computes) -> FunctionMechanism[X]:
+        return FunctionMechanism(
+            function,
+            domain,
+            noise,
+            (domain.size,) if shape is None else shape,
+            gain,
+            adjacency,
+            name or getattr(function, "__name__", type(function).__name__).replace("_", "-"),
+        )
+
+    return made
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FunctionMechanism(Generic[X]):
+    """What `mechanism` makes; arguments are described there."""
+
+    function: Computes
+    domain: Domain[X]
+    noise: AdditiveNoise
+    shape: tuple[int, ...]
+    gain: Positive
+    adjacency: Adjacency
+    name: str
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_noise(self.noise)
+        if not isinstance(self.shape, tuple):
+            raise TypeError(f"shape = {self.shape!r}: must be a tuple such as (3,)")
+        for length in self.shape:
+            count(shape=length)
+        self.loss()
+
+    def spend(self) -> Spend:
+        """The statement for the ledger; it names the function."""
+        names = tuple(f"arithmetic({name})" for name in user_code(self.function))
+        return Spend(self.name, self.domain, self.noise, gain=self.gain, functions=names)
+
+    def loss(self) -> Loss:
+        """The price of one release."""
+        return self.spend().loss(self.adjacency)
+
+    def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
+        """Spends the token, then calls the function; null rows count as the null contribution.
+
+        Returns:
+            What the function returned, of the stated shape.
+
+        Raises:
+            TokenError: the function drew noise twice, of another shape, or not at all, or returned
+            another shape; the token then ends ``uncovered``.  UsersError, ProvenanceError: see
+            `Token.spend` and `Receipt.open`.
+        """
+        token.check(rows)
+        with token.spend(self.spend()) as receipt:
+            opened = receipt.open(rows)
+            value = self.function(opened, _OneDraw(receipt, self.name, self.shape))
+            result = np.asarray(value, dtype=np.float64)
+            if result.shape != self.shape:
+                raise TokenError(
+                    f"{self.name} returned shape {result.shape}: the price is for {self.shape}; "
+                    "state what it returns with shape="
+                )
+            return receipt.release(result)
+
+
+@final
+class _OneDraw:
+    """``draw`` as a function gets it: the noise that was paid for, once."""
+
+    __slots__ = ("_drawn", "_name", "_receipt", "_shape")
+
+    def __init__(self, receipt: Receipt, name: str, shape: tuple[int, ...]) -> None:
+        self._receipt, self._name, self._shape = receipt, name, shape
+        self._drawn = False
+
+    def __call__(self, shape: tuple[int, ...]) -> Array:
+        if shape != self._shape:
+            raise TokenError(
+                f"{self._name} asked for noise of shape {shape!r}: the price is for one draw of "
+                f"{self._shape}, on all that leaves; state another one with shape="
+            )
+        if self._drawn:
+            raise TokenError(
+                f"{self._name} asked for noise a second time: the price is for one draw; a second "
+                "answer needs a mechanism and a token of its own, or a longer shape="
+            )
+        self._drawn = True
+        # as one vector, because noise in ℓp draws the last axis together
+        return self._receipt.draw((math.prod(shape),)).reshape(shape)

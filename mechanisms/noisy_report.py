@@ -1,0 +1,119 @@
+"""Contributions of single users with noise added on the device.
+
+The statistic (xxᵀ, xr) of least squares is one report: for ‖x‖ <= C and |r| <= c the factor
+f = (x/C, w·r/c) has ‖f‖² <= 1 + w², and `PSDTrace(1 + w², d + 1)` clips it and reports ffᵀ, which
+holds xxᵀ/C², w·xr/(Cc) and w²r²/c².  Two users differ by at most √2·(1 + w²) in ℓ2, attained by
+(x, r) and an orthogonal x with the opposite reward where cos = w²; the square of the reward comes
+for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.adjacency import Adjacency
+from privlearn.domains import Array, Domain
+from privlearn.errors import AdjacencyError
+from privlearn.mechanisms.least_noise import family_of
+from privlearn.mechanisms.noisy_sum import Noisy
+from privlearn.mechanisms.report_streams import Draw, EachReport, largest_number
+from privlearn.noise import noise_from_dict
+from privlearn.tokens import Spend
+
+X = TypeVar("X")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NoisyReport(Noisy[X], EachReport[X]):
+    """The clipped contribution of one user plus noise, drawn for this user only.
+
+    Privacy: as `NoisySum` of one row.
+
+    Args:
+        domain, noise, adjacency: see `Noisy`; the domain `OneOf` prices K reports of which one is
+            real.
+
+    Raises:
+        AdjacencyError: add-remove.
+    """
+
+    def __post_init__(self) -> None:
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            raise AdjacencyError(
+                "a local report has no add-remove price: who sends one is seen to take part"
+            )
+        Noisy.__post_init__(self)
+
+    @property
+    def size(self) -> int:
+        """Numbers in a report."""
+        return self.domain.size
+
+    @property
+    def limit(self) -> float:
+        """Every number lies in [−limit, limit]."""
+        return largest_number(self.domain) + self.noise.reach(self.size)
+
+    def spend(self, *, interactive: bool = False) -> Spend:
+        """The statement for the ledger."""
+        name = f"{family_of(self.noise)}-report"
+        return Spend(name, self.domain, self.noise, arithmetic="each", interactive=interactive)
+
+    def randomized(self, values: Array, draw: Draw) -> Array:
+        """Reports about contributions, shape (n, size), row by row."""
+        return values + draw(values.shape)
+
+    @property
+    def estimate_limit(self) -> float:
+        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
+        return self.limit
+
+    def estimate(self, reports: Array) -> Array:
+        """The reports themselves, which are unbiased."""
+        return reports
+
+    def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
+        """Whether each could be a report, up to ``slack`` in every number."""
+        return np.asarray(np.abs(reports).max(axis=1) <= self.limit + slack)
+
+    def mean_squared_error(self) -> float:
+        """E‖report − contribution‖²."""
+        return self.size * self.noise.variance(self.size)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        numbers = self.noise.to_dict()
+        kind = f"{numbers.pop('family')}-report"
+        return {
+            "kind": kind,
+            "domain": self.domain.to_dict(),
+            **{_KEYS.get(key, key): number for key, number in numbers.items()},
+            "adjacency": self.adjacency.value,
+        }
+
+    @classmethod
+    def from_dict(cls, domain: Domain[X], data: Mapping[str, Any]) -> NoisyReport[X]:
+        """Rebuilds a report with shipped noise from its JSON form.
+
+        Raises:
+            KeyError: a number is missing.  ValueError: a bad one.
+        """
+        numbers = {key: data[_KEYS.get(key, key)] for key in _NUMBERS[data["kind"]]}
+        family = str(data["kind"]).removesuffix("-report")
+        noise: Any = noise_from_dict({"family": family, **numbers})
+        return cls(domain, noise, Adjacency(data["adjacency"]))
+
+
+_KEYS = {"std": "noise_std"}
+"""Where JSON forms of reports call a number otherwise than those of noise."""
+_NUMBERS = {
+    "gaussian-report": ("std",),
+    "laplace-report": ("scale",),
+    "generalized-gaussian-report": ("std", "exponent"),
+}

@@ -1,0 +1,106 @@
+"""What all open streams share: one receipt for many rows, taken in order."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Annotated, Any, Generic, Self, TypeVar
+
+from privlearn._exclusive import Exclusive
+from privlearn.adjacency import Adjacency
+from privlearn.domains import Array
+from privlearn.errors import AdjacencyError, UsersError
+from privlearn.rows import Rows
+from privlearn.tokens import Receipt, Released, Spend, Token
+
+X = TypeVar("X")
+
+
+def _of_stream(*, adjacency: Adjacency) -> Adjacency:
+    if adjacency is Adjacency.ADD_REMOVE:
+        raise AdjacencyError("a stream has no add-remove price: every later row would shift")
+    return adjacency
+
+
+StreamAdjacency = Annotated[Adjacency, _of_stream]
+
+
+class ReceiptStream(ABC, Generic[X]):
+    """An open stream; close it (or leave its ``with`` block) to retire the token.
+
+    ``append`` works inside ``with self._lock, self._receipt.round():`` and takes rows by `_opened`.
+    """
+
+    __slots__ = ("_lock", "_next", "_receipt")
+
+    def __init__(self, spend: Spend, token: Token[Any], adjacency: Adjacency) -> None:
+        """Spends ``token``.
+
+        Raises:
+            AdjacencyError: it is for another neighbour relation than the price.  TokenError: see
+            `Token.spend`.
+        """
+        check_adjacency(adjacency, token)
+        self._receipt: Receipt = token.spend(spend)
+        self._next = token.users.start
+        self._lock = Exclusive("a stream")
+
+    @abstractmethod
+    def append(self, rows: Rows[X]) -> Released[Any] | None:
+        """Adds the next rows, and releases what follows from them."""
+
+    def _opened(self, rows: Rows[X]) -> Array:
+        """The contributions of the next users.
+
+        Raises:
+            UsersError: these are others.
+        """
+        if rows.users.start != self._next:
+            raise UsersError(f"the stream is at user {self._next}, the rows at {rows.users.start}")
+        values = self._receipt.open(rows)
+        self._next = rows.users.stop
+        return values
+
+    @property
+    def _complete(self) -> bool:
+        """Whether leaving the ``with`` block closes the stream; else its token ends ``lost``."""
+        return True
+
+    @property
+    def closed(self) -> bool:
+        """Whether the token is retired."""
+        return self._receipt.closed
+
+    def close(self) -> None:
+        """Retires the token; nothing more can be appended.
+
+        Raises:
+            TokenSpentError: closed before.
+        """
+        with self._lock:
+            self._receipt.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and self._complete and not self.closed:
+            self.close()
+        else:
+            self._receipt.abandon(error)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(next user {self._next}, sealed)"
+
+
+def check_adjacency(adjacency: Adjacency, token: Token[Any]) -> None:
+    """Raises AdjacencyError unless the token is for the neighbour relation of the price."""
+    if token.adjacency is not adjacency:
+        raise AdjacencyError(
+            f"a mechanism for {adjacency.value}, a token for {token.adjacency.value}"
+        )
