@@ -252,7 +252,7 @@ class _Accountant(Generic[B]):
 
     def failure(self, user: int | None = None) -> Fraction:
         """The probability of failing that is charged or reserved for one user (default: most)."""
-        return self._state.ceiling.failing.largest(self._range(user))
+        return self._state.ceiling.largest_failure(self._range(user))
 
     def epsilon(self, delta: float, *, of: Of = "guarantee", rounds: int = 1) -> float:
         """ε at ``delta``: of the guarantee (plan total or cap), or of what was spent, ex post.
@@ -400,9 +400,9 @@ class _Accountant(Generic[B]):
         with self._lock:
             return sum(
                 account.spend is not None
-                and account.entry.label == label
-                and account.entry.users[0] < users.stop
-                and users.start < account.entry.users[1]
+                and account.label == label
+                and account.users[0] < users.stop
+                and users.start < account.users[1]
                 for account in self._state.accounts.values()
             )
 
@@ -570,9 +570,7 @@ class _Accountant(Generic[B]):
     def _end_outstanding(self) -> None:
         for account in self._state.outstanding():
             outcome: Outcome = "unused" if account.spend is None else "lost"
-            self._append(
-                RetireEntry(accountant=self.id, token=account.entry.token, outcome=outcome)
-            )
+            self._append(RetireEntry(accountant=self.id, token=account.token, outcome=outcome))
         for allowance in self._state.delegated():
             self._take_back(allowance.entry.allowance)
 

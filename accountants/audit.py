@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -14,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
 from privlearn.accountants.assumptions import Assumption, assumptions, paid, unprotected
-from privlearn.accountants.epsilon_delta import Answer, largest_epsilon
+from privlearn.accountants.epsilon_delta import Answer, Work, largest_epsilon
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
     Composite,
@@ -37,7 +38,7 @@ from privlearn.accountants.multiple_accountants import (
     user_sums,
 )
 from privlearn.accountants.spend_totals import SpendTotals
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, CurveWork
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.entries import (
     Entry,
@@ -213,7 +214,7 @@ def audit(
         path: the SQLite ledger or its JSON-lines export; it is not changed.
         delta: where to state ε; default the δ of an (ε, δ) promise, else 1e-6.  At 0 it is finite
             where all losses are pure.
-        head: a last hash that was kept, to detect cuts and rewrites; of an earlier one,
+        head: a last hash that was kept, 64 digits, to detect cuts and rewrites; of an earlier one,
             `Certificate.head_at` says where in the ledger, which continues it, it stands.
         user: an arrival index; default the maximum over users.
         rounds: for a person with so many rows (group privacy).
@@ -235,11 +236,14 @@ def certify(
 ) -> Certificate:
     """Recomputes everything from ledger records; problems are listed, not raised.
 
-    The records are looked at one by one; of a token that has ended only its name is kept.
+    The records are looked at one by one; of a token that has ended only its name is kept, and of
+    no token the entries.
     """
     if delta is not None and delta != 0:
         probability(delta=delta)
     valid_count(rounds=rounds)
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
+        raise ValueError(f"head = {head!r:.80}: must be 64 hexadecimal digits in lower case")
     users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
     audited = _Audit(head)
     for record in records:
@@ -286,21 +290,21 @@ class _Book:
 
     def take(self, entry: Entry) -> str:
         """Checks and records an entry, and says what is wrong with it."""
-        problem = ""
+        problem, state = "", self.state
         try:
-            self.state.check(entry)
+            state.check(entry)
         except Exception as error:  # whatever a file holds, an audit ends
             problem = str(error)
         try:
             # Also what should not have happened counts as spent.
-            self.state.record(entry)
-            self.totals.add(self.state, entry)
+            state.record(entry)
+            self.totals.add(state, entry)
         except Exception as error:
             problem = problem or str(error)
             self.cannot_count(entry.entry, problem)
-        if isinstance(entry, RetireEntry) and entry.token in self.state.accounts:
+        if entry.__class__ is RetireEntry:
             self._fold(entry)
-        elif isinstance(entry, SpendEntry):
+        elif entry.__class__ is SpendEntry:
             self._drop(entry)
         return problem
 
@@ -309,13 +313,16 @@ class _Book:
         account = self.state.accounts.get(entry.token)
         if account is not None and account.spend is entry:
             self.spent = account.spend = self.spent or entry
+            account.loss = None
 
     def _fold(self, entry: RetireEntry) -> None:
-        account = self.state.accounts[entry.token]
+        account = self.state.accounts.get(entry.token)
+        if account is None:
+            return
         if account.spend is not None and entry.outcome in ("lost", "uncovered"):
             self.totals.lost += 1
         if entry.outcome == "uncovered":
-            self.totals.uncovered.append((entry.token, account.entry.label))
+            self.totals.uncovered.append((entry.token, account.label))
         self.state.fold(entry.token)
 
     def cannot_count(self, kind: object, why: str) -> None:
@@ -354,18 +361,21 @@ class _Audit:
         self.problems, self.consequences = _Findings(), _Findings()
         self.books: dict[str, _Book] = {}
         self.strangers: set[str] = set()
+        self.curve_work = CurveWork()
 
     def take(self, record: Record) -> None:
         """Looks at the next record."""
-        self.format = record.format
-        misplaced = record.seq != self.chain.size
-        for problem in self.chain.add(record):
-            self.problems.add(problem)
+        self.format, chain = record.format, self.chain
+        misplaced = record.seq != chain.size
+        problems = chain.add(record)
+        if problems:
+            for problem in problems:
+                self.problems.add(problem)
             self.broken = True
             if misplaced:
                 self.gap = "entries are missing or were moved"
         self.entries += 1
-        if self.head == self.chain.head:
+        if self.head == chain.head:
             self.head_at = self.entries
         for problem in self._read(record):
             self._found(f"entry {record.seq}: {problem}")
@@ -373,7 +383,8 @@ class _Audit:
     def _found(self, problem: str, *, follows: bool = False) -> None:
         (self.consequences if follows or self.broken else self.problems).add(problem)
 
-    def _read(self, record: Record) -> list[str]:
+    def _read(self, record: Record) -> Sequence[str]:
+        """What is wrong with an entry itself."""
         try:
             entry = parse_entry(record.body)
         except ValidationError as error:
@@ -384,19 +395,19 @@ class _Audit:
         except Exception as error:  # whatever a file holds, an audit ends
             found = [str(error)]
         else:
-            return [problem for problem in [self._enter(record.seq, entry)] if problem]
+            book = self.books.get(entry.accountant)
+            problem = self._enter(record, entry) if book is None else book.take(entry)
+            return (problem,) if problem else ()
         book = self.books.get(str(record.body.get("accountant")))
         if book is not None:
             book.cannot_count(record.body.get("entry"), f"entry {record.seq}: {found[0]}")
         return found
 
-    def _enter(self, seq: int, entry: Entry) -> str:
-        book = self.books.get(entry.accountant)
-        if book is not None:
-            return book.take(entry)
+    def _enter(self, record: Record, entry: Entry) -> str:
+        """An entry of an accountant that is not known."""
         if not isinstance(entry, OpenEntry):
             if entry.accountant in self.strangers:
-                self._found(f"entry {seq}: the same accountant is not open", follows=True)
+                self._found(f"entry {record.seq}: the same accountant is not open", follows=True)
                 return ""
             self.strangers.add(entry.accountant)
             return f"accountant {entry.accountant} is not open"
@@ -405,6 +416,7 @@ class _Audit:
             state = AccountState(entry)
             self.books[entry.accountant] = _Book(state)
             state.number = len(self.books)
+            state.curve_work = self.curve_work
             state.functions_named = self.format != 1
             check_beside(entry, others)
         except Exception as error:  # whatever a file holds, an audit ends
@@ -430,16 +442,20 @@ class _Audit:
         expended: list[Guarantee] = []
         shares: list[Share] = []
         notes = remarks(states)
+        work = Work()
         protecting = [b for b in books if users is None or users.start in b.state.users] or books
         for book in protecting:
             state = book.state
             try:
-                stated = _guarantee(book, promised(state, users), delta, rounds, users)
-                spent_so_far = _guarantee(book, spent(state, users), delta, rounds, users, True)
+                stated = _guarantee(book, promised(state, users), delta, rounds, users, work)
+                spent_so_far = _guarantee(
+                    book, spent(state, users), delta, rounds, users, work, ex_post=True
+                )
                 guarantees.append(stated)
                 expended.append(spent_so_far)
                 shares += _shares(book)
-                if stated.epsilon == math.inf and not stated.unknown and delta is None:
+                infinite = stated.epsilon == math.inf and not stated.unknown
+                if infinite and delta is None and rounds == 1:
                     self._found(f"accountant {state.number}: no finite ε at δ = {stated.delta:g}")
             except Exception as error:  # whatever a file holds, an audit ends
                 self._found(f"accountant {state.number}: no total: {error}")
@@ -449,8 +465,10 @@ class _Audit:
                 for book in books
                 if book not in protecting
             ]
-        together = _sums(books, promised_pieces, delta, notes, rounds, users)
-        expended_together = _sums(books, spent_pieces, delta, notes, rounds, users, True)
+        together = _sums(books, promised_pieces, delta, notes, rounds, users, work)
+        expended_together = _sums(
+            books, spent_pieces, delta, notes, rounds, users, work, ex_post=True
+        )
         return Certificate(
             guarantees=guarantees,
             spent=expended,
@@ -491,6 +509,8 @@ def _guarantee(
     delta: float | None,
     rounds: int,
     users: range | None,
+    work: Work,
+    *,
     ex_post: bool = False,
 ) -> Guarantee:
     state = book.state
@@ -514,7 +534,7 @@ def _guarantee(
         )
         lines.append(unprotected("What happened after the arrival depends on the user."))
     unknown = book.unpriced if ex_post else book.unplanned
-    found = _stated([state], totals.parts, delta, lines, rounds=rounds, unknown=unknown)
+    found = _stated([state], totals.parts, delta, lines, work, rounds=rounds, unknown=unknown)
     known = ex_post and rounds == 1 and not unknown
     bound = running_bound(state, users) if known else None
     extra: dict[str, object] = {"user": None if users is None else users.start}
@@ -528,6 +548,7 @@ def _stated(
     parts: list[Composite],
     delta: float | None,
     rests_on: list[Assumption],
+    work: Work,
     who: str = "",
     rounds: int = 1,
     unknown: str = "",
@@ -540,7 +561,7 @@ def _stated(
     if not unknown:
         rho = _times(_largest([rho_of(part) for part in parts]), rounds**2)
         mu = _times(_largest([mu_of(part) for part in parts]), rounds)
-        epsilon = largest_epsilon(parts, delta, rounds)
+        epsilon = largest_epsilon(parts, delta, rounds, work)
     first = states[0].opened
     ranges = {state.opened.users for state in states}
     return Guarantee(
@@ -576,6 +597,8 @@ def _sums(
     notes: list[str],
     rounds: int,
     users: range | None,
+    work: Work,
+    *,
     ex_post: bool = False,
 ) -> list[Guarantee]:
     found = []
@@ -596,6 +619,7 @@ def _sums(
                 added.parts,
                 delta,
                 list(dict.fromkeys(lines)),
+                work,
                 added.who,
                 rounds,
                 next(filter(None, reasons), ""),

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import final
+from typing import TypeGuard, final
 
 from privlearn._validate import probability
 from privlearn.accountants import tight_composition
@@ -40,7 +40,7 @@ from privlearn.accountants.guarantee import (
 )
 from privlearn.budgets import GaussianDP, PureDP
 from privlearn.exact import exact, float_down, float_up
-from privlearn.losses import Loss, compose, parts_of
+from privlearn.losses import Loss, SubsampledGaussian, compose, parts_of
 from privlearn.losses.conversion import Answer, Bounded
 from privlearn.losses.steps import Order
 
@@ -48,6 +48,7 @@ __all__ = [
     "Answer",
     "Evaluated",
     "Order",
+    "Work",
     "evaluate",
     "largest_delta",
     "largest_epsilon",
@@ -117,14 +118,47 @@ def evaluate(
     return Evaluated(tuple(parts), order, compose(parts), effort)
 
 
-def largest_epsilon(parts: Sequence[Composite], delta: float, rounds: int = 1) -> Answer:
+@final
+class Work:
+    """How much work is left for the tight compositions of one certificate.
+
+    Whoever wrote a ledger decides how many accountants it has, and may want the audit not to end.
+    What comes after the work is done has the bounds without tight compositions, which hold, too.
+    """
+
+    def __init__(self) -> None:
+        self._left = _MOST_WORK
+        self._done: set[Loss] = set()
+
+    def allows(self, loss: Loss) -> bool:
+        """Whether there is work left for a composition, which is then taken off."""
+        if loss in self._done:
+            return True
+        parts = [part for part, _ in _any_order(loss).parts]
+        sampled = sum(isinstance(_sound(part), SubsampledGaussian) for part in parts)
+        work = 100 + len(parts) + _SAMPLED_WORK * sampled
+        if work > self._left:
+            return False
+        self._left -= work
+        self._done.add(loss)
+        return True
+
+
+_MOST_WORK = 5_000
+"""Some seconds: a composition of one loss takes 100, one of a thousand losses ten times as much."""
+_SAMPLED_WORK = 1000
+
+
+def largest_epsilon(
+    parts: Sequence[Composite], delta: float, rounds: int = 1, work: Work | None = None
+) -> Answer:
     """ε at δ for whoever loses most, of what stands for each user (`promised`, `spent`).
 
     Tokens of a plan can be spent in any order, and that order can depend on earlier outputs, so the
     answer holds for every order.  Tight compositions are computed for the few users with the
     largest bounds without them; for the others those bounds count.  For a person with several
     ``rounds`` (rows) it is `group_epsilon`.  At δ = 0 it is the sum of the worst cases, times
-    ``rounds``, and infinite where one of them is.
+    ``rounds``, and infinite where one of them is.  Tight compositions end with the ``work``.
     """
     if delta == 0:
         worst = [pure_of(what) for what in parts]
@@ -133,7 +167,7 @@ def largest_epsilon(parts: Sequence[Composite], delta: float, rounds: int = 1) -
     if rounds != 1:
         bounds = [group_epsilon(what, delta, rounds) for what in parts]
         return Answer(*max(bounds, key=lambda bound: bound.value), "group")
-    return _largest(parts, _quick_epsilon, _best_epsilon, probability(delta=delta))
+    return _largest(parts, _quick_epsilon, _best_epsilon, probability(delta=delta), work)
 
 
 def largest_delta(parts: Sequence[Composite], epsilon: float) -> Answer:
@@ -146,15 +180,19 @@ def _largest(
     quick: Callable[[Composite, float], Answer],
     best: Callable[[Evaluated, float], Answer],
     at: float,
+    work: Work | None = None,
 ) -> Answer:
-    if len(parts) == 1 and isinstance(parts[0], Loss):
+    def tightly(what: Composite) -> TypeGuard[Loss]:
+        return isinstance(what, Loss) and (work is None or work.allows(what))
+
+    if len(parts) == 1 and tightly(parts[0]):
         return best(_any_order(parts[0]), at)
     bounds = [(what, quick(what, at)) for what in _maximal(parts)]
     found: list[Answer] = []
     for what, answer in sorted(bounds, key=lambda pair: pair[1].value, reverse=True):
         if found and max(a.value for a in found) >= answer.value:
             break  # nobody further down can lose more
-        if isinstance(what, Loss) and len(found) < _MOST_TIGHT:
+        if len(found) < _MOST_TIGHT and tightly(what):
             answer = best(_any_order(what), at)
         found.append(answer)
     return max(found, key=lambda answer: answer.value)

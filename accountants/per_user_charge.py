@@ -7,6 +7,9 @@ composition needs ranges that are fixed by public information (design, "Disjoint
 The pieces are the leaves of a tree.  A charge on a whole branch is noted at the branch, and each
 branch has a bound on its largest value, so that charging and checking take time that grows with the
 logarithm of the number of pieces, however many of them a range of users covers.
+
+Amounts are exact: integers over a common denominator, which grows when an amount needs a larger
+one.  What that multiplies is noted at the root, and passed on to the branches that are visited.
 """
 
 from __future__ import annotations
@@ -14,28 +17,35 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Generic, Self, TypeVar, final
+from math import lcm
+from typing import Any, Generic, Self, TypeVar, final
 
 from privlearn.errors import UsersError
 
+Amounts = tuple[Fraction, ...]
+"""The exact numbers of a currency."""
+
 
 @final
-class Vector(tuple[Fraction, ...]):
-    """Several exact numbers, which add up and compare one by one."""
+class Vector(tuple[int, ...]):
+    """Several integers, which add up and compare one by one."""
 
     __slots__ = ()
 
     def __add__(self, other: Vector) -> Self:  # type: ignore[override]
         return type(self)([a + b for a, b in zip(self, other, strict=True)])
 
+    def __mul__(self, factor: int) -> Self:  # type: ignore[override]
+        return type(self)([a * factor for a in self])
+
     def __neg__(self) -> Self:
         return type(self)([-a for a in self])
 
-    def __le__(self, other: tuple[Fraction, ...]) -> bool:
+    def __le__(self, other: tuple[int, ...]) -> bool:
         return all([a <= b for a, b in zip(self, other, strict=True)])
 
 
-N = TypeVar("N", Fraction, Vector)
+N = TypeVar("N", int, Vector)
 
 _LONGEST_LEAF, _LONGEST = 64, 32
 
@@ -44,7 +54,7 @@ _LONGEST_LEAF, _LONGEST = 64, 32
 class _Node(Generic[N]):
     """Pieces that lie side by side (values), or nodes that do (children)."""
 
-    __slots__ = ("added", "children", "exact", "most", "starts", "values")
+    __slots__ = ("added", "children", "exact", "factor", "most", "starts", "values")
 
     def __init__(
         self, starts: list[int], values: list[N], children: list[_Node[N]], most: N
@@ -58,6 +68,8 @@ class _Node(Generic[N]):
         """At least the largest value below, without ``added``."""
         self.exact = True
         """Whether ``most`` is the largest value."""
+        self.factor = 1
+        """What is below has yet to be multiplied by it; ``added`` and ``most`` were."""
 
     @property
     def top(self) -> N:
@@ -65,8 +77,24 @@ class _Node(Generic[N]):
         most: N = self.most if self.added is None else self.most + self.added
         return most
 
+    def multiply(self, factor: int) -> None:
+        """Multiplies all values; those below when they are visited."""
+        self.most = self.most * factor
+        if self.added is not None:
+            self.added = self.added * factor
+        self.factor *= factor
+
+    def visit(self) -> None:
+        """Brings values and children up to date."""
+        factor = self.factor
+        if factor != 1:
+            self.factor = 1
+            self.values = [value * factor for value in self.values]
+            for child in self.children:
+                child.multiply(factor)
+
     def split(self) -> _Node[N]:
-        """Moves the second half into a node of its own."""
+        """Moves the second half into a node of its own; this one was visited."""
         half = len(self.starts) // 2
         other = _Node(self.starts[half:], self.values[half:], self.children[half:], self.most)
         del self.starts[half:], self.values[half:], self.children[half:]
@@ -75,25 +103,32 @@ class _Node(Generic[N]):
         return other
 
     def refresh(self) -> None:
-        """Finds the largest value anew, from what is known of the children."""
+        """Finds the largest value anew, from what is known of the children; it was visited."""
         if not self.exact:
             self.exact = all([child.exact for child in self.children])
             self.most = _largest(self.values or [child.top for child in self.children])
 
 
 @final
-class Charges(Generic[N]):
-    """An amount per arrival index, piecewise constant, in the beginning ``zero``.
+class Charges:
+    """Exact amounts per arrival index, piecewise constant, in the beginning zero.
 
     A charge outside of ``users`` does not count.
+
+    Args:
+        users: all arrival indices.
+        terms: how many numbers are charged at once; each adds up by itself.
     """
 
-    __slots__ = ("_last", "_root", "users")
+    __slots__ = ("_charged", "_limit", "_root", "_unit", "users")
 
-    def __init__(self, users: range, zero: N) -> None:
+    def __init__(self, users: range, terms: int = 1) -> None:
         self.users = users
-        self._root: _Node[N] = _Node([users.start], [zero], [], zero)
-        self._last: tuple[N, N, N] | None = None
+        zero: Any = 0 if terms == 1 else Vector((0,) * terms)
+        self._root: _Node[Any] = _Node([users.start], [zero], [], zero)
+        self._unit = 1  # the common denominator
+        self._charged: tuple[Amounts, Any] | None = None
+        self._limit: tuple[Amounts, Amounts, Any] | None = None
 
     def check(self, users: range) -> range:
         """Returns ``users`` if they are all known."""
@@ -108,60 +143,103 @@ class Charges(Generic[N]):
             )
         return users
 
-    def charge(self, users: range, amount: N, *, released: bool = False) -> None:
-        """Adds ``amount`` for each of the users, or takes off what was added to them."""
+    def charge(self, users: range, amounts: Amounts, *, released: bool = False) -> None:
+        """Adds ``amounts`` for each of the users, or takes off what was added to them."""
         start, stop = users.start, users.stop
         if start < self.users.start or self.users.stop < stop:
             start, stop = max(start, self.users.start), min(stop, self.users.stop)
         if start >= stop:
             return
-        by = -amount if released else amount
+        by = self._in_units(amounts)
+        if released:
+            by = -by
         if self._charge_leaf(start, stop, by, not released):
             return
         self._cut(start)
         self._cut(stop)
         self._add(self._root, start, stop, self.users.stop, by, not released)
 
-    def pieces(self, users: range | None = None) -> Iterator[tuple[range, N]]:
+    def pieces(self, users: range | None = None) -> Iterator[tuple[range, Amounts]]:
         """The constant pieces that meet ``users`` (default: all), in order.
 
         Raises:
             UsersError: an index outside all users.
         """
         within = self.users if users is None else self.check(users)
-        before: tuple[int, N] | None = None
+        before: tuple[int, Any] | None = None
         for start, value in _walk(self._root, within, None):
             if before is not None:
-                yield range(before[0], start), before[1]
+                yield range(before[0], start), self._exact(before[1])
             before = max(start, within.start), value
         if before is not None:
-            yield range(before[0], within.stop), before[1]
+            yield range(before[0], within.stop), self._exact(before[1])
 
-    def first_above(self, most: N, amount: N, users: range) -> tuple[range, N] | None:
-        """The first piece of the users without room for ``amount`` under ``most``; else None."""
-        at = self._above(self._root, users, amount, most)
+    def first_above(
+        self, most: Amounts, amounts: Amounts, users: range
+    ) -> tuple[range, Amounts] | None:
+        """The first piece of the users without room for ``amounts`` under ``most``; else None."""
+        limit = self._limit_of(most, amounts)
+        root = self._root
+        if root.top <= limit:
+            return None
+        at = _above(root, users, limit)
         return None if at is None else next(self.pieces(range(max(at, users.start), users.stop)))
 
-    def largest(self, users: range | None = None) -> N:
+    def largest(self, users: range | None = None) -> Amounts:
         """The largest amount of any of the users, each number by itself.
 
         Raises:
             UsersError: an index outside all users.
         """
         within = self.users if users is None else self.check(users)
-        return _largest_of(self._root, within, self.users.stop)
+        return self._exact(_largest_of(self._root, within, self.users.stop))
 
-    def _sum(self, value: N, amount: N) -> N:
-        last = self._last  # what is checked is then charged
-        if last is None or last[0] is not value or last[1] is not amount:
-            last = self._last = value, amount, value + amount
-        return last[2]
+    def _in_units(self, amounts: Amounts) -> Any:
+        """Amounts over the common denominator, which grows if need be."""
+        last = self._charged
+        if last is not None and last[0] is amounts:
+            return last[1]
+        unit = lcm(self._unit, *[amount.denominator for amount in amounts])
+        if unit != self._unit:
+            self._root.multiply(unit // self._unit)
+            self._unit, self._limit = unit, None
+        found = _number([a.numerator * (unit // a.denominator) for a in amounts])
+        self._charged = amounts, found
+        return found
 
-    def _charge_leaf(self, start: int, stop: int, by: N, grows: bool) -> bool:
+    def _limit_of(self, most: Amounts, amounts: Amounts) -> Any:
+        """The largest integers over the common denominator that leave room for ``amounts``.
+
+        Rounding down changes nothing, as what is charged is an integer.
+        """
+        last = self._limit
+        if last is not None and last[0] is most and last[1] is amounts:
+            return last[2]
+        unit = self._unit
+        found = _number(
+            [
+                (m.numerator * a.denominator - a.numerator * m.denominator)
+                * unit
+                // (m.denominator * a.denominator)
+                for m, a in zip(most, amounts, strict=True)
+            ]
+        )
+        self._limit = most, amounts, found
+        return found
+
+    def _exact(self, value: Any) -> Amounts:
+        unit = self._unit
+        return tuple([Fraction(v, unit) for v in ((value,) if value.__class__ is int else value)])
+
+    def _charge_leaf(self, start: int, stop: int, by: Any, grows: bool) -> bool:
         """Adds within one leaf, which is what a charge on few users does; whether it is one."""
         node, end = self._root, self.users.stop
         path = []
-        while node.children:
+        while True:
+            if node.factor != 1:
+                node.visit()
+            if not node.children:
+                break
             starts = node.starts
             i = bisect_right(starts, start)
             if i < len(starts):
@@ -184,17 +262,15 @@ class Charges(Generic[N]):
             if stop < (starts[i + 1] if i + 1 < count else end):
                 starts.insert(i + 1, stop)
                 values.insert(i + 1, values[i])
-            value = values[i] = self._sum(values[i], by)
-            if value is not most and grows:
+            value = values[i] = values[i] + by
+            if grows:
                 most = larger(most, value)
             i += 1
         node.most, node.exact = most, exact
         while path:
             child, node = node, path.pop()
             if grows:
-                top = child.top
-                if top is not node.most:
-                    node.most = larger(node.most, top)
+                node.most = larger(node.most, child.top)
             node.exact = node.exact and child.exact
         return True
 
@@ -209,20 +285,21 @@ class Charges(Generic[N]):
             self._root = _Node(starts, [], [root, other], root.top)
             self._root.exact = False
 
-    def _add(self, node: _Node[N], start: int, stop: int, end: int, by: N, grows: bool) -> None:
+    def _add(self, node: _Node[Any], start: int, stop: int, end: int, by: Any, grows: bool) -> None:
         """Adds to pieces from ``start`` to ``stop``; those of the node end at ``end``."""
         starts = node.starts
         count = len(starts)
         if start <= starts[0] and end <= stop and count > 1:
             node.added = by if node.added is None else node.added + by
             return
+        node.visit()
         i = bisect_right(starts, start) - 1 if start > starts[0] else 0
         most, exact = node.most, node.exact and grows
         if node.values:
             values = node.values
             while i < count and starts[i] < stop:
-                value = values[i] = self._sum(values[i], by)
-                if value is not most and grows:
+                value = values[i] = values[i] + by
+                if grows:
                     most = larger(most, value)
                 i += 1
         else:
@@ -233,52 +310,49 @@ class Charges(Generic[N]):
                     most, exact = larger(most, child.top), exact and child.exact
         node.most, node.exact = most, exact
 
-    def _above(self, node: _Node[N], users: range, more: N, most: N) -> int | None:
-        if within(self._sum(node.top, more), most):
-            return None
-        starts = node.starts
-        if node.added is not None:
-            more = more + node.added
-        i = max(bisect_right(starts, users.start) - 1, 0)
-        while i < len(starts) and starts[i] < users.stop:
-            if node.values:
-                at = None if within(self._sum(node.values[i], more), most) else starts[i]
-            else:
-                at = self._above(node.children[i], users, more, most)
-            if at is not None:
-                return at
-            i += 1
-        node.refresh()
+
+def _number(numbers: list[int]) -> Any:
+    return numbers[0] if len(numbers) == 1 else Vector(numbers)
+
+
+def _above(node: _Node[N], users: range, limit: N) -> int | None:
+    """Where the first piece of the users begins that is above ``limit``; None for none."""
+    if node.top <= limit:
         return None
+    node.visit()
+    starts = node.starts
+    if node.added is not None:
+        limit = limit + -node.added
+    i = max(bisect_right(starts, users.start) - 1, 0)
+    while i < len(starts) and starts[i] < users.stop:
+        if node.values:
+            at = None if node.values[i] <= limit else starts[i]
+        else:
+            at = _above(node.children[i], users, limit)
+        if at is not None:
+            return at
+        i += 1
+    node.refresh()
+    return None
 
 
 def larger(a: N, b: N) -> N:
     """The larger of each number."""
-    if within(a, b):
-        return b
-    if isinstance(a, Fraction):
-        return a
+    if isinstance(a, int):
+        return b if b > a else a
     return Vector(map(max, a, b))
-
-
-def within(a: N, b: N) -> bool:
-    """Whether each number is at most the other."""
-    if isinstance(a, Fraction) and isinstance(b, Fraction):
-        # cross-multiplied: comparing fractions takes several times as long
-        return a.numerator * b.denominator <= b.numerator * a.denominator
-    return a <= b
 
 
 def _largest(values: list[N]) -> N:
     most = values[0]
     for value in values:
-        if value is not most:
-            most = larger(most, value)
+        most = larger(most, value)
     return most
 
 
 def _cut(node: _Node[N], at: int) -> _Node[N] | None:
     """Makes ``at`` the start of a piece; a new node that stands behind this one, if any."""
+    node.visit()
     starts = node.starts
     i = bisect_right(starts, at) - 1
     if node.values:
@@ -297,6 +371,7 @@ def _cut(node: _Node[N], at: int) -> _Node[N] | None:
 
 def _walk(node: _Node[N], users: range, added: N | None) -> Iterator[tuple[int, N]]:
     """The pieces that meet ``users``: where they begin, and their values."""
+    node.visit()
     starts = node.starts
     if node.added is not None:
         added = node.added if added is None else added + node.added
@@ -314,6 +389,7 @@ def _largest_of(node: _Node[N], users: range, end: int) -> N:
     whole = users.start <= starts[0] and end <= users.stop
     if whole and node.exact:
         return node.top
+    node.visit()
     i = max(bisect_right(starts, users.start) - 1, 0)
     found: list[N] = []
     while i < len(starts) and starts[i] < users.stop:

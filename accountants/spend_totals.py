@@ -58,7 +58,7 @@ class SpendTotals:
         account = state.accounts.get(entry.token)
         label, loss = "", None
         if account is not None:
-            label = account.entry.label
+            label = account.label
             loss = account.loss if account.spend is entry else None
         if loss is None:
             loss = state.read_loss(entry.loss)

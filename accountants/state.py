@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
-from privlearn.accountants.per_user_charge import Charges, Vector
+from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict
@@ -33,6 +33,7 @@ from privlearn.entries import (
     RetireEntry,
     ReturnEntry,
     SpendEntry,
+    Users,
 )
 from privlearn.errors import (
     AdjacencyError,
@@ -54,6 +55,7 @@ from privlearn.losses import (
     Loss,
     MinimizerLoss,
     PerArrivalLoss,
+    RandomizedResponse,
     compose,
     gaussian_loss,
     is_bounded_range,
@@ -124,15 +126,13 @@ class Ceiling:
     users: range
     cap: Currency
     failure: Fraction
-    charged: Charges[Any] = field(init=False)
-    """In numbers of the currency of the cap: a Fraction, or a Vector where it has several."""
-    failing: Charges[Fraction] = field(init=False)
-    most: Any = field(init=False)
+    charged: Charges = field(init=False)
+    """In numbers of the currency of the cap."""
+    failing: Charges = field(init=False)
 
     def __post_init__(self) -> None:
-        self.charged = Charges(self.users, _amount(self.cap.zero()))
-        self.failing = Charges(self.users, _NEVER)
-        self.most = _amount(self.cap)
+        self.charged = Charges(self.users, len(self.cap.amounts))
+        self.failing = Charges(self.users)
 
     def check(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Raises InsufficientBudgetError unless every one of the users has room for that much.
@@ -140,9 +140,9 @@ class Ceiling:
         This is the filter: the next spend is chosen after everything before it was seen, and may
         be made only if the sum, of amounts known before it runs, stays under the cap.
         """
-        above = self.charged.first_above(self.most, _amount(amount), users)
+        above = self.charged.first_above(self.cap.amounts, amount.amounts, users)
         if above is not None:
-            piece, value = above[0], self.in_currency(above[1])
+            piece, value = above[0], self.cap._of(above[1])
             # an audit goes on after a cap was exceeded
             remaining = self.cap - value if self.cap.covers(value) else self.cap.zero()
             raise InsufficientBudgetError(
@@ -150,43 +150,43 @@ class Ceiling:
             )
         if not failure:
             return
-        failed = self.failing.first_above(self.failure, failure, users)
+        failed = self.failing.first_above((self.failure,), (failure,), users)
         if failed is not None:
+            piece, (before,) = failed
             raise InsufficientBudgetError(
-                spent=f"failure {exact_text(failed[1])}",
+                spent=f"failure {exact_text(before)}",
                 requested=f"failure {exact_text(failure)}",
-                remaining=f"failure {exact_text(max(self.failure - failed[1], Fraction(0)))}",
-                users=failed[0],
+                remaining=f"failure {exact_text(max(self.failure - before, Fraction(0)))}",
+                users=piece,
             )
 
     def charge(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Adds to what is charged."""
-        self.charged.charge(users, _amount(amount))
+        self.charged.charge(users, amount.amounts)
         if failure:
-            self.failing.charge(users, failure)
+            self.failing.charge(users, (failure,))
 
     def release(self, users: range, amount: Currency, failure: Fraction) -> None:
         """Takes off what was charged for these users."""
-        self.charged.charge(users, _amount(amount), released=True)
+        self.charged.charge(users, amount.amounts, released=True)
         if failure:
-            self.failing.charge(users, failure, released=True)
+            self.failing.charge(users, (failure,), released=True)
 
     def largest(self, users: range | None = None) -> Currency:
         """The largest charge on any of the users, amount by amount."""
-        return self.in_currency(self.charged.largest(users))
+        return self.cap._of(self.charged.largest(users))
+
+    def largest_failure(self, users: range | None = None) -> Fraction:
+        """The largest probability of failing of any of the users."""
+        return self.failing.largest(users)[0]
 
     def pieces(self) -> Iterator[tuple[range, Currency]]:
         """What is charged, piece by piece."""
-        return ((users, self.in_currency(value)) for users, value in self.charged.pieces())
+        return ((users, self.cap._of(value)) for users, value in self.charged.pieces())
 
-    def in_currency(self, value: Fraction | Vector) -> Currency:
-        """Charged amounts in the currency of the cap."""
-        return self.cap._of((value,) if isinstance(value, Fraction) else tuple(value))
-
-
-def _amount(value: Currency) -> Any:
-    amounts = value.amounts
-    return amounts[0] if len(amounts) == 1 else Vector(amounts)
+    def failures(self) -> Iterator[tuple[range, Fraction]]:
+        """How likely failures are, piece by piece."""
+        return ((users, failure) for users, (failure,) in self.failing.pieces())
 
 
 @dataclass(slots=True)
@@ -200,9 +200,13 @@ class Allowance:
 
 @dataclass(slots=True)
 class Account:
-    """One token's history."""
+    """One token's history; of its issue only what is still needed, as an audit may hold many."""
 
-    entry: IssueEntry
+    token: str
+    label: str
+    users: Users
+    planned: int | None
+    allowance: str | None
     budget: Currency
     failure: Fraction
     spend: SpendEntry | None = None
@@ -210,7 +214,7 @@ class Account:
     outcome: str | None = None
     held: bool = True
     """Whether its budget is charged; not once the loss or nothing is charged instead."""
-    functions: dict[str, None] = field(default_factory=dict)
+    functions: dict[str, None] | None = None
     """Names of user code that its rows passed through, in the order in which they came."""
 
 
@@ -225,6 +229,37 @@ class Planned:
     left: int
 
 
+_MOST_ORDERS = 256
+_MOST_VALUES = 200_000
+_RESPONSE_WORK = 600
+"""The ρ of a randomized response of three or more categories takes as long as so many values."""
+
+
+@final
+@dataclass(slots=True)
+class CurveWork:
+    """Values of Rényi curves that may still be computed, so that no file decides how many.
+
+    A file of a megabyte could ask for a hundred million.
+    """
+
+    left: int = _MOST_VALUES
+
+    def take(self, values: int) -> None:
+        """Raises BudgetError if a further loss needs too many values."""
+        if values > self.left:
+            raise BudgetError(
+                f"a loss to be priced with {values} values of its curve: {_MOST_VALUES} and "
+                f"{_MOST_ORDERS} more for each entry can be computed; use fewer orders, or fewer "
+                "different losses"
+            )
+        self.left -= values
+
+    def earn(self) -> None:
+        """An entry was recorded, which may bring one more loss."""
+        self.left += _MOST_ORDERS
+
+
 @final
 class AccountState:
     """Everything that follows from one accountant's entries so far."""
@@ -234,11 +269,17 @@ class AccountState:
         cap = budget_from_dict(opened.cap)
         if not isinstance(cap, Currency) or cap.is_zero:
             raise BudgetError(f"cap {cap}: must be a currency above zero")
+        if len(cap.amounts) > _MOST_ORDERS:
+            raise BudgetError(
+                f"cap at {len(cap.amounts)} orders: at most {_MOST_ORDERS} are counted"
+            )
         promise = None if opened.promise is None else _read_promise(opened.promise)
         if promise is not None and not isinstance(promise, ApproxDP):
             raise BudgetError(f"promise {promise}: must be an (ε, δ) budget")
         self.opened = opened
         self.number = 1  # among the accountants of its ledger
+        self.curve_work = CurveWork()
+        """Shared by the accountants of a ledger that is audited."""
         self.functions_named = True
         """Whether user code that rows pass through is named; not in format 1."""
         self.cap = cap
@@ -324,6 +365,9 @@ class AccountState:
         self._last_price = None
         found = self._prices.get(loss)
         if found is None:
+            orders = len(self.cap.amounts) if len(self.cap.amounts) > 1 else 0
+            if work := orders + _RESPONSE_WORK * _responses(loss):
+                self.curve_work.take(work)
             failure = loss.failure() or _NEVER
             found = self.cap.price(loss.unless_failed() if failure else loss), failure
             if len(self._prices) >= 4096:
@@ -374,36 +418,22 @@ class AccountState:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
         before = self._denominator
         try:
-            self._check(entry)
+            _CHECKS[entry.__class__](self, entry)
         except BaseException:
             self._denominator, self._last_price, self._last_budget = before, None, None
             raise
 
-    def _check(self, entry: Entry) -> None:
-        match entry:
-            case IssueEntry():
-                self._check_issue(entry)
-            case SpendEntry():
-                self._check_spend(entry)
-            case RetireEntry():
-                self._check_retire(entry)
-            case PlanEntry():
-                self._check_plan(entry)
-            case FunctionsEntry():
-                self._check_functions(entry)
-            case AttestEntry():
-                self._check_attest(entry)
-            case DelegateEntry():
-                self._check_delegate(entry)
-            case ReturnEntry():
-                self._delegated(entry.allowance)
-            case CloseEntry():
-                if self.outstanding():
-                    raise LedgerError("tokens without an end: retire them before closing")
-                if self.delegated():
-                    raise LedgerError("allowances that were not returned: return them first")
-            case OpenEntry():
-                raise LedgerError(f"accountant {entry.accountant!r} was opened before")
+    def _check_close(self, _: CloseEntry) -> None:
+        if self.outstanding():
+            raise LedgerError("tokens without an end: retire them before closing")
+        if self.delegated():
+            raise LedgerError("allowances that were not returned: return them first")
+
+    def _check_open(self, entry: OpenEntry) -> None:
+        raise LedgerError(f"accountant {entry.accountant!r} was opened before")
+
+    def _check_return(self, entry: ReturnEntry) -> None:
+        self._delegated(entry.allowance)
 
     def _check_plan(self, entry: PlanEntry) -> None:
         begun = self.accounts or self.folded or self.attested or self.allowances
@@ -419,7 +449,7 @@ class AccountState:
         none = Ceiling(self.users, self.cap, self.failure)
         for users, total in trial.pieces():
             none.check(users, total, _NEVER)
-        for users, failure in trial.failing.pieces():
+        for users, failure in trial.failures():
             none.check(users, self.cap.zero(), failure)
 
     def _check_issue(self, entry: IssueEntry) -> None:
@@ -477,8 +507,8 @@ class AccountState:
         account = self._account(entry.token)
         if account.spend is not None or account.outcome is not None:
             raise TokenSpentError(f"token {entry.token} was spent or retired before")
-        if entry.users != account.entry.users:
-            raise TokenError(f"token {entry.token} was issued for users {account.entry.users}")
+        if entry.users != account.users:
+            raise TokenError(f"token {entry.token} was issued for users {account.users}")
         if entry.trust is not self.opened.trust:
             raise BudgetError(
                 f"spend under {entry.trust.value} trust: the accountant is "
@@ -541,7 +571,7 @@ class AccountState:
     def _check_planned(self, account: Account, entry: SpendEntry, loss: Loss) -> None:
         if self.plan is None:
             return
-        item = self._item(account.entry.planned)
+        item = self._item(account.planned)
         if item is None:
             raise BudgetError(f"token {entry.token} is not in the committed plan")
         if not _dominates(item.loss, loss):
@@ -613,7 +643,7 @@ class AccountState:
         if account.spend is None or account.outcome is not None:
             state = "unspent" if account.spend is None else "retired"
             raise TokenError(f"token {entry.token} is {state}: no rows are opened for it")
-        if known := [name for name in entry.names if name in account.functions]:
+        if known := [name for name in entry.names if name in (account.functions or ())]:
             raise LedgerError(f"token {entry.token}: functions {known} were named before")
 
     def _check_retire(self, entry: RetireEntry) -> None:
@@ -671,11 +701,12 @@ class AccountState:
         return self.ceiling.charged.check(users)
 
     def _account(self, token: str) -> Account:
-        if token not in self.accounts:
+        account = self.accounts.get(token)
+        if account is None:
             if token in self.folded:
                 raise TokenSpentError(f"token {token} was retired before")
             raise TokenError(f"token {token} was never issued here")
-        return self.accounts[token]
+        return account
 
     def _currency(self, data: dict[str, object]) -> Currency:
         last = self._last_budget
@@ -715,27 +746,20 @@ class AccountState:
 
     def record(self, entry: Entry) -> None:
         """Takes ``entry`` into account."""
-        match entry:
-            case IssueEntry():
-                self._record_issue(entry)
-            case SpendEntry():
-                self._record_spend(entry)
-            case RetireEntry():
-                self._record_retire(entry)
-            case PlanEntry():
-                self._record_plan(entry)
-            case FunctionsEntry():
-                self._account(entry.token).functions.update(dict.fromkeys(entry.names))
-            case AttestEntry():
-                self._record_attest(entry)
-            case DelegateEntry():
-                self._record_delegate(entry)
-            case ReturnEntry():
-                self._record_return(entry)
-            case CloseEntry():
-                self.closed = True
-            case OpenEntry():
-                pass
+        self.curve_work.earn()
+        _RECORDS[entry.__class__](self, entry)
+
+    def _record_open(self, _: OpenEntry) -> None:
+        """It is the state that it opened."""
+
+    def _record_close(self, _: CloseEntry) -> None:
+        self.closed = True
+
+    def _record_functions(self, entry: FunctionsEntry) -> None:
+        account = self._account(entry.token)
+        if account.functions is None:
+            account.functions = {}
+        account.functions.update(dict.fromkeys(entry.names))
 
     def _record_plan(self, entry: PlanEntry) -> None:
         self.plan = []
@@ -750,7 +774,15 @@ class AccountState:
 
     def _record_issue(self, entry: IssueEntry) -> None:
         failure = self._stated_failure(entry.failure)
-        account = Account(entry, self._currency(entry.budget), failure)
+        account = Account(
+            entry.token,
+            entry.label,
+            entry.users,
+            entry.planned,
+            entry.allowance,
+            self._currency(entry.budget),
+            failure,
+        )
         self.accounts[entry.token] = account
         if self.plan is None:
             self._paying(account).charge(_range(entry.users), account.budget, account.failure)
@@ -771,12 +803,12 @@ class AccountState:
         self.ceiling.release(_range(allowance.entry.users), inner.cap, inner.failure)
         for piece, value in inner.pieces():
             self.ceiling.charge(piece, value, _NEVER)
-        for piece, failed in inner.failing.pieces():
+        for piece, failed in inner.failures():
             self.ceiling.charge(piece, self.cap.zero(), failed)
 
     def _paying(self, account: Account) -> Ceiling:
         """The ceiling that carries a token: its allowance's until that is returned."""
-        name = account.entry.allowance
+        name = account.allowance
         allowance = None if name is None else self.allowances.get(name)
         return self.ceiling if allowance is None or allowance.returned else allowance.ceiling
 
@@ -799,14 +831,14 @@ class AccountState:
         if self.plan is not None:
             return
         account.held = False
-        if held and len(pieces) == 1 and entry.users == account.entry.users:
+        if held and len(pieces) == 1 and entry.users == account.users:
             price, failure = self._price(loss)
             same = failure is account.failure or failure == account.failure
             if same and price.amounts == account.budget.amounts:
                 return
         ceiling = self._paying(account)
         if held:  # the token may have held more than its one loss; the rest is free again
-            ceiling.release(_range(account.entry.users), account.budget, account.failure)
+            ceiling.release(_range(account.users), account.budget, account.failure)
         for piece, part in pieces:
             ceiling.charge(piece, *self._price(part))
 
@@ -827,8 +859,8 @@ class AccountState:
             if account.held:
                 account.held = False
                 ceiling = self._paying(account)
-                ceiling.release(_range(account.entry.users), account.budget, account.failure)
-        elif item := self._item(account.entry.planned):
+                ceiling.release(_range(account.users), account.budget, account.failure)
+        elif item := self._item(account.planned):
             item.left += 1
 
     def _record_attest(self, entry: AttestEntry) -> None:
@@ -840,6 +872,32 @@ class AccountState:
             self.ceiling.charge(users, price * entry.most_messages, failure * entry.most_messages)
         elif item := self._item(entry.planned):
             item.left -= entry.most_messages
+
+
+_CHECKS: dict[type[Any], Callable[[AccountState, Any], None]] = {
+    OpenEntry: AccountState._check_open,
+    PlanEntry: AccountState._check_plan,
+    DelegateEntry: AccountState._check_delegate,
+    ReturnEntry: AccountState._check_return,
+    IssueEntry: AccountState._check_issue,
+    SpendEntry: AccountState._check_spend,
+    FunctionsEntry: AccountState._check_functions,
+    RetireEntry: AccountState._check_retire,
+    AttestEntry: AccountState._check_attest,
+    CloseEntry: AccountState._check_close,
+}
+_RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
+    OpenEntry: AccountState._record_open,
+    PlanEntry: AccountState._record_plan,
+    DelegateEntry: AccountState._record_delegate,
+    ReturnEntry: AccountState._record_return,
+    IssueEntry: AccountState._record_issue,
+    SpendEntry: AccountState._record_spend,
+    FunctionsEntry: AccountState._record_functions,
+    RetireEntry: AccountState._record_retire,
+    AttestEntry: AccountState._record_attest,
+    CloseEntry: AccountState._record_close,
+}
 
 
 def _check_relation(opened: OpenEntry) -> None:
@@ -867,6 +925,11 @@ def has_minimizer(loss: Loss) -> bool:
 
 def _may_fail(loss: Loss) -> bool:
     return isinstance(loss, FailingLoss) or any(_may_fail(part) for part, _ in loss.inner())
+
+
+def _responses(loss: Loss) -> int:
+    here = isinstance(loss, RandomizedResponse) and loss.categories > 2
+    return here + sum(_responses(part) for part, _ in loss.inner())
 
 
 def _by_arrival(loss: Loss) -> bool:

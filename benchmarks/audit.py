@@ -2,9 +2,10 @@
 
     OMP_NUM_THREADS=1 python benchmarks/audit.py [--entries 100000 1000000]
 
-Three kinds of ledgers: spends on all users, spends on one user each, in turn, and the same in an
-order that jumps about.  Every audit runs in a process of its own, and is all that
-``privlearn audit`` does: reading, the chain, the account and the certificate.
+Spends on all users, spends on one user each, in turn, and the same in an order that jumps about;
+and tokens that have no end, as they were spent and never retired, or never spent.  Every audit runs
+in a process of its own, and is all that ``privlearn audit`` does: reading, the chain, the account
+and the certificate.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ from privlearn.rows import Rows
 
 T = TypeVar("T")
 
-KINDS = ("all users", "one user each", "one user each, shuffled")
+NO_END = {"one user each, never retired": 2, "one user each, never spent": 1}
+"""Entries of each token, the first of an issue, a spend and a retire."""
+KINDS = ("all users", "one user each", "one user each, shuffled", *NO_END)
 STEP = 389
 """Users of the shuffled case come in steps of so many; a prime that divides no number used here."""
 
 
 def bodies(kind: str, tokens: int) -> Iterator[dict[str, Any]]:
-    """Entries of a ledger with that many tokens, each issued, spent and retired."""
+    """Entries of a ledger with that many tokens, which is issued, spent and retired."""
     book = Ledger.memory()
     users = range(8 if kind == "all users" else tokens)
     with CentralAccountant(ZCDP(tokens), users=users, ledger=book) as accountant:
@@ -53,12 +56,13 @@ def bodies(kind: str, tokens: int) -> Iterator[dict[str, Any]]:
     for number in range(tokens):
         whom = [0, 8]
         if kind != "all users":
-            user = number if kind == "one user each" else number * STEP % tokens
+            user = number * STEP % tokens if kind.endswith("shuffled") else number
             whom = [user, user + 1]
-        for body in copy.deepcopy(three):
+        for body in copy.deepcopy(three[: NO_END.get(kind)]):
             body["token"] = f"{opened['accountant']}/{number + 1}"
             yield body | ({"users": whom} if "users" in body else {})
-    yield closed
+    if kind not in NO_END:
+        yield closed
 
 
 def records(kind: str, tokens: int) -> Iterator[Record]:
@@ -82,13 +86,14 @@ def written(case: tuple[str, int, str]) -> None:
 
 def audited(case: tuple[str, int, str]) -> tuple[float, int]:
     """CPU seconds of the audit of a file, and peak memory in bytes."""
-    _, tokens, path = case
+    kind, tokens, path = case
     start = time.process_time()
     found = audit(path)
     spent = time.process_time() - start
     assert not found.problems, found.problems[:3]
-    assert found.spends == tokens
-    assert found.mechanisms[0].share == 1
+    spends = 0 if NO_END.get(kind) == 1 else tokens
+    assert found.spends == spends
+    assert [share.share for share in found.mechanisms] == [1] * bool(spends)
     return spent, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -102,11 +107,13 @@ def main() -> None:
     """Measures and writes the table."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--entries", type=int, nargs="+", default=[100_000, 1_000_000])
+    arguments.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    options = arguments.parse_args()
     rows, numbers = [], []
-    for entries in arguments.parse_args().entries:
-        for kind in KINDS:
+    for entries in options.entries:
+        for kind in options.kinds:
             with tempfile.TemporaryDirectory() as folder:
-                case = kind, entries // 3, f"{folder}/ledger.db"
+                case = kind, entries // NO_END.get(kind, 3), f"{folder}/ledger.db"
                 _alone(written, case)
                 size = os.path.getsize(case[2])
                 spent, peak = _alone(audited, case)

@@ -172,6 +172,7 @@ def mutate(seeds: list[Path], path: Path, rng: Rng) -> Path:
             inside = _leaves(bodies[rng.integers(len(bodies))], [])
             holder, key = inside[rng.integers(len(inside))]
             holder[key] = copy.deepcopy(VALUES[rng.integers(len(VALUES))])
+        target.unlink(missing_ok=True)  # the file before may be none that is overwritten
         write_export(target, chained(bodies))
         return target
     content = bytearray(seed.read_bytes())

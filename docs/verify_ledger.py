@@ -8,9 +8,11 @@ Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension
 
 import hashlib
 import json
+import math
 import re
 import sqlite3
 import sys
+from contextlib import closing
 from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
@@ -49,24 +51,17 @@ NUMBER = (r"[+-]?(?:[0-9]{1,400}/[0-9]{1,400}|(?:[0-9]{1,400}(?:\.[0-9]{0,400})?
           r"(?:[eE][+-]?0*([0-9]{1,3}))?)")
 KINDS = "open/plan/issue/spend/retire/close/delegate/return/attest/functions"
 WRONG = ValueError, LookupError, TypeError, AttributeError, ArithmeticError
-# fmt: on
-
 
 class Unreadable(Exception):
     """Not a ledger of format 2, torn, beyond a limit; code 6: needs an unknown extension."""
 
-
 def need(condition, problem):
     if not condition:
         raise ValueError(problem)
-
-
 def exact(text):
     found = re.fullmatch(NUMBER, text)
     need(found is not None and int(found[1] or 0) <= 400, "not an exact number")
     return Fraction(text)
-
-
 def fits(kind, value):  # whether a JSON value is what FORMS says
     if kind[0] == "[":
         return type(value) is list and all(fits(kind[1:], one) for one in value)
@@ -85,7 +80,6 @@ def fits(kind, value):  # whether a JSON value is what FORMS says
         need(good, f"{name} is missing or of another form")
     return True
 
-
 def number(text):
     if not set(text) & set(".eENI") and len(text) < 18 and abs(int(text)) < 2**53:
         return int(text)
@@ -95,10 +89,9 @@ def number(text):
         need(abs(value) < 1e21 and text == str(int(Fraction(repr(value)))), "a large integer")
     return value
 
-
 def parse(data):
     text = data.decode()
-    brackets = re.sub(r'"(?:[^"\\]|\\.)*"|[^][{}]', "", text, flags=re.S)
+    brackets = re.sub(r'"(?:[^"\\]|\\.)*+"?|[^][{}]', "", text, flags=re.S)
     depths = accumulate(1 if bracket in "{[" else -1 for bracket in brackets)
     need(max(depths, default=0) <= MOST_DEPTH, "nested too deeply")
     hooks, pairs = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), number), []
@@ -106,7 +99,6 @@ def parse(data):
     need(all(len(dict(p)) == len(p) for p in pairs), "a name stands twice in one object")
     json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair
     return value
-
 
 def rows(path):
     need(path.is_file() and path.stat().st_size <= MOST_FILE, "no file, or too large a one")
@@ -121,55 +113,66 @@ def rows(path):
             return
     log, size, steps = Path(f"{path}-wal"), path.stat().st_size, []
     mode, size = ("mode=ro", size + log.stat().st_size) if log.exists() else ("immutable=1", size)
-    connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024)
-    connection.set_progress_handler(lambda: steps.append(1) or len(steps) > 100, 10_000)
-    for pragma, value in ("application_id", 0x70726C6E), ("user_version", 2), ("encoding", "UTF-8"):
-        need(connection.execute(f"PRAGMA {pragma}").fetchone() == (value,), "not of format 2")
-    found = [str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema LIMIT 9")]
-    need(sorted(found) in (TABLES[:1], TABLES), "other tables than those of a ledger")
-    connection.text_factory = bytes
-    for seq, data, stored in connection.execute("SELECT * FROM entries ORDER BY seq"):
-        size -= len(data) + len(stored)
-        need(size >= 0, "entries that are larger than their file")
-        steps.clear()
-        yield seq, data, stored
-
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)) as connection:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024)
+        connection.set_progress_handler(lambda: steps.append(1) or len(steps) > 100, 10_000)
+        known = {"application_id": 0x70726C6E, "user_version": 2, "encoding": "UTF-8"}
+        for pragma, value in known.items():
+            need(connection.execute(f"PRAGMA {pragma}").fetchone() == (value,), "not of format 2")
+        found = [str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema LIMIT 9")]
+        need(sorted(found) in (TABLES[:1], TABLES), "other tables than those of a ledger")
+        connection.text_factory = bytes
+        for seq, data, stored in connection.execute("SELECT * FROM entries ORDER BY seq"):
+            size -= len(data) + len(stored)
+            need(size >= 0, "entries that are larger than their file")
+            steps.clear()
+            yield seq, data, stored
 
 class Account:
     def __init__(self, body, unchecked):
         self.body, self.unchecked, self.known, self.closed = body, unchecked, True, False
-        self.tokens, self.charges, self.items = {}, [], None
+        self.tokens, self.items, self.charges, self.common = {}, None, [], 1
         need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
         need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
-        self.cap = self.amount(body["cap"])
-
+        self.cap, self.common = self.amount(body["cap"]), 1
     def leave(self, what):
         self.known = False
         self.unchecked.add(f"{what}, and sums with them")
-
     def amount(self, value, kind="zcdp", name="rho", part=1):
         need(value.get("adjacency") in (None, self.body["adjacency"]), "another relation's loss")
         if value["kind"] != kind:
             return self.leave(f"what has the kind {value['kind']}")
-        need(exact(value[name]) > 0, f"{name} = 0")
-        return exact(value[name]) * part
-
+        found = exact(value[name]) * part
+        common = math.lcm(self.common, found.denominator)
+        need(found > 0 and common.bit_length() <= 4096, "zero, or no short common denominator")
+        self.common = common
+        return found
     def price(self, loss):
         return self.amount(loss, "gaussian", "mu_squared", Fraction(1, 2))
-
     def charge(self, users, rho):
         (first, stop), whole = users, self.body["users"]
         shifting = self.body["adjacency"] == "add-remove" and users != whole
         need(whole[0] <= first and stop <= whole[1] and not shifting, "these are not its users")
-        self.charges.append([users, rho])
-        for edge in {n for (n, _), _ in self.charges if first <= n < stop and self.known}:
-            total = sum(rho for (n, m), rho in self.charges if n <= edge < m)
-            need(total <= self.cap, f"the cap is exceeded at index {edge}")
-        return self.charges[-1]
-
-    def add(self, body):
-        kind = body["entry"]
+        self.charges += [(self.seq, users, rho)] * self.known
+    def exceeded(self):  # the entries whose charge exceeds the cap, by a tree over indices
+        edges = sorted({edge for _, users, _ in self.charges for edge in users})
+        place, most = {edge: i for i, edge in enumerate(edges)}, [0] * 4 * len(edges)
+        def add(node, low, high, first, stop, by):  # and the largest sum of these within the node
+            left, middle = 2 * node, (low + high) // 2
+            if first <= low and high <= stop:
+                most[node] += by
+                return most[node]
+            halves = (left, low, middle), (left + 1, middle, high)
+            above = most[node] - max(most[left : left + 2])
+            found = [add(*h, first, stop, by) for h in halves if first < h[2] and h[1] < stop]
+            most[node] = above + max(most[left : left + 2])
+            return above + max(found)
+        for seq, users, rho in self.charges:
+            total = add(1, 0, len(edges) - 1, *map(place.get, users), int(rho * self.common))
+            if rho > 0 and total > self.cap * self.common:
+                yield f"entry {seq}: the cap is exceeded"
+    def add(self, body, seq):
+        kind, self.seq = body["entry"], seq
         need(not self.closed, "after the close")
         if kind not in FORMS:
             self.known = self.known and kind == "functions"
@@ -185,7 +188,6 @@ class Account:
                 self.charge(item["users"], item["rho"] and item["rho"] * item["left"])
         elif kind != "open":
             getattr(self, kind)(body)
-
     def issue(self, body):
         rho, planned = self.amount(body["budget"]), body.get("planned")
         need(body["budget"]["kind"] == self.body["cap"]["kind"], "a budget of another currency")
@@ -193,20 +195,19 @@ class Account:
             self.leave("tokens that may fail, or are of an allowance")
         need(body["token"] not in self.tokens and not self.body.get("attested"), "issued twice")
         need((planned is None) == (self.items is None), "planned without a plan, or not planned")
+        item = {"left": 0, "rho": rho} if planned is None else self.items[planned]
         if planned is None:
-            item, charge = {"left": 0, "rho": rho}, self.charge(body["users"], rho)
+            self.charge(body["users"], rho)
         else:
-            item, charge = self.items[planned], [body["users"], rho]
             named = (item["label"], item["users"]) == (body["label"], body["users"])
             need(planned >= 0 and item["left"] > 0 and named, "no such token is left in the plan")
             need(not self.known or rho <= item["rho"], "more than was planned")
             item["left"] -= 1
-        self.tokens[body["token"]] = {"charge": charge, "item": item}
-
+        self.tokens[body["token"]] = {"users": body["users"], "rho": rho, "item": item}
     def spend(self, body):
         token, noise, domain = self.tokens[body["token"]], body["noise"], body["domain"]
         need("spend" not in token and "outcome" not in token, "spent twice")
-        need(body["users"] == token["charge"][0], "spent for other users")
+        need(body["users"] == token["users"], "spent for other users")
         for name in ("trust", "adjacency", "simulated"):
             need(body[name] == self.body[name], f"{name} is not the accountant's")
         shared = body["trust"] == "local" and body["users"][1] - body["users"][0] > 1
@@ -215,9 +216,9 @@ class Account:
         need(not stream or body["arithmetic"] != "sum", "a stream, or a profile, is no plain sum")
         price = self.price(body["loss"])
         if self.known:
-            need(price <= token["charge"][1], "the loss costs more than the token holds")
+            need(price <= token["rho"], "the loss costs more than the token holds")
             need(price <= token["item"]["rho"], "the loss is not the planned one")
-            token["charge"][1] = price
+            self.pay(token, price)
         token["spend"], family, kind = True, noise.get("family"), domain.get("kind")
         if not body["derived"] or body.get("profile"):
             self.unchecked.add("losses, domains and noise that are a mechanism's word")
@@ -227,23 +228,24 @@ class Account:
             radius, gain, std = map(Fraction, (domain["radius"], body["gain"], noise["std"]))
             reach = radius * gain * (2 if body["adjacency"] == "replace-one" else 1)
             need(min(reach, std) > 0 and 2 * price >= (reach / std) ** 2, "it earns a larger loss")
-
     def retire(self, body):
         token, outcome = self.tokens[body["token"]], body["outcome"]
         need((outcome == "unused") == ("spend" not in token), "no such end for this token")
         need("outcome" not in token and outcome != "uncovered", "a second end, or one by the rows")
         token["outcome"] = outcome
         if outcome == "unused":
-            token["charge"][1] = 0
             token["item"]["left"] += 1
-
+            self.pay(token, 0)
+    def pay(self, token, rho):  # of what was reserved, the rest is free again
+        if self.known and self.items is None:
+            self.charges.append((self.seq, token["users"], rho - token["rho"]))
+        token["rho"] = rho
 
 def root_of(peaks):  # RFC 6962, section 2.1
     node = peaks[-1] if peaks else hashlib.sha256(b"").digest()
     for peak in peaks[-2::-1]:
         node = hashlib.sha256(b"\1" + peak + node).digest()
     return node.hex()
-
 
 def verify(path):  # head, root, problems, and what was not checked; raises Unreadable
     head, peaks, size, last, accounts, declared = bytes(32), [], 0, (0, ""), {}, {}
@@ -274,7 +276,7 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
                     fits(kind, {k: v for k, v in body.items() if k not in ("accountant", "entry")})
                 need((kind == "open") != (name in accounts), "opened twice, or not at all")
                 accounts[name] = accounts[name] if name in accounts else Account(body, unchecked)
-                accounts[name].add(body)
+                accounts[name].add(body, seq)
             except WRONG as error:
                 problems.append(f"entry {seq}: {error}")
             head, size, left = bytes.fromhex(hash), seq + 1, seq
@@ -282,6 +284,7 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
             while left & 1:
                 node, left = hashlib.sha256(b"\1" + peaks.pop() + node).digest(), left >> 1
             peaks.append(node)
+        problems += [text for account in accounts.values() for text in account.exceeded()]
     except (OSError, RecursionError, sqlite3.Error, *WRONG) as error:
         raise Unreadable(str(error)) from None
     problems += [] if accounts else ["no accountant was opened"]
@@ -289,12 +292,9 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
     told["optional_extensions"] = sorted(set().union(*declared.values()))
     return told | {"unchecked": sorted(unchecked)}
 
-
 if __name__ == "__main__":
     try:
         found = verify(sys.argv[1])
     except Unreadable as error:
-        print(f"error: {error.args[0]}", file=sys.stderr)
-        sys.exit(*error.args[1:] or [4])
-    print(json.dumps(found, indent=2))
-    sys.exit(1 if found["problems"] else 0)
+        sys.exit(print(f"error: {error.args[0]}", file=sys.stderr) or (*error.args[1:], 4)[0])
+    sys.exit(print(json.dumps(found, indent=2)) or bool(found["problems"]))

@@ -6,6 +6,7 @@ of an entry must not depend on who reads it.  docs/ledger.md has the JSON types.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -210,8 +211,9 @@ Entry = (
 
 
 @cache
-def _adapter() -> TypeAdapter[Entry]:
-    return TypeAdapter(Annotated[Entry, Field(discriminator="entry")])
+def _validate() -> Callable[[Any], Entry]:
+    adapter: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="entry")])
+    return adapter.validator.validate_python
 
 
 def parse_entry(body: dict[str, Any]) -> Entry:
@@ -220,7 +222,7 @@ def parse_entry(body: dict[str, Any]) -> Entry:
     Raises:
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
     """
-    return _adapter().validate_python(body)
+    return _validate()(body)
 
 
 def to_users(users: range) -> Users:

@@ -635,15 +635,15 @@ def _counted(state: AccountState) -> Tallies[_Item]:
         inner = _holding(state, allowance.ceiling.cap, allowance.ceiling.failure)
         add(range(*allowance.entry.users), (allowance.entry.label, "delegated", inner), 1)
     for account in state.accounts.values():
-        entry, users = account.entry, range(*account.entry.users)
-        if entry.allowance in open_allowances or account.outcome == "unused":
+        users = range(*account.users)
+        if account.allowance in open_allowances or account.outcome == "unused":
             continue
         if account.spend is None or account.loss is None:
             held = _holding(state, account.budget, account.failure)
-            add(users, (entry.label, "token not spent", held), 1)
+            add(users, (account.label, "token not spent", held), 1)
             continue
         for piece, loss in account.loss.over(users):
-            add(piece, (entry.label, account.spend.mechanism, loss), 1)
+            add(piece, (account.label, account.spend.mechanism, loss), 1)
     for attested in state.attested:
         item = attested.label, f"{attested.mechanism}, attested", loss_from_dict(attested.loss)
         add(range(*attested.users), item, attested.most_messages)

@@ -185,24 +185,42 @@ def _read_database(where: Path) -> Iterator[Record]:
         if connection.execute("PRAGMA encoding").fetchone() != ("UTF-8",):
             raise ValueError("its text is not UTF-8")
         connection.text_factory = bytes
-        read, forms = 0, (int,) + (bytes,) * (_COLUMNS[schema].count(","))
-        for row in connection.execute(f"SELECT {_COLUMNS[schema]} FROM entries ORDER BY seq"):
-            steps[0] = 0
-            if tuple(map(type, row)) != forms:
-                raise ValueError("a row is of a wrong form")
-            read += sum(map(len, row[1:]))
-            if read > size:
-                raise ValueError("its entries are larger than the file that they stand in")
-            if schema == 2:
-                yield _record(*row)
-            else:
-                seq, body, digests, hash = row
-                yield _record_1(
-                    seq,
-                    parse(body, most_digits=MOST_DIGITS),
-                    parse(digests, most_digits=MOST_DIGITS),
-                    hash.decode(),
-                )
+        rows = connection.execute(f"SELECT {_COLUMNS[schema]} FROM entries ORDER BY seq")
+        yield from (_read_rows if schema == 2 else _read_rows_1)(rows, steps, size)
+
+
+def _read_rows(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Record]:
+    read = 0
+    for seq, data, hash in rows:
+        steps[0] = 0
+        if seq.__class__ is not int or data.__class__ is not bytes or hash.__class__ is not bytes:
+            raise ValueError(_WRONG_FORM)
+        read += len(data) + len(hash)
+        if read > size:
+            raise ValueError(_TOO_LARGE)
+        yield _record(seq, data, hash)
+
+
+def _read_rows_1(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Record]:
+    read = 0
+    for seq, *texts in rows:
+        steps[0] = 0
+        if seq.__class__ is not int or any(text.__class__ is not bytes for text in texts):
+            raise ValueError(_WRONG_FORM)
+        read += sum(map(len, texts))
+        if read > size:
+            raise ValueError(_TOO_LARGE)
+        body, digests, hash = texts
+        yield _record_1(
+            seq,
+            parse(body, most_digits=MOST_DIGITS),
+            parse(digests, most_digits=MOST_DIGITS),
+            hash.decode(),
+        )
+
+
+_WRONG_FORM = "a row is of a wrong form"
+_TOO_LARGE = "its entries are larger than the file that they stand in"
 
 
 def _confine(connection: sqlite3.Connection) -> list[int]:
@@ -291,7 +309,8 @@ def _depth(data: bytes) -> int:
     return max(accumulate(1 if step == 43 else -1 for step in brackets), default=0)
 
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# a text without an end goes on to the end: looked for again at each of its quotes, it takes hours
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _STEPS = bytes.maketrans(b"{[}]", b"++--")
 _OTHERS = bytes(set(range(256)) - set(b"{[}]"))
 

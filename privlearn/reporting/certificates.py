@@ -37,7 +37,7 @@ def weaknesses(certificate: Certificate) -> list[str]:
     """What makes this claim weaker than one might think, of what is particular to this ledger."""
     lines = [
         f"{_of_accountant(certificate, one)}there is no finite ε at δ = {one.delta:g}; it needs "
-        "a larger δ"
+        f"a larger δ{' or fewer rounds' if one.rounds > 1 else ''}"
         for one in certificate.guarantees
         if math.isinf(one.epsilon) and not one.unknown
     ]

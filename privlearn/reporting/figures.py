@@ -46,6 +46,7 @@ _FALSE_ALARMS = 0.01
 _MOST_LABELS = 12
 _MOST_ROWS = 100
 _MOST_STEPS = 4000
+_MOST_PANELS = 16
 
 
 @final
@@ -292,17 +293,22 @@ def _by_users(entry: SpendEntry, cap: Currency) -> list[tuple[range, Fraction]]:
 def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> list[Spending]:
     """Draws what was paid over time, one colour per mechanism and label, one panel per accountant.
 
+    Of very many accountants the first are drawn, and a title says so.
+
     Raises:
         LedgerUnreadableError: see `spending`.  DataError: nothing to draw, or an unknown ending.
     """
     found = spending(ledger)
     if not found:
         raise DataError("the ledger opens no accountant: there is nothing to draw")
-    figure = new_figure(7.5 * min(len(found), 2), 4.2 * math.ceil(len(found) / 2))
-    grid: Any = figure.subplots(math.ceil(len(found) / 2), min(len(found), 2), squeeze=False)
-    for axes in grid.flat[len(found) :]:
+    drawn = found[:_MOST_PANELS]
+    figure = new_figure(7.5 * min(len(drawn), 2), 4.2 * math.ceil(len(drawn) / 2))
+    if len(drawn) < len(found):
+        figure.suptitle(f"the first {len(drawn)} of {len(found)} accountants")
+    grid: Any = figure.subplots(math.ceil(len(drawn) / 2), min(len(drawn), 2), squeeze=False)
+    for axes in grid.flat[len(drawn) :]:
         axes.set_axis_off()
-    for axes, one in zip(grid.flat, found, strict=False):
+    for axes, one in zip(grid.flat, drawn, strict=False):
         labels, levels = _readable(one)
         spends = one.cumulated.shape[1]
         shown = np.unique(np.linspace(0, spends - 1, min(spends, _MOST_STEPS)).astype(int))

@@ -6,10 +6,13 @@ Work is counted in calls of Python functions, which do not depend on the machine
 from __future__ import annotations
 
 import copy
+import gc
 import sys
+import weakref
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import numpy as np
@@ -23,6 +26,7 @@ from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
+from privlearn.entries import Entry, parse_entry
 from privlearn.errors import InsufficientBudgetError
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import Record, chained
@@ -175,6 +179,30 @@ def test_of_spends_without_an_end_only_one_is_kept(one: list[Body]) -> None:
     assert len({id(account.spend) for account in book.state.accounts.values()}) == 1
 
 
+@pytest.mark.parametrize("ends", [("retire",), ("retire", "spend")])
+def test_entries_of_tokens_without_an_end_are_not_kept(
+    one: list[Body], ends: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a million of them would take more memory than an audit may."""
+    seen: list[weakref.ref[Entry]] = []
+
+    def read(body: Body) -> Entry:
+        entry = parse_entry(body)
+        seen.append(weakref.ref(entry))
+        return entry
+
+    monkeypatch.setattr(sys.modules[_Audit.__module__], "parse_entry", read)
+    audited = _Audit()
+    for record in tokens(one, nested(40)):
+        if record.body["entry"] not in (*ends, "close"):
+            audited.take(record)
+    gc.collect()
+    kept = [entry for ref in seen if (entry := ref()) is not None]
+    assert len(seen) == 1 + 40 * (3 - len(ends))
+    # the opening, and of spends the first, which stands for all, and the last
+    assert len(kept) <= 3
+
+
 def test_sliding_windows_of_a_live_accountant_take_hardly_more_work_each() -> None:
     def issued(n: int) -> int:
         calls = 0
@@ -217,28 +245,67 @@ def test_amounts_without_a_short_common_denominator_are_refused(one: list[Body])
 RANGES = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda r: range(min(r), max(r)))
 
 
-@given(st.lists(st.tuples(RANGES, st.integers(1, 5), st.booleans()), max_size=120), RANGES)
+AMOUNTS = st.builds(Fraction, st.integers(0, 5), st.sampled_from([1, 1, 1, 2, 3, 4, 5, 14]))
+
+
+@given(
+    st.lists(st.tuples(RANGES, AMOUNTS, AMOUNTS, st.booleans()), max_size=120),
+    RANGES,
+    st.sampled_from([1, 2]),
+)
 def test_charges_are_what_an_array_says(
-    charges: list[tuple[range, int, bool]], asked: range
+    charges: list[tuple[range, Fraction, Fraction, bool]], asked: range, terms: int
 ) -> None:
-    users = range(2, 28)
-    book, array = Charges(users, Fraction(0)), {user: Fraction(0) for user in users}
-    for where, amount, released in charges:
-        book.charge(where, Fraction(amount), released=released)
-        for user in set(where) & set(users):
-            array[user] += -amount if released else amount
-    assert {user: value for piece, value in book.pieces() for user in piece} == array
-    inside = range(max(asked.start, 2), min(asked.stop, 28))
-    if not inside:
-        return
-    assert book.largest(inside) == max(array[user] for user in inside)
-    for most in (-3, 0, 4):
-        above = book.first_above(Fraction(most), Fraction(1), inside)
-        over = [user for user in inside if array[user] + 1 > most]
-        assert (above is None) is not bool(over)
-        if above is not None:
-            assert above[0].start == over[0]
-            assert above[1] == array[over[0]]
+    """Whatever their denominators, and in deep trees: what is kept are the exact sums."""
+    with patch.multiple("privlearn.accountants.per_user_charge", _LONGEST_LEAF=4, _LONGEST=3):
+        users = range(2, 28)
+        book = Charges(users, terms)
+        array = {user: [Fraction(0)] * terms for user in users}
+        for where, *both, released in charges:
+            amounts = tuple(both[:terms])
+            book.charge(where, amounts, released=released)
+            for user in set(where) & set(users):
+                pairs = zip(array[user], amounts, strict=True)
+                array[user] = [value + (-a if released else a) for value, a in pairs]
+        assert {user: [*value] for piece, value in book.pieces() for user in piece} == array
+        inside = range(max(asked.start, 2), min(asked.stop, 28))
+        if not inside:
+            return
+        assert book.largest(inside) == tuple(
+            map(max, zip(*(array[u] for u in inside), strict=True))
+        )
+        for most in (-3, Fraction(1, 3), 4):
+            more = Fraction(8, 7)
+            above = book.first_above((Fraction(most),) * terms, (more,) * terms, inside)
+            over = [u for u in inside if any(value + more > most for value in array[u])]
+            assert (above is None) is not bool(over)
+            if above is not None:
+                assert above[0].start == over[0]
+                assert [*above[1]] == array[over[0]]
+
+
+def test_denominators_that_keep_growing_do_not_touch_every_piece() -> None:
+    """A file could else make an audit as long as the number of its users times that of amounts."""
+    users = range(4000)
+    book = Charges(users)
+    for user in users:
+        book.charge(range(user, user + 1), (Fraction(1),))
+    visited = 0
+
+    def count(frame: Any, event: str, _: object) -> None:
+        nonlocal visited
+        if event == "call" and frame.f_code.co_name == "multiply":
+            visited += 1
+
+    sys.setprofile(count)
+    try:
+        for k in range(1, 200):
+            book.charge(range(k, k + 1), (Fraction(1, 2**k),))
+    finally:
+        sys.setprofile(None)
+    assert visited < 200 * 3 * 32
+    assert [value for _, (value,) in book.pieces(range(199, 201))] == [1 + Fraction(1, 2**199), 1]
+    assert book.largest() == (Fraction(3, 2),)
 
 
 @given(st.lists(st.tuples(RANGES, st.sampled_from("abc"), st.integers(1, 2)), max_size=12))

@@ -47,17 +47,17 @@ def accountant(cap: str = "1", users: range = USERS, **more: Any) -> CentralAcco
 
 @given(CHARGES)
 def test_the_pieces_say_what_an_array_says(charges: list[tuple[range, Fraction]]) -> None:
-    pieces: Charges[Fraction] = Charges(USERS, Fraction(0))
+    pieces = Charges(USERS)
     array = [Fraction(0)] * N
     for users, amount in charges:
-        pieces.charge(users, amount)
+        pieces.charge(users, (amount,))
         for user in users:
             array[user - 5] += amount
-    spread = [value for users, value in pieces.pieces() for _ in users]
+    spread = [value for users, (value,) in pieces.pieces() for _ in users]
     assert spread == array
     assert [user for users, _ in pieces.pieces() for user in users] == list(USERS)
     for start in (5, 9, 16):
-        part = [v for users, v in pieces.pieces(range(start, 17)) for _ in users]
+        part = [v for users, (v,) in pieces.pieces(range(start, 17)) for _ in users]
         assert part == array[start - 5 :]
 
 

@@ -760,6 +760,47 @@ def test_the_verifier_keeps_pace_with_tokens_of_disjoint_users(tmp_path: Path) -
     assert subprocess.run(verify, capture_output=True, timeout=10).returncode == 0
 
 
+def test_the_verifier_keeps_pace_with_ranges_of_users_around_one_another(tmp_path: Path) -> None:
+    opened, issue = (parse(data)["body"] for data, _ in golden()[:2])
+    opened = opened | {"users": [0, 1000], "cap": {"kind": "zcdp", "rho": "2.5"}}
+    tokens = [issue | {"token": f"t{n}", "users": [499 - n, 500 + n]} for n in range(500)]
+    unused = {"entry": "retire", "accountant": "golden", "token": "t0", "outcome": "unused"}
+    further = issue | {"token": "t500", "users": [499, 500]}
+    bodies = [opened, *tokens, unused, further]
+    for path, more in ("fits.jsonl", []), ("exceeds.jsonl", [further | {"token": "t501"}]):
+        write_export(tmp_path / path, chained([*bodies, *more]))
+        verify = [sys.executable, str(ROOT / "docs" / "verify_ledger.py"), str(tmp_path / path)]
+        done = subprocess.run(verify, capture_output=True, timeout=10, text=True)
+        found = [f"entry {len(bodies)}: the cap is exceeded"] if more else []
+        assert json.loads(done.stdout)["problems"] == found
+        assert len(audit(tmp_path / path).problems) == len(found)
+
+
+def test_the_verifier_wants_amounts_with_a_short_common_denominator(tmp_path: Path) -> None:
+    opened, issue = (parse(data)["body"] for data, _ in golden()[:2])
+    tokens = [
+        issue | {"token": f"t{n}", "budget": {"kind": "zcdp", "rho": f"1/{10**399 + n}"}}
+        for n in range(5)
+    ]
+    write_export(tmp_path / "long.jsonl", chained([opened, *tokens]))
+    verify = [sys.executable, str(ROOT / "docs" / "verify_ledger.py"), str(tmp_path / "long.jsonl")]
+    done = subprocess.run(verify, capture_output=True, timeout=10, text=True)
+    problems = json.loads(done.stdout)["problems"]
+    assert len(problems) == len(audit(tmp_path / "long.jsonl").problems) > 0
+    assert all("common denominator" in problem for problem in problems)
+
+
+def test_texts_without_an_end_are_looked_through_once(tmp_path: Path) -> None:
+    quotes = b'{"a":"' + b"[" * 65 + b'\\"' * 100_000
+    (tmp_path / "torn.jsonl").write_bytes(
+        b'{"privlearn_ledger":2}\n{"entry":' + quotes + b',"hash":"' + b"0" * 64 + b'"}\n'
+    )
+    with pytest.raises(LedgerUnreadableError):
+        audit(tmp_path / "torn.jsonl")
+    verify = [sys.executable, str(ROOT / "docs" / "verify_ledger.py"), str(tmp_path / "torn.jsonl")]
+    assert subprocess.run(verify, capture_output=True, timeout=10).returncode == 4
+
+
 def test_the_verifier_is_short_and_imports_nothing_of_ours(small: Path) -> None:
     source = (ROOT / "docs" / "verify_ledger.py").read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 300

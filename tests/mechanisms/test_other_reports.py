@@ -737,8 +737,8 @@ def test_refused() -> None:
                 (None, 1.0, "^gaussian-report: "),
                 ([], 1.0, "^gaussian-report: "),
                 ({**Ball(1.0, 2).to_dict(), "radius": "a"}, 1.0, "^ball domain: radius = 'a': "),
-                (Ball(1.0, 2).to_dict(), "a", "^gaussian-report: "),
-                (Ball(1.0, 2).to_dict(), None, "^gaussian-report: "),
+                (Ball(1.0, 2).to_dict(), "a", "^gaussian noise: std = .a.: "),
+                (Ball(1.0, 2).to_dict(), None, "^gaussian noise: std = None: "),
             )
         ),
         *(
