@@ -12,6 +12,12 @@ from privlearn.learners.one_pass_newton import OnePassNewtonMNL
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.mechanisms.constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
+from privlearn.mechanisms.scalar_objectives import (
+    CustomObjective,
+    LogisticObjective,
+    ScalarObjective,
+    SquaredObjective,
+)
 
 __all__ = [
     "DPHDB",
