@@ -146,7 +146,7 @@ def test_of_very_many_accountants_the_first_are_drawn(
 ) -> None:
     monkeypatch.setattr(pictures, "_MOST_PANELS", 1)
     figures: list[Any] = []
-    monkeypatch.setattr(pictures, "_save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(pictures, "save", lambda figure, path: figures.append(figure))
     write_export(tmp_path / "l.jsonl", chained([OPEN | {"accountant": f"{n}"} for n in range(3)]))
     found = pictures.plot_spending(tmp_path / "l.png", tmp_path / "l.jsonl")
     assert len(found) == 3

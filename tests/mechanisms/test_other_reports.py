@@ -731,25 +731,22 @@ def test_refused() -> None:
                     "domain": domain,
                     "noise_std": std,
                 },
-                message,
+                "^gaussian-report: ",
             )
-            for domain, std, message in (
-                (None, 1.0, "^gaussian-report: "),
-                ([], 1.0, "^gaussian-report: "),
-                ({**Ball(1.0, 2).to_dict(), "radius": "a"}, 1.0, "^ball domain: radius = 'a': "),
-                (Ball(1.0, 2).to_dict(), "a", "^gaussian noise: std = .a.: "),
-                (Ball(1.0, 2).to_dict(), None, "^gaussian noise: std = None: "),
+            for domain, std in (
+                (None, 1.0),
+                ([], 1.0),
+                ({**Ball(1.0, 2).to_dict(), "radius": "a"}, 1.0),
+                (Ball(1.0, 2).to_dict(), "a"),
+                (Ball(1.0, 2).to_dict(), None),
             )
         ),
         *(
-            ({"kind": "ball-report", "adjacency": "replace-one", "radius": 1.0, **numbers}, message)
-            for numbers, message in (
-                ({"dim": 2, "cap": None}, "^ball-report: "),
-                ({"dim": "2", "cap": CapNoise.half(2, 1).to_dict()}, "^ball-report: "),
-                (
-                    {"dim": 2, "cap": {**CapNoise.half(2, 1).to_dict(), "dim": "a"}},
-                    "^cap noise: dim = 'a': ",
-                ),
+            ({"kind": "ball-report", "adjacency": "replace-one", **numbers}, "^ball-report: ")
+            for numbers in (
+                {"dim": 2, "radius": 1.0, "cap": None},
+                {"dim": "2", "radius": 1.0, "cap": CapNoise.half(2, 1).to_dict()},
+                {"dim": 2, "radius": 1.0, "cap": {**CapNoise.half(2, 1).to_dict(), "dim": "a"}},
             )
         ),
     ],
