@@ -21,6 +21,7 @@ from privlearn._validate import text, user_range
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import Certificate, certify
 from privlearn.accountants.delegated import Delegated
+from privlearn.accountants.epsilon_delta import largest_delta, largest_epsilon
 from privlearn.accountants.filters import RunningBound, running_bound
 from privlearn.accountants.guarantee import (
     in_gaussian,
@@ -30,8 +31,7 @@ from privlearn.accountants.guarantee import (
     spent,
     unless_failed,
 )
-from privlearn.accountants.pricing import largest_delta, largest_epsilon
-from privlearn.accountants.several import check_beside
+from privlearn.accountants.multiple_accountants import check_beside
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi

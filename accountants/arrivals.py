@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import Composite, cap_of, epsilon_of
-from privlearn.accountants.pricing import largest_epsilon
 from privlearn.accountants.state import AccountState, total
 from privlearn.accountants.tallies import Tallies
 from privlearn.losses import Loss

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
 from privlearn.accountants.assumptions import Assumption, assumptions, paid, unprotected
+from privlearn.accountants.epsilon_delta import Answer, Work, largest_epsilon
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
     Composite,
@@ -26,8 +27,7 @@ from privlearn.accountants.guarantee import (
     spent,
     unless_failed,
 )
-from privlearn.accountants.pricing import Answer, Work, largest_epsilon
-from privlearn.accountants.several import (
+from privlearn.accountants.multiple_accountants import (
     CHOSEN_BEFORE,
     Pieces,
     check_beside,
@@ -71,7 +71,8 @@ class Guarantee(BaseModel):
     """One statement of privacy, the maximum over users.
 
     ``rho`` (zCDP) and ``mu`` (Gaussian DP) are None where the losses have none.  ``epsilon`` is the
-    least of all bounds that hold at ``delta``, and ``method`` says which (`pricing` lists them).
+    least of all bounds that hold at ``delta``, and ``method`` says which (`epsilon_delta` lists
+    them).
     Where it is ``unknown``, ``epsilon`` is infinite here and null in JSON.
     For ``gaussian`` and tight compositions the exact worst case is at most ``error_bound`` below
     it; for ``renyi`` and ``pure`` that covers rounding only.

@@ -2,8 +2,8 @@
 
 One number is looked for: a factor c by which all noise is multiplied.  `noisier` says what that
 means for each kind of loss: standard deviations and scales are multiplied by c, worst cases are
-divided by c, zCDP constants by c².  With the noise of unit size, such as ``Gaussian(1)`` or
-``Laplace(1)``, the factor is the noise multiplier, or the scale, itself.
+divided by c, zCDP constants by c².  With the noise of unit size, such as ``GaussianLoss(1)`` or
+``LaplaceLoss(1)``, the factor is the noise multiplier, or the scale, itself.
 
 Answers lie on the grid of numbers with `DIGITS` significant decimals, so that equal questions get
 equal answers however rough the search, and an answer is handed out only after the finished
@@ -21,31 +21,13 @@ from fractions import Fraction
 from typing import TypeAlias, final
 
 from privlearn._validate import count as valid_count
-from privlearn.accountants.conversion import gaussian_delta, gaussian_mu_squared
-from privlearn.accountants.pricing import Answer, Order, evaluate
-from privlearn.accountants.tight import THOROUGH
+from privlearn.accountants.epsilon_delta import Answer, Order, evaluate
+from privlearn.accountants.tight_composition import THOROUGH
 from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency
 from privlearn.errors import BudgetError
 from privlearn.exact import Exact, exact, float_down, float_up, round_up
-from privlearn.losses import (
-    ApproxLoss,
-    BoundedRange,
-    ByArrival,
-    Composed,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Gaussian,
-    GeneralizedGaussian,
-    Laplace,
-    Loss,
-    MayFail,
-    MinimizerLoss,
-    PureEpsilon,
-    RandomizedResponse,
-    SubsampledGaussian,
-    ZCDPLoss,
-    compose,
-)
+from privlearn.losses import Loss, compose
+from privlearn.losses.conversion import gaussian_delta, gaussian_mu_squared
 
 Parts: TypeAlias = Sequence[tuple[Loss, int]]
 Family: TypeAlias = Callable[[Fraction], Parts]
@@ -131,8 +113,8 @@ def least_noise(
         BudgetError: no amount of noise keeps the promise, or none is needed.
         CurrencyError: a loss has no price in that currency.  ValueError: no parts, count < 1.
 
-    >>> from privlearn.losses import Laplace
-    >>> float(least_noise([(Laplace(1), 1)], ApproxDP(1, "1e-6"), count=100).factor) < 50
+    >>> from privlearn.losses import LaplaceLoss
+    >>> float(least_noise([(LaplaceLoss(1), 1)], ApproxDP(1, "1e-6"), count=100).factor) < 50
     True
     """
     runs = valid_count(count=count)
@@ -200,7 +182,7 @@ def least_noise_by_shares(
         CurrencyError: a loss has no zCDP constant.  BudgetError: no noise keeps the promise.
         ValueError: a share is not > 0, or there are not as many as parts.
 
-    >>> mixed = least_noise_by_shares([(Gaussian(1), 10), (Laplace(1), 5)], [3, 1],
+    >>> mixed = least_noise_by_shares([(GaussianLoss(1), 10), (LaplaceLoss(1), 5)], [3, 1],
     ...                               ApproxDP(1, "1e-6"))
     >>> [len(part.parts) for part in mixed]
     [1, 1]
@@ -238,43 +220,7 @@ def noisier(loss: Loss, factor: Exact) -> Loss:
     c = exact("factor", factor)
     if c <= 0:
         raise ValueError(f"factor = {factor!r}: must be > 0")
-    relation = loss.adjacency
-    match loss:
-        case Gaussian():
-            return Gaussian(loss.mu_squared / c**2, adjacency=relation)
-        case Laplace():
-            return Laplace(loss.epsilon / c, adjacency=relation)
-        case BoundedRange():
-            return BoundedRange(loss.epsilon / c, adjacency=relation)
-        case PureEpsilon():
-            return PureEpsilon(loss.epsilon / c, adjacency=relation)
-        case RandomizedResponse():
-            return RandomizedResponse(loss.epsilon / c, loss.categories, adjacency=relation)
-        case DiscreteLaplace():
-            return DiscreteLaplace(loss.epsilon / c, loss.sensitivity, adjacency=relation)
-        case DiscreteGaussian():
-            return DiscreteGaussian(loss.sensitivity, loss.std * c, adjacency=relation)
-        case GeneralizedGaussian():
-            return GeneralizedGaussian(
-                loss.kappa, loss.sensitivity, loss.std * c, adjacency=relation
-            )
-        case SubsampledGaussian():
-            return SubsampledGaussian(
-                loss.noise_multiplier * c, loss.sampling_probability, adjacency=relation
-            )
-        case ZCDPLoss():
-            return ZCDPLoss(loss.rho / c**2, adjacency=relation)
-        case ApproxLoss():
-            return ApproxLoss(loss.epsilon / c, loss.delta, adjacency=relation)
-        case MinimizerLoss():
-            return replace(loss, noise_std=float_down(Fraction(loss.noise_std) * c))
-        case MayFail():
-            return MayFail(noisier(loss.loss, c), loss.probability)
-        case ByArrival():
-            return ByArrival([(users, noisier(part, c)) for users, part in loss.parts])
-        case Composed():
-            return compose([(noisier(part, c), count) for part, count in loss.parts])
-    raise BudgetError(f"a {loss.kind} loss states no noise that could be scaled")
+    return loss.noisier(c)
 
 
 def _made_noisier(parts: Parts) -> Family:

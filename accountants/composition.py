@@ -31,11 +31,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privlearn.accountants.conversion import (
-    Answer,
-    gaussian_delta,
-    gaussian_epsilon,
-)
 from privlearn.accountants.loss_grid import (
     COARSEST,
     FINE,
@@ -47,7 +42,13 @@ from privlearn.accountants.loss_grid import (
     dyadic,
 )
 from privlearn.accountants.step_curves import StepCurve
-from privlearn.accountants.steps import (
+from privlearn.accountants.worst_case import Values, best_top, gaussian_cover, order_free
+from privlearn.losses.conversion import (
+    Answer,
+    gaussian_delta,
+    gaussian_epsilon,
+)
+from privlearn.losses.steps import (
     BoundedRangeStep,
     CurveStep,
     Direction,
@@ -60,7 +61,6 @@ from privlearn.accountants.steps import (
     SubsampledGaussianStep,
     check_step,
 )
-from privlearn.accountants.worst_case import Values, best_top, gaussian_cover, order_free
 
 _ACCURACY = 1.5e-4
 """Share of the variance that a grid may add."""
@@ -112,7 +112,7 @@ class Composition:
     Raises:
         ValueError: an empty plan, a count < 1, or a parameter out of range.
 
-    >>> from privlearn.accountants.steps import GaussianStep
+    >>> from privlearn.losses.steps import GaussianStep
     >>> answer = Composition([(GaussianStep(2.5), 1)]).epsilon(1e-6)
     >>> round(answer.value, 4)
     8.3062

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, cast, final
+from typing import Any, Generic, Never, Protocol, Self, cast, final
 
+from privlearn._exclusive import Exclusive
 from privlearn._validate import user_range
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
@@ -17,8 +18,27 @@ from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token
 
-if TYPE_CHECKING:
-    from privlearn.accountants.accountant import _Accountant
+
+class _Parent(Protocol[B]):
+    """What a delegated part needs of the accountant whose cap it is a part of."""
+
+    noise: NoiseSource
+    observer: ReleaseObserver | None
+    _lock: Exclusive
+
+    @property
+    def adjacency(self) -> Adjacency: ...
+    @property
+    def trust(self) -> Trust: ...
+    def spends(self, label: str, users: range) -> int: ...
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None: ...
+    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None: ...
+    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None: ...
+    def outstanding(self, token: Token[Any]) -> bool: ...
+    def _issue(
+        self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
+    ) -> Token[B]: ...
+    def _take_back(self, allowance: str) -> None: ...
 
 
 @final
@@ -30,7 +50,7 @@ class Delegated(Generic[B]):
     """
 
     def __init__(
-        self, parent: _Accountant[B], state: AccountState, name: str, budget: B, users: range
+        self, parent: _Parent[B], state: AccountState, name: str, budget: B, users: range
     ) -> None:
         self._parent, self._name, self._budget, self._users = parent, name, budget, users
         self._allowance = state.allowances[name]

@@ -20,14 +20,14 @@ from typing import Generic, final
 
 from privlearn._exclusive import Exclusive
 from privlearn._validate import count as valid_count
-from privlearn.accountants.conversion import Bounded
 from privlearn.accountants.guarantee import Composite, as_loss, delta_of, epsilon_of
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, B, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import AdjacencyError, BudgetError, InsufficientBudgetError
 from privlearn.exact import Exact, exact, exact_text, float_up
-from privlearn.losses import Loss, MayFail
+from privlearn.losses import FailingLoss, Loss
+from privlearn.losses.conversion import Bounded
 
 THEOREMS: dict[type[Currency], str] = {
     PureDP: "sums of ε (Rogers, Roth, Ullman & Vadhan 2016)",
@@ -155,7 +155,7 @@ class Filter(Generic[B]):
     def _guarantee(self) -> Composite:
         if not self.failure:
             return self.cap
-        return MayFail(as_loss(self.cap, self.adjacency), self.failure)
+        return FailingLoss(as_loss(self.cap, self.adjacency), self.failure)
 
     def epsilon(self, delta: float) -> Bounded:
         """ε of the guarantee, which is the cap's, at ``delta``."""

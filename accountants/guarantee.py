@@ -3,7 +3,7 @@
 The guarantee is the composition of the committed plan, or the cap where there is no plan; every
 further entry of the ledger could only lower what is left, so cutting the ledger's tail cannot lower
 a claim.  What was spent is a fact about one run (ex post), not a guarantee.  The bounds here are
-those of curves; `privlearn.accountants.pricing` looks for smaller ones by tight composition.
+those of curves; `privlearn.accountants.epsilon_delta` looks for smaller ones by tight composition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,26 @@ from itertools import accumulate
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
-from privlearn.accountants.conversion import (
+from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.tallies import Tallies
+from privlearn.accountants.tight_composition import step_of
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.errors import BudgetError
+from privlearn.exact import exact, exact_text, float_down, float_up
+from privlearn.losses import (
+    BoundedRangeLoss,
+    FailingLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    Loss,
+    PureLoss,
+    RenyiCurve,
+    ZCDPLoss,
+    compose,
+    parts_of,
+)
+from privlearn.losses.conversion import (
     Bounded,
     gaussian_delta,
     gaussian_epsilon,
@@ -29,26 +48,7 @@ from privlearn.accountants.conversion import (
     zcdp_epsilon,
     zcdp_rho,
 )
-from privlearn.accountants.state import AccountState, total
-from privlearn.accountants.steps import CurveStep, Step
-from privlearn.accountants.tallies import Tallies
-from privlearn.accountants.tight import step_of
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.errors import BudgetError
-from privlearn.exact import exact, exact_text, float_down, float_up
-from privlearn.losses import (
-    BoundedRange,
-    Composed,
-    Gaussian,
-    Laplace,
-    Loss,
-    MayFail,
-    PureEpsilon,
-    RenyiCurve,
-    ZCDPLoss,
-    compose,
-)
+from privlearn.losses.steps import CurveStep, Step
 
 Composite = Loss | Currency | None
 """Something with an (ε, δ) curve: a composed loss, a cap, or nothing."""
@@ -96,7 +96,7 @@ def cap_of(state: AccountState) -> Loss | Currency:
 
 
 def _bound(state: AccountState, cap: Currency, failure: Fraction) -> Loss | Currency:
-    return MayFail(as_loss(cap, state.opened.adjacency), failure) if failure else cap
+    return FailingLoss(as_loss(cap, state.opened.adjacency), failure) if failure else cap
 
 
 def as_loss(cap: Currency, adjacency: Adjacency) -> Loss:
@@ -109,9 +109,9 @@ def as_loss(cap: Currency, adjacency: Adjacency) -> Loss:
         case ZCDP():
             return ZCDPLoss(cap.rho, adjacency=adjacency)
         case GaussianDP():
-            return Gaussian(cap.mu_squared, adjacency=adjacency)
+            return GaussianLoss(cap.mu_squared, adjacency=adjacency)
         case PureDP():
-            return PureEpsilon(cap.epsilon, adjacency=adjacency)
+            return PureLoss(cap.epsilon, adjacency=adjacency)
         case Renyi():
             return RenyiCurve({a: e for a, e in cap.curve.items()}, adjacency=adjacency)
     raise TypeError(f"{cap}: a cap of this kind has no loss of its own")
@@ -153,7 +153,7 @@ def _totals(state: AccountState, tallies: Tallies[Loss], users: range | None) ->
         return Totals(compositions(tallies, [top.first for top in tops]))
     prices = tallies.sums(state.price_and_failure, [top.first for top in tops])
     order = sorted(range(len(tops)), key=prices.__getitem__, reverse=True)
-    if all(isinstance(loss, Gaussian) for loss in tallies):
+    if all(isinstance(loss, GaussianLoss) for loss in tallies):
         order = order[:1]  # what they do to privacy is one number
     terms = accumulate(tops[i].terms for i in order)
     kept = max(1, sum(so_far <= MOST_TERMS for so_far in terms))
@@ -336,14 +336,14 @@ def _curve(
 
 def _renyi_of(loss: Loss) -> Callable[[float], float]:
     """The Rényi curve; of very many losses, those with a formula for arrays together."""
-    if not isinstance(loss, Composed) or len(loss.parts) <= _FEW:
+    if len(parts_of(loss)) <= _FEW:
         return loss.renyi
     from privlearn.accountants.step_curves import StepCurve
 
     steps: list[tuple[Step, int]] = []
     rest: list[tuple[Loss, int]] = []
-    for part, count in loss.parts:
-        step = step_of(part) if isinstance(part, Gaussian | Laplace | BoundedRange) else None
+    for part, count in parts_of(loss):
+        step = step_of(part) if isinstance(part, _WITH_FORMULAS) else None
         if step is None or isinstance(step, CurveStep):
             rest.append((part, count))
         else:
@@ -353,6 +353,7 @@ def _renyi_of(loss: Loss) -> Callable[[float], float]:
 
 
 _FEW = 64
+_WITH_FORMULAS = GaussianLoss, LaplaceLoss, BoundedRangeLoss
 
 
 def rho_of(what: Composite) -> float | None:

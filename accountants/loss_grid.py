@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from privlearn.accountants import fourier
-from privlearn.accountants.steps import (
+from privlearn.losses.steps import (
     Direction,
     DiscreteLaplaceStep,
     Dominated,

@@ -16,7 +16,7 @@ from pydantic_core import to_json
 
 from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
-from privlearn.accountants.ceiling import Charges
+from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict
@@ -48,16 +48,17 @@ from privlearn.errors import (
 )
 from privlearn.exact import exact, exact_text
 from privlearn.losses import (
-    BoundedRange,
-    ByArrival,
-    Gaussian,
-    Laplace,
+    BoundedRangeLoss,
+    FailingLoss,
+    GaussianLoss,
+    LaplaceLoss,
     Loss,
-    MayFail,
     MinimizerLoss,
+    PerArrivalLoss,
     RandomizedResponse,
     compose,
     gaussian_loss,
+    is_bounded_range,
     leaves_of,
     loss_from_dict,
 )
@@ -536,10 +537,10 @@ class AccountState:
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile"
             )
-        if entry.interactive and any(isinstance(part, BoundedRange) for part, _ in leaves_of(loss)):
+        if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: bounded range is a statement about one release; state a "
-                "stream of them as a PureEpsilon"
+                "stream of them as a PureLoss"
             )
         if entry.interactive and _may_fail(loss):
             raise BudgetError(
@@ -923,7 +924,7 @@ def has_minimizer(loss: Loss) -> bool:
 
 
 def _may_fail(loss: Loss) -> bool:
-    return isinstance(loss, MayFail) or any(_may_fail(part) for part, _ in loss.inner())
+    return isinstance(loss, FailingLoss) or any(_may_fail(part) for part, _ in loss.inner())
 
 
 def _responses(loss: Loss) -> int:
@@ -932,11 +933,11 @@ def _responses(loss: Loss) -> int:
 
 
 def _by_arrival(loss: Loss) -> bool:
-    return isinstance(loss, ByArrival) or any(_by_arrival(part) for part, _ in loss.inner())
+    return isinstance(loss, PerArrivalLoss) or any(_by_arrival(part) for part, _ in loss.inner())
 
 
 def _gaussian_part(loss: Loss) -> Fraction:
-    masses = (p.mu_squared * count for p, count in leaves_of(loss) if isinstance(p, Gaussian))
+    masses = (p.mu_squared * count for p, count in leaves_of(loss) if isinstance(p, GaussianLoss))
     return sum(masses, Fraction(0))
 
 
@@ -981,7 +982,7 @@ def _earned(entry: SpendEntry) -> Loss | None:
     parts = [(n, _earn(entry, gain)) for n, gain in entry.profile]
     if max(gain for _, gain in entry.profile) > entry.gain or any(p is None for _, p in parts):
         return None
-    return ByArrival([(n, part) for n, part in parts if part is not None])
+    return PerArrivalLoss([(n, part) for n, part in parts if part is not None])
 
 
 _EARNED: dict[tuple[object, ...], Loss | None] = {}
@@ -1016,7 +1017,7 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
         return True
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
-    if isinstance(stated, Laplace | BoundedRange) and isinstance(actual, type(stated)):
+    if isinstance(stated, LaplaceLoss | BoundedRangeLoss) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon
     mass, actual_mass = stated.gaussian(), actual.gaussian()
     return mass is not None and actual_mass is not None and actual_mass <= mass

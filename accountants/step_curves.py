@@ -1,21 +1,20 @@
 """Renyi curves of steps, vectorised over many steps.
 
-Formulas and rounding slack as in `privlearn.losses`; used for frames of grids and for bounds of
-compositions with parts of which no more than a curve is known.
+The same formulas as the losses' own curves, but for many losses at a time: a plan may hold
+thousands of different ones, and each is looked at some hundred orders.  Used for frames of grids,
+and for bounds of compositions with parts of which no more than a curve is known.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import special
 
-from privlearn.accountants.conversion import renyi_delta, renyi_epsilon
 from privlearn.accountants.loss_grid import Array
-from privlearn.accountants.steps import (
+from privlearn.losses.conversion import renyi_delta, renyi_epsilon
+from privlearn.losses.steps import (
     BoundedRangeStep,
     CurveStep,
     GaussianStep,
@@ -25,6 +24,7 @@ from privlearn.accountants.steps import (
     Step,
     SubsampledGaussianStep,
 )
+from privlearn.losses.subsampled import sampled_renyi
 
 
 class StepCurve:
@@ -51,7 +51,7 @@ class StepCurve:
             total += float(_FORMULAS[kind](order, values[:, 0]) @ values[:, 1])
         for step, count in self._rest:
             if isinstance(step, SubsampledGaussianStep):
-                total += _sampled_renyi(step.q, step.sigma, order) * count
+                total += sampled_renyi(order, step.sigma, step.q) * count
             elif isinstance(step, CurveStep):
                 total += step.renyi(order) * count
         return total * (1 + 1e-12)
@@ -90,13 +90,15 @@ def _renyi_laplace(order: float, eps: Array) -> Array:
 
 
 def _renyi_ranged(order: float, eps: Array) -> Array:
-    rho = eps * eps / 8
+    # log of eps/(e^eps - 1); its rho cancels where eps is small
+    log_ratio = np.log(eps / np.expm1(eps))
+    rho = np.where(eps > 1e-3, np.expm1(log_ratio) - log_ratio, eps * eps / 8)
     log_a = np.log(np.expm1(-order * eps) / np.expm1(-eps))
     log_b = -eps + np.log(np.expm1(-(order - 1) * eps) / np.expm1(-eps))
     t = np.clip(log_a + math.log(order - 1) - log_b - math.log(order), 0.0, eps)
     moment = log_a + (order - 1) * t + np.log1p(-np.exp(log_b + t - log_a))
     moment += 1e-14 * (1 + order * (1 + eps))
-    return np.minimum(np.minimum(eps, order * rho), moment / (order - 1))
+    return np.minimum(np.minimum(eps, order * rho * (1 + 1e-9)), moment / (order - 1))
 
 
 _FORMULAS: dict[type[Step], Callable[[float, Array], Array]] = {
@@ -105,16 +107,3 @@ _FORMULAS: dict[type[Step], Callable[[float, Array], Array]] = {
     LaplaceStep: _renyi_laplace,
     BoundedRangeStep: _renyi_ranged,
 }
-
-
-@functools.lru_cache(maxsize=4096)
-def _sampled_renyi(q: float, sigma: float, order: float) -> float:
-    """Integer orders: Mironov, Talwar & Zhang 2019, section 3.3; else the next integer's."""
-    n = max(math.ceil(order), 2)
-    k = np.arange(n + 1)
-    with np.errstate(divide="ignore"):
-        terms = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
-        terms = terms + special.xlog1py(n - k, -q) + k * math.log(q)
-        terms = terms + k * (k - 1) / (2 * sigma * sigma)
-    log_moment = float(special.logsumexp(terms)) + 1e-11 * (1 + float(np.abs(terms[2:]).max()))
-    return max(log_moment, 0.0) / (n - 1)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from privlearn.accountants.loss_grid import ULP, Array, Curve, Law
-from privlearn.accountants.steps import BoundedRangeStep, Dominated, GaussianStep, SupremumStep
+from privlearn.losses.steps import BoundedRangeStep, Dominated, GaussianStep, SupremumStep
 
 _WIDTH = 1 / 32
 """Distance of neighbouring t near the maximum, as a share of the range."""
@@ -193,7 +193,7 @@ def _choices(eta: float, order: float, even: bool) -> list[float]:
     """Values of t from 0 to eta, close together where the maximum usually is.
 
     Where U grows like x^a the best t is that of the Renyi divergence of order a (see
-    `privlearn.losses.BoundedRange`), from eta/2 at a = 1/2 up; ``order`` is the largest a that
+    `privlearn.losses.BoundedRangeLoss`), from eta/2 at a = 1/2 up; ``order`` is the largest a that
     gets close points.  Any choice is valid.
     """
     if even or eta > 2:

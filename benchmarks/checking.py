@@ -30,7 +30,7 @@ from privlearn.checking.suite import shipped_mechanisms
 from privlearn.checking.targets import Claimable
 from privlearn.domains import Array
 from privlearn.errors import CheckError
-from privlearn.losses import Laplace
+from privlearn.losses import LaplaceLoss
 
 SEED = 15_001
 Draw = Callable[[Any, np.random.Generator], Any]
@@ -141,7 +141,7 @@ CONTROLS: list[tuple[str, Draw, Claimable, tuple[Any, Any]]] = [
     ("Gaussian, μ=1, d=5", normal(1.0, 5), GaussianDP(1), (np.eye(5)[0], np.zeros(5))),
     ("Gaussian, ρ=1/2", normal(1.0, 1), ZCDP("0.5"), (np.ones(1), np.zeros(1))),
     ("Laplace, ε=1", laplace, PureDP(1), (1.0, 0.0)),
-    ("Laplace, its curve", laplace, Laplace(1), (1.0, 0.0)),
+    ("Laplace, its curve", laplace, LaplaceLoss(1), (1.0, 0.0)),
     ("randomised response, ε=1", coin, PureDP(1), (0, 1)),
     ("the extremal law of (1, 0.01)-DP", extremal, ApproxDP(1, "0.01"), (0, 1)),
 ]

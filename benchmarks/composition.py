@@ -26,12 +26,12 @@ from dp_accounting.rdp import RdpAccountant
 from reporting import Table, parser, write
 
 from privlearn.accountants.calibration import least_noise
-from privlearn.accountants.pricing import Answer, Order, evaluate
+from privlearn.accountants.epsilon_delta import Answer, Order, evaluate
 from privlearn.budgets import ApproxDP
 from privlearn.losses import (
-    BoundedRange,
-    Gaussian,
-    Laplace,
+    BoundedRangeLoss,
+    GaussianLoss,
+    LaplaceLoss,
     Loss,
     RandomizedResponse,
     SubsampledGaussian,
@@ -47,9 +47,9 @@ def exactly(value: float) -> Fraction:
     return Fraction(value)
 
 
-GAUSSIANS = [(s, Gaussian(1 / exactly(s) ** 2)) for s in np.linspace(10, 30, 50).tolist()]
-LAPLACES = [(b, Laplace(1 / exactly(b))) for b in np.linspace(20, 60, 200).tolist()]
-RANGES = [(e, BoundedRange(exactly(e))) for e in (0.5 / math.sqrt(t) for t in range(1, 501))]
+GAUSSIANS = [(s, GaussianLoss(1 / exactly(s) ** 2)) for s in np.linspace(10, 30, 50).tolist()]
+LAPLACES = [(b, LaplaceLoss(1 / exactly(b))) for b in np.linspace(20, 60, 200).tolist()]
+RANGES = [(e, BoundedRangeLoss(exactly(e))) for e in (0.5 / math.sqrt(t) for t in range(1, 501))]
 MIXED: Parts = [(loss, 1) for _, loss in [*GAUSSIANS, *LAPLACES, *RANGES]]
 
 
@@ -118,7 +118,7 @@ def against_peers() -> tuple[list[Row], dict[str, Any]]:
     tasks: list[tuple[str, Parts, Order, Any, Any, str]] = [
         (
             "1000 x Gaussian, multiplier 20",
-            [(Gaussian("1/400"), 1000)],
+            [(GaussianLoss("1/400"), 1000)],
             "listed",
             [(dp.GaussianDpEvent(20), 1000)],
             [(dp.GaussianDpEvent(20), 1000)],
@@ -126,7 +126,7 @@ def against_peers() -> tuple[list[Row], dict[str, Any]]:
         ),
         (
             "17 x Gaussian, multiplier 4",
-            [(Gaussian("1/16"), 17)],
+            [(GaussianLoss("1/16"), 17)],
             "listed",
             [(dp.GaussianDpEvent(4), 17)],
             [(dp.GaussianDpEvent(4), 17)],
@@ -179,7 +179,7 @@ def against_peers() -> tuple[list[Row], dict[str, Any]]:
 def calibration(numbers: dict[str, Any]) -> Row:
     """The least σ with which 1000 Gaussians keep ε = 1."""
     promise = ApproxDP(1, "1e-6")
-    made, seconds = timed(lambda: least_noise([(Gaussian(1), 1)], promise, count=1000), 5)
+    made, seconds = timed(lambda: least_noise([(GaussianLoss(1), 1)], promise, count=1000), 5)
 
     def peer() -> float:
         return float(
@@ -217,22 +217,22 @@ def importing(numbers: dict[str, Any]) -> Row:
 
 def alone() -> tuple[list[Row], dict[str, Any]]:
     distinct: Parts = [
-        *((Laplace(1 / exactly(b)), 1) for b in np.linspace(20, 60, 500).tolist()),
+        *((LaplaceLoss(1 / exactly(b)), 1) for b in np.linspace(20, 60, 500).tolist()),
         *((RandomizedResponse(1 / exactly(b), 3), 1) for b in np.linspace(20, 60, 300).tolist()),
-        *((Gaussian(1 / exactly(s) ** 2), 1) for s in np.linspace(30, 60, 200).tolist()),
+        *((GaussianLoss(1 / exactly(s) ** 2), 1) for s in np.linspace(30, 60, 200).tolist()),
     ]
     noise: Parts = [(loss, 1) for _, loss in [*GAUSSIANS, *LAPLACES]]
     ranged: Parts = [(loss, 1) for _, loss in RANGES]
-    pair: Parts = [(Gaussian("0.01"), 1), (BoundedRange("0.1"), 1)]
-    many = [(Laplace(1 / exactly(b)), 1) for b in np.linspace(20, 60, 1000).tolist()]
+    pair: Parts = [(GaussianLoss("0.01"), 1), (BoundedRangeLoss("0.1"), 1)]
+    many = [(LaplaceLoss(1 / exactly(b)), 1) for b in np.linspace(20, 60, 1000).tolist()]
     tasks: list[tuple[str, Parts, Order]] = [
         ("mixed workload, rising bounded ranges", noise + ranged[::-1], "listed"),
         ("mixed workload, bounded ranges first", ranged + noise, "listed"),
         ("1000 different Laplace, b 20..60", list(many), "listed"),
         ("1000 different: Laplace, 3-ary response, Gaussian", distinct, "listed"),
-        ("10,000 x bounded range .01", [(BoundedRange("0.01"), 10_000)], "any"),
-        ("2,000 x bounded range .02", [(BoundedRange("0.02"), 2_000)], "any"),
-        ("500 x bounded range .1", [(BoundedRange("0.1"), 500)], "any"),
+        ("10,000 x bounded range .01", [(BoundedRangeLoss("0.01"), 10_000)], "any"),
+        ("2,000 x bounded range .02", [(BoundedRangeLoss("0.02"), 2_000)], "any"),
+        ("500 x bounded range .1", [(BoundedRangeLoss("0.1"), 500)], "any"),
         ("100 x (Gaussian μ = .1, bounded range .1)", pair * 100, "listed"),
     ]
     rows: list[Row] = []

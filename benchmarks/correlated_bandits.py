@@ -17,12 +17,12 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import JointAccountant
-from privlearn.accountants.conversion import gaussian_mu_squared
 from privlearn.baselines.linear_bandits import PrivateLeastSquares
 from privlearn.budgets import GaussianDP
 from privlearn.domains import Array
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.hdb_epochs import GaussianEpochs
+from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.noise import NoiseSource
 from privlearn.simulation.linear_bandit import ArmMarket
 

@@ -15,10 +15,10 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import JointAccountant
-from privlearn.accountants.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.baselines.linear_bandits import RandomArms
 from privlearn.budgets import ZCDP, Currency, GaussianDP
 from privlearn.learners.hdb import DPHDB
+from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.noise import NoiseSource
 from privlearn.papers.han2022 import experiments
 from privlearn.simulation.linear_bandit import sparse_market

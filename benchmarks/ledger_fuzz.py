@@ -27,7 +27,7 @@ from privlearn.domains import Ball
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records, write_export
 from privlearn.ledger.chain import chained
-from privlearn.losses import BoundedRange, Gaussian, Laplace, MayFail, PureEpsilon
+from privlearn.losses import BoundedRangeLoss, FailingLoss, GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
@@ -71,7 +71,7 @@ def make_seeds(folder: Path, format_1: Path) -> list[Path]:
         for users in (range(0, 6), range(2, 4)):
             with book.issue(mechanism.loss(), users=users, label="sum").spend(mechanism.spend()):
                 pass
-        book.issue(Laplace("0.1"), users=range(6), label="spare").retire()
+        book.issue(LaplaceLoss("0.1"), users=range(6), label="spare").retire()
     seeds = [path]
     for source in (path, format_1):
         export = folder / f"{source.stem}.jsonl"
@@ -86,11 +86,11 @@ def make_seeds(folder: Path, format_1: Path) -> list[Path]:
         currency=ZCDP,
     )
     losses = (
-        Gaussian("0.1"),
-        Laplace("0.3"),
-        BoundedRange("0.2"),
-        PureEpsilon("0.1"),
-        MayFail(Gaussian("0.1"), "1e-8"),
+        GaussianLoss("0.1"),
+        LaplaceLoss("0.3"),
+        BoundedRangeLoss("0.2"),
+        PureLoss("0.1"),
+        FailingLoss(GaussianLoss("0.1"), "1e-8"),
     )
     planned.commit([Plan(f"{i}", loss, range(6), count=3) for i, loss in enumerate(losses)])
     seeds.append(folder / "planned.jsonl")

@@ -27,7 +27,7 @@ from privlearn.domains import Array, Ball
 from privlearn.learners import DPMNL, OnePassNewtonMNL, assortment
 from privlearn.learners.serving import Arrival, Respond
 from privlearn.ledger import Ledger
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import NoisySum, ObjectivePerturbation, PrefixSumStream
 from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
@@ -335,7 +335,7 @@ def assortments(n_rows: int, n_items: int, max_items: int = MAX_ITEMS) -> Passes
 def thousand_gaussians() -> tuple[float, float, float]:
     """ε(1e-6) of 1000 Gaussians of multiplier 20, and the first and best time of asking."""
     accountant = CentralAccountant(ZCDP("2"), users=range(1), noise=NoiseSource.simulation(0))
-    accountant.commit([Plan("gaussian", Gaussian("1/400"), range(1), count=1000)])
+    accountant.commit([Plan("gaussian", GaussianLoss("1/400"), range(1), count=1000)])
     times = [seconds(lambda: accountant.epsilon(1e-6)) for _ in range(50)]
     return accountant.epsilon(1e-6), times[0], min(times)
 
@@ -418,9 +418,9 @@ def composition_alone() -> None:
     from dp_accounting import dp_event
     from dp_accounting.pld import PLDAccountant
 
-    from privlearn.accountants import tight
+    from privlearn.accountants import tight_composition
     from privlearn.accountants.calibration import least_noise
-    from privlearn.accountants.pricing import evaluate
+    from privlearn.accountants.epsilon_delta import evaluate
     from privlearn.budgets import ApproxDP
     from privlearn.losses import SubsampledGaussian
 
@@ -439,7 +439,7 @@ def composition_alone() -> None:
         rows.append([title, ours, f"{mine:.2f}", other, f"{theirs:.2f}", ratio])
 
     def once(z: float, q: str, count: int) -> tuple[Any, float, Any, float]:
-        tight._composition.cache_clear()
+        tight_composition._composition.cache_clear()
         parts = [(SubsampledGaussian(str(z), q), count)]
         mine = cpu(lambda: evaluate(parts).epsilon(1e-5))
         return (*mine, *cpu(lambda: peer().compose(event(z, q, count)).get_epsilon(1e-5)))
@@ -449,7 +449,7 @@ def composition_alone() -> None:
         found, other = pairs[0][0], pairs[0][2]
         shown = f"[{found.value - found.error_bound:.7f}, {found.value:.7f}]"
         add(f"{count:,} at multiplier {z}, q {q}", pairs, shown, f"{other:.7f}")
-    tight._composition.cache_clear()
+    tight_composition._composition.cache_clear()
     least = cpu(
         lambda: least_noise(
             [(SubsampledGaussian(1, "0.001"), 25)], ApproxDP(1, "1e-5"), thorough=True

@@ -18,12 +18,12 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.conversion import gaussian_mu_squared
 from privlearn.budgets import GaussianDP
 from privlearn.datasets.user_tables import CONSTANT
 from privlearn.domains import Array
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
+from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 

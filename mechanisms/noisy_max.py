@@ -8,17 +8,17 @@ Hölder's inequality, 1/p + 1/q = 1.  With η = s/scale, one pick costs the foll
 
 Gumbel noise
     The exponential mechanism: P(v) ∝ e^{⟨G, v⟩/scale} (Gumbel's trick).  So log P(v)/P′(v) is
-    ⟨Δ, v⟩/scale and a constant: it lies in an interval of length η, `BoundedRange` (η), ρ = η²/8 or
-    a little less.  The k largest noisy scores, in order, are k picks one after the other without
-    replacement: of independent exponential clocks the rates of which are e^{⟨G, v⟩/scale}, the next
-    to ring is chosen ∝ rate among those left, whatever happened before (no memory), and a Gumbel
-    number is −log of a clock.  Each pick is an exponential mechanism on the points left, chosen
-    after the picks before: k losses of range η, composed adaptively.
+    ⟨Δ, v⟩/scale and a constant: it lies in an interval of length η, `BoundedRangeLoss` (η),
+    so that ρ = η²/8 or a little less.  The k largest noisy scores, in order, are k picks one after
+    the other without replacement: of independent exponential clocks the rates of which are
+    e^{⟨G, v⟩/scale}, the next to ring is chosen ∝ rate among those left, whatever happened before
+    (no memory), and a Gumbel number is −log of a clock.  Each pick is an exponential mechanism on
+    the points left, chosen after the picks before: k losses of range η, composed adaptively.
 
 Laplace and exponential noise
     v wins against the noise of all others if its own noise exceeds a threshold
     t = max_w (⟨G, w⟩ + z_w) − ⟨G, v⟩, which moves by at most s.  For either law
-    P(z > t) <= e^{s/scale}·P(z > t + s).  So log P(v)/P′(v) lies in [−η, η]: `PureEpsilon` (η),
+    P(z > t) <= e^{s/scale}·P(z > t + s).  So log P(v)/P′(v) lies in [−η, η]: `PureLoss` (η),
     ρ = η·tanh(η/2) <= η²/2.  The sum of both ends is the range, and for exponential noise
     (permute-and-flip) on two points it is 2·log(2e^{η/2} − 1), almost 2η: where picks are composed
     Gumbel noise is four times cheaper.  Several picks are made one after the other with fresh
@@ -44,7 +44,7 @@ from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Ball, Norm, exponent_of
 from privlearn.errors import BudgetError
 from privlearn.exact import float_up, round_up
-from privlearn.losses import BoundedRange, Loss, PureEpsilon
+from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
@@ -70,7 +70,7 @@ def choice_loss(family: Family, eta: Fraction, top: int, adjacency: Adjacency) -
     """
     if family not in _NOISES:
         raise ValueError(f"noise = {family!r}: must be 'gumbel', 'laplace' or 'exponential'")
-    kind = BoundedRange if family == "gumbel" else PureEpsilon
+    kind = BoundedRangeLoss if family == "gumbel" else PureLoss
     return kind(eta, adjacency=adjacency) * count(top=top)
 
 

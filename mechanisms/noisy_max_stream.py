@@ -15,7 +15,7 @@ from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Ball
 from privlearn.errors import HorizonError
 from privlearn.exact import round_up
-from privlearn.losses import BoundedRange, Loss, ZCDPLoss
+from privlearn.losses import BoundedRangeLoss, Loss, ZCDPLoss
 from privlearn.mechanisms.noisy_max import Picks, ReportNoisyMax
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
 from privlearn.mechanisms.vertices import Vertices
@@ -98,7 +98,7 @@ class NoisyMaxStream:
         total = Fraction(0)
         for k in range(self.horizon.bit_length()):
             eta = round_up(Fraction(self._first.spread) / Fraction(self.scale_at(2**k)))
-            single = BoundedRange(eta, adjacency=self.adjacency).zcdp()
+            single = BoundedRangeLoss(eta, adjacency=self.adjacency).zcdp()
             total += min(2**k, self.horizon - 2**k + 1) * single
         return ZCDPLoss(round_up(total), adjacency=self.adjacency)
 

@@ -43,7 +43,7 @@ from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, OneOf
 from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact, exact, round_up
-from privlearn.losses import Loss, PureEpsilon
+from privlearn.losses import Loss, PureLoss
 from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.noisy_max import (
     ReportNoisyMax,
@@ -193,7 +193,7 @@ class OneOfK(Generic[X]):
 
 def local_one_of_k(
     least: Exact, most: Exact, *, adjacency: Adjacency = Adjacency.REPLACE_ONE
-) -> PureEpsilon:
+) -> PureLoss:
     """The loss log(most/least) of a local message of K parts, one real and the others null.
 
     Let Q be the law of a null part and P_x that of a part about x, with
@@ -215,4 +215,4 @@ def local_one_of_k(
     ratio = high / low if adjacency is Adjacency.REPLACE_ONE else max(high, 1 / low)
     log = math.log(ratio.numerator) - math.log(ratio.denominator)
     size = math.log(max(ratio.numerator, ratio.denominator)) if log else 0.0
-    return PureEpsilon(round_up(Fraction(log + 1e-15 * (log + size))), adjacency=adjacency)
+    return PureLoss(round_up(Fraction(log + 1e-15 * (log + size))), adjacency=adjacency)

@@ -34,9 +34,9 @@ from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError
 from privlearn.exact import Exact, exact, float_down, round_up
 from privlearn.losses import (
     GeneralizedGaussian,
-    Laplace,
+    LaplaceLoss,
     Loss,
-    PureEpsilon,
+    PureLoss,
     RandomizedResponse,
     gaussian_loss,
 )
@@ -112,7 +112,7 @@ class LaplaceNoise(Checked):
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """A Laplace loss of ε = sensitivity/scale, rounded up."""
         epsilon = round_up(Fraction(positive(sensitivity=sensitivity)) / Fraction(self.scale))
-        return Laplace(epsilon, adjacency=adjacency)
+        return LaplaceLoss(epsilon, adjacency=adjacency)
 
     def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
         signs, exponentials = source.uniform(shape), -np.log(source.uniform(shape))
@@ -438,7 +438,7 @@ class CapNoise:
         Raises:
             AdjacencyError: add-remove; whoever sends a report is seen to take part.
         """
-        return PureEpsilon(self._epsilon(adjacency), adjacency=adjacency)
+        return PureLoss(self._epsilon(adjacency), adjacency=adjacency)
 
     def _epsilon(self, adjacency: Adjacency) -> Fraction:
         p, q = self.probability, self.mass
@@ -645,7 +645,7 @@ class CategoryNoise:
         epsilon = self._epsilon(adjacency)
         if adjacency is Adjacency.REPLACE_ONE:
             return RandomizedResponse(epsilon, self.categories, adjacency=adjacency)
-        return PureEpsilon(epsilon, adjacency=adjacency)
+        return PureLoss(epsilon, adjacency=adjacency)
 
     def _epsilon(self, adjacency: Adjacency) -> Fraction:
         p, k = self.probability, self.categories

@@ -37,7 +37,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.exact import exact_text
-from privlearn.losses import ByArrival, Loss
+from privlearn.losses import Loss, PerArrivalLoss
 from privlearn.noise import Noise, NoiseSource, noise_from_dict
 from privlearn.rows import Rows
 from privlearn.rows.functions import RowFunction
@@ -94,7 +94,7 @@ class Spend:
         if self.profile and max(gain for _, gain in self.profile) != self.gain:
             raise ValueError(f"gain = {self.gain!r}: must be the largest of the profile")
         if self.profile and self.own_loss is not None:
-            raise ValueError("profile: with a loss of its own, state a ByArrival loss instead")
+            raise ValueError("profile: with a loss of its own, state a PerArrivalLoss loss instead")
         if self.arithmetic == "sum" and (self.interactive or self.profile):
             raise ValueError("arithmetic = 'sum': one release, of everybody alike")
         if not self.mechanism:
@@ -109,7 +109,7 @@ class Spend:
         if self.own_loss is not None:
             return self.own_loss
         if self.profile:
-            return ByArrival(
+            return PerArrivalLoss(
                 [(n, _earned(self.domain, self.noise, g, adjacency)) for n, g in self.profile]
             )
         found: Loss | None = self._known.get(adjacency)

@@ -22,9 +22,9 @@ from numpy.random import Generator as RandomGenerator
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
+from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import as_loss, epsilon_of
-from privlearn.accountants.pricing import largest_epsilon
-from privlearn.accountants.several import sums
+from privlearn.accountants.multiple_accountants import sums
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
@@ -52,7 +52,7 @@ from privlearn.errors import (
     PrivacyViolation,
 )
 from privlearn.ledger import Ledger, Record, read_records
-from privlearn.losses import Loss, MayFail, compose, loss_from_dict
+from privlearn.losses import FailingLoss, Loss, compose, loss_from_dict
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 
@@ -652,7 +652,7 @@ def _counted(state: AccountState) -> Tallies[_Item]:
 
 
 def _holding(state: AccountState, budget: Currency, failure: Fraction) -> Loss | Currency:
-    return MayFail(as_loss(budget, state.opened.adjacency), failure) if failure else budget
+    return FailingLoss(as_loss(budget, state.opened.adjacency), failure) if failure else budget
 
 
 def _within(state: AccountState, within: range | None) -> list[tuple[range, Counter[_Item]]]:

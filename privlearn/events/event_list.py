@@ -41,20 +41,20 @@ from privlearn.errors import DataError
 from privlearn.exact import Exact, exact, float_down, float_up
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
+    BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
+    GaussianLoss,
     GeneralizedGaussian,
-    Laplace,
+    LaplaceLoss,
     Loss,
     MinimizerLoss,
-    PureEpsilon,
+    PureLoss,
     RandomizedResponse,
     RenyiCurve,
-    SubsampledGaussian,
     ZCDPLoss,
     compose,
+    sampled_gaussian_loss,
 )
 
 
@@ -145,7 +145,7 @@ class GaussianEvent(_Event):
     noise_multiplier: Size
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        return Gaussian(1 / self.noise_multiplier**2, adjacency=adjacency)
+        return GaussianLoss(1 / self.noise_multiplier**2, adjacency=adjacency)
 
 
 class DiscreteGaussianEvent(_Event):
@@ -177,11 +177,7 @@ class SubsampledGaussianEvent(_Event):
     sampling_probability: Annotated[Fraction, _within("1e-12", "1")]
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        if self.sampling_probability == 1:
-            return Gaussian(1 / self.noise_multiplier**2, adjacency=adjacency)
-        return SubsampledGaussian(
-            self.noise_multiplier, self.sampling_probability, adjacency=adjacency
-        )
+        return sampled_gaussian_loss(self.noise_multiplier, self.sampling_probability, adjacency)
 
 
 class LaplaceEvent(_Event):
@@ -191,7 +187,7 @@ class LaplaceEvent(_Event):
     scale: Scale
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        return Laplace(1 / self.scale, adjacency=adjacency)
+        return LaplaceLoss(1 / self.scale, adjacency=adjacency)
 
 
 class DiscreteLaplaceEvent(_Event):
@@ -215,7 +211,7 @@ class ExponentialEvent(_Event):
     epsilon: Epsilon
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        return BoundedRange(self.epsilon, adjacency=adjacency)
+        return BoundedRangeLoss(self.epsilon, adjacency=adjacency)
 
 
 class RandomizedResponseEvent(_Event):
@@ -267,7 +263,7 @@ class PureEvent(_Event):
     epsilon: Epsilon
 
     def loss(self, adjacency: Adjacency) -> Loss:
-        return PureEpsilon(self.epsilon, adjacency=adjacency)
+        return PureLoss(self.epsilon, adjacency=adjacency)
 
 
 class ZCDPEvent(_Event):
@@ -324,19 +320,19 @@ class EventList(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     adjacency: Literal["replace-one", "add-remove"]
-    trust: Literal["central", "joint", "local"]
+    trust: Trust
     order: Literal["listed", "any"] = "any"
     """Whether they run in the listed order, or the guarantee has to hold for any order."""
     events: Annotated[tuple[Event, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.adjacency == "add-remove" and self.trust == "local":
+        if self.adjacency == "add-remove" and self.trust is Trust.LOCAL:
             raise ValueError(
                 "adjacency: under local trust every user sends a report, so there is no neighbour "
                 "without one: state replace-one"
             )
-        if self.adjacency == "add-remove" and self.trust == "joint":
+        if self.adjacency == "add-remove" and self.trust is Trust.JOINT:
             raise ValueError(
                 "adjacency: removing a user shifts what everybody behind is served, so a joint "
                 "guarantee is for replace-one"
@@ -362,11 +358,6 @@ class EventList(BaseModel):
     def loss(self) -> Loss:
         """All of them composed."""
         return compose(self.losses())
-
-    @property
-    def model(self) -> Trust:
-        """Whom the users trust."""
-        return Trust(self.trust)
 
 
 @cache

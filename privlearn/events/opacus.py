@@ -29,8 +29,8 @@ from privlearn.adjacency import Adjacency
 from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, DataError
 from privlearn.events.event_list import EventList, event_list
-from privlearn.exact import exact
-from privlearn.losses import Gaussian, Loss, SubsampledGaussian
+from privlearn.exact import float_up
+from privlearn.losses import Loss, sampled_gaussian_loss
 from privlearn.noise import GaussianNoise
 from privlearn.protocols import Accountant
 from privlearn.tokens import Released, Spend
@@ -73,11 +73,9 @@ def dp_sgd_loss(noise_multiplier: float, sample_rate: float) -> Loss:
     Raises:
         ValueError: the multiplier is not in [1e-3, 1e6], or the rate not in [1e-12, 1].
     """
-    rate = exact("sample_rate", finite(sample_rate=sample_rate))
-    if rate == 1:
-        multiplier = exact("noise_multiplier", finite(noise_multiplier=noise_multiplier))
-        return Gaussian(1 / multiplier**2, adjacency=Adjacency.ADD_REMOVE)
-    return SubsampledGaussian(noise_multiplier, rate, adjacency=Adjacency.ADD_REMOVE)
+    rate = finite(sample_rate=sample_rate)
+    multiplier = finite(noise_multiplier=noise_multiplier)
+    return sampled_gaussian_loss(multiplier, rate, Adjacency.ADD_REMOVE)
 
 
 def spend_tokens(
@@ -178,8 +176,6 @@ class _Step:
 
 def _product_up(left: float, right: float) -> float:
     """A noise std that is not below the product."""
-    from privlearn.exact import float_up
-
     return float_up(Fraction(left) * Fraction(right))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from privlearn.accountants.calibration import least_noise, least_noise_by_shares
-from privlearn.accountants.pricing import Answer, Evaluated, evaluate
+from privlearn.accountants.epsilon_delta import Answer, Evaluated, evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP
 from privlearn.errors import AdjacencyError, BudgetError, DataError
@@ -154,7 +154,7 @@ def to_dict(events: EventList) -> dict[str, Any]:
     """
     return {
         "adjacency": events.adjacency,
-        "trust": events.trust,
+        "trust": events.trust.value,
         "order": events.order,
         "events": [
             {"mechanism": event.mechanism}
@@ -183,5 +183,5 @@ def _price(
         error_bound=answer.error_bound,
         method=answer.method,
         adjacency=whole.total.adjacency.value,
-        trust=events.trust,
+        trust=events.trust.value,
     )

@@ -4,42 +4,19 @@ Losses of different adjacencies are never mixed silently.  A conversion is an ob
 went in, what came out and why it holds:
 
 >>> from privlearn.adjacency import Adjacency
->>> from privlearn.losses import Gaussian
->>> as_replace_one(Gaussian(1, adjacency=Adjacency.ADD_REMOVE)).loss.gaussian()
+>>> from privlearn.losses import GaussianLoss
+>>> as_replace_one(GaussianLoss(1, adjacency=Adjacency.ADD_REMOVE)).loss.gaussian()
 Fraction(4, 1)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
-from fractions import Fraction
 from typing import final
 
 from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
-from privlearn.exact import Exact, float_up, round_up
-from privlearn.losses.base import (
-    BoundedRange,
-    Composed,
-    Gaussian,
-    Laplace,
-    Loss,
-    RenyiCurve,
-    compose,
-    loss_from_dict,
-)
-from privlearn.losses.kinds import (
-    ApproxLoss,
-    ByArrival,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    GeneralizedGaussian,
-    PureEpsilon,
-    RandomizedResponse,
-    ZCDPLoss,
-)
-from privlearn.losses.minimizer import MinimizerLoss
+from privlearn.losses.base import Loss, loss_from_dict
 
 
 @final
@@ -81,7 +58,7 @@ def as_replace_one(loss: Loss) -> Conversion:
         if loss.adjacency is Adjacency.ADD_REMOVE
         else "a replacement zeroes a record out and puts another in its place"
     )
-    return Conversion(loss, _twice(loss), f"{reason}: twice the sensitivity, or a group of two")
+    return Conversion(loss, loss.doubled(), f"{reason}: twice the sensitivity, or a group of two")
 
 
 def as_zero_out(loss: Loss) -> Conversion:
@@ -112,73 +89,3 @@ def _with_adjacency(data: dict[str, object], adjacency: Adjacency) -> dict[str, 
     if isinstance(inner, dict):
         data = data | {"loss": _with_adjacency(inner, adjacency)}
     return data | {"adjacency": adjacency.value}
-
-
-def _twice(loss: Loss) -> Loss:
-    """The loss of two steps."""
-    match loss:
-        case Gaussian():
-            return Gaussian(4 * loss.mu_squared)
-        case Laplace():
-            return Laplace(2 * loss.epsilon)
-        case BoundedRange():
-            return BoundedRange(2 * loss.epsilon)
-        case PureEpsilon() | RandomizedResponse():
-            return PureEpsilon(2 * loss.epsilon)
-        case DiscreteLaplace():
-            return DiscreteLaplace(2 * loss.epsilon, 2 * loss.sensitivity)
-        case DiscreteGaussian():
-            return DiscreteGaussian(2 * loss.sensitivity, loss.std)
-        case GeneralizedGaussian():
-            return GeneralizedGaussian(loss.kappa, 2 * loss.sensitivity, loss.std)
-        case ZCDPLoss():
-            return ZCDPLoss(4 * loss.rho)
-        case ApproxLoss():
-            return ApproxLoss(2 * loss.epsilon, _failures(loss))
-        case MinimizerLoss():
-            return MinimizerLoss(
-                difference=2 * loss.difference,
-                trace=loss.trace,
-                rank=loss.rank,
-                directions=2 * loss.directions,
-                ridge=loss.ridge,
-                noise_std=loss.noise_std,
-            )
-        case RenyiCurve():
-            return _halved_orders(loss)
-        case ByArrival():
-            return ByArrival([(users, _twice(part)) for users, part in loss.parts])
-        case Composed():
-            return compose([(_twice(part), count) for part, count in loss.parts])
-    raise AdjacencyError(
-        f"a {loss.kind} loss for {loss.adjacency.value} has no proved price under replace-one; "
-        + (
-            "state it as an ApproxLoss"
-            if loss.failure()
-            else "tabulate its curve as a RenyiCurve to use the weak triangle inequality"
-        )
-    )
-
-
-def _failures(loss: ApproxLoss) -> Fraction:
-    precise = Context(prec=40, rounding=ROUND_CEILING)
-    epsilon = precise.divide(Decimal(loss.epsilon.numerator), Decimal(loss.epsilon.denominator))
-    # exp is rounded to nearest whatever the context says: one unit of the last digit on top
-    growth = precise.add(precise.exp(epsilon), Decimal(1)).next_plus(precise)
-    delta = round_up(loss.delta * Fraction(growth))
-    if delta >= 1:
-        raise AdjacencyError(f"two steps of {loss.to_dict()} fail with probability 1")
-    return delta
-
-
-def _halved_orders(loss: RenyiCurve) -> RenyiCurve:
-    points: dict[Exact, Exact] = {}
-    for order, bound in loss.points:
-        if order > 2:
-            alpha = order / 2
-            # bounds do not fall with the order: a float above it will do
-            other = Fraction(loss.renyi(float_up(order - 1)))
-            points[alpha] = round_up((alpha - Fraction(1, 2)) / (alpha - 1) * bound + other)
-    if not points:
-        raise AdjacencyError("a Rényi curve needs an order above 2 to be converted")
-    return RenyiCurve(points)

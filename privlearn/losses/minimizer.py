@@ -27,10 +27,10 @@ best a is where the two cross; an inexact a costs a little and proves no less.
 *A(α)/α increases.*  Put K(α) = log(1+τ) − log(1−(α−1)τ) − log(1+ατ), so that K(0) = K(1) = 0 and
 A(α)/α = c²/2 + K(α)/(α(α−1)).  The quotient is the divided difference K[0,1,α] = ½∫MK″, M the
 B-spline with knots 0, 1, α; its derivative is a positive multiple of ∫NK‴, N the B-spline with
-knots 0, 1, α, α (see `privlearn.losses`).  K″(½+v) = τ²/(g−vτ)² + τ²/(g+vτ)², g = 1+τ/2, is even in
-v and increases for v > 0.  N(½+v) >= N(½−v) for v > 0, as M and N/M increase on [0, 1] and both
-vanish left of 0.  So ∫NK‴ >= 0.  By the mean value theorem also K[0,1,α] <= max K″/2 on [0, α], and
-K″ is largest at α.
+knots 0, 1, α, α (see `privlearn.losses.pure`).  K″(½+v) = τ²/(g−vτ)² + τ²/(g+vτ)², g = 1+τ/2, is
+even in v and increases for v > 0.  N(½+v) >= N(½−v) for v > 0, as M and N/M increase on [0, 1] and
+both vanish left of 0.  So ∫NK‴ >= 0.  By the mean value theorem also K[0,1,α] <= max K″/2 on
+[0, α], and K″ is largest at α.
 
 *B(α)/α decreases.*  With t = α−1 and L(t) = log E e^{tcχ_r}, B(α)/α = (l + c²/2)/(1+t) +
 L(t)/(t(1+t)), and the sign of its derivative is that of f(t) − (l + c²/2)t², where
@@ -43,42 +43,25 @@ f(t) <= c²t²/2 + c²t³/3 − c²t³/3 <= (l + c²/2)t².
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, final
+from typing import final
 
-from privlearn._json_forms import REAL, WHOLE
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
-from privlearn.exact import round_up
+from privlearn.exact import float_down, round_up
 from privlearn.losses.base import Loss, register
+from privlearn.losses.numerics import ULP
 
-_ULP = 2.0**-52
 _MANY = 1_000
 """Directions beyond which the linear form of (B) is used: close by then, and quick."""
 _SLACK = 1e-13
 """Relative slack for the float evaluation of the bounds (a few hundred ulps)."""
 
 
-def _read(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
-    numbers = {name: data[name] for name in _NUMBERS}
-    return MinimizerLoss(**numbers, adjacency=adjacency)
-
-
 @final
-@register(
-    _read,
-    {
-        "difference": REAL,
-        "trace": REAL,
-        "rank": WHOLE,
-        "directions": WHOLE,
-        "ridge": REAL,
-        "noise_std": REAL,
-    },
-)
+@register
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimizerLoss(Loss):
     """The exact minimiser of a randomly tilted, strongly convex objective.
@@ -112,7 +95,7 @@ class MinimizerLoss(Loss):
             number = positive(**{name: getattr(self, name)})
             if not 1e-75 <= number <= 1e75:
                 raise ValueError(f"{name} = {number!r}: must lie in [1e-75, 1e75]")
-            object.__setattr__(self, name, number)
+            self._set(**{name: number})
         count(rank=self.rank)
         count(directions=self.directions)
 
@@ -133,16 +116,24 @@ class MinimizerLoss(Loss):
         """sup over all orders of the curve over the order; see the module's docstring."""
         return _zcdp(self)
 
-    def numbers(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _NUMBERS}
+    def doubled(self) -> MinimizerLoss:
+        return replace(
+            self,
+            difference=2 * self.difference,
+            directions=2 * self.directions,
+            adjacency=Adjacency.REPLACE_ONE,
+        )
+
+    def noisier(self, factor: Fraction) -> MinimizerLoss:
+        return replace(self, noise_std=float_down(Fraction(self.noise_std) * factor))
 
     def _sharp(self, alpha: float) -> float:
         """(A); inf outside of its domain, which rounding can only make smaller."""
         tau, t = math.nextafter(self.trace / self.ridge, math.inf), alpha - 1
-        left = (1 - t * tau) - 4 * _ULP * (1 + t * tau)  # of 1 − tτ, rounded down
+        left = (1 - t * tau) - 4 * ULP * (1 + t * tau)  # of 1 − tτ, rounded down
         if left <= 0 or alpha * tau * tau > 1:
             return math.inf
-        pole = -math.log(left) if left < 0.5 else -math.log1p(-t * tau * (1 + 4 * _ULP))
+        pole = -math.log(left) if left < 0.5 else -math.log1p(-t * tau * (1 + 4 * ULP))
         parts = math.log1p(tau), pole, -math.log1p(alpha * tau)
         excess = (math.fsum(parts) + 1e-15 * sum(map(abs, parts))) / t
         # K[0,1,α] <= max K″/2, which loses no digits where tau is small
@@ -164,9 +155,6 @@ class MinimizerLoss(Loss):
     def _shift(self) -> float:
         c = self.difference / self.noise_std
         return c * c / 2
-
-
-_NUMBERS = tuple(f.name for f in fields(MinimizerLoss) if f.name != "adjacency")
 
 
 @lru_cache(maxsize=4096)

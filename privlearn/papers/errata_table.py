@@ -10,7 +10,7 @@ from textwrap import dedent
 from typing import Any, Literal, NamedTuple
 
 from privlearn.adjacency import Adjacency
-from privlearn.losses import Gaussian, Loss, gaussian_loss
+from privlearn.losses import GaussianLoss, Loss, gaussian_loss
 from privlearn.mechanisms.factorization import BinaryTree
 
 Relation = Literal["=", "<=", ">="]
@@ -103,7 +103,7 @@ def page(name: str, paper: str, table: str) -> Callable[[Callable[[], Iterator[N
 # Losses as numbers ------------------------------------------------------------------------------
 
 
-def gaussian(sensitivity: float, std: float) -> Gaussian:
+def gaussian(sensitivity: float, std: float) -> GaussianLoss:
     """The loss of Gaussian noise on a value that one user replaces."""
     return gaussian_loss(sensitivity, std, Adjacency.REPLACE_ONE)
 

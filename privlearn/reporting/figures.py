@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from privlearn.accountants.pricing import Evaluated
+from privlearn.accountants.epsilon_delta import Evaluated
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency, budget_from_dict

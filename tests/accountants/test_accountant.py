@@ -30,7 +30,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import GENESIS, Ledger, Record, read_records
-from privlearn.losses import BoundedRange, Gaussian, Laplace, Loss, MinimizerLoss
+from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, Loss, MinimizerLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
@@ -53,7 +53,7 @@ def rows(users: range = USERS) -> Rows[Any]:
 def test_two_hundred_spends_of_a_two_hundredth_fill_one_and_no_more_fits() -> None:
     """The defect of peers: budget arithmetic in floats refused the last of them."""
     book = central()
-    loss = Gaussian("1/100")  # rho = 1/200
+    loss = GaussianLoss("1/100")  # rho = 1/200
     for _ in range(200):
         book.issue(loss, users=USERS, label="step")
     assert book.remaining() == ZCDP(0)
@@ -131,7 +131,7 @@ def test_budgets_of_other_kinds_are_refused() -> None:
         with pytest.raises(BudgetError, match=r"different budgets|is not a currency"):
             book.issue(other, users=USERS, label="x")
     with pytest.raises(CurrencyError, match="not pure-DP"):
-        central(PureDP(1)).issue(Gaussian("0.1"), users=USERS, label="x")
+        central(PureDP(1)).issue(GaussianLoss("0.1"), users=USERS, label="x")
     for nothing in (ZCDP(0),):
         with pytest.raises(BudgetError, match="can pay for nothing"):
             book.issue(nothing, users=USERS, label="x")
@@ -162,7 +162,7 @@ def test_a_gaussian_budget_buys_more_than_a_zcdp_budget_for_one_promise() -> Non
 
 def test_a_thousand_gaussians_of_multiplier_twenty_are_the_exact_curve() -> None:
     book = central("2")
-    book.commit([Plan("step", Gaussian("1/400"), USERS, count=1000)])
+    book.commit([Plan("step", GaussianLoss("1/400"), USERS, count=1000)])
     assert book.epsilon(1e-6) == pytest.approx(8.3062, abs=5e-5)
     assert book.delta(book.epsilon(1e-6)) == pytest.approx(1e-6, rel=1e-6)
     assert book.delta(book.epsilon(1e-6)) <= 1e-6
@@ -170,20 +170,22 @@ def test_a_thousand_gaussians_of_multiplier_twenty_are_the_exact_curve() -> None
 
 def test_without_a_plan_the_cap_is_the_promise_and_with_one_its_total() -> None:
     ad_hoc, planned = central(), central()
-    planned.commit([Plan("step", Gaussian("0.5"), USERS)])
+    planned.commit([Plan("step", GaussianLoss("0.5"), USERS)])
     assert ad_hoc.epsilon(1e-6) == pytest.approx(7.76622, abs=1e-5)  # zCDP of 1
     assert planned.epsilon(1e-6) < ad_hoc.epsilon(1e-6)
     for book in (ad_hoc, planned):
         assert book.epsilon(1e-6, of="spent") == 0
         assert book.delta(0.1, of="spent") == 0
-        token = book.issue(Gaussian("0.5"), users=USERS, label="step")
+        token = book.issue(GaussianLoss("0.5"), users=USERS, label="step")
         before = book.epsilon(1e-6)
         NoisySum(Ball(1.0, 2), GaussianNoise(3.0)).release(rows(), token)
         assert book.epsilon(1e-6) == before
         assert 0 < book.epsilon(1e-6, of="spent") <= before
 
 
-@pytest.mark.parametrize("loss", [Gaussian("0.01"), Laplace("0.05"), BoundedRange("0.1")], ids=str)
+@pytest.mark.parametrize(
+    "loss", [GaussianLoss("0.01"), LaplaceLoss("0.05"), BoundedRangeLoss("0.1")], ids=str
+)
 def test_epsilon_never_falls_as_spends_are_added(loss: Loss) -> None:
     last = 0.0
     for count in (1, 2, 5, 10):
@@ -231,12 +233,14 @@ def test_after_a_restart_everything_is_as_it_was(tmp_path: Any) -> None:
     path = tmp_path / "ledger.db"
     noise = NoiseSource.simulation(0)
     book = JointAccountant(ZCDP(1), users=USERS, ledger=Ledger.create(path), noise=noise)
-    book.commit([Plan("a", Gaussian("0.2"), range(5), 2), Plan("b", Gaussian("0.6"), range(5, 10))])
-    released = book.issue(Gaussian("0.2"), users=range(5), label="a")
+    book.commit(
+        [Plan("a", GaussianLoss("0.2"), range(5), 2), Plan("b", GaussianLoss("0.6"), range(5, 10))]
+    )
+    released = book.issue(GaussianLoss("0.2"), users=range(5), label="a")
     board = Billboard(book, USERS)
     own = board.serve(rows(range(5)), lambda block: block).deliver(lambda block, _: block)
     NoisySum(Ball(1.0, 2), GaussianNoise(5.0)).release(own, released)
-    unused = book.issue(Gaussian("0.2"), users=range(5), label="a")
+    unused = book.issue(GaussianLoss("0.2"), users=range(5), label="a")
     again: JointAccountant[ZCDP] = JointAccountant.resume(path, noise=NoiseSource.simulation(1))
     assert (again.id, again.users, again.budget) == (book.id, USERS, ZCDP(1))
     assert (again.trust, again.adjacency) == (Trust.JOINT, Adjacency.REPLACE_ONE)
@@ -245,9 +249,9 @@ def test_after_a_restart_everything_is_as_it_was(tmp_path: Any) -> None:
     assert again.epsilon(1e-6, of="spent") == book.epsilon(1e-6, of="spent")
     with pytest.raises(LedgerBusyError, match="another process"):
         unused.retire()
-    again.issue(Gaussian("0.2"), users=range(5), label="a")  # its place is free again
+    again.issue(GaussianLoss("0.2"), users=range(5), label="a")  # its place is free again
     with pytest.raises(BudgetError, match="no longer"):
-        again.issue(Gaussian("0.2"), users=range(5), label="a")
+        again.issue(GaussianLoss("0.2"), users=range(5), label="a")
     assert again.certificate().problems == []
 
 
@@ -334,7 +338,7 @@ def test_an_old_copy_is_told_by_its_head(tmp_path: Path) -> None:
 
 def test_the_error_bound_of_gaussian_answers_is_true() -> None:
     book = central("2")
-    book.commit([Plan("x", Gaussian("1/16"), USERS, count=17)])
+    book.commit([Plan("x", GaussianLoss("1/16"), USERS, count=17)])
     (guarantee,) = book.certificate(1e-6).guarantees
     assert guarantee.epsilon == pytest.approx(5.0582, abs=5e-5)
     assert 0 <= guarantee.error_bound < 1e-9
@@ -353,7 +357,7 @@ def test_one_renyi_order_keeps_the_promise(trust: Any, epsilon: Any, delta: str)
     assert len(book.budget.curve) == 1
     stated = book.epsilon(float(promise.delta))
     assert float(promise.epsilon) * (1 - 1e-6) <= stated <= float(promise.epsilon) * (1 + 1e-12)
-    loss = Gaussian(book.budget.gaussian_mass())
+    loss = GaussianLoss(book.budget.gaussian_mass())
     book.commit([Plan("x", loss, USERS)])
     certificate = book.certificate()
     assert certificate.problems == []
@@ -362,7 +366,7 @@ def test_one_renyi_order_keeps_the_promise(trust: Any, epsilon: Any, delta: str)
     assert guarantee.epsilon <= float(promise.epsilon)
     with pytest.raises(InsufficientBudgetError, match="budget exceeded"):
         trust(promise, users=USERS, noise=NoiseSource.simulation(0), currency=Renyi).issue(
-            Gaussian(book.budget.gaussian_mass() * Fraction("1.0001")), users=USERS, label="x"
+            GaussianLoss(book.budget.gaussian_mass() * Fraction("1.0001")), users=USERS, label="x"
         )
 
 
@@ -396,7 +400,7 @@ def test_a_cap_at_one_order_survives_a_restart(tmp_path: Path) -> None:
         noise=NoiseSource.simulation(0),
         currency=Renyi,
     )
-    book.issue(Gaussian("0.01"), users=USERS, label="x")
+    book.issue(GaussianLoss("0.01"), users=USERS, label="x")
     cap, stated = book.budget, book.epsilon(1e-6)
     book.ledger.close()
     again: CentralAccountant[Any] = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))

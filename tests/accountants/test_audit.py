@@ -38,7 +38,7 @@ from privlearn.ledger import (
     write_export,
 )
 from privlearn.ledger.chain import chained
-from privlearn.losses import Gaussian, Laplace
+from privlearn.losses import GaussianLoss, LaplaceLoss
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
@@ -618,11 +618,11 @@ def test_mixed_kinds_of_losses_are_counted_in_one_guarantee(tmp_path: Path) -> N
     path = tmp_path / "ledger.db"
     with JointAccountant(ZCDP(2), users=USERS, ledger=Ledger.create(path)) as accountant:
         accountant.commit(
-            [Plan("a", Gaussian("0.1"), USERS, 3), Plan("b", Laplace("0.5"), range(4), 2)]
+            [Plan("a", GaussianLoss("0.1"), USERS, 3), Plan("b", LaplaceLoss("0.5"), range(4), 2)]
         )
     (guarantee,) = audit(path).guarantees
     assert guarantee.mu is None  # the Laplace has none
-    expected = 3 * Gaussian("0.1").zcdp() + 2 * Laplace("0.5").zcdp()
+    expected = 3 * GaussianLoss("0.1").zcdp() + 2 * LaplaceLoss("0.5").zcdp()
     assert guarantee.rho == pytest.approx(float(expected))
 
 

@@ -29,7 +29,7 @@ from privlearn.entries import Entry
 from privlearn.events.opacus import MECHANISM
 from privlearn.ledger import Ledger, Record, write_export
 from privlearn.ledger.chain import chained
-from privlearn.losses import Gaussian, PureEpsilon, SubsampledGaussian
+from privlearn.losses import GaussianLoss, PureLoss, SubsampledGaussian
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
 from privlearn.protocols import Plan
@@ -93,10 +93,10 @@ def bodies_of_every_kind() -> list[dict[str, Any]]:
         planned = CentralAccountant(
             ZCDP(1), users=USERS, ledger=book, shared=True, population="shop"
         )
-        planned.commit([Plan("fit[age]", Gaussian("0.1"), USERS)])
+        planned.commit([Plan("fit[age]", GaussianLoss("0.1"), USERS)])
         claims = LocalAccountant(PureDP(2), users=USERS, ledger=book, shared=True, attested=True)
         claims.attest(
-            PureEpsilon("0.5"),
+            PureLoss("0.5"),
             users=USERS,
             most_messages=2,
             count=10,

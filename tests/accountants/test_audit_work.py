@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from privlearn.accountants import pricing, state
+from privlearn.accountants import epsilon_delta, state
 from privlearn.accountants.audit import certify
-from privlearn.accountants.pricing import Work, largest_epsilon
+from privlearn.accountants.epsilon_delta import Work, largest_epsilon
 from privlearn.adjacency import Adjacency
 from privlearn.errors import BudgetError
 from privlearn.ledger import write_export
 from privlearn.ledger.chain import chained
-from privlearn.losses import Laplace, Loss, RandomizedResponse, SubsampledGaussian, compose
+from privlearn.losses import LaplaceLoss, Loss, RandomizedResponse, SubsampledGaussian, compose
 from privlearn.reporting import figures as pictures
 
 OPEN: dict[str, Any] = {
@@ -42,7 +42,7 @@ def plan(name: str, losses: list[Loss]) -> dict[str, Any]:
 
 def test_tight_compositions_end_with_the_work_and_leave_bounds_that_hold() -> None:
     work, epsilons = Work(), [f"0.{n}" for n in range(100, 200)]
-    totals = [compose([(Laplace(epsilon), 100)]) for epsilon in epsilons]
+    totals = [compose([(LaplaceLoss(epsilon), 100)]) for epsilon in epsilons]
     answers = [largest_epsilon([total], 1e-6, work=work) for total in totals]
     tight = [answer.method == "dominating pairs" for answer in answers]
     assert 10 < sum(tight) < 60
@@ -60,14 +60,14 @@ def test_sampled_losses_take_more_of_the_work() -> None:
         SubsampledGaussian(f"{n}", "0.01", adjacency=Adjacency.ADD_REMOVE) for n in range(2, 12)
     ]
     assert 1 < sum(map(work.allows, sampled)) < 6
-    assert work.allows(Laplace("0.1"))
+    assert work.allows(LaplaceLoss("0.1"))
 
 
 def test_many_accountants_share_the_work_of_one_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pricing, "_MOST_WORK", 300)
+    monkeypatch.setattr(epsilon_delta, "_MOST_WORK", 300)
     bodies = []
     for n in range(6):
-        losses: list[Loss] = [Laplace(f"0.1{n}")] * 50
+        losses: list[Loss] = [LaplaceLoss(f"0.1{n}")] * 50
         bodies += [OPEN | {"accountant": f"{n}"}, plan(f"{n}", losses)]
     found = certify(chained(bodies))
     methods = [guarantee.method for guarantee in found.guarantees]
@@ -81,7 +81,7 @@ def test_the_orders_of_a_curve_times_its_losses_are_limited() -> None:
     found = certify(chained([OPEN | {"accountant": "a", "cap": many}]))
     assert any("cap at 300 orders: at most 256" in problem for problem in found.problems)
     cap = {"kind": "renyi", "curve": many["curve"][:250]}
-    losses: list[Loss] = [Laplace(f"1e-5{n}") for n in range(4)]
+    losses: list[Loss] = [LaplaceLoss(f"1e-5{n}") for n in range(4)]
     opened = OPEN | {"accountant": "a", "cap": cap}
     assert certify(chained([opened, plan("a", losses)])).problems == []
     work = state.CurveWork(left=1000)
@@ -101,7 +101,7 @@ def test_the_accountants_of_a_ledger_share_the_prices_of_one_audit(
     monkeypatch.setattr(module, "CurveWork", lambda: state.CurveWork(left=750))
     bodies = []
     for name in ("a", "b"):
-        losses: list[Loss] = [Laplace(f"0.00{n}") for n in range(1, 4)]
+        losses: list[Loss] = [LaplaceLoss(f"0.00{n}") for n in range(1, 4)]
         bodies += [OPEN | {"accountant": name, "cap": cap}, plan(name, losses)]
     assert certify(chained(bodies[:2])).problems == []
     (problem,) = certify(chained(bodies)).problems
@@ -146,7 +146,7 @@ def test_of_very_many_accountants_the_first_are_drawn(
 ) -> None:
     monkeypatch.setattr(pictures, "_MOST_PANELS", 1)
     figures: list[Any] = []
-    monkeypatch.setattr(pictures, "_save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(pictures, "save", lambda figure, path: figures.append(figure))
     write_export(tmp_path / "l.jsonl", chained([OPEN | {"accountant": f"{n}"} for n in range(3)]))
     found = pictures.plot_spending(tmp_path / "l.png", tmp_path / "l.jsonl")
     assert len(found) == 3

@@ -14,16 +14,35 @@ import pytest
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.composition import Composition
-from privlearn.accountants.conversion import (
+from privlearn.accountants.epsilon_delta import evaluate, largest_delta, largest_epsilon
+from privlearn.accountants.loss_grid import Mesh, block, curve_of_law
+from privlearn.accountants.step_curves import StepCurve
+from privlearn.accountants.tight_composition import in_order, step_of
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import ZCDP
+from privlearn.exact import float_up
+from privlearn.losses import (
+    ApproxLoss,
+    BoundedRangeLoss,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    GaussianLoss,
+    LaplaceLoss,
+    Loss,
+    PureLoss,
+    RandomizedResponse,
+    RenyiCurve,
+    SubsampledGaussian,
+    ZCDPLoss,
+    compose,
+)
+from privlearn.losses.conversion import (
     Answer,
     gaussian_delta,
     gaussian_epsilon,
     renyi_epsilon,
 )
-from privlearn.accountants.loss_grid import Mesh, block, curve_of_law
-from privlearn.accountants.pricing import evaluate, largest_delta, largest_epsilon
-from privlearn.accountants.step_curves import StepCurve
-from privlearn.accountants.steps import (
+from privlearn.losses.steps import (
     BoundedRangeStep,
     CurveStep,
     Direction,
@@ -34,25 +53,6 @@ from privlearn.accountants.steps import (
     RandomizedResponseStep,
     Step,
     SubsampledGaussianStep,
-)
-from privlearn.accountants.tight import in_order, step_of
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.exact import float_up
-from privlearn.losses import (
-    ApproxLoss,
-    BoundedRange,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Gaussian,
-    Laplace,
-    Loss,
-    PureEpsilon,
-    RandomizedResponse,
-    RenyiCurve,
-    SubsampledGaussian,
-    ZCDPLoss,
-    compose,
 )
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
@@ -356,9 +356,9 @@ def test_renyi_formulas_agree_with_core() -> None:
     for order in (1.001, 1.0625, 2.0, 7.3, 80.0):
         for size in sizes:
             ours = StepCurve([(LaplaceStep(size), 1)])(order)
-            assert ours == pytest.approx(Laplace(size).renyi(order), rel=1e-4)
+            assert ours == pytest.approx(LaplaceLoss(size).renyi(order), rel=1e-4)
             ours = StepCurve([(BoundedRangeStep(size), 1)])(order)
-            core = BoundedRange(size).renyi(order)
+            core = BoundedRangeLoss(size).renyi(order)
             assert core * (1 - 1e-9) <= ours <= core * 1.05
 
 
@@ -479,7 +479,12 @@ def test_discrete_laplace_lies_between_randomized_response_and_laplace() -> None
 
 def test_parameters_are_rounded_up_and_odd_losses_join_by_their_curves() -> None:
     third = Fraction(1, 3)
-    for loss in (Laplace(third), BoundedRange(third), PureEpsilon(third), DiscreteLaplace(third)):
+    for loss in (
+        LaplaceLoss(third),
+        BoundedRangeLoss(third),
+        PureLoss(third),
+        DiscreteLaplace(third),
+    ):
         step = step_of(loss)
         assert not isinstance(step, CurveStep | GaussianStep)
         assert Fraction(step.epsilon) >= third  # type: ignore[union-attr]
@@ -493,13 +498,13 @@ def test_parameters_are_rounded_up_and_odd_losses_join_by_their_curves() -> None
         DiscreteGaussian(1, 3),
         RenyiCurve({2: "0.1"}),
         ApproxLoss("0.1", "1e-9"),
-        Laplace(300),
+        LaplaceLoss(300),
     ]
     assert all(isinstance(step_of(loss), CurveStep) for loss in odd)
 
 
 def test_losses_give_what_their_steps_give() -> None:
-    parts: list[tuple[Loss, int]] = [(Gaussian("0.2"), 1), (BoundedRange("0.5"), 6)]
+    parts: list[tuple[Loss, int]] = [(GaussianLoss("0.2"), 1), (BoundedRangeLoss("0.5"), 6)]
     steps: list[tuple[Step, int]] = [(GaussianStep(0.2), 1), (BoundedRangeStep(0.5), 6)]
     found = evaluate(parts, order="listed").epsilon(1e-6)
     assert found.method == "backward recursion, listed order"
@@ -514,17 +519,17 @@ def test_losses_give_what_their_steps_give() -> None:
 
 def test_parts_of_one_run_have_no_order() -> None:
     # `compose` sorts: the bounded range comes first, which would be too little
-    pair = compose([(Gaussian("0.2"), 1), (BoundedRange("0.5"), 1)])
+    pair = compose([(GaussianLoss("0.2"), 1), (BoundedRangeLoss("0.5"), 1)])
     assert in_order([(pair, 2)], "listed") == (
-        ((Gaussian("0.2"), 1), (BoundedRange("0.5"), 1)) * 2,
+        ((GaussianLoss("0.2"), 1), (BoundedRangeLoss("0.5"), 1)) * 2,
         "listed",
     )
-    sizes = compose([(BoundedRange("0.4"), 1), (BoundedRange("0.5"), 1)])
+    sizes = compose([(BoundedRangeLoss("0.4"), 1), (BoundedRangeLoss("0.5"), 1)])
     assert in_order([(sizes, 1)], "listed")[1] == "any"
 
 
 def test_failures_are_added() -> None:
-    box, pure = ApproxLoss("0.1", "1e-9"), PureEpsilon("0.1")
+    box, pure = ApproxLoss("0.1", "1e-9"), PureLoss("0.1")
     boxes = evaluate([(box, 50)])
     rest = (1e-6 - 50e-9) / (1 - 50e-9)
     alone = evaluate([(pure, 50)])
@@ -535,23 +540,23 @@ def test_failures_are_added() -> None:
 
 
 def test_curves_join_and_gaussians_stay_exact() -> None:
-    mixed = evaluate([(ZCDPLoss("1e-6"), 1), (PureEpsilon("0.1"), 50)]).epsilon(1e-6)
+    mixed = evaluate([(ZCDPLoss("1e-6"), 1), (PureLoss("0.1"), 50)]).epsilon(1e-6)
     assert mixed.method == "dominating pairs+renyi"
-    with_gaussian = evaluate([(Gaussian("2e-6"), 1), (PureEpsilon("0.1"), 50)]).epsilon(1e-6)
+    with_gaussian = evaluate([(GaussianLoss("2e-6"), 1), (PureLoss("0.1"), 50)]).epsilon(1e-6)
     assert with_gaussian.method == "dominating pairs"
     assert with_gaussian.value - with_gaussian.error_bound <= mixed.value
     assert evaluate([(ZCDPLoss("1"), 1)]).epsilon(1e-6).method == "renyi"
-    assert evaluate([(Gaussian("0.0025"), 1000)]).epsilon(1e-6).method == "gaussian"
-    assert evaluate([(PureEpsilon(200), 10)]).epsilon(1e-6).method in ("pure", "renyi")
+    assert evaluate([(GaussianLoss("0.0025"), 1000)]).epsilon(1e-6).method == "gaussian"
+    assert evaluate([(PureLoss(200), 10)]).epsilon(1e-6).method in ("pure", "renyi")
 
 
 def test_the_largest_over_users() -> None:
-    small, large = PureEpsilon("0.1") * 20, PureEpsilon("0.1") * 60
+    small, large = PureLoss("0.1") * 20, PureLoss("0.1") * 60
     both = largest_epsilon([small, None, large], 1e-6)
     assert both == largest_epsilon([large], 1e-6)
     assert largest_delta([small, large], 1.0) == largest_delta([large], 1.0)
     assert largest_epsilon([None], 1e-6) == (0.0, 0.0, "nothing")
-    many = [PureEpsilon("0.1") * n for n in range(50, 60)]
+    many = [PureLoss("0.1") * n for n in range(50, 60)]
     assert largest_epsilon(many, 1e-6).value == largest_epsilon(many[-1:], 1e-6).value
 
 
@@ -561,17 +566,17 @@ def test_a_plan_is_certified_tightly_in_any_order() -> None:
     )
     accountant.commit(
         [
-            Plan("select", BoundedRange("0.4"), range(10), 10),
-            Plan("refine", BoundedRange("0.2"), range(5), 10),
-            Plan("count", Laplace("0.2"), range(10), 20),
+            Plan("select", BoundedRangeLoss("0.4"), range(10), 10),
+            Plan("refine", BoundedRangeLoss("0.2"), range(5), 10),
+            Plan("count", LaplaceLoss("0.2"), range(10), 20),
         ]
     )
     (found,) = accountant.certificate(1e-6).guarantees
     assert found.method == "backward recursion, any order"
     parts: list[tuple[Loss, int]] = [
-        (Laplace("0.2"), 20),
-        (BoundedRange("0.2"), 10),
-        (BoundedRange("0.4"), 10),
+        (LaplaceLoss("0.2"), 20),
+        (BoundedRangeLoss("0.2"), 10),
+        (BoundedRangeLoss("0.4"), 10),
     ]
     listed = evaluate(parts, order="listed").epsilon(1e-6)
     assert listed.value - listed.error_bound <= found.epsilon

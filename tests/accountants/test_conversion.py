@@ -13,7 +13,7 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privlearn.accountants.conversion import (
+from privlearn.losses.conversion import (
     Bounded,
     gaussian_delta,
     gaussian_epsilon,

@@ -34,12 +34,12 @@ from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
-    Gaussian,
-    Laplace,
+    BoundedRangeLoss,
+    FailingLoss,
+    GaussianLoss,
+    LaplaceLoss,
     Loss,
-    MayFail,
-    PureEpsilon,
+    PureLoss,
     gaussian_loss,
 )
 from privlearn.mechanisms import NoisySum, PrefixSum
@@ -86,7 +86,7 @@ def test_a_greedy_adversary_never_gets_more_than_the_cap(cap: Currency, data: An
         sizes = data.draw(st.lists(st.integers(1, 400), min_size=1, max_size=4))
         for size in sorted(sizes, reverse=True):
             value = Fraction(size, 1000)
-            loss: Loss = Gaussian(value) if not isinstance(cap, PureDP) else Laplace(value)
+            loss: Loss = GaussianLoss(value) if not isinstance(cap, PureDP) else LaplaceLoss(value)
             if meter.fits(loss):
                 meter.spend(loss)
                 made.append(loss)
@@ -106,7 +106,7 @@ def test_a_greedy_adversary_never_gets_more_than_the_cap(cap: Currency, data: An
 def test_a_filter_is_the_accountant_for_one_user() -> None:
     meter, book = Filter(ZCDP("0.1")), central("0.1")
     for size in (30, 1, 80, 20, 3, 50, 40, 7):
-        loss = Gaussian(Fraction(size, 1000))
+        loss = GaussianLoss(Fraction(size, 1000))
         if meter.fits(loss):
             meter.spend(loss)
             book.issue(loss, users=USERS, label="x")
@@ -122,7 +122,7 @@ def test_a_rule_that_stops_when_all_orders_are_exceeded_is_another_rule() -> Non
     """The planted defect: one order below its cap is enough.  Our cap holds at every order."""
     cap = Renyi({2: 1, 64: 1})
     meter = Filter(cap)
-    loss = Gaussian("0.1")  # 0.1 and 3.2
+    loss = GaussianLoss("0.1")  # 0.1 and 3.2
     assert any(loss.renyi(float(a)) <= e for a, e in cap.curve.items())
     assert not meter.fits(loss)
 
@@ -132,7 +132,7 @@ def test_a_simulated_filter_keeps_its_divergence_and_one_without_a_cap_does_not(
 
     The adversary goes on only after outputs that speak for the first world.
     """
-    order, step = 3.0, PureEpsilon("0.8")
+    order, step = 3.0, PureLoss("0.8")
     p = math.exp(0.8) / (1 + math.exp(0.8))
 
     def moment(meter: Filter[Any] | None, depth: int, loss: float) -> float:
@@ -155,17 +155,17 @@ def test_a_simulated_filter_keeps_its_divergence_and_one_without_a_cap_does_not(
 
 def test_counts_and_refusals_of_a_filter() -> None:
     meter = Filter(ZCDP("0.1"))
-    meter.spend(Gaussian("0.02"), 10)
+    meter.spend(GaussianLoss("0.02"), 10)
     assert meter.remaining.is_zero
     with pytest.raises(InsufficientBudgetError, match="requested ZCDP"):
-        meter.spend(Gaussian("0.02"))
+        meter.spend(GaussianLoss("0.02"))
     for bad in (0, -1, True, 1.5):
         with pytest.raises((TypeError, ValueError), match="count"):
-            meter.fits(Gaussian("0.1"), bad)  # type: ignore[arg-type]
+            meter.fits(GaussianLoss("0.1"), bad)  # type: ignore[arg-type]
     with pytest.raises(AdjacencyError):
-        meter.fits(Gaussian("0.1", adjacency=Adjacency.ZERO_OUT))
+        meter.fits(GaussianLoss("0.1", adjacency=Adjacency.ZERO_OUT))
     with pytest.raises(CurrencyError):
-        Filter(GaussianDP(1)).spend(Laplace("0.1"))
+        Filter(GaussianDP(1)).spend(LaplaceLoss("0.1"))
     for cap in (ZCDP(0), ApproxDP(1, "1e-6")):
         with pytest.raises(BudgetError, match="must be a currency above zero"):
             Filter(cap)  # type: ignore[type-var]
@@ -203,7 +203,7 @@ def test_an_accountant_sets_failures_aside_and_keeps_its_promise(tmp_path: Path)
     assert book.failure() == Fraction(3, 10**7)
     with pytest.raises(InsufficientBudgetError, match=r"failure 1/10+|failure 0\.0*1, remaining"):
         run(book, box)
-    run(book, PureEpsilon("0.05"))  # what cannot fail still fits
+    run(book, PureLoss("0.05"))  # what cannot fail still fits
     assert 0 < book.epsilon(1e-6, of="spent") <= 1
     book.close()
     found = audit(tmp_path / "ledger.db")
@@ -224,7 +224,7 @@ def test_a_failing_loss_needs_a_failure_budget() -> None:
     with pytest.raises(LossExceedsTokenError, match="fails with probability"):
         book.record_spend(plain, black_box(ApproxLoss("0.1", "1e-9")), ApproxLoss("0.1", "1e-9"))
     with pytest.raises(BudgetError, match="says itself"):
-        book.issue(Gaussian("0.1"), users=USERS, label="x", failure="1e-9")
+        book.issue(GaussianLoss("0.1"), users=USERS, label="x", failure="1e-9")
     for bad in ("1e-6", "0.5", "-0.1"):
         with pytest.raises(BudgetError, match="failure"):
             central(ApproxDP(1, "1e-6"), failure=bad)
@@ -273,7 +273,7 @@ def test_the_cap_with_failures_bounds_every_composition_under_it(
     made: list[Loss] = []
     for size, failing in sizes:
         value = Fraction(size, 1000)
-        loss = ApproxLoss(value, Fraction(failing, 10**6)) if failing else PureEpsilon(value)
+        loss = ApproxLoss(value, Fraction(failing, 10**6)) if failing else PureLoss(value)
         if meter.fits(loss):
             meter.spend(loss)
             made.append(loss)
@@ -286,7 +286,7 @@ def test_the_cap_with_failures_bounds_every_composition_under_it(
 
 def test_old_entries_have_no_failures() -> None:
     book = central()
-    run(book, Gaussian("0.1"))
+    run(book, GaussianLoss("0.1"))
     for record in book.ledger.records:
         body = {
             name: value
@@ -299,17 +299,17 @@ def test_old_entries_have_no_failures() -> None:
 def test_may_fail_is_data_and_composes() -> None:
     from privlearn.losses import loss_from_dict
 
-    loss = MayFail(Gaussian("0.1"), "1e-8")
+    loss = FailingLoss(GaussianLoss("0.1"), "1e-8")
     assert loss_from_dict(loss.to_dict()) == loss
     assert (loss.zcdp(), loss.gaussian(), loss.pure()) == (None, None, None)
     assert loss.renyi(2) == math.inf
     assert (loss * 3).failure() == Fraction(3, 10**8)
-    assert (loss * 3).unless_failed() == Gaussian("0.1") * 3
+    assert (loss * 3).unless_failed() == GaussianLoss("0.1") * 3
     for bad in (0, 1, -1):
         with pytest.raises(ValueError, match="failure"):
-            MayFail(Gaussian("0.1"), bad)
+            FailingLoss(GaussianLoss("0.1"), bad)
     with pytest.raises(ValueError, match="failure"):
-        MayFail(loss, "0.1")
+        FailingLoss(loss, "0.1")
 
 
 # Odometers ------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_the_odometer_covers_all_times_at_once() -> None:
         for value in np.unique(mass.round(6)):
             if value not in bounds:
                 meter = Odometer("0.05")
-                meter.spend(Gaussian(str(value)))
+                meter.spend(GaussianLoss(str(value)))
                 bounds[value] = meter.bound.epsilon
         line = np.array([bounds[value] for value in mass.round(6)])
         worst |= loss > line
@@ -347,7 +347,7 @@ def test_the_odometer_is_a_union_of_lines() -> None:
     assert meter.bound.epsilon == 0
     values = []
     for _ in range(40):
-        meter.spend(Gaussian("0.02"))
+        meter.spend(GaussianLoss("0.02"))
         values.append(meter.bound.epsilon)
     assert values == sorted(values)
     rho = 0.4
@@ -359,15 +359,15 @@ def test_the_odometer_is_a_union_of_lines() -> None:
 
 def test_odometers_of_other_currencies() -> None:
     pure = Odometer("0.01", currency=PureDP(1))
-    pure.spend(Laplace("0.3"), 3)
+    pure.spend(LaplaceLoss("0.3"), 3)
     assert pure.bound.epsilon == pytest.approx(0.9)
     renyi = Odometer("0.01", currency=Renyi({2: 1, 11: 1}))
-    renyi.spend(Gaussian("0.1"), 2)
+    renyi.spend(GaussianLoss("0.1"), 2)
     assert renyi.bound.epsilon == pytest.approx(1.1 + math.log(200) / 10)
     gdp = Odometer("0.01", currency=GaussianDP(1))
     zcdp = Odometer("0.01")
     for meter in (gdp, zcdp):
-        meter.spend(Gaussian("0.3"))
+        meter.spend(GaussianLoss("0.3"))
     assert gdp.bound == zcdp.bound
     failing = Odometer("0.01", failure="0.001")
     failing.spend(ApproxLoss("0.1", "0.001"))
@@ -375,7 +375,7 @@ def test_odometers_of_other_currencies() -> None:
     with pytest.raises(InsufficientBudgetError, match="failure"):
         failing.spend(ApproxLoss("0.1", "0.001"))
     with pytest.raises(AdjacencyError):
-        zcdp.spend(Gaussian("0.1", adjacency=Adjacency.ZERO_OUT))
+        zcdp.spend(GaussianLoss("0.1", adjacency=Adjacency.ZERO_OUT))
     for bad in (0, 1, -1):
         with pytest.raises(ValueError, match="delta"):
             Odometer(bad)
@@ -387,8 +387,8 @@ def test_an_accountant_states_its_odometer_beside_the_guarantee(tmp_path: Path) 
     book = central("1000", odometer="1e-6", ledger=Ledger.create(tmp_path / "ledger.db"))
     meter = Odometer("1e-6")
     for _ in range(4):
-        run(book, Gaussian("0.1"), range(5))
-        meter.spend(Gaussian("0.1"))
+        run(book, GaussianLoss("0.1"), range(5))
+        meter.spend(GaussianLoss("0.1"))
         assert book.running_bound() == book.running_bound(0) == meter.bound
     assert book.running_bound(7).epsilon == 0
     book.close()
@@ -444,7 +444,7 @@ def test_what_a_component_left_out_stays_charged_until_it_ends() -> None:
     part.close()
     part.close()
     assert (book.spent(0), book.spent(9)) == (ZCDP("0.4"), ZCDP(0))
-    with token.spend(black_box(Gaussian("0.1"))):
+    with token.spend(black_box(GaussianLoss("0.1"))):
         pass
     assert book.spent() == ZCDP("0.05")
     assert book.certificate().problems == []
@@ -472,11 +472,11 @@ def test_delegation_is_refused_where_it_has_no_place() -> None:
         book.delegate(PureDP(1), users=USERS, label="part")
     part = book.delegate(ZCDP("0.1"), users=USERS, label="part")
     with pytest.raises(BudgetError, match="committed once"):
-        book.commit([Plan("x", Gaussian("0.1"), USERS)])
+        book.commit([Plan("x", GaussianLoss("0.1"), USERS)])
     with pytest.raises(TokenError, match="cannot be copied"):
         copy.copy(part)
     planned = central()
-    planned.commit([Plan("x", Gaussian("0.1"), USERS)])
+    planned.commit([Plan("x", GaussianLoss("0.1"), USERS)])
     with pytest.raises(BudgetError, match="a plan is exhaustive"):
         planned.delegate(ZCDP("0.1"), users=USERS, label="part")
 
@@ -485,7 +485,7 @@ def test_open_allowances_are_returned_at_the_end_and_after_a_restart(tmp_path: P
     path = tmp_path / "ledger.db"
     book = central(ledger=Ledger.create(path))
     part = book.delegate(ZCDP("0.6"), users=USERS, label="part")
-    with part.issue(ZCDP("0.2"), users=USERS, label="x").spend(black_box(Gaussian("0.1"))):
+    with part.issue(ZCDP("0.2"), users=USERS, label="x").spend(black_box(GaussianLoss("0.1"))):
         pass
     part.issue(ZCDP("0.2"), users=USERS, label="forgotten")
     again: CentralAccountant[Any] = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
@@ -547,7 +547,7 @@ def test_delegated_parts_and_own_tokens_never_exceed_the_cap(data: Any) -> None:
                     parts[data.draw(st.integers(1, len(parts) - 1))].close()
                 case "spend" if live:
                     token = live.pop()
-                    loss = Gaussian(token.budget.rho * data.draw(st.sampled_from([1, 2])))
+                    loss = GaussianLoss(token.budget.rho * data.draw(st.sampled_from([1, 2])))
                     with token.spend(black_box(loss)):
                         pass
                 case "retire" if live:
@@ -599,20 +599,20 @@ def test_streams_are_marked_and_the_theorem_is_named() -> None:
 
 def test_only_an_interactive_spend_lets_out_more_than_one_value() -> None:
     book = central()
-    spend = black_box(Gaussian("0.1"))
-    with book.issue(Gaussian("0.1"), users=USERS, label="x").spend(spend) as receipt:
+    spend = black_box(GaussianLoss("0.1"))
+    with book.issue(GaussianLoss("0.1"), users=USERS, label="x").spend(spend) as receipt:
         receipt.draw((1,))
         with pytest.raises(TokenError, match="interactive=True"):
             receipt.publish(np.zeros(1))
-    stream = black_box(Gaussian("0.1"), interactive=True)
-    with book.issue(Gaussian("0.1"), users=USERS, label="x").spend(stream) as receipt:
+    stream = black_box(GaussianLoss("0.1"), interactive=True)
+    with book.issue(GaussianLoss("0.1"), users=USERS, label="x").spend(stream) as receipt:
         receipt.draw((1,))
         receipt.publish(np.zeros(1))
 
 
 def test_a_stream_whose_loss_holds_only_apart_from_an_event_is_refused() -> None:
     book = central(failure="1e-6")
-    loss = MayFail(Gaussian("0.1"), "1e-7")
+    loss = FailingLoss(GaussianLoss("0.1"), "1e-7")
     token = book.issue(loss, users=USERS, label="x")
     with pytest.raises(BudgetError, match="no theorem is known"):
         token.spend(black_box(loss, interactive=True))
@@ -649,7 +649,7 @@ def test_equal_numbers_of_other_types_are_not_taken_for_one_another() -> None:
 
 
 def test_bounded_range_and_laplace_are_priced_alike_by_filter_and_account() -> None:
-    for loss in (BoundedRange("0.3"), Laplace("0.2"), PureEpsilon("0.1")):
+    for loss in (BoundedRangeLoss("0.3"), LaplaceLoss("0.2"), PureLoss("0.1")):
         meter, book = Filter(ZCDP(1)), central()
         meter.spend(loss, 3)
         for _ in range(3):
@@ -657,4 +657,4 @@ def test_bounded_range_and_laplace_are_priced_alike_by_filter_and_account() -> N
         assert meter.spent == book.spent()
     book.close()
     with pytest.raises(LedgerError):
-        run(book, Gaussian("0.1"))
+        run(book, GaussianLoss("0.1"))

@@ -16,7 +16,7 @@ from privlearn.accountants import fourier, loss_grid
 from privlearn.accountants.composition import Composition
 from privlearn.accountants.fourier import Array, Enclosed, Factors, Window, convolve, window
 from privlearn.accountants.loss_grid import Mesh, block, curve_of_law
-from privlearn.accountants.steps import (
+from privlearn.losses.steps import (
     BoundedRangeStep,
     Direction,
     RandomizedResponseStep,

@@ -12,34 +12,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.conversion import gaussian_delta, zcdp_epsilon
 from privlearn.accountants.guarantee import _renyi_group, delta_of, epsilon_of, group_epsilon
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
-    Gaussian,
-    Laplace,
+    BoundedRangeLoss,
+    FailingLoss,
+    GaussianLoss,
+    LaplaceLoss,
     Loss,
-    MayFail,
-    PureEpsilon,
+    PureLoss,
     RenyiCurve,
     SubsampledGaussian,
 )
+from privlearn.losses.conversion import gaussian_delta, zcdp_epsilon
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 
 USERS = range(10)
 LOSSES: list[Any] = [
-    Gaussian("0.04"),
-    Laplace("0.2"),
-    BoundedRange("0.3") * 5 + Gaussian("0.01"),
-    PureEpsilon("0.1"),
+    GaussianLoss("0.04"),
+    LaplaceLoss("0.2"),
+    BoundedRangeLoss("0.3") * 5 + GaussianLoss("0.01"),
+    PureLoss("0.1"),
     RenyiCurve({4: "0.1", 32: "0.4", 64: 1}),
     SubsampledGaussian(2, "0.05") * 20,
     ApproxLoss("0.1", "1e-9"),
-    MayFail(Gaussian("0.04"), "1e-9"),
+    FailingLoss(GaussianLoss("0.04"), "1e-9"),
     ZCDP("0.02"),
     GaussianDP("0.2"),
     PureDP("0.1"),
@@ -57,8 +57,8 @@ def test_more_rounds_never_cost_less(what: Any) -> None:
 
 def test_each_currency_has_its_own_rule() -> None:
     assert group_epsilon(PureDP("0.1"), 1e-9, 3).value == pytest.approx(0.3)
-    gauss = group_epsilon(Gaussian("0.04"), 1e-6, 3)
-    assert gauss.value == epsilon_of(Gaussian("0.36"), 1e-6).value
+    gauss = group_epsilon(GaussianLoss("0.04"), 1e-6, 3)
+    assert gauss.value == epsilon_of(GaussianLoss("0.36"), 1e-6).value
     rho = group_epsilon(ZCDP("0.02"), 1e-6, 3).value
     assert rho == pytest.approx(zcdp_epsilon(0.18, 1e-6).value)
 
@@ -75,7 +75,7 @@ def test_the_generic_rule_is_above_the_exact_one(mass: float, k: int, epsilon: f
     single = gaussian_delta(mass, epsilon / k).value
     generic = single * math.fsum(math.exp(i * epsilon / k) for i in range(k))
     assert generic >= exact * (1 - 1e-9)
-    for bound in (ZCDP(Fraction(mass) / 2), MayFail(Gaussian(Fraction(mass)), "1e-12")):
+    for bound in (ZCDP(Fraction(mass) / 2), FailingLoss(GaussianLoss(Fraction(mass)), "1e-12")):
         if 1e-12 < exact < 1:
             found = group_epsilon(bound, exact, k).value
             assert found >= epsilon * (1 - 1e-6)
@@ -84,18 +84,18 @@ def test_the_generic_rule_is_above_the_exact_one(mass: float, k: int, epsilon: f
 @pytest.mark.parametrize("k", [2, 3, 4, 8])
 def test_renyi_groups_are_above_the_truth(k: int) -> None:
     """The planted defects: 2^c in the place of 3^c for Laplace noise, or orders not doubled."""
-    loss = Laplace("0.1")
-    truth = epsilon_of(Laplace(Fraction(k, 10)), 1e-6).value
+    loss = LaplaceLoss("0.1")
+    truth = epsilon_of(LaplaceLoss(Fraction(k, 10)), 1e-6).value
     assert _renyi_group(loss.renyi, None, 1e-6, k).value >= truth
-    mass = Gaussian("0.01")
-    exact = epsilon_of(Gaussian(Fraction(k * k, 100)), 1e-6).value
+    mass = GaussianLoss("0.01")
+    exact = epsilon_of(GaussianLoss(Fraction(k * k, 100)), 1e-6).value
     assert _renyi_group(mass.renyi, None, 1e-6, k).value >= exact
     steps = (k - 1).bit_length()
 
     def broken(order: float) -> float:  # neither doubled nor tripled
         return mass.renyi(order) * k
 
-    from privlearn.accountants.conversion import renyi_epsilon
+    from privlearn.losses.conversion import renyi_epsilon
 
     if k >= 4:
         assert renyi_epsilon(broken, 1e-6).value < exact
@@ -135,7 +135,7 @@ def test_a_certificate_for_a_person_with_rounds() -> None:
     book: CentralAccountant[ZCDP] = CentralAccountant(
         ZCDP(1), users=USERS, noise=NoiseSource.simulation(0)
     )
-    book.commit([Plan("x", Gaussian("0.1"), USERS), Plan("y", Gaussian("0.1"), range(5))])
+    book.commit([Plan("x", GaussianLoss("0.1"), USERS), Plan("y", GaussianLoss("0.1"), range(5))])
     single, triple = book.certificate(), book.certificate(rounds=3)
     (one,), (three,) = single.guarantees, triple.guarantees
     assert (one.rounds, three.rounds) == (1, 3)

@@ -14,7 +14,7 @@ from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.domains import Ball
 from privlearn.errors import InsufficientBudgetError, ProvenanceError
-from privlearn.losses import Gaussian, Laplace
+from privlearn.losses import GaussianLoss, LaplaceLoss
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
@@ -71,9 +71,9 @@ def test_a_joint_guarantee_in_every_currency(
     ("cap", "spend"),
     [
         (PureDP("0.6"), LAPLACE),
-        (ZCDP(1).price(Laplace("0.2")) * 3, LAPLACE),
+        (ZCDP(1).price(LaplaceLoss("0.2")) * 3, LAPLACE),
         (GaussianDP.from_mu_squared("0.12"), GAUSSIAN),
-        (Renyi({2: 1}).price(Gaussian("0.04")) * 3, GAUSSIAN),
+        (Renyi({2: 1}).price(GaussianLoss("0.04")) * 3, GAUSSIAN),
     ],
 )
 def test_the_cap_is_a_cap_in_every_currency(cap: Currency, spend: Spend) -> None:
@@ -96,6 +96,6 @@ def test_a_joint_promise_in_epsilon_and_delta(currency: type[Currency]) -> None:
 @pytest.mark.parametrize("cap", [PureDP(1), ZCDP(1), Renyi({2: 1})])
 def test_logged_rows_are_refused_in_every_currency(cap: Currency) -> None:
     book = joint(cap)
-    token = book.issue(Laplace("0.2"), users=USERS, label="sum")
+    token = book.issue(LaplaceLoss("0.2"), users=USERS, label="sum")
     with token.spend(LAPLACE) as receipt, pytest.raises(ProvenanceError, match="logged rows"):
         receipt.release_sum(Rows.seal(np.ones((8, 2)), users=USERS))

@@ -41,7 +41,7 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger, Record, canonical, read_records
 from privlearn.ledger.chain import chained
-from privlearn.losses import Gaussian, Laplace, Loss, PureEpsilon, RandomizedResponse
+from privlearn.losses import GaussianLoss, LaplaceLoss, Loss, PureLoss, RandomizedResponse
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.reporting.certificates import (
@@ -54,7 +54,7 @@ from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
 
 USERS = range(100)
-MESSAGE = PureEpsilon("0.5")
+MESSAGE = PureLoss("0.5")
 
 
 def device(budget: Any = None, users: range = range(1), **more: Any) -> LocalAccountant[Any]:
@@ -89,7 +89,7 @@ def send(accountant: LocalAccountant[Any], price: Any, user: int = 0) -> Release
 # On the device ------------------------------------------------------------------------------------
 
 
-LAPLACE = Laplace("0.2")  # the loss of `send`: diameter 2 in l1, scale 10
+LAPLACE = LaplaceLoss("0.2")  # the loss of `send`: diameter 2 in l1, scale 10
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_users_own_messages_compose_until_the_cap(cap: Currency) -> None:
 def test_gaussian_messages_compose_on_a_device() -> None:
     phone = device(GaussianDP(1))
     for _ in range(4):
-        phone.issue(Gaussian("1/4"), users=range(1), label="message")
+        phone.issue(GaussianLoss("1/4"), users=range(1), label="message")
     assert phone.remaining() == GaussianDP.from_mu_squared(0)
 
 
@@ -196,7 +196,7 @@ def test_local_privacy_has_no_add_remove(attested: bool) -> None:
 
 def test_local_privacy_under_zero_out_is_a_relation_of_its_own() -> None:
     phone = device(PureDP("0.1"), adjacency=Adjacency.ZERO_OUT)
-    out = Laplace("0.1", adjacency=Adjacency.ZERO_OUT)  # the radius, not the diameter
+    out = LaplaceLoss("0.1", adjacency=Adjacency.ZERO_OUT)  # the radius, not the diameter
     send(phone, out)
     (guarantee,) = phone.certificate().guarantees
     assert guarantee.adjacency is Adjacency.ZERO_OUT
@@ -205,7 +205,7 @@ def test_local_privacy_under_zero_out_is_a_relation_of_its_own() -> None:
         other.attest(LAPLACE, users=range(1), most_messages=1, count=1, by="x", mechanism="y")
     with pytest.raises(AdjacencyError, match="add-remove"):
         device(PureDP(1)).commit(
-            [Plan("m", Laplace("0.1", adjacency=Adjacency.ADD_REMOVE), range(1))]
+            [Plan("m", LaplaceLoss("0.1", adjacency=Adjacency.ADD_REMOVE), range(1))]
         )
 
 
@@ -274,7 +274,7 @@ def test_attestations_charge_the_most_messages_of_one_user() -> None:
     claim(book)
     assert book.attested
     assert book.spent() == PureDP(1)
-    claim(book, Laplace("0.25"), users=range(50, 100), most_messages=4, count=200)
+    claim(book, LaplaceLoss("0.25"), users=range(50, 100), most_messages=4, count=200)
     assert (book.spent(0), book.spent(99)) == (PureDP(1), PureDP(2))
     with pytest.raises(InsufficientBudgetError, match=r"users 50\.\.59.*nothing was charged"):
         claim(book, users=range(40, 60), most_messages=1, count=1)
@@ -315,9 +315,9 @@ def test_pure_accounts_are_stated_without_a_delta(tmp_path: Path) -> None:
     ("cap", "loss"),
     [
         (PureDP(1), RandomizedResponse("0.5")),
-        (ZCDP("0.25"), Gaussian("0.25")),
-        (GaussianDP.from_mu_squared("0.5"), Gaussian("0.25")),
-        (Renyi({2: "0.5"}), Gaussian("0.25")),
+        (ZCDP("0.25"), GaussianLoss("0.25")),
+        (GaussianDP.from_mu_squared("0.5"), GaussianLoss("0.25")),
+        (Renyi({2: "0.5"}), GaussianLoss("0.25")),
     ],
 )
 def test_attestations_in_every_currency(cap: Currency, loss: Loss) -> None:
@@ -333,7 +333,7 @@ def test_attestations_in_every_currency(cap: Currency, loss: Loss) -> None:
 
 def test_an_epsilon_delta_budget_is_counted_by_the_server_too() -> None:
     book = server(ApproxDP(2, "1e-6"), currency=GaussianDP)
-    claim(book, Gaussian("0.01"))
+    claim(book, GaussianLoss("0.01"))
     (guarantee,) = book.certificate().guarantees
     assert guarantee.delta == 1e-6
     assert guarantee.epsilon == pytest.approx(2, rel=1e-6)
@@ -360,7 +360,7 @@ def test_more_messages_than_users_can_send_are_refused() -> None:
         ({"by": ""}, ValueError, "by = ''"),
         ({"mechanism": ""}, ValueError, "mechanism = ''"),
         ({"users": range(50, 200)}, UsersError, "non-empty part"),
-        ({"loss": Gaussian("0.1")}, CurrencyError, "a gaussian loss"),
+        ({"loss": GaussianLoss("0.1")}, CurrencyError, "a gaussian loss"),
     ],
 )
 def test_claims_that_make_no_sense_are_refused(
@@ -393,7 +393,7 @@ def book_entry(book: LocalAccountant[Any]) -> AttestEntry:
 
 def test_a_plan_binds_what_clients_may_attest() -> None:
     book = server()
-    book.commit([Plan("round", MESSAGE, USERS, 3), Plan("other", Laplace("0.1"), range(50), 1)])
+    book.commit([Plan("round", MESSAGE, USERS, 3), Plan("other", LaplaceLoss("0.1"), range(50), 1)])
     claim(book, label="round")
     with pytest.raises(BudgetError, match="is not in the committed plan"):
         claim(book, label="round")
@@ -402,7 +402,7 @@ def test_a_plan_binds_what_clients_may_attest() -> None:
         with pytest.raises(BudgetError, match="is not in the committed plan"):
             claim(book, most_messages=1, count=1, **wrong)
     with pytest.raises(BudgetError, match="does not fit plan item"):
-        claim(book, PureEpsilon("0.6"), label="round", most_messages=1, count=1)
+        claim(book, PureLoss("0.6"), label="round", most_messages=1, count=1)
     claim(book, label="round", most_messages=1, count=100)
     certificate = book.certificate()
     assert certificate.problems == []
@@ -473,7 +473,7 @@ def test_attest_entries_go_through_json() -> None:
 def bodies_of_a_server() -> list[dict[str, Any]]:
     book = server()
     claim(book)
-    claim(book, Laplace("0.25"), users=range(50), most_messages=1, count=7)
+    claim(book, LaplaceLoss("0.25"), users=range(50), most_messages=1, count=7)
     book.close()
     return [copy.deepcopy(record.body) for record in book.ledger.records]
 
@@ -545,8 +545,8 @@ KILLED = """
     from privlearn.budgets import PureDP
     from privlearn.domains import Ball
     from privlearn.ledger import Ledger
-    from privlearn.losses import Laplace
-    from privlearn.losses.kinds import PureEpsilon
+    from privlearn.losses import LaplaceLoss
+    from privlearn.losses import PureLoss
     from privlearn.noise import LaplaceNoise
     from privlearn.rows import Rows
     from privlearn.tokens import Receipt, Spend
@@ -560,12 +560,12 @@ KILLED = """
             PureDP(1), users=range(100), ledger=Ledger.create(path), attested=True
         )
         book.attest(
-            PureEpsilon("0.5"), users=range(100), most_messages=1, count=9, by="app", mechanism="rr"
+            PureLoss("0.5"), users=range(100), most_messages=1, count=9, by="app", mechanism="rr"
         )
         die()
     Receipt._released = die
     book = LocalAccountant(PureDP(1), users=range(1), ledger=Ledger.create(path))
-    token = book.issue(Laplace("0.2"), users=range(1), label="message")
+    token = book.issue(LaplaceLoss("0.2"), users=range(1), label="message")
     with token.spend(Spend("laplace", Ball(1.0, 1), LaplaceNoise(10.0), arithmetic="sum")) as it:
         it.release_sum(Rows.seal(np.ones((1, 2)), users=range(1)))
 """
@@ -623,7 +623,7 @@ def test_a_loss_of_its_own_does_not_hide_that_outputs_of_each_are_taken_on_trust
         Ball(1.0, 1),
         GaussianNoise(1.0),
         arithmetic="each",
-        own_loss=Gaussian("4"),
+        own_loss=GaussianLoss("4"),
     )
     token = phone.issue(spend.loss(Adjacency.REPLACE_ONE), users=range(3), label="message")
     with token.spend(spend) as receipt:

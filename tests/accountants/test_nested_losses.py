@@ -9,7 +9,7 @@ import pytest
 from privlearn import (
     ZCDP,
     Ball,
-    BoundedRange,
+    BoundedRangeLoss,
     GaussianNoise,
     Loss,
     MinimizerLoss,
@@ -19,7 +19,7 @@ from privlearn import (
 )
 from privlearn.accountants import CentralAccountant
 from privlearn.errors import BudgetError
-from privlearn.losses import ByArrival, MayFail, leaves_of
+from privlearn.losses import FailingLoss, PerArrivalLoss, leaves_of
 
 USERS = range(10)
 
@@ -35,14 +35,16 @@ def spend(loss: Loss, *, std: float = 1.0, interactive: bool = False, failure: s
 
 
 def test_leaves_are_counted_through_every_nesting() -> None:
-    loss = ByArrival([(10, BoundedRange("0.1") * 3 + ZCDPLoss("0.1"))]) * 2
+    loss = PerArrivalLoss([(10, BoundedRangeLoss("0.1") * 3 + ZCDPLoss("0.1"))]) * 2
     assert sorted((part.kind, count) for part, count in leaves_of(loss)) == [
         ("bounded-range", 6),
         ("zcdp", 2),
     ]
 
 
-@pytest.mark.parametrize("loss", [BoundedRange("0.3"), ByArrival([(10, BoundedRange("0.3"))])])
+@pytest.mark.parametrize(
+    "loss", [BoundedRangeLoss("0.3"), PerArrivalLoss([(10, BoundedRangeLoss("0.3"))])]
+)
 def test_a_stream_of_bounded_ranges_is_refused(loss: Loss) -> None:
     with pytest.raises(BudgetError, match="one release"):
         spend(loss, interactive=True)
@@ -50,15 +52,19 @@ def test_a_stream_of_bounded_ranges_is_refused(loss: Loss) -> None:
 
 
 def test_an_interactive_loss_that_may_fail_is_refused_however_deep() -> None:
-    inner = MayFail(ZCDPLoss("0.1"), "1e-4")
-    for loss in (inner, ByArrival([(10, inner)])):
+    inner = FailingLoss(ZCDPLoss("0.1"), "1e-4")
+    for loss in (inner, PerArrivalLoss([(10, inner)])):
         with pytest.raises(BudgetError, match="no theorem is known"):
             spend(loss, interactive=True, failure="1e-4")
 
 
 def test_a_minimiser_is_bound_to_its_noise_however_deep() -> None:
     m = MinimizerLoss(difference=4, trace=1, rank=2, directions=2, ridge=20, noise_std=50)
-    for loss, failure in ((m, "0"), (ByArrival([(10, m)]), "0"), (MayFail(m, "1e-9"), "1e-9")):
+    for loss, failure in (
+        (m, "0"),
+        (PerArrivalLoss([(10, m)]), "0"),
+        (FailingLoss(m, "1e-9"), "1e-9"),
+    ):
         with pytest.raises(BudgetError, match=r"tilt of std 50"):
             spend(loss, std=0.001, failure=failure)
         with pytest.raises(BudgetError, match="must state ridge"):

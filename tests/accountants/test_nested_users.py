@@ -22,7 +22,7 @@ from hypothesis import given
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants import guarantee as guarantees
 from privlearn.accountants.audit import Certificate, _Audit, certify
-from privlearn.accountants.ceiling import Charges
+from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
@@ -30,7 +30,7 @@ from privlearn.entries import Entry, parse_entry
 from privlearn.errors import InsufficientBudgetError
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import Record, chained
-from privlearn.losses import Gaussian, Laplace, Loss
+from privlearn.losses import GaussianLoss, LaplaceLoss, Loss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
@@ -52,11 +52,11 @@ def one() -> list[Body]:
 
 
 def _loss(k: int) -> Loss:
-    return Gaussian(Fraction(k + 1, 1000))
+    return GaussianLoss(Fraction(k + 1, 1000))
 
 
 def _laplace(k: int) -> Loss:
-    return Laplace(Fraction(k + 1, 1000))
+    return LaplaceLoss(Fraction(k + 1, 1000))
 
 
 def tokens(
@@ -257,7 +257,7 @@ def test_charges_are_what_an_array_says(
     charges: list[tuple[range, Fraction, Fraction, bool]], asked: range, terms: int
 ) -> None:
     """Whatever their denominators, and in deep trees: what is kept are the exact sums."""
-    with patch.multiple("privlearn.accountants.ceiling", _LONGEST_LEAF=4, _LONGEST=3):
+    with patch.multiple("privlearn.accountants.per_user_charge", _LONGEST_LEAF=4, _LONGEST=3):
         users = range(2, 28)
         book = Charges(users, terms)
         array = {user: [Fraction(0)] * terms for user in users}

@@ -21,7 +21,7 @@ from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, BudgetError, HorizonError, UsersError
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained
-from privlearn.losses import ApproxLoss, ByArrival, Gaussian, Laplace, loss_from_dict
+from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, PerArrivalLoss, loss_from_dict
 from privlearn.mechanisms import PrefixSum
 from privlearn.mechanisms.factorization import AnytimeBLT, BinaryTree, BufferedToeplitz
 from privlearn.noise import GaussianNoise, NoiseSource
@@ -32,7 +32,9 @@ from privlearn.rows import Rows
 from privlearn.tokens import Spend
 
 USERS = range(16)
-PROFILE = ByArrival([(4, Gaussian("0.4")), (8, Gaussian("0.2")), (4, Gaussian("0.1"))])
+PROFILE = PerArrivalLoss(
+    [(4, GaussianLoss("0.4")), (8, GaussianLoss("0.2")), (4, GaussianLoss("0.1"))]
+)
 
 
 def central(cap: str = "1", users: range = USERS, **more: Any) -> CentralAccountant[ZCDP]:
@@ -47,8 +49,8 @@ def test_a_profile_is_data_and_its_bounds_are_the_largest() -> None:
     assert PROFILE.zcdp() == Fraction(1, 5)
     assert PROFILE.gaussian() == Fraction(2, 5)
     assert PROFILE.pure() is None
-    assert PROFILE.renyi(3) == Gaussian("0.4").renyi(3)
-    mixed = ByArrival([(1, Laplace("0.1")), (1, ApproxLoss("0.2", "1e-9"))])
+    assert PROFILE.renyi(3) == GaussianLoss("0.4").renyi(3)
+    mixed = PerArrivalLoss([(1, LaplaceLoss("0.1")), (1, ApproxLoss("0.2", "1e-9"))])
     assert mixed.failure() == Fraction(1, 10**9)
     assert mixed.renyi(2) == math.inf
     assert mixed.unless_failed().pure() == Fraction(1, 5)
@@ -56,11 +58,11 @@ def test_a_profile_is_data_and_its_bounds_are_the_largest() -> None:
 
 def test_a_profile_starts_at_the_first_user_of_the_token() -> None:
     pieces = PROFILE.over(range(3, 9))
-    assert pieces == [(range(3, 7), Gaussian("0.4")), (range(7, 9), Gaussian("0.2"))]
-    twice = (PROFILE + Laplace("0.1")).over(range(0, 6))
+    assert pieces == [(range(3, 7), GaussianLoss("0.4")), (range(7, 9), GaussianLoss("0.2"))]
+    twice = (PROFILE + LaplaceLoss("0.1")).over(range(0, 6))
     assert twice == [
-        (range(0, 4), Gaussian("0.4") + Laplace("0.1")),
-        (range(4, 6), Gaussian("0.2") + Laplace("0.1")),
+        (range(0, 4), GaussianLoss("0.4") + LaplaceLoss("0.1")),
+        (range(4, 6), GaussianLoss("0.2") + LaplaceLoss("0.1")),
     ]
     with pytest.raises(ValueError, match="for 16 users only"):
         PROFILE.over(range(0, 17))
@@ -74,7 +76,7 @@ def test_a_profile_starts_at_the_first_user_of_the_token() -> None:
 def test_profiles_compose_user_by_user(
     left: list[tuple[int, int]], right: list[tuple[int, int]], count: int
 ) -> None:
-    losses = [ByArrival([(n, Gaussian(m)) for n, m in parts]) for parts in (left, right)]
+    losses = [PerArrivalLoss([(n, GaussianLoss(m)) for n, m in parts]) for parts in (left, right)]
     arrays = [[m for n, m in parts for _ in range(n)] for parts in (left, right)]
     length = min(map(len, arrays))
     whole = losses[0] * count + losses[1]
@@ -83,18 +85,18 @@ def test_profiles_compose_user_by_user(
 
 
 def test_bad_profiles_are_refused() -> None:
-    for parts in ([], [(0, Gaussian(1))], [(True, Gaussian(1))]):
+    for parts in ([], [(0, GaussianLoss(1))], [(True, GaussianLoss(1))]):
         with pytest.raises((TypeError, ValueError)):
-            ByArrival(parts)
+            PerArrivalLoss(parts)
     with pytest.raises(AdjacencyError):
-        ByArrival([(1, Gaussian(1)), (1, Gaussian(1, adjacency=Adjacency.ZERO_OUT))])
+        PerArrivalLoss([(1, GaussianLoss(1)), (1, GaussianLoss(1, adjacency=Adjacency.ZERO_OUT))])
     with pytest.raises(AdjacencyError, match="add-remove"):
-        ByArrival([(1, Gaussian(1, adjacency=Adjacency.ADD_REMOVE))])
+        PerArrivalLoss([(1, GaussianLoss(1, adjacency=Adjacency.ADD_REMOVE))])
     spend = (Ball(1.0, 2), GaussianNoise(1.0))
     with pytest.raises(ValueError, match="largest of the profile"):
         Spend("x", *spend, gain=1.0, profile=((1, 0.5),))
-    with pytest.raises(ValueError, match="ByArrival"):
-        Spend("x", *spend, profile=((1, 1.0),), own_loss=Gaussian(1))
+    with pytest.raises(ValueError, match="PerArrivalLoss"):
+        Spend("x", *spend, profile=((1, 1.0),), own_loss=GaussianLoss(1))
     with pytest.raises(ValueError, match="one release"):
         Spend("x", *spend, profile=((1, 1.0),), arithmetic="sum")
 
@@ -127,12 +129,12 @@ def test_a_profile_is_not_below_a_loss_that_everybody_pays() -> None:
     book = central()
     book.commit([Plan("stream", PROFILE, USERS)])
     with pytest.raises(BudgetError, match="is not"):
-        book.issue(Gaussian("0.4"), users=USERS, label="stream")
-    other = ByArrival([(16, Gaussian("0.4"))])
+        book.issue(GaussianLoss("0.4"), users=USERS, label="stream")
+    other = PerArrivalLoss([(16, GaussianLoss("0.4"))])
     with pytest.raises(BudgetError, match="is not"):
         book.issue(other, users=USERS, label="stream")
     wider = central()
-    wider.commit([Plan("stream", Gaussian("0.4"), USERS)])
+    wider.commit([Plan("stream", GaussianLoss("0.4"), USERS)])
     wider.issue(PROFILE, users=USERS, label="stream")
 
 
@@ -196,17 +198,19 @@ def test_a_stream_without_a_horizon_has_no_profile() -> None:
 def test_a_certificate_for_one_user_counts_what_may_touch_this_user(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     book = central(ledger=Ledger.create(path))
-    book.commit([Plan("a", Gaussian("0.4"), range(4)), Plan("b", Gaussian("0.1"), USERS, 2)])
+    book.commit(
+        [Plan("a", GaussianLoss("0.4"), range(4)), Plan("b", GaussianLoss("0.1"), USERS, 2)]
+    )
     early, late = book.certificate(user=0), book.certificate(user=15)
     assert early.guarantees[0].rho == pytest.approx(0.3)
     assert late.guarantees[0].rho == pytest.approx(0.1)
     assert book.certificate().guarantees[0].rho == early.guarantees[0].rho
     assert (late.guarantees[0].user, book.certificate().guarantees[0].user) == (15, None)
     # what happens later changes nothing that was promised at arrival
-    token = book.issue(Gaussian("0.1"), users=USERS, label="b")
+    token = book.issue(GaussianLoss("0.1"), users=USERS, label="b")
     token.retire()
-    with book.issue(Gaussian("0.1"), users=USERS, label="b").spend(
-        Spend("box", Ball(1.0, 2), GaussianNoise(1.0), own_loss=Gaussian("0.1"))
+    with book.issue(GaussianLoss("0.1"), users=USERS, label="b").spend(
+        Spend("box", Ball(1.0, 2), GaussianNoise(1.0), own_loss=GaussianLoss("0.1"))
     ):
         pass
     book.close()
@@ -236,7 +240,7 @@ def test_without_a_plan_every_user_is_promised_the_cap() -> None:
 
 def test_spend_by_arrival_is_what_each_certificate_says(tmp_path: Path) -> None:
     book = central()
-    book.commit([Plan("a", PROFILE, USERS), Plan("b", Gaussian("0.1"), range(2, 6))])
+    book.commit([Plan("a", PROFILE, USERS), Plan("b", GaussianLoss("0.1"), range(2, 6))])
     with book.issue(PROFILE, users=USERS, label="a").spend(
         Spend("box", Ball(1.0, 2), GaussianNoise(1.0), own_loss=PROFILE)
     ):
@@ -249,7 +253,7 @@ def test_spend_by_arrival_is_what_each_certificate_says(tmp_path: Path) -> None:
             assert piece.promised == certificate.guarantees[0].epsilon
             assert piece.spent == certificate.spent[0].epsilon
     assert max(piece.promised for piece in pieces) == book.epsilon(1e-6)
-    assert pieces[-1].promised == epsilon_of(Gaussian("0.1"), 1e-6).value
+    assert pieces[-1].promised == epsilon_of(GaussianLoss("0.1"), 1e-6).value
     plot_arrivals(tmp_path / "arrivals.png", pieces, "a stream")
     assert (tmp_path / "arrivals.png").stat().st_size > 5000
     with pytest.raises(ValueError, match="at least one"):
@@ -265,7 +269,7 @@ def test_many_users_with_totals_of_their_own() -> None:
     book = central("100", users=users)
     book.commit(
         [
-            Plan(f"p{user}", Gaussian(Fraction(user + 1, 1000)), range(user, user + 1))
+            Plan(f"p{user}", GaussianLoss(Fraction(user + 1, 1000)), range(user, user + 1))
             for user in users
         ]
     )

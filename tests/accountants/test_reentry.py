@@ -48,7 +48,7 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger import store as ledger
-from privlearn.losses import Gaussian, Loss, MayFail
+from privlearn.losses import FailingLoss, GaussianLoss, Loss
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
@@ -390,7 +390,11 @@ def meter(kind: str) -> Meter:
 
 
 def half(kind: str) -> Loss:
-    return Gaussian("1.5") if kind == "filter" else MayFail(Gaussian("0.1"), Fraction(1, 3))
+    return (
+        GaussianLoss("1.5")
+        if kind == "filter"
+        else FailingLoss(GaussianLoss("0.1"), Fraction(1, 3))
+    )
 
 
 def counted(kind: str, found: Meter) -> bool:
@@ -541,5 +545,5 @@ def test_a_copy_of_a_filter_is_held_by_nobody() -> None:
     found = Filter(ZCDP(1))
     with found._lock:
         other = copy.deepcopy(found)
-    other.spend(Gaussian(1))
+    other.spend(GaussianLoss(1))
     assert (found.spent, other.spent) == (ZCDP(0), ZCDP("0.5"))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.ceiling import Charges
+from privlearn.accountants.per_user_charge import Charges
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.domains import Ball
@@ -21,7 +21,7 @@ from privlearn.errors import (
     InsufficientBudgetError,
     UsersError,
 )
-from privlearn.losses import BoundedRange, Gaussian, Laplace
+from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
@@ -124,9 +124,9 @@ def test_users_outside_the_account_are_refused(users: range) -> None:
 
 
 PLAN = [
-    Plan("gram", Gaussian("0.4"), USERS),
-    Plan("batch", Gaussian("0.1"), range(5, 10), count=3),
-    Plan("batch", Gaussian("0.2"), range(10, 17), count=2),
+    Plan("gram", GaussianLoss("0.4"), USERS),
+    Plan("batch", GaussianLoss("0.1"), range(5, 10), count=3),
+    Plan("batch", GaussianLoss("0.2"), range(10, 17), count=2),
 ]
 
 
@@ -136,7 +136,7 @@ def test_a_plan_charges_everything_at_once_and_per_index() -> None:
     assert book.spent(5) == ZCDP("0.35")
     assert book.spent(16) == ZCDP("0.4")
     assert book.spent() == ZCDP("0.4")
-    token = book.issue(Gaussian("0.4"), users=USERS, label="gram")
+    token = book.issue(GaussianLoss("0.4"), users=USERS, label="gram")
     assert token.budget == ZCDP("0.2")
     assert book.spent() == ZCDP("0.4")
 
@@ -145,11 +145,11 @@ def test_a_plan_is_exhaustive() -> None:
     book = accountant()
     book.commit(PLAN)
     refused: list[tuple[Any, range, str]] = [
-        (Gaussian("0.41"), USERS, "gram"),  # more than planned
-        (Gaussian("0.4"), range(5, 16), "gram"),  # other users
-        (Gaussian("0.4"), USERS, "gramm"),  # another label
-        (Laplace("0.01"), USERS, "gram"),  # another kind
-        (Gaussian("0.2"), range(5, 10), "batch"),  # the loss of the other batches
+        (GaussianLoss("0.41"), USERS, "gram"),  # more than planned
+        (GaussianLoss("0.4"), range(5, 16), "gram"),  # other users
+        (GaussianLoss("0.4"), USERS, "gramm"),  # another label
+        (LaplaceLoss("0.01"), USERS, "gram"),  # another kind
+        (GaussianLoss("0.2"), range(5, 10), "batch"),  # the loss of the other batches
     ]
     for price, users, label in refused:
         with pytest.raises(BudgetError, match=r"is not .*in the committed plan"):
@@ -157,31 +157,31 @@ def test_a_plan_is_exhaustive() -> None:
     with pytest.raises(BudgetError, match="issue tokens for its losses"):
         book.issue(ZCDP("0.001"), users=USERS, label="gram")
     for _ in range(3):
-        book.issue(Gaussian("0.1"), users=range(5, 10), label="batch")
+        book.issue(GaussianLoss("0.1"), users=range(5, 10), label="batch")
     with pytest.raises(BudgetError, match="no longer"):
-        book.issue(Gaussian("0.1"), users=range(5, 10), label="batch")
+        book.issue(GaussianLoss("0.1"), users=range(5, 10), label="batch")
 
 
 def test_a_smaller_loss_may_take_a_planned_place_and_the_guarantee_stays() -> None:
     book = accountant()
     book.commit(PLAN)
     before = book.epsilon(1e-6)
-    token = book.issue(Gaussian("0.3"), users=USERS, label="gram")
+    token = book.issue(GaussianLoss("0.3"), users=USERS, label="gram")
     assert token.budget == ZCDP("0.15")
     assert book.epsilon(1e-6) == before
     with pytest.raises(BudgetError, match="is not"):
-        book.issue(Gaussian("0.1"), users=USERS, label="gram")
+        book.issue(GaussianLoss("0.1"), users=USERS, label="gram")
 
 
 def test_an_unused_planned_token_can_be_issued_again() -> None:
     book = accountant()
     book.commit(PLAN)
-    book.issue(Gaussian("0.4"), users=USERS, label="gram").retire()
-    token = book.issue(Gaussian("0.4"), users=USERS, label="gram")
+    book.issue(GaussianLoss("0.4"), users=USERS, label="gram").retire()
+    token = book.issue(GaussianLoss("0.4"), users=USERS, label="gram")
     receipt = token.spend(Spend("probe", Ball(1.0, 1), GaussianNoise(20.0)))
     receipt.release(receipt.draw((1,)))
     with pytest.raises(BudgetError, match="no longer"):
-        book.issue(Gaussian("0.4"), users=USERS, label="gram")
+        book.issue(GaussianLoss("0.4"), users=USERS, label="gram")
 
 
 def test_a_plan_comes_before_the_first_token_and_once() -> None:
@@ -205,7 +205,7 @@ def test_a_plan_that_does_not_fit_is_refused_whole() -> None:
     accountant("0.4").commit(PLAN)
     for bad in (0, -1):
         with pytest.raises(ValueError, match="count"):
-            book.commit([Plan("x", Gaussian("0.1"), USERS, count=bad)])
+            book.commit([Plan("x", GaussianLoss("0.1"), USERS, count=bad)])
     with pytest.raises(ValueError, match="items"):
         book.commit([])
 
@@ -213,8 +213,8 @@ def test_a_plan_that_does_not_fit_is_refused_whole() -> None:
 def test_planned_counts_are_applied() -> None:
     """The defect of a peer: a branch that forgot the count."""
     book = accountant("10")
-    book.commit([Plan("select", BoundedRange("0.1"), USERS, count=500)])
-    one = BoundedRange("0.1").zcdp()
+    book.commit([Plan("select", BoundedRangeLoss("0.1"), USERS, count=500)])
+    one = BoundedRangeLoss("0.1").zcdp()
     assert book.spent() == ZCDP(one * 500)
 
 
@@ -224,7 +224,7 @@ def test_whole_population_spends_only_under_add_remove() -> None:
         with pytest.raises(AdjacencyError, match="add-remove shifts every later index"):
             book.issue(ZCDP("0.1"), users=part, label="part")
     with pytest.raises(AdjacencyError, match="add-remove shifts every later index"):
-        book.commit([Plan("x", Gaussian("0.1", adjacency=Adjacency.ADD_REMOVE), range(5, 6))])
+        book.commit([Plan("x", GaussianLoss("0.1", adjacency=Adjacency.ADD_REMOVE), range(5, 6))])
     mechanism = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.1"), adjacency=Adjacency.ADD_REMOVE)
     token = book.issue(mechanism.loss(), users=USERS, label="all")
     mechanism.release(Rows.seal(np.ones((N, 2)), users=USERS), token)
@@ -236,7 +236,7 @@ def test_whole_population_spends_only_under_add_remove() -> None:
 @pytest.mark.parametrize("other", Adjacency)
 def test_losses_of_another_adjacency_are_refused(own: Adjacency, other: Adjacency) -> None:
     book = accountant(adjacency=own)
-    plan = [Plan("x", Gaussian("0.1", adjacency=other), USERS)]
+    plan = [Plan("x", GaussianLoss("0.1", adjacency=other), USERS)]
     noise = GaussianNoise(100.0)
     spend = Spend("probe", Ball(1.0, 1), noise, own_loss=noise.loss(1.0, other))
     token = book.issue(ZCDP("0.1"), users=USERS, label="probe")
@@ -256,7 +256,7 @@ def test_a_stated_loss_must_be_earned_by_domain_and_noise() -> None:
     book = accountant()
     token = book.issue(ZCDP("0.5"), users=USERS, label="probe")
     spend = Spend("liar", Ball(1.0, 1), GaussianNoise(10.0))
-    cheap = Gaussian("0.01")
+    cheap = GaussianLoss("0.01")
     with pytest.raises(BudgetError, match="noise and domain give a loss of"):
         book.record_spend(token, spend, cheap)
     assert len(book.ledger.entries) == 2
@@ -265,6 +265,6 @@ def test_a_stated_loss_must_be_earned_by_domain_and_noise() -> None:
 def test_pure_budgets_add_up_worst_cases() -> None:
     book = CentralAccountant(PureDP(1), users=USERS, noise=NoiseSource.simulation(0))
     for _ in range(10):
-        book.issue(Laplace("0.1"), users=USERS, label="x")
+        book.issue(LaplaceLoss("0.1"), users=USERS, label="x")
     with pytest.raises(InsufficientBudgetError, match=r"remaining PureDP\('0'\)"):
-        book.issue(Laplace("0.001"), users=USERS, label="x")
+        book.issue(LaplaceLoss("0.001"), users=USERS, label="x")

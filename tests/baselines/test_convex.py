@@ -14,7 +14,6 @@ import pytest
 from scipy.optimize import minimize
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.conversion import gaussian_mu_squared, zcdp_epsilon
 from privlearn.baselines.convex import (
     ConstantAnswer,
     LocalMD,
@@ -36,6 +35,7 @@ from privlearn.errors import (
     ProvenanceError,
 )
 from privlearn.learners.streaming import StreamLearner
+from privlearn.losses.conversion import gaussian_mu_squared, zcdp_epsilon
 from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.mechanisms.constraint_sets import norms
 from privlearn.noise import NoiseSource

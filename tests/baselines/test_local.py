@@ -7,13 +7,13 @@ import mpmath
 import numpy as np
 import pytest
 
-from privlearn.accountants.conversion import gaussian_epsilon, gaussian_mu_squared
 from privlearn.adjacency import Adjacency
 from privlearn.baselines.local import LDPGLOC, LDPUCB, Form, PublishedOLS, PublishedSGD
 from privlearn.baselines.local_nonprivate import GreedyLeastSquares, GreedySGD, LinUCB, RandomPlay
 from privlearn.domains import Array
-from privlearn.learners.links import gaussian_mu, mean_of
+from privlearn.learners.links import mean_of
 from privlearn.local.protocol import LocalBanditConfig, LocalLearner
+from privlearn.losses.conversion import gaussian_epsilon, gaussian_mu, gaussian_mu_squared
 from privlearn.simulation import local_bandit as local
 
 SIZE: dict[str, Any] = {"dim": 3, "n_arms": 4, "horizon": 900, "shared": True, "epsilon": 1.0}

@@ -30,7 +30,7 @@ from privlearn.errors import (
     PrivacyViolation,
 )
 from privlearn.ledger import Ledger
-from privlearn.losses import ApproxLoss, Gaussian, Laplace, Loss
+from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, Loss
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
@@ -62,7 +62,7 @@ class ShyGaussian:
         )
         mass = honest.gaussian()
         assert mass is not None
-        own = Gaussian(float(mass) * self.understated)
+        own = GaussianLoss(float(mass) * self.understated)
         return Spend("shy-gaussian", self.domain, GaussianNoise(self.std), own_loss=own)
 
     def loss(self) -> Loss:
@@ -104,7 +104,7 @@ def test_the_line_that_is_printed_finds_the_same_again() -> None:
     found = []
     for _ in range(2):
         with pytest.raises(PrivacyViolation) as caught:
-            assert_private(half_noise, Laplace(1), neighbours=PAIR, samples=2000, seed=5)
+            assert_private(half_noise, LaplaceLoss(1), neighbours=PAIR, samples=2000, seed=5)
         found.append(caught.value)
     first, second = (error.evidence for error in found)
     assert isinstance(first, Evidence)
@@ -359,7 +359,7 @@ def test_every_kind_of_limit(fits: Any, too_small: Any) -> None:
 def test_pure_budgets_count_exactly() -> None:
     def run(accountant: CentralAccountant[PureDP]) -> None:
         for _ in range(10):
-            accountant.issue(Laplace("0.1"), users=range(3), label="count")
+            accountant.issue(LaplaceLoss("0.1"), users=range(3), label="count")
 
     assert assert_budget(run, at_most=PureDP(1)).used == "PureDP('1')"
     with pytest.raises(PrivacyViolation):
@@ -415,7 +415,7 @@ def test_attested_messages_count() -> None:
         PureDP(5), users=range(8), noise=NoiseSource.simulation(0), attested=True
     )
     server.attest(
-        Laplace("0.5"),
+        LaplaceLoss("0.5"),
         users=range(8),
         by="phones",
         mechanism="local",
@@ -517,7 +517,7 @@ def test_a_run_that_spends_nothing_tests_nothing() -> None:
     assert assert_budget(idle, at_most=ZCDP(1), may_spend_nothing=True).used == "nothing"
 
 
-@pytest.mark.parametrize("limit", [1.0, "1", None, Gaussian(1)])
+@pytest.mark.parametrize("limit", [1.0, "1", None, GaussianLoss(1)])
 def test_a_limit_that_is_no_budget_is_refused(limit: Any) -> None:
     with pytest.raises(CheckError, match="at_most"):
         assert_budget(twice, at_most=limit)

@@ -28,7 +28,7 @@ from privlearn.checking.sampling.distinguishers import repeats
 from privlearn.checking.sampling.encoding import Laid, layout, tabulate
 from privlearn.domains import Ball, Box
 from privlearn.errors import CheckError
-from privlearn.losses import PureEpsilon
+from privlearn.losses import PureLoss
 from privlearn.mechanisms import (
     BallReport,
     BinaryTree,
@@ -93,7 +93,7 @@ def test_reports_cost_what_they_should_to_many_digits() -> None:
 @pytest.mark.parametrize(("top", "one_draw"), [(1, True), (2, True), (2, False)])
 def test_laws_of_choices_are_those_of_simulated_ones(kind: Any, top: int, one_draw: bool) -> None:
     scores = np.array([0.0, -0.7, -1.5, -0.2])
-    choice = _Choice(None, PureEpsilon(1), _FAMILIES[kind], 4, top, one_draw)
+    choice = _Choice(None, PureLoss(1), _FAMILIES[kind], 4, top, one_draw)
     law, n = choice.law(scores), 20_000
     rng = np.random.default_rng(0)
     draw = {"GumbelNoise": rng.gumbel, "LaplaceNoise": rng.laplace}.get(
@@ -117,7 +117,7 @@ def test_a_choice_that_is_no_noisy_maximum_is_left_to_samples() -> None:
     def second_best(values: Any, receipt: Any) -> Any:
         return np.argsort(values.sum(axis=0) + receipt.draw((3,)))[1:2]
 
-    mechanism = Computes("own", Ball(1.0, 3), GumbelNoise(4.0), second_best, PureEpsilon(1))
+    mechanism = Computes("own", Ball(1.0, 3), GumbelNoise(4.0), second_best, PureLoss(1))
     with pytest.raises(CheckError, match="not those of the largest noisy scores"):
         white_box(mechanism)
 
@@ -254,6 +254,6 @@ def test_laplace_choice_of_two_from_one_draw_is_left_to_samples_beyond_two() -> 
     def three(values: Any, receipt: Any) -> Any:
         return np.argsort(-(values.sum(axis=0) + receipt.draw((5,))))[:3]
 
-    mechanism = Computes("own", Ball(1.0, 5), LaplaceNoise(4.0), three, PureEpsilon(1))
+    mechanism = Computes("own", Ball(1.0, 5), LaplaceNoise(4.0), three, PureLoss(1))
     with pytest.raises(CheckError, match="more than two picks from one draw"):
         white_box(mechanism)

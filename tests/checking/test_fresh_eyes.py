@@ -22,12 +22,12 @@ from privlearn import (
     Ball,
     Billboard,
     Box,
-    Gaussian,
+    GaussianLoss,
     GaussianNoise,
     LaplaceNoise,
     Loss,
     PureDP,
-    PureEpsilon,
+    PureLoss,
     Receipt,
     Released,
     Rows,
@@ -120,7 +120,7 @@ class BestWithScore(Stated):
 
     def spend(self) -> Spend:
         noise = LaplaceNoise(2.0 if self.broken else 4.0)
-        return Spend("best-with-score", Box(0, 1, 6), noise, own_loss=PureEpsilon(1))
+        return Spend("best-with-score", Box(0, 1, 6), noise, own_loss=PureLoss(1))
 
     def release(self, rows: Rows[Any], token: Token[Any]) -> Released[Array]:
         with token.spend(self.spend()) as receipt:
@@ -138,7 +138,7 @@ class PopularTag(Stated):
     broken: bool
 
     def spend(self) -> Spend:
-        return Spend("popular-tag", Box(0, 1, 4), GumbelNoise(2.0), own_loss=PureEpsilon(1))
+        return Spend("popular-tag", Box(0, 1, 4), GumbelNoise(2.0), own_loss=PureLoss(1))
 
     def release(self, rows: Rows[Any], token: Token[Any]) -> Released[Array]:
         with token.spend(self.spend()) as receipt:
@@ -287,7 +287,7 @@ class MicrobatchSum(Stated):
     broken: bool
 
     def spend(self) -> Spend:
-        return Spend("microbatch", Ball(10.0, 2), GaussianNoise(2.0), own_loss=Gaussian(1))
+        return Spend("microbatch", Ball(10.0, 2), GaussianNoise(2.0), own_loss=GaussianLoss(1))
 
     def release(self, rows: Rows[Any], token: Token[Any]) -> Released[Array]:
         with token.spend(self.spend()) as receipt:
@@ -417,7 +417,7 @@ class TalkativeSum(Stated):
     broken: bool
 
     def spend(self) -> Spend:
-        return Spend("talkative", Ball(5.0, 2), GaussianNoise(2.0), own_loss=Gaussian(1))
+        return Spend("talkative", Ball(5.0, 2), GaussianNoise(2.0), own_loss=GaussianLoss(1))
 
     def release(self, rows: Rows[Any], token: Token[Any]) -> Released[Array]:
         with token.spend(self.spend()) as receipt:

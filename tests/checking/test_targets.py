@@ -13,7 +13,7 @@ from privlearn.budgets import ApproxDP, PureDP
 from privlearn.checking.targets import SamplingTarget, sampling_target
 from privlearn.domains import Ball
 from privlearn.errors import CheckError
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
 
@@ -128,7 +128,7 @@ def test_a_subject_may_be_restated() -> None:
 def test_shipped_mechanisms_bring_their_claim_and_extreme_neighbours() -> None:
     mechanism = NoisySum(Ball(1.0, 3), GaussianNoise(2.0))
     subject = sampling_target(mechanism)
-    assert isinstance(subject.claim, Gaussian)
+    assert isinstance(subject.claim, GaussianLoss)
     assert all(np.shape(first) == np.shape(second) for first, second in subject.neighbours)
     assert np.shape(subject.start(subject.neighbours[0][0], 0)()) == (3,)
     stream = sampling_target(PrefixSum(Ball(1.0, 2), BinaryTree(16), 1.0))

@@ -17,8 +17,8 @@ from privlearn.events.dp_accounting import from_dp_event, to_dp_event
 from privlearn.events.event_list import EventList, event_list
 from privlearn.losses import (
     DiscreteLaplace,
-    Gaussian,
-    Laplace,
+    GaussianLoss,
+    LaplaceLoss,
     RandomizedResponse,
     SubsampledGaussian,
     ZCDPLoss,
@@ -51,7 +51,7 @@ def ours(events: EventList, delta: float = 1e-6) -> float:
 def test_a_multiplier_is_of_one_record_there_and_of_one_neighbour_here() -> None:
     assert (
         from_dp_event(GAUSSIAN, adjacency="add-remove").loss().gaussian()
-        == 1 / Gaussian(4).mu_squared
+        == 1 / GaussianLoss(4).mu_squared
     )
     assert from_dp_event(GAUSSIAN, adjacency="replace-one").loss().gaussian() == 1
 
@@ -88,9 +88,9 @@ def test_poisson_samples_and_zcdp_agree() -> None:
 def test_laplace_and_discrete_laplace_noise() -> None:
     laplace = dp_event.LaplaceDpEvent(4.0)
     (found, _), *_ = from_dp_event(laplace, adjacency="add-remove").losses()
-    assert found.pure() == Laplace("0.25").epsilon
+    assert found.pure() == LaplaceLoss("0.25").epsilon
     assert found.pure() == pytest.approx(pld(laplace, "add-remove", 1e-9), rel=1e-3)
-    assert from_dp_event(laplace, adjacency="replace-one").losses() == [(Laplace("0.5"), 1)]
+    assert from_dp_event(laplace, adjacency="replace-one").losses() == [(LaplaceLoss("0.5"), 1)]
     discrete = dp_event.DiscreteLaplaceDpEvent(0.1, 3)
     (found, _), *_ = from_dp_event(discrete, adjacency="add-remove").losses()
     assert found.pure() == pytest.approx(pld(discrete, "add-remove", 1e-9), rel=1e-3)
@@ -125,7 +125,7 @@ def test_compositions_keep_order_and_counts() -> None:
         ("gaussian", 1),
         ("laplace", 1),
     ]
-    assert (found.order, found.trust) == ("listed", "central")
+    assert (found.order, found.trust.value) == ("listed", "central")
 
 
 EVENTS: list[dict[str, Any]] = [

@@ -18,15 +18,15 @@ from privlearn.errors import DataError
 from privlearn.events.event_list import EventList, event_list, event_list_from_text, read_event_list
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
+    BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
+    GaussianLoss,
     GeneralizedGaussian,
-    Laplace,
+    LaplaceLoss,
     Loss,
     MinimizerLoss,
-    PureEpsilon,
+    PureLoss,
     RandomizedResponse,
     RenyiCurve,
     SubsampledGaussian,
@@ -36,16 +36,16 @@ from privlearn.losses import (
 
 GAUSSIAN = {"mechanism": "gaussian", "noise_multiplier": 1}
 EXAMPLES: list[tuple[dict[str, Any], Loss]] = [
-    ({"mechanism": "gaussian", "noise_multiplier": 20}, Gaussian("1/400")),
-    ({"mechanism": "laplace", "scale": 30}, Laplace("1/30")),
-    ({"mechanism": "exponential", "epsilon": 0.05}, BoundedRange("0.05")),
+    ({"mechanism": "gaussian", "noise_multiplier": 20}, GaussianLoss("1/400")),
+    ({"mechanism": "laplace", "scale": 30}, LaplaceLoss("1/30")),
+    ({"mechanism": "exponential", "epsilon": 0.05}, BoundedRangeLoss("0.05")),
     ({"mechanism": "randomized-response", "epsilon": 1.0}, RandomizedResponse(1)),
     (
         {"mechanism": "randomized-response", "epsilon": 1.0, "categories": 5},
         RandomizedResponse(1, 5),
     ),
     ({"mechanism": "zcdp", "rho": 0.1}, ZCDPLoss("0.1")),
-    ({"mechanism": "pure", "epsilon": "1/3"}, PureEpsilon("1/3")),
+    ({"mechanism": "pure", "epsilon": "1/3"}, PureLoss("1/3")),
     (
         {
             "mechanism": "objective-perturbation",
@@ -90,8 +90,8 @@ def test_all_events_are_composed_in_their_order() -> None:
     found = listed(*(event for event, _ in EXAMPLES), order="listed")
     assert found.losses() == [(loss, 1) for _, loss in EXAMPLES]
     assert found.loss() == compose([(loss, 1) for _, loss in EXAMPLES])
-    assert (found.order, found.model) == ("listed", Trust.CENTRAL)
-    assert listed(GAUSSIAN, trust="local").model is Trust.LOCAL
+    assert (found.order, found.trust) == ("listed", Trust.CENTRAL)
+    assert listed(GAUSSIAN, trust="local").trust is Trust.LOCAL
 
 
 def test_the_label_of_the_adjacency_does_not_change_a_gaussian() -> None:
@@ -114,7 +114,7 @@ def test_subsampling_needs_add_remove() -> None:
     with pytest.raises(DataError, match=r"events\[1\]: .*under replace-one"):
         listed(GAUSSIAN, event)
     all_of_them = {**event, "sampling_probability": 1, "count": 1}
-    assert listed(all_of_them).loss() == Gaussian(1)
+    assert listed(all_of_them).loss() == GaussianLoss(1)
 
 
 BAD = [
@@ -213,7 +213,7 @@ def test_files_in_json_and_toml(tmp_path: Path) -> None:
     )
     (first, _), (second, _) = read_event_list(path).losses()
     assert first == ZCDPLoss("0.1000000000000000055511151231257827")  # not the nearest float
-    assert second == PureEpsilon(1)
+    assert second == PureLoss(1)
     other = tmp_path / "events.json"
     other.write_text('{"adjacency": "replace-one", "trust": "central", "events": [{"mechanism":')
     with pytest.raises(DataError, match="not an event list in JSON"):

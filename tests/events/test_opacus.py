@@ -17,7 +17,7 @@ from privlearn.entries import SpendEntry, parse_entry
 from privlearn.errors import AdjacencyError, DataError, InsufficientBudgetError, LedgerError
 from privlearn.events.opacus import MECHANISM, dp_sgd_loss, from_opacus_history, spend_tokens
 from privlearn.ledger import Ledger
-from privlearn.losses import Gaussian, SubsampledGaussian, compose
+from privlearn.losses import GaussianLoss, SubsampledGaussian, compose
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 
@@ -33,7 +33,7 @@ def test_a_history_becomes_events_for_add_remove_in_its_order() -> None:
     assert found.losses() == [
         (SubsampledGaussian(1, "0.01"), 10_000),
         (SubsampledGaussian(2, "0.05"), 3),
-        (Gaussian("1/4", adjacency=Adjacency.ADD_REMOVE), 2),
+        (GaussianLoss("1/4", adjacency=Adjacency.ADD_REMOVE), 2),
     ]
     assert found.losses()[0][0] == dp_sgd_loss(1.0, 0.01)
     assert found.losses()[2][0] == dp_sgd_loss(2.0, 1.0)

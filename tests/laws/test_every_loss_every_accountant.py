@@ -12,20 +12,20 @@ import pytest
 from privlearn import (
     ZCDP,
     ApproxLoss,
-    BoundedRange,
+    BoundedRangeLoss,
     Currency,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
     GaussianDP,
+    GaussianLoss,
     GeneralizedGaussian,
-    Laplace,
+    LaplaceLoss,
     Loss,
     MinimizerLoss,
     NoiseSource,
     Plan,
     PureDP,
-    PureEpsilon,
+    PureLoss,
     RandomizedResponse,
     Renyi,
     RenyiCurve,
@@ -33,18 +33,18 @@ from privlearn import (
     ZCDPLoss,
 )
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.accountants.conversion import Answer
-from privlearn.accountants.pricing import evaluate
+from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.errors import CurrencyError, InsufficientBudgetError
+from privlearn.losses.conversion import Answer
 
 USERS = range(3)
 DELTA = 1e-6
 LOSSES: list[Loss] = [
-    Gaussian("0.04"),
-    Laplace("0.1"),
-    BoundedRange("0.1"),
-    PureEpsilon("0.1"),
+    GaussianLoss("0.04"),
+    LaplaceLoss("0.1"),
+    BoundedRangeLoss("0.1"),
+    PureLoss("0.1"),
     RandomizedResponse("0.1", categories=4),
     DiscreteLaplace("0.1", sensitivity=3),
     DiscreteGaussian(1, 8),
@@ -139,7 +139,7 @@ def test_epsilon_grows_with_the_count_and_falls_with_delta(loss: Loss) -> None:
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
 def test_the_order_of_names_does_not_matter_where_any_order_is_asked_for(loss: Loss) -> None:
-    other = Gaussian("0.01")
+    other = GaussianLoss("0.01")
     one, two = evaluate([(loss, 2), (other, 3)]), evaluate([(other, 3), (loss, 2)])
     assert one.epsilon(DELTA).value == pytest.approx(two.epsilon(DELTA).value, rel=1e-6)
 
@@ -148,7 +148,7 @@ def test_a_subsampled_gaussian_and_a_box_are_priced_where_they_can_be() -> None:
     sampled = SubsampledGaussian(1, "0.01", adjacency=Adjacency.ADD_REMOVE)
     assert (
         evaluate([(sampled, 10)]).epsilon(DELTA).value
-        < evaluate([(Gaussian(1, adjacency=Adjacency.ADD_REMOVE), 10)]).epsilon(DELTA).value
+        < evaluate([(GaussianLoss(1, adjacency=Adjacency.ADD_REMOVE), 10)]).epsilon(DELTA).value
     )
     box = evaluate([(ApproxLoss("0.1", "1e-7"), 3)])
     assert box.epsilon(DELTA).value <= 0.3 * (1 + 1e-9)

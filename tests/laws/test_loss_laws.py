@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from privlearn.accountants.guarantee import delta_of, epsilon_of, rho_of
 from privlearn.losses import (
-    BoundedRange,
-    Gaussian,
-    Laplace,
+    BoundedRangeLoss,
+    GaussianLoss,
+    LaplaceLoss,
     Loss,
     RenyiCurve,
     compose,
@@ -24,7 +24,7 @@ from privlearn.losses import (
 NUMBERS = st.fractions(min_value=Fraction(1, 1000), max_value=5, max_denominator=1000)
 CURVES = st.tuples(NUMBERS, NUMBERS).map(lambda e: RenyiCurve({2: min(e), 40: max(e)}))
 SINGLE: st.SearchStrategy[Loss] = st.one_of(
-    NUMBERS.map(Gaussian), NUMBERS.map(Laplace), NUMBERS.map(BoundedRange), CURVES
+    NUMBERS.map(GaussianLoss), NUMBERS.map(LaplaceLoss), NUMBERS.map(BoundedRangeLoss), CURVES
 )
 PARTS = st.lists(st.tuples(SINGLE, st.integers(1, 20)), min_size=1, max_size=4)
 ORDER = st.floats(1.01, 40)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
+from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.accountants.pricing import evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.domains import Ball
@@ -32,17 +32,17 @@ from privlearn.errors import (
 from privlearn.events.event_list import event_list
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
-    ByArrival,
+    BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
+    FailingLoss,
+    GaussianLoss,
     GeneralizedGaussian,
-    Laplace,
+    LaplaceLoss,
     Loss,
-    MayFail,
     MinimizerLoss,
-    PureEpsilon,
+    PerArrivalLoss,
+    PureLoss,
     RandomizedResponse,
     RenyiCurve,
     SubsampledGaussian,
@@ -58,10 +58,10 @@ from privlearn.rows import Rows
 USERS = range(4)
 ADD_REMOVE = Adjacency.ADD_REMOVE
 LOSSES: list[Loss] = [
-    Gaussian("0.1"),
-    Laplace("0.2"),
-    BoundedRange("0.2"),
-    PureEpsilon("0.2"),
+    GaussianLoss("0.1"),
+    LaplaceLoss("0.2"),
+    BoundedRangeLoss("0.2"),
+    PureLoss("0.2"),
     RandomizedResponse("1.1", 3),
     DiscreteLaplace("0.3", 2),
     DiscreteGaussian(1, 5),
@@ -71,9 +71,9 @@ LOSSES: list[Loss] = [
     ApproxLoss("0.1", "1e-9"),
     RenyiCurve({2: "0.1", 8: "0.5"}),
     MinimizerLoss(difference=4, trace=1, rank=5, directions=5, ridge=15, noise_std=12),
-    Laplace("0.1") * 3 + Gaussian("0.2"),
-    MayFail(Gaussian("0.1"), "1e-9"),
-    ByArrival([(3, Gaussian("0.2")), (2, Gaussian("0.1"))]),
+    LaplaceLoss("0.1") * 3 + GaussianLoss("0.2"),
+    FailingLoss(GaussianLoss("0.1"), "1e-9"),
+    PerArrivalLoss([(3, GaussianLoss("0.2")), (2, GaussianLoss("0.1"))]),
 ]
 
 
@@ -94,10 +94,10 @@ def test_ten_randomized_responses_cost_eleven_not_1_1() -> None:
 
 
 def test_five_hundred_exponential_mechanisms_cost_43_not_half() -> None:
-    many = BoundedRange("0.5") * 500
+    many = BoundedRangeLoss("0.5") * 500
     assert many.pure() == 250
     assert epsilon_of(many, 1e-6).value == pytest.approx(43.29, abs=0.01)
-    assert evaluate([(BoundedRange("0.5"), 500)]).epsilon(1e-6).value > 30
+    assert evaluate([(BoundedRangeLoss("0.5"), 500)]).epsilon(1e-6).value > 30
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
@@ -124,10 +124,10 @@ def test_no_loss_forgets_its_count(loss: Loss) -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 0.0, -1.0, "nan", "1/0"])
 def test_nan_noise_is_refused_not_free(bad: Any) -> None:
     for make in (
-        lambda: Gaussian(bad),
-        lambda: Laplace(bad),
-        lambda: BoundedRange(bad),
-        lambda: PureEpsilon(bad),
+        lambda: GaussianLoss(bad),
+        lambda: LaplaceLoss(bad),
+        lambda: BoundedRangeLoss(bad),
+        lambda: PureLoss(bad),
         lambda: RandomizedResponse(bad),
         lambda: DiscreteLaplace(bad),
         lambda: DiscreteGaussian(1, bad),
@@ -150,9 +150,9 @@ def test_nan_noise_is_refused_not_free(bad: Any) -> None:
 @pytest.mark.parametrize("steps", [-5, 0, 2.5, True, math.nan])
 def test_minus_five_steps_are_refused_not_refunded(steps: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
-        Gaussian(1) * steps
+        GaussianLoss(1) * steps
     with pytest.raises((ValueError, TypeError)):
-        evaluate([(Gaussian(1), steps)])
+        evaluate([(GaussianLoss(1), steps)])
     event = {"mechanism": "gaussian", "noise_multiplier": 1, "count": steps}
     with pytest.raises(DataError, match=r"^events\[0\]\.count"):
         event_list({"adjacency": "replace-one", "trust": "central", "events": [event]})
@@ -163,7 +163,7 @@ def test_minus_five_steps_are_refused_not_refunded(steps: Any) -> None:
 
 def test_a_replace_one_gaussian_is_not_priced_as_add_remove() -> None:
     """Multiplier 1 in terms of one record: 4.9 under add-remove, 11.0 (not 5.2) for replace-one."""
-    one = Gaussian(1, adjacency=ADD_REMOVE)
+    one = GaussianLoss(1, adjacency=ADD_REMOVE)
     assert epsilon_of(one, 1e-6).value == pytest.approx(4.887, abs=5e-4)
     assert epsilon_of(as_replace_one(one).loss, 1e-6).value == pytest.approx(10.997, abs=5e-4)
     prices = [
@@ -172,7 +172,7 @@ def test_a_replace_one_gaussian_is_not_priced_as_add_remove() -> None:
     ]
     assert prices == [1, 4], "a mechanism knows both from its domain"
     with pytest.raises(AdjacencyError):
-        one + Gaussian(1)
+        one + GaussianLoss(1)
     with pytest.raises(DataError, match="local"):
         event_list(
             {
@@ -219,11 +219,11 @@ def test_bounded_range_is_claimed_for_the_exponential_mechanism_only() -> None:
     assert widest <= 1 + 1e-12
     most, widest = _worst(_permute_and_flip, 1.0)
     assert most <= 1 + 1e-12
-    assert widest > 1.2, "BoundedRange(1) would be a false claim"
+    assert widest > 1.2, "BoundedRangeLoss(1) would be a false claim"
     event = {"mechanism": "permute-and-flip", "epsilon": 1}
     with pytest.raises(DataError, match=r"events\[0\]: mechanism 'permute-and-flip' is unknown"):
         event_list({"adjacency": "replace-one", "trust": "central", "events": [event]})
-    assert PureEpsilon(1).zcdp() > 3 * BoundedRange(1).zcdp(), "what it costs as a black box"
+    assert PureLoss(1).zcdp() > 3 * BoundedRangeLoss(1).zcdp(), "what it costs as a black box"
 
 
 # Caps, forks, order, arithmetic ------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_the_charge_is_durable_before_noise_is_drawn(monkeypatch: pytest.MonkeyP
 def test_budget_arithmetic_is_exact() -> None:
     assert 0.1 + 0.1 + 0.1 != 0.3
     assert ZCDP(0.1) + ZCDP(0.1) + ZCDP(0.1) == ZCDP(0.3)
-    assert (Laplace(0.1) * 3).pure() == Fraction(3, 10)
+    assert (LaplaceLoss(0.1) * 3).pure() == Fraction(3, 10)
     book = account(PureDP(0.3))
     for _ in range(3):
         book.issue(PureDP(0.1), users=USERS, label="tenth")

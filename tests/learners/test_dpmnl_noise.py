@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.accountants import JointAccountant
-from privlearn.accountants.conversion import renyi_order
 from privlearn.accountants.guarantee import epsilon_of
 from privlearn.adjacency import Adjacency
 from privlearn.billboard import Billboard
@@ -24,6 +23,7 @@ from privlearn.errors import CurrencyError
 from privlearn.learners import DPMNL
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape, benchmark, proved, published
 from privlearn.losses import Loss, compose
+from privlearn.losses.conversion import renyi_order
 from privlearn.noise import NoiseSource
 
 REPLACE = Adjacency.REPLACE_ONE

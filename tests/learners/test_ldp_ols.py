@@ -13,8 +13,8 @@ from privlearn.baselines.local import PublishedOLS
 from privlearn.budgets import GaussianDP
 from privlearn.domains import Ball
 from privlearn.learners.ldp_ols import LDPOLS
-from privlearn.learners.links import gaussian_mu
 from privlearn.local.protocol import Arrays, LocalBanditConfig
+from privlearn.losses.conversion import gaussian_mu
 from privlearn.mechanisms import NoisyReport, OneOfKReport
 from privlearn.simulation.local_bandit import LocalMarket, arm_market, serve, shared_market
 

@@ -41,7 +41,7 @@ from privlearn.ledger import (
     chain_problems,
     read_records,
 )
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
@@ -646,7 +646,7 @@ def test_token_numbers_go_on_after_refusals_and_restarts(tmp_path: Path) -> None
             accountant.issue(ZCDP(5), users=USERS, label="too much")
     accountant.issue(ZCDP("0.1"), users=USERS, label="b")
     again = resumed(path)
-    ids = {again.issue(Gaussian("0.1"), users=USERS, label="c").id for _ in range(3)}
+    ids = {again.issue(GaussianLoss("0.1"), users=USERS, label="c").id for _ in range(3)}
     assert len(ids) == 3
     assert audit(path).problems == []
 

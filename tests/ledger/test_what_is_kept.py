@@ -16,7 +16,7 @@ from privlearn.domains import Array, Ball, Norm
 from privlearn.entries import IssueEntry, OpenEntry
 from privlearn.errors import LossExceedsTokenError
 from privlearn.ledger import Ledger
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.tokens import Spend
@@ -64,13 +64,13 @@ def test_only_what_cannot_change_is_remembered_of_a_spend() -> None:
     for _ in range(2):
         assert ours.derived
         assert ours.loss(REPLACE).gaussian() == 1
-        assert ours.loss(Adjacency.ZERO_OUT).gaussian() == Gaussian("1/4").mu_squared
+        assert ours.loss(Adjacency.ZERO_OUT).gaussian() == GaussianLoss("1/4").mu_squared
         assert ours.loss(Adjacency.ZERO_OUT).adjacency is Adjacency.ZERO_OUT
 
 
 def test_a_token_pays_for_the_loss_that_it_was_issued_for_and_for_no_dearer_one() -> None:
     mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
-    for price in (mechanism.loss(), Gaussian("0.01"), ZCDP("0.005")):
+    for price in (mechanism.loss(), GaussianLoss("0.01"), ZCDP("0.005")):
         account = accountant()
         token = account.issue(price, users=ONE, label="sum")
         with pytest.raises(LossExceedsTokenError, match="the token 'sum' holds"):
@@ -82,10 +82,10 @@ def test_a_token_pays_for_the_loss_that_it_was_issued_for_and_for_no_dearer_one(
 
 
 def test_equal_losses_have_equal_hashes() -> None:
-    assert Gaussian("0.01") == Gaussian("1/100")
-    assert hash(Gaussian("0.01")) == hash(Gaussian("1/100"))
-    assert Gaussian("0.01") != Gaussian("0.01", adjacency=Adjacency.ZERO_OUT)
-    assert len({Gaussian(i) for i in range(1, 50)}) == 49
+    assert GaussianLoss("0.01") == GaussianLoss("1/100")
+    assert hash(GaussianLoss("0.01")) == hash(GaussianLoss("1/100"))
+    assert GaussianLoss("0.01") != GaussianLoss("0.01", adjacency=Adjacency.ZERO_OUT)
+    assert len({GaussianLoss(i) for i in range(1, 50)}) == 49
 
 
 OPEN = OpenEntry(

@@ -29,7 +29,7 @@ from privlearn.local.form import GRID
 from privlearn.local.messages import REJECTION_REASONS
 from privlearn.local.protocol import Arrays, LocalBanditConfig
 from privlearn.local.server import UNSEEN, LocalServer
-from privlearn.losses import PureEpsilon
+from privlearn.losses import PureLoss
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate
@@ -547,7 +547,7 @@ def test_a_cheaper_claim_under_the_same_label_is_refused(bandit: Make) -> None:
     saved = LocalServer(config, sound, by="app").save()
     cheap = claims(config)
     cheap.attest(
-        PureEpsilon("0.01"),
+        PureLoss("0.01"),
         users=range(config.method.horizon),
         most_messages=1,
         count=1,

@@ -15,17 +15,17 @@ from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
-    ByArrival,
+    BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
+    FailingLoss,
+    GaussianLoss,
     GeneralizedGaussian,
-    Laplace,
+    LaplaceLoss,
     Loss,
-    MayFail,
     MinimizerLoss,
-    PureEpsilon,
+    PerArrivalLoss,
+    PureLoss,
     RandomizedResponse,
     RenyiCurve,
     SubsampledGaussian,
@@ -37,11 +37,11 @@ from privlearn.losses import (
 
 AR, ZO = Adjacency.ADD_REMOVE, Adjacency.ZERO_OUT
 PAIRS: list[tuple[Loss, Loss]] = [
-    (Gaussian("0.3", adjacency=AR), Gaussian("1.2")),
-    (Laplace("0.3", adjacency=AR), Laplace("0.6")),
-    (BoundedRange("0.3", adjacency=AR), BoundedRange("0.6")),
-    (PureEpsilon("0.3", adjacency=AR), PureEpsilon("0.6")),
-    (RandomizedResponse("0.3", 4, adjacency=ZO), PureEpsilon("0.6")),
+    (GaussianLoss("0.3", adjacency=AR), GaussianLoss("1.2")),
+    (LaplaceLoss("0.3", adjacency=AR), LaplaceLoss("0.6")),
+    (BoundedRangeLoss("0.3", adjacency=AR), BoundedRangeLoss("0.6")),
+    (PureLoss("0.3", adjacency=AR), PureLoss("0.6")),
+    (RandomizedResponse("0.3", 4, adjacency=ZO), PureLoss("0.6")),
     (DiscreteLaplace("0.3", 2, adjacency=AR), DiscreteLaplace("0.6", 4)),
     (DiscreteGaussian(2, 5, adjacency=AR), DiscreteGaussian(4, 5)),
     (GeneralizedGaussian(2, 1, 5, adjacency=ZO), GeneralizedGaussian(2, 2, 5)),
@@ -65,21 +65,23 @@ def test_a_replacement_is_two_steps(before: Loss, after: Loss) -> None:
 
 
 def test_profiles_by_arrival_are_converted_part_by_part() -> None:
-    zero = ByArrival([(3, Gaussian("0.5", adjacency=ZO)), (2, Gaussian("0.1", adjacency=ZO))])
-    found = as_replace_one(zero).loss
-    assert found == ByArrival([(3, Gaussian(2)), (2, Gaussian("0.4"))])
-    assert as_zero_out(found).loss == ByArrival(
-        [(3, Gaussian(2, adjacency=ZO)), (2, Gaussian("0.4", adjacency=ZO))]
+    zero = PerArrivalLoss(
+        [(3, GaussianLoss("0.5", adjacency=ZO)), (2, GaussianLoss("0.1", adjacency=ZO))]
     )
-    failing = MayFail(Gaussian(1), "1e-9")
-    assert as_zero_out(failing).loss == MayFail(Gaussian(1, adjacency=ZO), "1e-9")
+    found = as_replace_one(zero).loss
+    assert found == PerArrivalLoss([(3, GaussianLoss(2)), (2, GaussianLoss("0.4"))])
+    assert as_zero_out(found).loss == PerArrivalLoss(
+        [(3, GaussianLoss(2, adjacency=ZO)), (2, GaussianLoss("0.4", adjacency=ZO))]
+    )
+    failing = FailingLoss(GaussianLoss(1), "1e-9")
+    assert as_zero_out(failing).loss == FailingLoss(GaussianLoss(1, adjacency=ZO), "1e-9")
     with pytest.raises(AdjacencyError, match="no proved price"):
-        as_replace_one(MayFail(Gaussian(1, adjacency=AR), "1e-9"))
+        as_replace_one(FailingLoss(GaussianLoss(1, adjacency=AR), "1e-9"))
 
 
 def test_a_gaussian_of_multiplier_one_doubles_its_mu() -> None:
     """4.887 under add-remove at δ = 1e-6; 10.997 under replace-one."""
-    before = Gaussian(1, adjacency=AR)
+    before = GaussianLoss(1, adjacency=AR)
     assert epsilon_of(before, 1e-6).value == pytest.approx(4.887, abs=5e-4)
     assert epsilon_of(as_replace_one(before).loss, 1e-6).value == pytest.approx(10.997, abs=5e-4)
 
@@ -107,8 +109,10 @@ def test_exact_divergences_of_two_steps_lie_below() -> None:
             law / law.sum() for law in (q * np.exp(random.uniform(0, 0.5, 6)) for _ in range(2))
         )
         ranges = [float(np.ptp(np.log(a / q))) for a in (p, r)]
-        bound = BoundedRange(Fraction(max(ranges)).limit_denominator(10**6) + Fraction(1, 10**5))
-        twice = as_replace_one(BoundedRange(bound.epsilon, adjacency=AR)).loss
+        bound = BoundedRangeLoss(
+            Fraction(max(ranges)).limit_denominator(10**6) + Fraction(1, 10**5)
+        )
+        twice = as_replace_one(BoundedRangeLoss(bound.epsilon, adjacency=AR)).loss
         curve: dict[Exact, Exact] = {
             order: Fraction(
                 max(_divergence(a, b, order) for a, b in ((p, q), (q, p), (r, q), (q, r)))
@@ -138,25 +142,25 @@ def test_what_has_no_proof_is_refused() -> None:
     with pytest.raises(AdjacencyError, match="no proved price under replace-one"):
         as_replace_one(SubsampledGaussian(1, "0.01"))
     with pytest.raises(AdjacencyError, match="no proved price"):
-        as_replace_one(Gaussian(1, adjacency=AR) + SubsampledGaussian(1, "0.01"))
+        as_replace_one(GaussianLoss(1, adjacency=AR) + SubsampledGaussian(1, "0.01"))
     with pytest.raises(AdjacencyError, match="order above 2"):
         as_replace_one(RenyiCurve({"1.5": 1, 2: 1}, adjacency=AR))
     with pytest.raises(AdjacencyError, match="for replace-one already"):
-        as_replace_one(Gaussian(1))
+        as_replace_one(GaussianLoss(1))
 
 
 def test_zero_out_is_one_of_the_replacements() -> None:
-    loss = Gaussian(1) * 3 + Laplace("0.1") + DiscreteLaplace(1, 2)
+    loss = GaussianLoss(1) * 3 + LaplaceLoss("0.1") + DiscreteLaplace(1, 2)
     found = as_zero_out(loss).loss
     assert found.adjacency is ZO
     assert found.renyi(3) == loss.renyi(3)
     for relation in (AR, ZO):
         with pytest.raises(AdjacencyError, match="as_replace_one first"):
-            as_zero_out(Gaussian(1, adjacency=relation))
+            as_zero_out(GaussianLoss(1, adjacency=relation))
 
 
 def test_nothing_is_mixed_silently() -> None:
     with pytest.raises(AdjacencyError, match="convert one explicitly"):
-        compose([(Gaussian(1), 1), (Gaussian(1, adjacency=AR), 1)])
-    both = compose([(Gaussian(1), 1), (as_replace_one(Gaussian(1, adjacency=AR)).loss, 1)])
+        compose([(GaussianLoss(1), 1), (GaussianLoss(1, adjacency=AR), 1)])
+    both = compose([(GaussianLoss(1), 1), (as_replace_one(GaussianLoss(1, adjacency=AR)).loss, 1)])
     assert both.gaussian() == 5

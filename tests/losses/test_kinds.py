@@ -19,21 +19,22 @@ from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
+    BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
+    GaussianLoss,
     GeneralizedGaussian,
-    Laplace,
+    LaplaceLoss,
     Loss,
-    PureEpsilon,
+    PureLoss,
     RandomizedResponse,
     SubsampledGaussian,
     ZCDPLoss,
     compose,
     loss_from_dict,
 )
-from privlearn.losses.kinds import _discrete_laplace_rho, _response_rho
+from privlearn.losses.discrete import _discrete_laplace_rho
+from privlearn.losses.pure import _response_rho
 
 mp.dps = 50
 ORDERS = (1.0001, 1.01, 1.5, 2.0, 3.7, 8.0, 64.0, 1000.0)
@@ -44,7 +45,7 @@ LINES: list[Loss] = [
     DiscreteGaussian(3, "5.5"),
     GeneralizedGaussian("2.5", 1, 4),
 ]
-PURE: list[Loss] = [PureEpsilon("0.7"), RandomizedResponse("1.3", 50), DiscreteLaplace("0.9", 4)]
+PURE: list[Loss] = [PureLoss("0.7"), RandomizedResponse("1.3", 50), DiscreteLaplace("0.9", 4)]
 SAMPLED = SubsampledGaussian("1.1", "0.02", adjacency=Adjacency.ADD_REMOVE)
 EVERY: list[Loss] = [*LINES, *PURE, SAMPLED, ApproxLoss("0.5", "1e-7")]
 
@@ -81,7 +82,7 @@ def discrete_laplace(epsilon: str, sensitivity: int, shift: int) -> list[tuple[A
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_pure_and_response_curves_are_exact_to_fourteen_digits(epsilon: str, order: float) -> None:
     truth = divergence(response(epsilon, 2), order)
-    assert truth <= PureEpsilon(epsilon).renyi(order) <= truth * (1 + mpf("3e-14"))
+    assert truth <= PureLoss(epsilon).renyi(order) <= truth * (1 + mpf("3e-14"))
     for categories in (2, 3, 10, 10**6):
         truth = divergence(response(epsilon, categories), order)
         stated = RandomizedResponse(epsilon, categories).renyi(order)
@@ -91,7 +92,7 @@ def test_pure_and_response_curves_are_exact_to_fourteen_digits(epsilon: str, ord
 def test_the_rounding_of_large_arguments_is_covered() -> None:
     """Found by random search: 7e-15 below the truth without the slack for sinh."""
     for epsilon, order in (("551.7992494133291", 1.000036998306835), ("325.85", 1.0000167874)):
-        assert PureEpsilon(epsilon).renyi(order) >= divergence(response(epsilon, 2), order)
+        assert PureLoss(epsilon).renyi(order) >= divergence(response(epsilon, 2), order)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -121,7 +122,7 @@ def test_the_worst_directions_of_discrete_laplace_are_both_covered() -> None:
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_divergence_constants_bound_every_order_and_are_reached_near_one(epsilon: str) -> None:
     cases: list[tuple[Loss, list[tuple[Any, Any]]]] = [
-        (PureEpsilon(epsilon), response(epsilon, 2)),
+        (PureLoss(epsilon), response(epsilon, 2)),
         (RandomizedResponse(epsilon, 3), response(epsilon, 3)),
         *(
             (DiscreteLaplace(epsilon, m), discrete_laplace(epsilon, m, m))
@@ -145,9 +146,9 @@ def test_all_zeros_of_the_discrete_laplace_moment_are_imaginary() -> None:
 def test_discrete_laplace_lies_between_its_two_limits() -> None:
     for epsilon in EPSILONS:
         one, many = DiscreteLaplace(epsilon), DiscreteLaplace(epsilon, 10**9)
-        assert one.zcdp() == PureEpsilon(epsilon).zcdp()
-        assert one.renyi(3) == PureEpsilon(epsilon).renyi(3)
-        limit = Laplace(epsilon)
+        assert one.zcdp() == PureLoss(epsilon).zcdp()
+        assert one.renyi(3) == PureLoss(epsilon).renyi(3)
+        limit = LaplaceLoss(epsilon)
         assert float(many.zcdp() - limit.zcdp()) == pytest.approx(0, abs=1e-15)
         assert many.renyi(3) == pytest.approx(limit.renyi(3), rel=1e-8)
         prices = [DiscreteLaplace(epsilon, m).zcdp() for m in (1, 2, 5, 1000)]
@@ -214,14 +215,14 @@ def test_a_discrete_gaussian_exceeds_the_gaussian_of_its_variance() -> None:
             max(mp.exp(-((x - 5) ** 2) / (2 * sigma**2)) - mp.exp(eps - x**2 / (2 * sigma**2)), 0)
             for x in range(-150, 160)
         )
-        gauss = delta_of(Gaussian(1), float(eps)).value
+        gauss = delta_of(GaussianLoss(1), float(eps)).value
         worst = max(worst, delta / total / gauss)
     assert worst > 1.0001
 
 
 def test_generalized_gaussian_at_kappa_one_is_a_gaussian() -> None:
     """And for κ = 2 the l3 norm in one dimension does not exceed it."""
-    assert GeneralizedGaussian(1, 2, 4).zcdp() == Gaussian("0.25").zcdp()
+    assert GeneralizedGaussian(1, 2, 4).zcdp() == GaussianLoss("0.25").zcdp()
     for order in ORDERS:
         assert GeneralizedGaussian(2, 1, 3).renyi(order) == pytest.approx(order / 9, rel=1e-12)
 
@@ -315,7 +316,7 @@ def test_a_subsampled_gaussian_has_no_constant_and_no_replace_one() -> None:
 
 
 KINDS = st.one_of(
-    st.floats(0.01, 20).map(PureEpsilon),
+    st.floats(0.01, 20).map(PureLoss),
     st.builds(RandomizedResponse, st.floats(0.01, 20), st.integers(2, 10**9)),
     st.builds(DiscreteLaplace, st.floats(0.01, 20), st.integers(1, 10**9)),
     st.floats(0.001, 20).map(ZCDPLoss),
@@ -333,7 +334,7 @@ def test_bounds_of_one_loss_agree_with_each_other(loss: Loss, one: float, two: f
     assert loss.renyi(low) <= low * float(rho) * (1 + 1e-12)
     if pure is not None:
         assert loss.renyi(high) <= float(pure)
-        assert rho <= PureEpsilon(pure).zcdp() * (1 + Fraction(1, 10**12))
+        assert rho <= PureLoss(pure).zcdp() * (1 + Fraction(1, 10**12))
 
 
 @pytest.mark.parametrize("loss", EVERY, ids=lambda loss: loss.kind)
@@ -360,7 +361,7 @@ def test_orders_not_above_one_are_refused(loss: Loss, order: float) -> None:
 @pytest.mark.parametrize("bad", [0, -1, "nan", "inf", math.nan, math.inf, "x"])
 def test_numbers_that_are_none_are_refused(bad: Any) -> None:
     for make in (
-        PureEpsilon,
+        PureLoss,
         RandomizedResponse,
         DiscreteLaplace,
         ZCDPLoss,
@@ -394,25 +395,25 @@ def test_ranges_are_stated() -> None:
     with pytest.raises(ValueError, match=r"delta = 1: must lie in \[1e-300, 1\)"):
         ApproxLoss(1, 1)
     with pytest.raises(ValueError, match="epsilon = 701: must lie"):
-        PureEpsilon(701)
+        PureLoss(701)
 
 
 @pytest.mark.parametrize("epsilon", ["1e-100", "1e-40", "1e-9", "100", "700"])
 def test_extreme_losses_stay_finite_and_ordered(epsilon: str) -> None:
     for loss in (
-        PureEpsilon(epsilon),
+        PureLoss(epsilon),
         RandomizedResponse(epsilon, 10**15),
         DiscreteLaplace(epsilon, 10**15),
         DiscreteLaplace(epsilon, 3),
     ):
-        rho, top = loss.zcdp(), PureEpsilon(epsilon).zcdp()
+        rho, top = loss.zcdp(), PureLoss(epsilon).zcdp()
         assert 0 < rho <= top
         for order in (1 + 1e-12, 2.0, 1e6, 1e12):
             assert 0 <= loss.renyi(order) <= float(epsilon)
 
 
 def test_constants_do_not_depend_on_the_ambient_decimal_context() -> None:
-    for kind in (PureEpsilon, DiscreteLaplace, lambda e: RandomizedResponse(e, 99)):
+    for kind in (PureLoss, DiscreteLaplace, lambda e: RandomizedResponse(e, 99)):
         with decimal.localcontext(decimal.Context(prec=4)):
             coarse = kind(Fraction(1, 30 + 10**9)).zcdp()
         for cache in (_response_rho, _discrete_laplace_rho):
@@ -439,7 +440,7 @@ def test_the_sum_of_failures_is_enough(
     boxes: list[tuple[float, float]], epsilon: float, level: float
 ) -> None:
     """Against the exact δ of the worst boxes, together with an exponential mechanism."""
-    loss = compose([(BoundedRange(epsilon), 1), *((ApproxLoss(*box), 1) for box in boxes)])
+    loss = compose([(BoundedRangeLoss(epsilon), 1), *((ApproxLoss(*box), 1) for box in boxes)])
     ratio = math.exp(epsilon / 2)
     pair = [(ratio / (1 + ratio), 1 / (1 + ratio)), (1 / (1 + ratio), ratio / (1 + ratio))]
     laws = [pair, *(canonical(*box) for box in boxes)]
@@ -454,12 +455,12 @@ def test_the_sum_of_failures_is_enough(
 
 
 def test_failures_are_taken_off_delta() -> None:
-    loss = ApproxLoss("0.1", "1e-7") * 3 + Gaussian("0.5")
+    loss = ApproxLoss("0.1", "1e-7") * 3 + GaussianLoss("0.5")
     assert loss.failure() == Fraction(3, 10**7)
-    assert loss.unless_failed() == PureEpsilon("0.1") * 3 + Gaussian("0.5")
+    assert loss.unless_failed() == PureLoss("0.1") * 3 + GaussianLoss("0.5")
     assert loss.renyi(2) == math.inf
     assert (loss.zcdp(), loss.pure(), loss.gaussian()) == (None, None, None)
-    assert Gaussian(1).failure() == 0
+    assert GaussianLoss(1).failure() == 0
     single = ApproxLoss("0.1", "1e-7", adjacency=Adjacency.ADD_REMOVE)
     assert single.unless_failed().adjacency is Adjacency.ADD_REMOVE
     assert epsilon_of(single, 1e-6).value <= 0.1

@@ -16,9 +16,9 @@ from mpmath import mp, mpf
 from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError, UnknownKindError
 from privlearn.losses import (
-    BoundedRange,
-    Gaussian,
-    Laplace,
+    BoundedRangeLoss,
+    GaussianLoss,
+    LaplaceLoss,
     Loss,
     RenyiCurve,
     compose,
@@ -32,11 +32,11 @@ mp.dps = 50
 ORDERS = (1.0001, 1.01, 1.5, 2.0, 3.7, 8.0, 64.0, 1000.0)
 EPSILONS = ("0.01", "0.1", "0.5", "1", "2", "5", "10")
 EVERY: list[Loss] = [
-    Gaussian("0.3"),
-    Laplace("0.7"),
-    BoundedRange("1.3"),
+    GaussianLoss("0.3"),
+    LaplaceLoss("0.7"),
+    BoundedRangeLoss("1.3"),
     RenyiCurve({"1.5": "0.1", 4: "0.4", 32: 2}),
-    Gaussian("0.3") * 3 + Laplace("0.7") * 2,
+    GaussianLoss("0.3") * 3 + LaplaceLoss("0.7") * 2,
 ]
 
 
@@ -98,14 +98,14 @@ def _maximum(value: Callable[[Any], Any], width: Any) -> Any:
 @pytest.mark.parametrize("mass", ["0.01", "1", "4"])
 def test_gaussian_curve_is_the_quadrature(mass: str, order: float) -> None:
     truth = true_gaussian(Fraction(mass), order)
-    assert truth <= Gaussian(mass).renyi(order) <= truth * (1 + mpf(10) ** -12)
+    assert truth <= GaussianLoss(mass).renyi(order) <= truth * (1 + mpf(10) ** -12)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_laplace_curve_is_exact(epsilon: str, order: float) -> None:
     truth = true_laplace(epsilon, order)
-    stated = Laplace(epsilon).renyi(order)
+    stated = LaplaceLoss(epsilon).renyi(order)
     assert truth <= stated <= truth * (1 + mpf("1e-6")) + mpf("1e-14") / (order - 1)
 
 
@@ -113,7 +113,7 @@ def test_laplace_curve_is_exact(epsilon: str, order: float) -> None:
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_bounded_range_curve_is_the_worst_two_point_law(epsilon: str, order: float) -> None:
     truth = true_bounded_range(epsilon, order)
-    stated = BoundedRange(epsilon).renyi(order)
+    stated = BoundedRangeLoss(epsilon).renyi(order)
     assert truth * (1 - mpf(10) ** -15) <= stated
     assert stated <= truth * (1 + mpf("1e-6")) + mpf("3e-14") * (1 + mpf(epsilon)) / (
         1 - 1 / mpf(order)
@@ -123,8 +123,8 @@ def test_bounded_range_curve_is_the_worst_two_point_law(epsilon: str, order: flo
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_zcdp_constants_bound_every_order_and_are_reached_near_one(epsilon: str) -> None:
     for loss, truth in (
-        (Laplace(epsilon), true_laplace),
-        (BoundedRange(epsilon), true_bounded_range),
+        (LaplaceLoss(epsilon), true_laplace),
+        (BoundedRangeLoss(epsilon), true_bounded_range),
     ):
         rho = loss.zcdp()
         assert rho is not None
@@ -138,8 +138,8 @@ def test_zcdp_constants_bound_every_order_and_are_reached_near_one(epsilon: str)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_a_zcdp_constant_too_small_by_a_millionth_is_refuted(epsilon: str) -> None:
     for loss, truth in (
-        (Laplace(epsilon), true_laplace),
-        (BoundedRange(epsilon), true_bounded_range),
+        (LaplaceLoss(epsilon), true_laplace),
+        (BoundedRangeLoss(epsilon), true_bounded_range),
     ):
         rho = loss.zcdp()
         assert rho is not None
@@ -164,7 +164,7 @@ def test_every_exponential_mechanism_is_within_the_bounded_range(
     alpha = mpf(order)
     for first, second in ((p, q), (q, p)):
         truth = mp.log(sum(first**alpha * second ** (1 - alpha))) / (alpha - 1)
-        assert truth <= BoundedRange(epsilon).renyi(order) + mpf(10) ** -40
+        assert truth <= BoundedRangeLoss(epsilon).renyi(order) + mpf(10) ** -40
         ratios = [mp.log(a / b) for a, b in zip(first, second, strict=True)]
         assert max(ratios) - min(ratios) <= epsilon + 1e-12
 
@@ -199,8 +199,8 @@ def test_n_copies_cost_n_times_one(loss: Loss, count: int) -> None:
 
 def test_a_forgotten_count_would_be_seen() -> None:
     """The defect of a peer: 500 exponential-mechanism steps reported as one."""
-    assert (BoundedRange("0.087") * 500).renyi(2) > 400 * BoundedRange("0.087").renyi(2)
-    assert (Laplace(1) * 10).pure() == 10
+    assert (BoundedRangeLoss("0.087") * 500).renyi(2) > 400 * BoundedRangeLoss("0.087").renyi(2)
+    assert (LaplaceLoss(1) * 10).pure() == 10
 
 
 @pytest.mark.parametrize("loss", EVERY, ids=lambda loss: loss.kind)
@@ -232,7 +232,7 @@ def test_a_curve_is_joined_by_chords_and_ends_at_its_last_order() -> None:
 def test_a_sampled_curve_never_falls_below_the_true_one(
     epsilon: float, first: float, order: float
 ) -> None:
-    true = Laplace(epsilon)
+    true = LaplaceLoss(epsilon)
     grid = sorted({first, first + 1, 2 * first + 3, 64.0})
     sampled = RenyiCurve({a: true.renyi(a) for a in grid})
     assert sampled.renyi(order) >= true.renyi(order) * (1 - 1e-12)
@@ -241,7 +241,7 @@ def test_a_sampled_curve_never_falls_below_the_true_one(
 @pytest.mark.parametrize("bad", [0, -1, "nan", "inf", math.nan, math.inf])
 def test_losses_of_nothing_or_without_bound_are_refused(bad: Any) -> None:
     """The defect of peers: NaN noise counted as epsilon = 0."""
-    for make in (Gaussian, Laplace, BoundedRange):
+    for make in (GaussianLoss, LaplaceLoss, BoundedRangeLoss):
         with pytest.raises(ValueError, match=r"must"):
             make(bad)
     with pytest.raises(ValueError, match=r"must"):
@@ -254,17 +254,17 @@ def test_losses_of_nothing_or_without_bound_are_refused(bad: Any) -> None:
 def test_a_count_below_one_is_refused(count: int) -> None:
     """The defect of a peer: -5 steps gave epsilon = -134."""
     with pytest.raises(ValueError, match=r"count = .*must be an integer >= 1"):
-        Gaussian(1) * count
+        GaussianLoss(1) * count
     with pytest.raises(TypeError, match="must be an integer"):
-        Gaussian(1) * 1.5  # type: ignore[operator]
+        GaussianLoss(1) * 1.5  # type: ignore[operator]
     with pytest.raises(ValueError, match="needs at least one loss"):
         compose([])
 
 
 def test_adjacencies_do_not_mix() -> None:
     with pytest.raises(AdjacencyError, match="cannot compose losses for replace-one and zero-out"):
-        Gaussian(1) + Gaussian(1, adjacency=Adjacency.ZERO_OUT)
-    both = loss_from_dict(Laplace(1, adjacency=Adjacency.ADD_REMOVE).to_dict())
+        GaussianLoss(1) + GaussianLoss(1, adjacency=Adjacency.ZERO_OUT)
+    both = loss_from_dict(LaplaceLoss(1, adjacency=Adjacency.ADD_REMOVE).to_dict())
     assert both.adjacency is Adjacency.ADD_REMOVE
 
 
@@ -274,7 +274,7 @@ def test_unknown_kinds_and_missing_numbers_are_named() -> None:
     with pytest.raises(ValueError, match="gaussian loss lacks 'mu_squared'"):
         loss_from_dict({"kind": "gaussian", "adjacency": "replace-one"})
     with pytest.raises(ValueError, match="registered already"):
-        register(lambda data, adjacency: Gaussian(1))(Gaussian)
+        register(GaussianLoss)
 
 
 @given(
@@ -291,4 +291,4 @@ def test_the_std_for_a_mass_is_enough_and_hardly_more(sensitivity: float, mass: 
 
 def test_replace_one_noise_is_priced_as_replace_one() -> None:
     """The defect of a peer: a replace-one Gaussian priced as add-remove, 5.2 for 11.0."""
-    assert gaussian_loss(2.0, 1.0, Adjacency.REPLACE_ONE) == Gaussian(4)
+    assert gaussian_loss(2.0, 1.0, Adjacency.REPLACE_ONE) == GaussianLoss(4)

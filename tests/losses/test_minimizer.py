@@ -25,7 +25,7 @@ from scipy import integrate, special
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError
-from privlearn.losses import Gaussian, MinimizerLoss, loss_from_dict
+from privlearn.losses import GaussianLoss, MinimizerLoss, loss_from_dict
 from privlearn.losses.minimizer import _log_moment
 from privlearn.mechanisms import published
 from privlearn.mnl import NO_ITEM, Answer, gradients, hessian_factors
@@ -326,7 +326,7 @@ def test_reference_numbers() -> None:
 def test_json_and_composition(adjacency: Adjacency) -> None:
     loss = make(adjacency=adjacency, noise_std=1 / 3)
     assert loss_from_dict(loss.to_dict()) == loss
-    both = loss * 3 + Gaussian("0.5", adjacency=adjacency)
+    both = loss * 3 + GaussianLoss("0.5", adjacency=adjacency)
     assert loss_from_dict(both.to_dict()) == both
     assert both.zcdp() == 3 * loss.zcdp() + Fraction(1, 4)
     assert both.renyi(4) == pytest.approx(3 * loss.renyi(4) + 1, rel=1e-12)
@@ -337,7 +337,7 @@ def test_json_and_composition(adjacency: Adjacency) -> None:
         loss_from_dict({k: v for k, v in loss.to_dict().items() if k != "ridge"})
     other = next(a for a in Adjacency if a is not adjacency)
     with pytest.raises(AdjacencyError, match="cannot compose"):
-        loss + Gaussian(1, adjacency=other)
+        loss + GaussianLoss(1, adjacency=other)
 
 
 @pytest.mark.parametrize("name", ["difference", "trace", "ridge", "noise_std"])

@@ -17,7 +17,7 @@ from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.checking import assert_pipeline_noninterference
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import AdjacencyError, CurrencyError, UsersError
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
 from privlearn.mechanisms.factorization import BinaryTree, ColumnNormalizedBLT
 from privlearn.noise import NoiseSource
@@ -60,7 +60,7 @@ def released(stream: BatchedStream[Array], values: Array, cuts: list[int]) -> li
 def test_the_price_is_that_of_one_gaussian_mechanism() -> None:
     sums = BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES)
     assert sums.noise_std == pytest.approx(2.0)
-    assert sums.loss() == Gaussian(sums.loss().gaussian() or 0)
+    assert sums.loss() == GaussianLoss(sums.loss().gaussian() or 0)
     assert Fraction(1) - Fraction(1, 10**9) <= (sums.loss().gaussian() or 0) <= 1
     tree = BatchedPrefixSum(BALL, SIZES, BinaryTree(4), 2.0)
     assert float(tree.loss().gaussian() or 0) == pytest.approx(3 * (2.0 / 2.0) ** 2)
@@ -155,7 +155,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(AdjacencyError, match="add-remove"):
         BatchedPrefixSum(BALL, SIZES, factorization, 1.0, Adjacency.ADD_REMOVE)
     zero = accountant(adjacency=Adjacency.ZERO_OUT)
-    token = zero.issue(Gaussian(1, adjacency=Adjacency.ZERO_OUT), users=USERS, label="sums")
+    token = zero.issue(GaussianLoss(1, adjacency=Adjacency.ZERO_OUT), users=USERS, label="sums")
     with pytest.raises(AdjacencyError, match="zero-out"):
         sums.open(token)
     with pytest.raises(CurrencyError, match="PureDP"):

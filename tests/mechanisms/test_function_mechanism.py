@@ -14,7 +14,7 @@ from privlearn.checking import check_mechanism
 from privlearn.domains import Array, Ball, Box
 from privlearn.entries import FunctionsEntry, RetireEntry, SpendEntry
 from privlearn.errors import TokenError, TokenSpentError
-from privlearn.losses import Laplace
+from privlearn.losses import LaplaceLoss
 from privlearn.mechanisms import FunctionMechanism, mechanism
 from privlearn.mechanisms.report_streams import Draw
 from privlearn.noise import (
@@ -51,7 +51,7 @@ def run(made: FunctionMechanism[Any], data: Array, accountant: Any = None) -> Ar
 
 def test_it_computes_from_clipped_rows_and_adds_the_priced_noise() -> None:
     data = np.concatenate([np.full(16, 0.5), [7.0, np.nan, -3.0, 1.0]])[:, None]
-    assert trimmed_total.loss() == Laplace("0.25")
+    assert trimmed_total.loss() == LaplaceLoss("0.25")
     found = run(of(trimmed_total.function, noise=LaplaceNoise(0.1)), data)
     assert found == pytest.approx([9.0], abs=3)
     noise = LaplaceNoise(0.1).draw(NoiseSource.simulation(0), (1,))
@@ -85,7 +85,7 @@ def test_a_wrong_one_is_refuted(wrong: Any) -> None:
 
 def test_a_stated_gain_is_paid_for() -> None:
     honest = of(twice_the_sum, gain=2)
-    assert honest.loss() == Laplace("0.5")
+    assert honest.loss() == LaplaceLoss("0.5")
     assert not check_mechanism(honest, samples=1_200).failed
 
 

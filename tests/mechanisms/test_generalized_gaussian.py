@@ -22,7 +22,7 @@ from privlearn.checking import assert_private, check_domain, check_mechanism, wh
 from privlearn.domains import Ball, Box, Norm, OneOf, PSDTrace, domain_from_dict, exponent_of
 from privlearn.entries import SpendEntry
 from privlearn.errors import CurrencyError, PrivacyViolation
-from privlearn.losses import Gaussian, GeneralizedGaussian
+from privlearn.losses import GaussianLoss, GeneralizedGaussian
 from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
@@ -242,7 +242,7 @@ def test_the_price_is_kappa_s_squared_over_two_sigma_squared(
         loss = NoisySum(Ball(radius, dim, q), GeneralizedGaussianNoise(std, p), adjacency).loss()
         expected = regularity(q, dim) * s**2 / (2 * std**2)
         assert float(loss.zcdp() or 0) == pytest.approx(expected, rel=1e-9)
-        assert isinstance(loss, Gaussian if p == 2 else GeneralizedGaussian)
+        assert isinstance(loss, GaussianLoss if p == 2 else GeneralizedGaussian)
         assert loss.adjacency is adjacency
 
 

@@ -28,7 +28,7 @@ from privlearn.errors import (
     CurrencyError,
     PrivacyViolation,
 )
-from privlearn.losses import BoundedRange, Loss, PureEpsilon
+from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
@@ -180,7 +180,7 @@ def test_the_price_of_a_gumbel_choice_is_attained(eta: float) -> None:
     t = np.linspace(-eta, 0, 20_001)  # difference of scores in one world, t + η in the other
     q, p = 1 / (1 + np.exp(-t)), 1 / (1 + np.exp(-t - eta))
     kl = p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))
-    rho = float(BoundedRange(eta).zcdp())
+    rho = float(BoundedRangeLoss(eta).zcdp())
     assert kl.max() == pytest.approx(rho, rel=1e-6)
     assert kl.max() <= rho <= eta**2 / 8
 
@@ -191,7 +191,7 @@ def test_exponential_noise_does_not_earn_the_price_of_a_bounded_range() -> None:
     for gap in np.linspace(-eta - 1, 1, 61):
         p, q = (law("exponential", np.array([gap + move, 0.0])) for move in (eta, 0.0))
         worst = max(worst, renyi(p, q, 1.001), renyi(q, p, 1.001))
-    assert 3 * float(BoundedRange(eta).zcdp()) < worst < float(PureEpsilon(eta).zcdp())
+    assert 3 * float(BoundedRangeLoss(eta).zcdp()) < worst < float(PureLoss(eta).zcdp())
     p = law("exponential", np.array([eta / 2, 0.0]))
     reached = 2 * abs(math.log(p[0] / p[1]))
     assert reached == pytest.approx(2 * math.log(2 * math.exp(eta / 2) - 1), rel=1e-9)
@@ -444,9 +444,9 @@ def test_a_token_for_other_neighbours_is_refused_and_left_alone() -> None:
 def test_losses_are_those_of_the_docstring() -> None:
     eta = Fraction(1, 2)
     expected: dict[Family, Loss] = {
-        "gumbel": BoundedRange(eta) * 3,
-        "laplace": PureEpsilon(eta) * 3,
-        "exponential": PureEpsilon(eta) * 3,
+        "gumbel": BoundedRangeLoss(eta) * 3,
+        "laplace": PureLoss(eta) * 3,
+        "exponential": PureLoss(eta) * 3,
     }
     for family, loss in expected.items():
         assert choice_loss(family, eta, 3, Adjacency.REPLACE_ONE) == loss

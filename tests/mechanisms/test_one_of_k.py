@@ -33,7 +33,7 @@ from privlearn.domains import (
 )
 from privlearn.entries import SpendEntry
 from privlearn.errors import AdjacencyError, PrivacyViolation, UsersError
-from privlearn.losses import Gaussian, Laplace, PureEpsilon
+from privlearn.losses import GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
@@ -190,7 +190,7 @@ def test_the_price_of_gaussian_arms_is_exact(inner: Domain[Any], adjacency: Adja
     mechanism = OneOfK.calibrated(inner, RHO, arms=3, adjacency=adjacency)
     assert float(RHO.rho - RHO.price(mechanism.loss()).rho) < 1e-9
     assert white_box(mechanism).tight
-    half = Gaussian("0.5", adjacency=adjacency)
+    half = GaussianLoss("0.5", adjacency=adjacency)
     assert white_box(mechanism, half).violated
     assert mechanism.domain.arms == mechanism.arms == 3
 
@@ -199,22 +199,22 @@ def test_the_price_of_gaussian_arms_is_exact(inner: Domain[Any], adjacency: Adja
 def test_the_price_of_a_stream_is_exact(inner: Domain[Any]) -> None:
     mechanism = PrefixSum.calibrated(OneOf(inner, 2), RHO, horizon=12)
     assert white_box(mechanism).tight
-    assert white_box(mechanism, Gaussian("0.5")).violated
+    assert white_box(mechanism, GaussianLoss("0.5")).violated
 
 
 def test_the_price_of_one_arm_alone_is_too_small_where_null_is_no_centre() -> None:
     """Box(0, 1): D = R = 1, so two arms cost twice as much as one; the sum of K arms is not due."""
     one = NoisySum(Box(0.0, 1.0, 1), GaussianNoise(1.0))
     mechanism: Any = OneOfK(one, 5)
-    assert mechanism.loss() == Gaussian(2) or float(mechanism.loss().zcdp() or 0) == pytest.approx(
-        1.0
-    )
+    assert mechanism.loss() == GaussianLoss(2) or float(
+        mechanism.loss().zcdp() or 0
+    ) == pytest.approx(1.0)
     assert white_box(mechanism, one.loss()).violated
     assert not white_box(mechanism, one.loss() * 5).violated
     ball = NoisySum(Ball(1.0, 3), GaussianNoise(1.0))
     assert OneOfK(ball, 5).loss() == ball.loss()
     count = NoisySum(Box(0.0, 1.0, 1), LaplaceNoise(4.0))
-    assert (count.loss(), OneOfK(count, 5).loss()) == (Laplace("0.25"), Laplace("0.5"))
+    assert (count.loss(), OneOfK(count, 5).loss()) == (LaplaceLoss("0.25"), LaplaceLoss("0.5"))
     assert white_box(OneOfK(count, 5), count.loss()).violated
 
 
@@ -441,7 +441,7 @@ def test_the_local_price_of_the_ball_mechanism_is_the_whole_epsilon(eps: float) 
     """Ψ of errata 8: the density against its null law takes the values 2e^ε/(1+e^ε), 2/(1+e^ε)."""
     most, least = 2 * math.exp(eps) / (1 + math.exp(eps)), 2 / (1 + math.exp(eps))
     loss = local_one_of_k(least, most)
-    assert isinstance(loss, PureEpsilon)
+    assert isinstance(loss, PureLoss)
     assert eps * (1 - 1e-12) <= float(loss.epsilon) <= eps * (1 + 1e-9)
     zero_out = local_one_of_k(least, most, adjacency=Adjacency.ZERO_OUT)
     assert float(zero_out.epsilon) == pytest.approx(-math.log(least))

@@ -29,7 +29,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
-from privlearn.losses import Laplace, PureEpsilon, RandomizedResponse
+from privlearn.losses import LaplaceLoss, PureLoss, RandomizedResponse
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
@@ -527,7 +527,7 @@ def test_gaussian_one_of_k_costs_the_maximum(arms: int) -> None:
 @pytest.mark.parametrize("domain", [Ball(1.0, 2, "l1"), Ball(3.0, 4), Box(-1.0, 2.0, 3)])
 def test_laplace_reports_cost_their_epsilon(domain: Any, epsilon: Any) -> None:
     report: NoisyReport[Any] = NoisyReport.calibrated(domain, PureDP(epsilon), noise="laplace")
-    assert isinstance(report.loss(), Laplace)
+    assert isinstance(report.loss(), LaplaceLoss)
     reach = domain.sensitivity(Adjacency.REPLACE_ONE, "l1")
     assert isinstance(report.noise, LaplaceNoise)
     ratio = (
@@ -558,7 +558,7 @@ def test_randomized_response_by_its_matrix(k: int, epsilon: float) -> None:
     assert epsilon_of(report) <= epsilon
     assert ratio == pytest.approx(math.exp(epsilon), rel=1e-10)
     zero = CategoryReport(k, p, Adjacency.ZERO_OUT)
-    assert isinstance(zero.loss(), PureEpsilon)
+    assert isinstance(zero.loss(), PureLoss)
     out = float(np.max(np.maximum(matrix[:k] * k, 1 / (matrix[:k] * k))))
     assert math.exp(epsilon_of(zero)) == pytest.approx(out, rel=1e-10)
     # exact mean and error of the estimate, row by row of the matrix

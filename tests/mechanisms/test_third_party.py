@@ -24,7 +24,7 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
-from privlearn.losses import Laplace
+from privlearn.losses import LaplaceLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import LaplaceNoise, NoiseSource
 from privlearn.protocols import Mechanism, Plan
@@ -79,7 +79,7 @@ def test_it_is_a_mechanism_without_inheriting_anything() -> None:
     by_hand = printed_in_the_guide()["LaplaceMean"]
     mean: Mechanism[Array] = by_hand(Box(0, 1, 1), 4.0)
     assert by_hand.__mro__ == (by_hand, object)
-    assert mean.loss() == Laplace("0.25")
+    assert mean.loss() == LaplaceLoss("0.25")
 
 
 def test_it_releases_the_count_with_the_stated_noise() -> None:
@@ -91,7 +91,7 @@ def test_it_releases_the_count_with_the_stated_noise() -> None:
         released = total_of(4.0).release(rows(values), token)
         assert released.value.shape == (1,)
         errors.append(released.value[0] - 37)
-    # |Laplace(4)| has mean 4 and standard deviation 4.
+    # |LaplaceLoss(4)| has mean 4 and standard deviation 4.
     assert np.mean(np.abs(errors)) == pytest.approx(4.0, abs=4 * 4 / math.sqrt(400))
     assert np.mean(errors) == pytest.approx(0.0, abs=4 * 4 * math.sqrt(2 / 400))
 
@@ -169,7 +169,7 @@ def test_it_stands_in_the_ledger_and_needs_no_trust() -> None:
 def test_an_understated_loss_of_its_own_is_listed_as_trusted_code() -> None:
     book = accountant("1")
     count = total_of(4.0)
-    own = Spend("laplace-sum", count.domain, LaplaceNoise(4.0), own_loss=Laplace("0.001"))
+    own = Spend("laplace-sum", count.domain, LaplaceNoise(4.0), own_loss=LaplaceLoss("0.001"))
     token = book.issue(own.loss(Adjacency.REPLACE_ONE), users=USERS, label="count")
     with token.spend(own) as receipt:
         receipt.release(receipt.open(rows(np.ones(100))).sum(axis=0) + receipt.draw((1,)))

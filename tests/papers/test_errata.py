@@ -13,9 +13,9 @@ import pytest
 from scipy import special, stats
 from typer.testing import CliRunner
 
-from privlearn.accountants.conversion import gaussian_delta
 from privlearn.cli.main import app
 from privlearn.domains import PSDTrace
+from privlearn.losses.conversion import gaussian_delta
 from privlearn.mechanisms import published
 from privlearn.papers.cho_sun.errata import gram_rho
 from privlearn.papers.errata import errata

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from privlearn.accountants.conversion import gaussian_epsilon, zcdp_epsilon
 from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.cli.main import app, main
 from privlearn.cli.output import BAD_INPUT, INTERRUPTED
+from privlearn.losses.conversion import gaussian_epsilon, zcdp_epsilon
 from privlearn.mechanisms.constraint_sets import dual_exponent, norms
 from privlearn.papers.han2022 import competitors, experiments, reproduction, tables
 from privlearn.simulation import regression

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.pricing import evaluate
+from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import DataError, LedgerUnreadableError
 from privlearn.ledger import Ledger
-from privlearn.losses import ApproxLoss, Gaussian, Laplace, PureEpsilon
+from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
 from privlearn.reporting.figures import curve_of, plot_guarantee, plot_spending, reading, spending
@@ -29,7 +29,7 @@ NORMAL = NormalDist()
 
 def test_the_trade_off_of_a_gaussian_is_bounded_from_its_curve() -> None:
     mu = 1.3
-    curve = curve_of(evaluate([(Gaussian("1.69"), 1)]))
+    curve = curve_of(evaluate([(GaussianLoss("1.69"), 1)]))
     rates = np.linspace(1e-4, 1, 200)
     exact = np.array([NORMAL.cdf(NORMAL.inv_cdf(min(a, 1 - 1e-12)) + mu) for a in rates])
     bound = curve.power(rates)
@@ -41,7 +41,7 @@ def test_the_trade_off_of_a_gaussian_is_bounded_from_its_curve() -> None:
 
 
 def test_the_power_against_a_pure_mechanism_is_that_of_randomized_response() -> None:
-    curve = curve_of(evaluate([(PureEpsilon(1), 1)]))
+    curve = curve_of(evaluate([(PureLoss(1), 1)]))
     for rate in (0.01, 0.1, 0.2):
         assert curve.power(rate) >= rate * math.e - 1e-12
         assert curve.power(rate) <= min(rate * math.e * 1.05, 1)
@@ -49,22 +49,22 @@ def test_the_power_against_a_pure_mechanism_is_that_of_randomized_response() -> 
 
 
 def test_the_words_round_up_and_name_the_relation() -> None:
-    words = reading(evaluate([(Gaussian("0.25"), 1)]))
+    words = reading(evaluate([(GaussianLoss("0.25"), 1)]))
     advantage = 2 * NORMAL.cdf(0.25) - 1
     assert f"at most {math.ceil((50 + 50 * advantage) * 100) / 100}% of cases" in words[0]
     assert "which of two records a person contributed" in words[0]
     assert "Posterior odds" in words[1]
-    add = reading(evaluate([(Gaussian("0.25", adjacency=Adjacency.ADD_REMOVE), 1)]))
+    add = reading(evaluate([(GaussianLoss("0.25", adjacency=Adjacency.ADD_REMOVE), 1)]))
     assert "whether a person took part" in add[0]
-    zero = reading(evaluate([(Gaussian("0.25", adjacency=Adjacency.ZERO_OUT), 1)]))
+    zero = reading(evaluate([(GaussianLoss("0.25", adjacency=Adjacency.ZERO_OUT), 1)]))
     assert "blanked out" in zero[0]
 
 
 @pytest.mark.parametrize(
     "parts",
     [
-        [(Gaussian("1/400"), 1000)],
-        [(Laplace(1), 1)],
+        [(GaussianLoss("1/400"), 1000)],
+        [(LaplaceLoss(1), 1)],
         [(ApproxLoss("0.5", "1e-3"), 2)],
         [(ApproxLoss(1, "0.4"), 3)],
     ],

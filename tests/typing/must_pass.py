@@ -14,7 +14,7 @@ from privlearn.checking.evidence import Evidence
 from privlearn.checking.laws.check import check_mechanism
 from privlearn.checking.pytest_plugin import AccountantFactory
 from privlearn.domains import Array, Ball, PSDTrace
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
 from privlearn.protocols import Accountant, Mechanism
@@ -64,7 +64,7 @@ def noisy_by_name(data: Array, *, rng: Generator) -> Array:
 
 def checked() -> tuple[float, str]:
     assert_private(noisy, PureDP(1), neighbours=([0.0], [1.0]))
-    assert_private(noisy, Gaussian(1), neighbours=[([0.0], [1.0]), ([1.0], [1.0, 2.0])])
+    assert_private(noisy, GaussianLoss(1), neighbours=[([0.0], [1.0]), ([1.0], [1.0, 2.0])])
     assert_private(noisy_by_name, ApproxDP(1, 1e-6), neighbours=(np.zeros(2), np.ones(2)))
     assert_private(lambda data: data, PureDP(1), neighbours=(0, 1), distinguisher=float)
     total = NoisySum.calibrated(Ball(1.0, 2), ZCDP(1))
@@ -80,8 +80,8 @@ def in_a_test(privacy_accountant: AccountantFactory) -> Token[ZCDP]:
     return privacy_accountant(ZCDP(1)).issue(ZCDP(1), users=range(3), label="all")
 
 
-def adjacency() -> Gaussian:
-    return Gaussian("0.1", adjacency=Adjacency.ZERO_OUT)
+def adjacency() -> GaussianLoss:
+    return GaussianLoss("0.1", adjacency=Adjacency.ZERO_OUT)
 
 
 def pure() -> PureDP:

@@ -26,7 +26,7 @@ from privlearn.budgets import (
 )
 from privlearn.errors import CurrencyError
 from privlearn.exact import exact, exact_text, float_up, round_up
-from privlearn.losses import BoundedRange, Gaussian, Laplace, RenyiCurve, gaussian_loss
+from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, RenyiCurve, gaussian_loss
 
 ALL: list[Budget] = [
     PureDP("1/3"),
@@ -170,15 +170,15 @@ def test_unknown_or_incomplete_budgets_cannot_be_read() -> None:
 
 
 def test_prices_follow_the_currency() -> None:
-    gauss = Gaussian("0.5")
+    gauss = GaussianLoss("0.5")
     assert ZCDP(1).price(gauss) == ZCDP("0.25")
     assert GaussianDP(1).price(gauss) == GaussianDP.from_mu_squared("0.5")
-    assert PureDP(1).price(Laplace("0.5")) == PureDP("0.5")
+    assert PureDP(1).price(LaplaceLoss("0.5")) == PureDP("0.5")
     assert Renyi({2: 1, 8: 9}).price(gauss) == Renyi({2: "0.5", 8: 2})
     with pytest.raises(CurrencyError, match="not pure-DP"):
         PureDP(1).price(gauss)
     with pytest.raises(CurrencyError, match="not dominated by a Gaussian"):
-        GaussianDP(1).price(BoundedRange(1))
+        GaussianDP(1).price(BoundedRangeLoss(1))
     with pytest.raises(CurrencyError, match="no zCDP constant"):
         ZCDP(1).price(RenyiCurve({2: 1}))
     with pytest.raises(CurrencyError, match="infinite at order 8"):
@@ -196,8 +196,8 @@ def test_a_curve_has_its_own_price_at_its_own_orders(order: str | int) -> None:
 )
 def test_a_gaussian_of_the_largest_mass_fits_its_budget(budget: Currency) -> None:
     mass = budget.gaussian_mass()
-    assert budget.covers(budget.price(Gaussian(mass)))
-    assert not budget.covers(budget.price(Gaussian(mass * (1 + Fraction(1, 10**9)))))
+    assert budget.covers(budget.price(GaussianLoss(mass)))
+    assert not budget.covers(budget.price(GaussianLoss(mass * (1 + Fraction(1, 10**9)))))
 
 
 def test_pure_budgets_have_no_gaussian_mass() -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
 from privlearn.errors import TokenCopyError
-from privlearn.losses import Gaussian, Laplace
+from privlearn.losses import GaussianLoss, LaplaceLoss
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource, noise_from_dict
 
 SAMPLE_SIZE = 400_000
@@ -132,10 +132,10 @@ def test_noise_of_no_or_unknown_size_is_refused(bad: float) -> None:
 
 def test_losses_are_rounded_up() -> None:
     gauss = GaussianNoise(3.0).loss(1.0, Adjacency.REPLACE_ONE)
-    assert isinstance(gauss, Gaussian)
+    assert isinstance(gauss, GaussianLoss)
     assert Fraction(1, 9) <= gauss.mu_squared <= Fraction(1, 9) * (1 + Fraction(1, 10**10))
     laplace = LaplaceNoise(3.0).loss(1.0, Adjacency.ZERO_OUT)
-    assert isinstance(laplace, Laplace)
+    assert isinstance(laplace, LaplaceLoss)
     assert Fraction(1, 3) <= laplace.epsilon <= Fraction(1, 3) * (1 + Fraction(1, 10**10))
     assert laplace.adjacency is Adjacency.ZERO_OUT
 

@@ -32,7 +32,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
-from privlearn.losses import Laplace
+from privlearn.losses import LaplaceLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
@@ -344,7 +344,7 @@ def test_a_loss_without_a_price_in_the_tokens_currency_is_refused() -> None:
     with pytest.raises(CurrencyError, match="not dominated by a Gaussian"):
         token.spend(Spend("laplace", BALL, LaplaceNoise(100.0)))
     with pytest.raises(CurrencyError, match="not dominated by a Gaussian"):
-        accountant.issue(Laplace(1), users=USERS, label="probe")
+        accountant.issue(LaplaceLoss(1), users=USERS, label="probe")
     assert spends(accountant) == 0
 
 

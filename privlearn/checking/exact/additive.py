@@ -16,12 +16,7 @@ import numpy as np
 
 from privlearn._records import join, length, record_at
 from privlearn.checking.exact.distributions import (
-    Distribution,
     DistributionPair,
-    Normal,
-    Product,
-    laplace,
-    normal,
     whitened,
 )
 from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
@@ -38,6 +33,13 @@ from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
+from privlearn.losses.output_laws import (
+    Distribution,
+    Normal,
+    Product,
+    laplace,
+    normal,
+)
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 

@@ -19,15 +19,10 @@ from privlearn.checking.exact.additive import additive_distributions
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
 from privlearn.checking.exact.choices import choice_pairs
 from privlearn.checking.exact.distributions import (
-    Discrete,
-    Distribution,
     DistributionPair,
-    Normal,
-    Product,
     Value,
     hockey_stick,
     largest_ratio,
-    normal,
     renyi,
 )
 from privlearn.checking.exact.loss_pairs import distribution_pairs
@@ -39,6 +34,13 @@ from privlearn.checking.targets import Claimable
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.exact import exact_text, float_up
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of
+from privlearn.losses.output_laws import (
+    Discrete,
+    Distribution,
+    Normal,
+    Product,
+    normal,
+)
 from privlearn.mechanisms import ObjectivePerturbation
 
 ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)

@@ -24,11 +24,17 @@ import numpy as np
 
 from privlearn._records import join, length, record_at
 from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
-from privlearn.checking.exact.distributions import Discrete, DistributionPair, renyi
+from privlearn.checking.exact.distributions import (
+    DistributionPair,
+    renyi,
+)
 from privlearn.checking.exact.probe import released_on
 from privlearn.domains import Array, Ball
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
+from privlearn.losses.output_laws import (
+    Discrete,
+)
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.tokens import Spend
 

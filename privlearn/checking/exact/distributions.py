@@ -18,13 +18,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, final
 
 import numpy as np
 
 from privlearn._validate import finite
 from privlearn.domains import Array
 from privlearn.errors import CheckError
+from privlearn.losses.output_laws import Density, Discrete, Distribution, Normal, Product, normal
 
 _NODES = 12
 _DEPTH = 50.0
@@ -45,64 +46,6 @@ class Value(NamedTuple):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Discrete:
-    """Probabilities of finitely many symbols, as logarithms; -inf where there is none."""
-
-    log_mass: Array
-
-    def __post_init__(self) -> None:
-        logs = np.asarray(self.log_mass, dtype=np.float64)
-        if logs.ndim != 1 or np.isnan(logs).any() or not abs(np.exp(logs).sum() - 1) < 1e-9:
-            raise CheckError("log_mass: must be logarithms of probabilities that add up to 1")
-        object.__setattr__(self, "log_mass", logs)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Density:
-    """A density on R or R², as a logarithm, and where to look for it.
-
-    Args:
-        log_density: of points (n, d), shape (n,); -inf where there is none.
-        centre: a point that is not far out, (d,).
-        scale: the width of the law there; the search begins with multiples of it.
-        axes: for jumps in the plane, θ = axes·u in coordinates u in which they are straight lines.
-        jumps: where the density jumps or bends, in each coordinate.
-    """
-
-    log_density: Callable[[Array], Array]
-    centre: tuple[float, ...]
-    scale: float
-    axes: Array | None = None
-    jumps: tuple[tuple[float, ...], ...] = ()
-
-    def __post_init__(self) -> None:
-        if len(self.centre) not in (1, 2) or not self.scale > 0:
-            raise CheckError("a density needs one or two dimensions and a scale > 0")
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Normal:
-    """N(mean, factor·factorᵀ); two of them must have the same ``factor``, (m, k)."""
-
-    mean: Array
-    factor: Array
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Product:
-    """Independent parts, each with the number of its copies."""
-
-    parts: tuple[tuple[Distribution, int], ...]
-
-
-Distribution: TypeAlias = Discrete | Density | Normal | Product
-
-
-@final
-@dataclass(frozen=True, eq=False)
 class DistributionPair:
     """Laws of the output on two neighbouring data sets."""
 
@@ -113,24 +56,6 @@ class DistributionPair:
     def flipped(self) -> DistributionPair:
         """The other direction."""
         return DistributionPair(self.q, self.p, self.label)
-
-
-def normal(mean: float, std: float) -> Density:
-    """N(mean, std²) on R."""
-    constant = math.log(std) + math.log(2 * math.pi) / 2
-    return Density(
-        lambda x: -(((x[:, 0] - mean) / std) ** 2) / 2 - constant, (float(mean),), float(std)
-    )
-
-
-def laplace(mean: float, scale: float) -> Density:
-    """Laplace noise of the given scale around ``mean``."""
-    return Density(
-        lambda x: -np.abs(x[:, 0] - mean) / scale - math.log(2 * scale),
-        (float(mean),),
-        scale,
-        jumps=((float(mean),),),
-    )
 
 
 def renyi(p: Distribution, q: Distribution, order: float) -> Value:

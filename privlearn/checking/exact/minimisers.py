@@ -14,11 +14,17 @@ from typing import Any
 import numpy as np
 
 from privlearn._records import length
-from privlearn.checking.exact.distributions import Density, DistributionPair, rough_renyi
+from privlearn.checking.exact.distributions import (
+    DistributionPair,
+    rough_renyi,
+)
 from privlearn.checking.exact.probe import Script, run
 from privlearn.checking.neighbours import worst_pairs
 from privlearn.domains import Array
 from privlearn.errors import CheckError
+from privlearn.losses.output_laws import (
+    Density,
+)
 from privlearn.mechanisms import Objective, ObjectivePerturbation
 
 _TRIED, _TRIED_AT = 6, (2.0, 16.0)

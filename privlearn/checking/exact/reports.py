@@ -20,12 +20,17 @@ from scipy.special import betainc, ndtr
 
 from privlearn._records import length, record_at
 from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
-from privlearn.checking.exact.distributions import Discrete, DistributionPair
+from privlearn.checking.exact.distributions import (
+    DistributionPair,
+)
 from privlearn.checking.exact.probe import released_on
 from privlearn.checking.neighbours import extreme_records
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
+from privlearn.losses.output_laws import (
+    Discrete,
+)
 from privlearn.noise import CapNoise, CategoryNoise, Surface
 
 ERROR = 1e-8

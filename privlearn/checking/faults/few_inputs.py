@@ -15,7 +15,7 @@ import numpy as np
 from privlearn.checking.faults.cases import CheckCase, ExactCase, Fault, SamplingCase
 from privlearn.domains import Array, Ball, Box, Domain
 from privlearn.errors import UsersError
-from privlearn.losses import BoundedRange, Loss, PureEpsilon, ZCDPLoss
+from privlearn.losses import BoundedRangeLoss, Loss, PureLoss, ZCDPLoss
 from privlearn.noise import ExponentialNoise, GaussianNoise, GumbelNoise, LaplaceNoise, Noise
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
@@ -172,38 +172,38 @@ FEW_INPUT_FAULTS: dict[str, tuple[str, str, Any, Any]] = {
     "half the spread of a simplex": (
         "Report noisy max with exponential noise forgets that one record moves two scores.",
         "Dwork & Roth 2014, Section 3.3: scores that move both ways cost twice",
-        _choice(ExponentialNoise(_SPREAD / 2), PureEpsilon(1)),
-        _choice(ExponentialNoise(_SPREAD), PureEpsilon(1)),
+        _choice(ExponentialNoise(_SPREAD / 2), PureLoss(1)),
+        _choice(ExponentialNoise(_SPREAD), PureLoss(1)),
     ),
     "a choice at a quarter of its price": (
         "A Gumbel choice is sold at a quarter of its range.",
         "Durfee & Rogers 2019: the range is the spread over the scale",
-        _choice(GumbelNoise(_SPREAD / 4), BoundedRange(1)),
-        _choice(GumbelNoise(_SPREAD), BoundedRange(1)),
+        _choice(GumbelNoise(_SPREAD / 4), BoundedRangeLoss(1)),
+        _choice(GumbelNoise(_SPREAD), BoundedRangeLoss(1)),
     ),
     "two picks with one noise": (
         "The two best are released from one draw of noise, at the price of one.",
         "Durfee & Rogers 2019: k picks cost k times",
-        _choice(GumbelNoise(_SPREAD), PureEpsilon(1), points=6, top=2),
-        _choice(GumbelNoise(2 * _SPREAD), PureEpsilon(1), points=6, top=2),
+        _choice(GumbelNoise(_SPREAD), PureLoss(1), points=6, top=2),
+        _choice(GumbelNoise(2 * _SPREAD), PureLoss(1), points=6, top=2),
     ),
     "x and its square under one noise": (
         "Two sums share their noise, so that their difference has none.",
         "a usual slip: the noise is drawn once and broadcast",
-        _number(two_moments, LaplaceNoise(2.0), PureEpsilon(1)),
-        _number(two_moments_apart, LaplaceNoise(2.0), PureEpsilon(1)),
+        _number(two_moments, LaplaceNoise(2.0), PureLoss(1)),
+        _number(two_moments_apart, LaplaceNoise(2.0), PureLoss(1)),
     ),
     "a release gated on the raw sum": (
         "Whether anything is released follows from the sum before noise.",
         "Lyu, Su & Li 2017: a threshold test needs noise of its own",
-        _number(gated(20.5), LaplaceNoise(1.0), PureEpsilon(1)),
-        _number(gated_by_the_noisy_sum(20.5), LaplaceNoise(1.0), PureEpsilon(1)),
+        _number(gated(20.5), LaplaceNoise(1.0), PureLoss(1)),
+        _number(gated_by_the_noisy_sum(20.5), LaplaceNoise(1.0), PureLoss(1)),
     ),
     "a noisy sum over the true count": (
         "How many users have something is told by the scale of the noise.",
         "a usual slip: only the numerator is protected",
-        _number(mean(True), LaplaceNoise(2.0), PureEpsilon("0.5")),
-        _number(mean(False), LaplaceNoise(2.0), PureEpsilon("0.5")),
+        _number(mean(True), LaplaceNoise(2.0), PureLoss("0.5")),
+        _number(mean(False), LaplaceNoise(2.0), PureLoss("0.5")),
     ),
     "a stream of 256 rows priced for 16": (
         "The first row is in 256 running sums and pays for 16.",

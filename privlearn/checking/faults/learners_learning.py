@@ -14,7 +14,7 @@ import numpy as np
 from privlearn.adjacency import Adjacency
 from privlearn.billboard import Billboard, Shown
 from privlearn.domains import Array, Ball, Norm
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mnl import Items
 from privlearn.noise import GaussianNoise
 from privlearn.protocols import Accountant
@@ -31,7 +31,7 @@ class OwnSum:
     domain: Any = field(default_factory=lambda: Ball(1.0, DIM))
     std: float = 20.0
     parameters: dict[str, Any] = field(default_factory=dict)
-    own_loss: Gaussian | None = None
+    own_loss: GaussianLoss | None = None
 
     def spend(self) -> Spend:
         return Spend(
@@ -235,7 +235,7 @@ class UnderstatedSensitivity(Honest):
     """The diameter that is paid for is not that of the contributions."""
 
     def learn(self, rows: Rows[Array]) -> Array:
-        own = Gaussian("0.01", adjacency=Adjacency.REPLACE_ONE)
+        own = GaussianLoss("0.01", adjacency=Adjacency.REPLACE_ONE)
         return OwnSum(LyingBall(1.0, DIM), std=20.0, own_loss=own).release(self.accountant, rows)
 
 

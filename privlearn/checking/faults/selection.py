@@ -11,7 +11,7 @@ from numpy.random import Generator
 from privlearn.budgets import PureDP
 from privlearn.checking.faults.cases import RandomFunction, sampling_fault
 from privlearn.domains import Array
-from privlearn.losses import BoundedRange
+from privlearn.losses import BoundedRangeLoss
 
 
 def exponential(rate: float) -> RandomFunction:
@@ -107,7 +107,7 @@ FAULTS = (
         "McKenna & Sheldon 2020; docs/errata/pofw.md: use Gumbel noise where losses compose",
         permute_and_flip(epsilon=2.0),
         exponential(rate=1.0),
-        BoundedRange(2),
+        BoundedRangeLoss(2),
         (np.array([1.0, 0.0]), np.array([0.0, 1.0])),
     ),
     sampling_fault(

@@ -12,7 +12,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.checking.faults.cases import Fault, LawCase
 from privlearn.checking.faults.learners_learning import LyingBall
 from privlearn.domains import Array, Ball
-from privlearn.losses import Gaussian, Loss
+from privlearn.losses import GaussianLoss, Loss
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
@@ -69,7 +69,7 @@ class UnderstatesItsLoss(HonestSum):
     """``loss()`` is a quarter of what the spend costs."""
 
     def loss(self) -> Loss:
-        return Gaussian("0.25")
+        return GaussianLoss("0.25")
 
 
 class WritesDataToTheLedger(HonestSum):

@@ -9,15 +9,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from privlearn.accountants.conversion import (
+from privlearn.domains import Array, PSDTrace
+from privlearn.exact import float_up
+from privlearn.losses import GaussianLoss, MinimizerLoss, compose
+from privlearn.losses.conversion import (
     gaussian_epsilon,
     gaussian_mu_squared,
     renyi_epsilon,
     zcdp_epsilon,
 )
-from privlearn.domains import Array, PSDTrace
-from privlearn.exact import float_up
-from privlearn.losses import Gaussian, MinimizerLoss, compose
 from privlearn.mechanisms import published
 from privlearn.mnl import NO_ITEM, Answer, gradients, hessian_sum
 from privlearn.papers.errata_table import (
@@ -81,7 +81,7 @@ def gram() -> Iterator[Numbers]:
 def gram_rho(rho: Fraction, items: int, horizon: int) -> Fraction:
     """The zCDP constant of Algorithm 3 of Cho & Sun with σ² = Km/ρ₂, exactly."""
     variance = items * published.tree_depth(horizon) / rho
-    return zcdp(Gaussian(_farthest_grams(items) / variance) * tree_nodes(horizon))
+    return zcdp(GaussianLoss(_farthest_grams(items) / variance) * tree_nodes(horizon))
 
 
 def _farthest_grams(items: int) -> int:
@@ -265,7 +265,7 @@ def dpmnl() -> Iterator[Numbers]:
     """What the whole of Algorithm 1 is charged."""
     # the fit after T0 with rho1 / D_MLE, then those with D = 1, ..., D_MLE - 1
     divisors = (8, *range(1, 8))
-    literal = compose([(Gaussian(Fraction(2, divisor)), 1) for divisor in divisors])
+    literal = compose([(GaussianLoss(Fraction(2, divisor)), 1) for divisor in divisors])
     tilts = (published.theorem_1(float(Fraction(1, divisor)), DIM, 5) for divisor in divisors)
     actual = float(zcdp(compose([(_minimizer(tilt), 1) for tilt in tilts])))
     yield numbers("update-charge", 1.0, float(zcdp(literal)), actual=actual)

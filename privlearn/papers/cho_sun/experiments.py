@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from privlearn.accountants import JointAccountant
-from privlearn.accountants.conversion import zcdp_epsilon
 from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
 from privlearn.budgets import ZCDP, ApproxDP, Renyi
 from privlearn.datasets.expedia import ExpediaSearches, expedia_market
 from privlearn.learners import DPMNL, OnePassNewtonMNL
+from privlearn.losses.conversion import zcdp_epsilon
 from privlearn.noise import NoiseSource
 from privlearn.papers.provenance import array_digest
 from privlearn.simulation.choice import Market, Player, gaussian_market

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from privlearn.accountants.conversion import gaussian_delta, gaussian_epsilon
+from privlearn.losses.conversion import gaussian_delta, gaussian_epsilon
 from privlearn.papers.errata_table import DELTA, EPSILON, Numbers, numbers, page
 
 PAPER = "Han et al. 2021"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.baselines.convex import (
     ConstantAnswer,
     LocalMD,
@@ -20,6 +19,7 @@ from privlearn.budgets import ZCDP, Currency, GaussianDP
 from privlearn.domains import Array
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
+from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.mechanisms.constraint_sets import LpBall, dual_exponent
 from privlearn.mechanisms.least_noise import regular_exponent
 from privlearn.noise import NoiseSource

@@ -8,14 +8,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from privlearn.accountants.conversion import (
+from privlearn.domains import Array
+from privlearn.losses import GaussianLoss
+from privlearn.losses.conversion import (
     gaussian_delta,
     zcdp_delta,
     zcdp_epsilon,
     zcdp_rho,
 )
-from privlearn.domains import Array
-from privlearn.losses import Gaussian
 from privlearn.papers.errata_table import (
     DELTA,
     EPSILON,
@@ -67,7 +67,7 @@ def norms() -> Iterator[Numbers]:
     yield numbers("generalized-gaussian-10", DELTA, true, largest=exact)
     dim, std = 4, Fraction(5)
     drawn = Fraction(dim, 2) * 2 * std / dim  # E r²/d when r² ~ Gamma(d/2, scale 2σ₊)
-    claimed, actual = (float(zcdp(Gaussian(1 / variance))) for variance in (std**2, drawn))
+    claimed, actual = (float(zcdp(GaussianLoss(1 / variance))) for variance in (std**2, drawn))
     yield numbers("gamma-scale", claimed, actual)
     dim, q = 1000, 3.0
     printed, regularity = printed_regularity(q, dim)

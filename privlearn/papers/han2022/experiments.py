@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 
 from privlearn.accountants import JointAccountant
-from privlearn.accountants.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.baselines.linear_bandits import DPUCB, LassoBandit, PrivateLeastSquares, RandomArms
 from privlearn.budgets import ZCDP, Currency, GaussianDP
 from privlearn.learners.hdb import DPHDB
+from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.noise import NoiseSource
 from privlearn.papers.han2022 import competitors
 from privlearn.simulation import regression

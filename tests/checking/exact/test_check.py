@@ -17,15 +17,9 @@ from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.exact import probe
 from privlearn.checking.exact.check import ORDERS, check_loss, compare, white_box
 from privlearn.checking.exact.distributions import (
-    Density,
-    Discrete,
     DistributionPair,
-    Normal,
-    Product,
     hockey_stick,
-    laplace,
     largest_ratio,
-    normal,
     renyi,
 )
 from privlearn.checking.exact.loss_pairs import distribution_pairs
@@ -35,19 +29,27 @@ from privlearn.domains import Ball, Box, Domain, PSDTrace
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import (
     ApproxLoss,
-    BoundedRange,
+    BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
-    Gaussian,
-    Laplace,
+    FailingLoss,
+    GaussianLoss,
+    LaplaceLoss,
     Loss,
-    MayFail,
     MinimizerLoss,
-    PureEpsilon,
+    PureLoss,
     RandomizedResponse,
     RenyiCurve,
     SubsampledGaussian,
     ZCDPLoss,
+)
+from privlearn.losses.output_laws import (
+    Density,
+    Discrete,
+    Normal,
+    Product,
+    laplace,
+    normal,
 )
 from privlearn.mechanisms import (
     AnytimeBLT,
@@ -250,15 +252,15 @@ def test_delta_of_normal_laws(mu: float, epsilon: float) -> None:
 # Losses and their laws ---------------------------------------------------------------------------
 
 TIGHT: list[Loss] = [
-    Gaussian("0.7"),
-    Laplace("0.5"),
-    BoundedRange("1.5"),
-    PureEpsilon("1"),
+    GaussianLoss("0.7"),
+    LaplaceLoss("0.5"),
+    BoundedRangeLoss("1.5"),
+    PureLoss("1"),
     RandomizedResponse("1", 2),
     RandomizedResponse("2", 40),
     DiscreteLaplace("1", 5),
     ZCDPLoss("0.2"),
-    Gaussian("0.3") + Gaussian("0.4") * 2,
+    GaussianLoss("0.3") + GaussianLoss("0.4") * 2,
 ]
 
 
@@ -278,7 +280,7 @@ def test_losses_that_are_tight_at_some_orders_only() -> None:
     sampled = check_loss(SubsampledGaussian("1.1", "0.01"))
     assert not sampled.violated
     assert all(row.tight for row in sampled.curve if float(row.measure[2:-1]).is_integer())
-    mixed = check_loss(Laplace("0.5") + DiscreteGaussian("2", "2") * 3)
+    mixed = check_loss(LaplaceLoss("0.5") + DiscreteGaussian("2", "2") * 3)
     assert not mixed.violated
 
 
@@ -289,7 +291,7 @@ def test_an_event_of_failure_is_compared_as_delta() -> None:
     pairs = distribution_pairs(ApproxLoss("0.5", "2e-3"), ORDERS)
     assert compare(ApproxDP("0.5", "1e-3"), pairs).violated
     with pytest.raises(CheckError, match="may fail"):
-        compare(MayFail(Gaussian("1"), "1e-3"), pairs)
+        compare(FailingLoss(GaussianLoss("1"), "1e-3"), pairs)
     with pytest.raises(CheckError, match="does not say which laws"):
         check_loss(RenyiCurve({2: 1}))
 
@@ -314,8 +316,8 @@ def test_a_curve_a_thousandth_too_low_is_caught(loss: Loss) -> None:
         (GaussianDP("0.5"), False),  # no normal law dominates it at mu = ε
         (ApproxDP("0.25", "0.1176"), True),
         (ApproxDP("0.25", "0.1174"), False),
-        (PureEpsilon("0.5"), True),
-        (Laplace("0.49"), False),
+        (PureLoss("0.5"), True),
+        (LaplaceLoss("0.49"), False),
     ],
     ids=repr,
 )
@@ -415,13 +417,13 @@ def test_the_other_bug_of_a_tree_and_of_adjacency() -> None:
     tree = PrefixSum(Ball(1.0, 1), BinaryTree(16), 2.0)
     honest = tree.loss().gaussian()
     assert honest is not None
-    shallow = Gaussian(honest * 4 / 5)  # a depth of 4 instead of 5
+    shallow = GaussianLoss(honest * 4 / 5)  # a depth of 4 instead of 5
     assert white_box(tree, shallow, orders=(2.0,)).violated
     total = NoisySum(Ball(1.0, 2), GaussianNoise(2.0))
     removed = NoisySum(Ball(1.0, 2), GaussianNoise(2.0), Adjacency.ADD_REMOVE).loss()
     assert white_box(total, removed, orders=(2.0,)).violated
     gram = NoisySum(PSDTrace(4.0, 3), GaussianNoise(3.0))
-    published = Gaussian(2 * 4.0 / 9.0)  # (√(2K)/σ)² for K = 4, where (√2·K/σ)² is right
+    published = GaussianLoss(2 * 4.0 / 9.0)  # (√(2K)/σ)² for K = 4, where (√2·K/σ)² is right
     assert white_box(gram, published, orders=(2.0,)).violated
 
 
@@ -484,7 +486,7 @@ def test_neighbours_of_ones_own() -> None:
 
 class _Homeless:
     def loss(self) -> Loss:
-        return Gaussian(1)
+        return GaussianLoss(1)
 
 
 # Objective perturbation ------------------------------------------------------------------------
@@ -570,7 +572,7 @@ def test_too_little_noise_for_a_minimiser_is_caught() -> None:
 def test_a_determinant_that_is_forgotten_is_caught() -> None:
     """Without the determinants a small ridge would look free."""
     steep = ObjectivePerturbation(LinearObjective.huber(1), 0.02, 40.0, 1.0, max_rows=3)
-    shift_only = Gaussian((LinearObjective.huber(1).difference / 40.0) ** 2)
+    shift_only = GaussianLoss((LinearObjective.huber(1).difference / 40.0) ** 2)
     assert white_box(steep, shift_only, orders=(1.5, 2.0)).violated
 
 

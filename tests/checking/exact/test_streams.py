@@ -24,7 +24,7 @@ from privlearn.checking.exact.streams import solved, tried_places
 from privlearn.checking.stream_runs import accepted_users, declared_users
 from privlearn.domains import Array, OneOf
 from privlearn.errors import CheckError, PrivacyViolation
-from privlearn.losses import Gaussian, Loss
+from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (
     AnytimeBLT,
     BatchedPrefixSum,
@@ -285,7 +285,7 @@ class Walk:
     domain: Ball = field(default_factory=lambda: Ball(1.0, 1))
 
     def loss(self) -> Loss:
-        return Gaussian(min(self.priced_for, self.rows))
+        return GaussianLoss(min(self.priced_for, self.rows))
 
     def _spend(self) -> Spend:
         return Spend(

@@ -21,7 +21,7 @@ from privlearn.checking.laws.check import check_domain, check_mechanism, mechani
 from privlearn.checking.laws.report import LawReport
 from privlearn.domains import Array, Ball, Box, Norm, PSDTrace
 from privlearn.errors import CheckError, PrivacyViolation, TokenError
-from privlearn.losses import Gaussian, Loss
+from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
@@ -362,7 +362,7 @@ class Listed(Sum):
 @dataclass(frozen=True)
 class Understates(Sum):
     def loss(self) -> Loss:
-        return Gaussian("0.01")
+        return GaussianLoss("0.01")
 
 
 class Unwritten(Loss):
@@ -526,8 +526,8 @@ BROKEN: list[tuple[Any, list[str]]] = [
     (Understates(BALL), ["loss_is_what_it_spends", "spends_once_and_first"]),
     (Stating(BALL, stated=Unwritten()), ["loss_is_data"]),
     (Stating(BALL, stated=Contradicts()), ["prices_agree"]),
-    (Stating(BALL, stated=Gaussian("3.95")), ["exact_divergence"]),
-    (Stating(BALL, stated=Gaussian("0.25")), ["exact_divergence", "samples_do_not_refute"]),
+    (Stating(BALL, stated=GaussianLoss("3.95")), ["exact_divergence"]),
+    (Stating(BALL, stated=GaussianLoss("0.25")), ["exact_divergence", "samples_do_not_refute"]),
     (HalfNoise(BALL), ["exact_divergence", "samples_do_not_refute"]),
     (RawBesideNoisy(BALL), ["noise_decides", "samples_do_not_refute"]),
     (NoNoise(BALL), ["noise_decides", "samples_do_not_refute"]),
@@ -566,7 +566,7 @@ def test_a_broken_mechanism_is_named(broken: Any, laws: list[str]) -> None:
 
 
 def test_the_sound_twins_of_the_broken_ones_pass() -> None:
-    for twin in (Sum(BALL), Own(BALL), Stating(BALL, stated=Gaussian(4)), Sum(Upper(2))):
+    for twin in (Sum(BALL), Own(BALL), Stating(BALL, stated=GaussianLoss(4)), Sum(Upper(2))):
         assert check_mechanism(twin, samples=400).passed
 
 

@@ -27,7 +27,7 @@ from privlearn.errors import LossExceedsTokenError
 from privlearn.learners import OnePassNewtonMNL, serving
 from privlearn.learners.newton import Belief
 from privlearn.learners.serving import Arrival
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
@@ -161,7 +161,7 @@ def overspends() -> str | None:
     """Whether a token pays for more than it holds."""
     noise = NoiseSource.simulation(0)
     accountant = CentralAccountant(ZCDP(1), users=range(1), noise=noise)
-    token = accountant.issue(Gaussian("0.1"), users=range(1), label="sum")
+    token = accountant.issue(GaussianLoss("0.1"), users=range(1), label="sum")
     try:
         gaussian_sum().release(Rows.seal(record(1.0), users=range(1)), token)
     except LossExceedsTokenError:

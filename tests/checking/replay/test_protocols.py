@@ -27,7 +27,7 @@ from privlearn.checking.replay.comparison import minimiser_moves
 from privlearn.checking.replay.populations import null_person, replaced, shopper, stranger
 from privlearn.domains import Array, Ball
 from privlearn.errors import CheckError, InterferenceError
-from privlearn.losses import Gaussian, Laplace
+from privlearn.losses import GaussianLoss, LaplaceLoss
 from privlearn.mechanisms import LinearObjective, NoisySum, ObjectivePerturbation, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
@@ -297,7 +297,7 @@ class Careless:
             "careless",
             Ball(1.0, DIM),
             GaussianNoise(20.0),
-            own_loss=Gaussian("0.01") if self.fault.startswith("own loss") else None,
+            own_loss=GaussianLoss("0.01") if self.fault.startswith("own loss") else None,
         )
         loss = spend.loss(accountant.adjacency)
         token = accountant.issue(loss, users=rows.users, label="first")
@@ -438,7 +438,7 @@ class Whispers:
         return 1e-6 * math.tanh(self._seen)
 
     def _release(self, rows: Rows[Array]) -> Array:
-        own = Gaussian("0.01") if self._own else None
+        own = GaussianLoss("0.01") if self._own else None
         spend = Spend("whisper", Ball(1.0, DIM), GaussianNoise(20.0), own_loss=own)
         loss = spend.loss(self._accountant.adjacency)
         token = self._accountant.issue(loss, users=rows.users, label="sum")
@@ -653,7 +653,7 @@ def test_protocols_yield_once_per_user(times: int) -> None:
         lambda x: np.array(x),
         lambda x: {"a": [1, (2, x)]},
         lambda x: str(x),
-        lambda x: Laplace(3 + x),
+        lambda x: LaplaceLoss(3 + x),
         lambda x: math.nan if x > 0 else math.inf,
         lambda x: 1 if x > 0 else 1.0,
         lambda x: 0.0 if x > 0 else -0.0,

@@ -18,7 +18,7 @@ from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.sampling.check import black_box
 from privlearn.errors import CheckError
-from privlearn.losses import Gaussian, Laplace
+from privlearn.losses import GaussianLoss, LaplaceLoss
 
 DIRECTION = np.random.default_rng(1).normal(size=15)
 DIRECTION /= np.linalg.norm(DIRECTION)
@@ -55,7 +55,9 @@ def test_a_tenth_too_little_is_caught() -> None:
     short = math.sqrt(1.1)
     fixed = check(normal(short), GaussianDP(1), 75_000, seed=1)
     assert 1 < fixed.bound < short
-    found = [check(normal(short), Gaussian(1), 60_000, sequential=True, seed=s) for s in range(3)]
+    found = [
+        check(normal(short), GaussianLoss(1), 60_000, sequential=True, seed=s) for s in range(3)
+    ]
     assert all(1 < e.bound < short for e in found)
     assert np.median([e.samples for e in found]) < 60_000
 
@@ -86,7 +88,7 @@ def fails(odd: bool, rng: Generator, warn: bool = False) -> float:
 
 
 MISTAKES: dict[str, tuple[Function, Any]] = {
-    "half a Laplace": (lambda w, r: w + r.laplace(0, 0.5), Laplace(1)),
+    "half a Laplace": (lambda w, r: w + r.laplace(0, 0.5), LaplaceLoss(1)),
     "response": (response(1.5), PureDP(1)),
     "response of more than δ": (response(1.5), ApproxDP(1, "0.01")),
     "zcdp": (vector(2.0), ZCDP("0.5")),
@@ -142,7 +144,7 @@ def test_the_most_telling_pair_is_found_first() -> None:
 CORRECT: dict[str, tuple[Function, Any]] = {
     "response": (response(1.0), PureDP(1)),
     "Gaussian": (normal(1.0), GaussianDP(1)),
-    "Laplace": (lambda w, r: w + r.laplace(), Laplace(1)),
+    "Laplace": (lambda w, r: w + r.laplace(), LaplaceLoss(1)),
     "failure": (lambda w, r: "oops" if w and r.random() < 0.05 else 0, ApproxDP(0, "0.05")),
     "nothing": (lambda w, r: "abcdefgh"[r.integers(8)], PureDP(0)),
 }

@@ -22,7 +22,7 @@ from privlearn.checking.sampling.claims import (
 from privlearn.checking.sampling.sequential import moments
 from privlearn.domains import Array
 from privlearn.errors import CheckError
-from privlearn.losses import ApproxLoss, Gaussian, Laplace
+from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss
 
 RHO = RenyiClaim(0.5, "zCDP", "rho", tuple(ORDERS), tuple(ORDERS))
 CLAIMS = [
@@ -148,8 +148,8 @@ def test_a_failure_of_small_probability_is_allowed_and_no_more() -> None:
 
 
 def test_losses_and_budgets_become_claims_of_their_best_kind() -> None:
-    assert isinstance(claim_of(Gaussian(1)), GaussianClaim)
-    laplace = claim_of(Laplace(1))
+    assert isinstance(claim_of(GaussianLoss(1)), GaussianClaim)
+    laplace = claim_of(LaplaceLoss(1))
     assert isinstance(laplace, RenyiClaim)
     assert laplace.worst == 1
     assert not laplace.by_moments

@@ -1,6 +1,6 @@
 # expect: arg-type
 """A neighbour relation is not a string."""
 
-from privlearn.losses import Gaussian
+from privlearn.losses import GaussianLoss
 
-Gaussian(1, adjacency="replace-one")
+GaussianLoss(1, adjacency="replace-one")

@@ -30,8 +30,7 @@ from fractions import Fraction
 from typing import TypeGuard, final
 
 from privlearn._validate import probability
-from privlearn.accountants import tight
-from privlearn.accountants.conversion import Answer, Bounded
+from privlearn.accountants import tight_composition
 from privlearn.accountants.guarantee import (
     Composite,
     delta_of,
@@ -39,10 +38,11 @@ from privlearn.accountants.guarantee import (
     group_epsilon,
     pure_of,
 )
-from privlearn.accountants.steps import Order
 from privlearn.budgets import GaussianDP, PureDP
 from privlearn.exact import exact, float_down, float_up
-from privlearn.losses import Composed, Loss, SubsampledGaussian, compose
+from privlearn.losses import Loss, SubsampledGaussian, compose, parts_of
+from privlearn.losses.conversion import Answer, Bounded
+from privlearn.losses.steps import Order
 
 __all__ = [
     "Answer",
@@ -93,7 +93,10 @@ class Evaluated:
 
 
 def evaluate(
-    parts: Sequence[tuple[Loss, int]], *, order: Order = "any", effort: float = tight.THOROUGH
+    parts: Sequence[tuple[Loss, int]],
+    *,
+    order: Order = "any",
+    effort: float = tight_composition.THOROUGH,
 ) -> Evaluated:
     """The composition of ``parts``: losses of one run with their counts, in the order they run.
 
@@ -108,8 +111,8 @@ def evaluate(
     Raises:
         ValueError: no parts, or a count below 1.  AdjacencyError: adjacencies differ.
 
-    >>> from privlearn.losses import Gaussian
-    >>> evaluate([(Gaussian("1/400"), 1000)]).epsilon(1e-6).method
+    >>> from privlearn.losses import GaussianLoss
+    >>> evaluate([(GaussianLoss("1/400"), 1000)]).epsilon(1e-6).method
     'gaussian'
     """
     return Evaluated(tuple(parts), order, compose(parts), effort)
@@ -213,8 +216,7 @@ def _maximal(parts: Sequence[Composite]) -> list[Composite]:
 
 
 def _any_order(loss: Loss) -> Evaluated:
-    parts = loss.parts if isinstance(loss, Composed) else ((loss, 1),)
-    return Evaluated(parts, "any", loss, tight.QUICK)
+    return Evaluated(parts_of(loss), "any", loss, tight_composition.QUICK)
 
 
 # Bounds without a tight composition -------------------------------------------------------------
@@ -265,7 +267,7 @@ def _best_epsilon(what: Evaluated, delta: float) -> Answer:
     left = (exact("delta", delta) - failed) / (1 - failed) if failed < 1 else Fraction(0)
     found = None
     if left > 0 and _may_gain(what):
-        found = tight.epsilon(*_in_order(what), float_down(left), what.effort)
+        found = tight_composition.epsilon(*_in_order(what), float_down(left), what.effort)
     return _better(found, lambda: _quick_epsilon(what.total, delta))
 
 
@@ -273,7 +275,7 @@ def _best_delta(what: Evaluated, epsilon: float) -> Answer:
     failed = what.total.failure()
     found = None
     if failed < 1 and _may_gain(what):
-        found = tight.delta(*_in_order(what), epsilon, what.effort)
+        found = tight_composition.delta(*_in_order(what), epsilon, what.effort)
     if found is not None and failed:
         value, error = (Fraction(number) for number in found[:2])
         found = Answer(
@@ -294,6 +296,6 @@ def _may_gain(what: Evaluated) -> bool:
     return what.effort > 0 and _sound(what.total).gaussian() is None
 
 
-def _in_order(what: Evaluated) -> tuple[tight.Parts, Order]:
+def _in_order(what: Evaluated) -> tuple[tight_composition.Parts, Order]:
     parts = [(_sound(loss), count) for loss, count in what.parts]
-    return tight.in_order(parts, what.order)
+    return tight_composition.in_order(parts, what.order)

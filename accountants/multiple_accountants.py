@@ -32,7 +32,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
 from privlearn.entries import OpenEntry
 from privlearn.errors import AdjacencyError, BudgetError
-from privlearn.losses import Composed, Loss, compose
+from privlearn.losses import Loss, compose, parts_of
 
 _MOST_SUMS = 4096
 """Combinations of users' totals that are looked at, one sum each."""
@@ -196,7 +196,7 @@ def _anybody(units: Sequence[Sum]) -> Sum:
 
 
 def _terms(what: Composite) -> int:
-    return len(what.parts) if isinstance(what, Composed) else 1
+    return len(parts_of(what)) if isinstance(what, Loss) else 1
 
 
 def loss_of(what: Loss | Currency, adjacency: Adjacency) -> Loss:

@@ -1,4 +1,4 @@
-"""From losses to a tight composition: which step each loss is, and when it is worth the time.
+"""From losses to a tight composition: in which order, and when it is worth the time.
 
 `epsilon` and `delta` answer with a proved bound, or with None where there is nothing to gain: no
 loss has a step of its own (only curves are known, or all mass is Gaussian), or the task is too
@@ -12,30 +12,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from privlearn.accountants.conversion import Answer
-from privlearn.accountants.steps import (
-    BoundedRangeStep,
+from privlearn.losses import ComposedLoss, Loss, is_bounded_range, parts_of
+from privlearn.losses.conversion import Answer
+from privlearn.losses.steps import (
     CurveStep,
-    DiscreteLaplaceStep,
     GaussianStep,
-    LaplaceStep,
     Order,
-    PureStep,
-    RandomizedResponseStep,
     Step,
     SubsampledGaussianStep,
     check_step,
-)
-from privlearn.exact import float_down, float_up
-from privlearn.losses import (
-    BoundedRange,
-    Composed,
-    DiscreteLaplace,
-    Laplace,
-    Loss,
-    PureEpsilon,
-    RandomizedResponse,
-    SubsampledGaussian,
 )
 
 if TYPE_CHECKING:
@@ -66,49 +51,26 @@ def in_order(parts: Sequence[tuple[Loss, int]], order: Order) -> tuple[Parts, Or
     if order == "any":
         merged: dict[Loss, int] = {}
         for loss, count in parts:
-            for part, n in loss.parts if isinstance(loss, Composed) else ((loss, 1),):
+            for part, n in parts_of(loss):
                 merged[part] = merged.get(part, 0) + n * count
         return tuple(merged.items()), "any"
     listed: list[tuple[Loss, int]] = []
     for loss, count in parts:
-        if not isinstance(loss, Composed):
+        if not isinstance(loss, ComposedLoss):
             listed.append((loss, count))
             continue
-        ranged = [part for part in loss.parts if isinstance(part[0], BoundedRange)]
+        ranged = [part for part in loss.parts if is_bounded_range(part[0])]
         if len(ranged) > 1:
             return in_order(parts, "any")
-        others = [part for part in loss.parts if not isinstance(part[0], BoundedRange)]
+        others = [part for part in loss.parts if not is_bounded_range(part[0])]
         rounds = count if ranged and len(loss.parts) * count <= _MOST_LISTED else 1
         listed += [(part, n * (count // rounds)) for part, n in [*others, *ranged]] * rounds
     return tuple(listed), "listed"
 
 
 def step_of(loss: Loss) -> Step:
-    """The step that dominates ``loss``, its parameters rounded up; else its Rényi curve.
-
-    `GeneralizedGaussian`, `DiscreteGaussian`, `ZCDPLoss`, `MinimizerLoss` and `RenyiCurve` have no
-    dominating pair that is proved, so they join by their curves, as unknown kinds do.
-    """
-    step: Step
-    mass = loss.gaussian()
-    match loss:
-        case _ if mass is not None:
-            step = GaussianStep(float_up(mass))
-        case Laplace():
-            step = LaplaceStep(float_up(loss.epsilon))
-        case DiscreteLaplace():
-            step = DiscreteLaplaceStep(float_up(loss.epsilon), loss.sensitivity)
-        case PureEpsilon():
-            step = PureStep(float_up(loss.epsilon))
-        case RandomizedResponse():
-            step = RandomizedResponseStep(float_up(loss.epsilon), loss.categories)
-        case BoundedRange():
-            step = BoundedRangeStep(float_up(loss.epsilon))
-        case SubsampledGaussian():
-            q = min(float_up(loss.sampling_probability), 1.0)
-            step = SubsampledGaussianStep(q, float_down(loss.noise_multiplier))
-        case _:
-            step = CurveStep(loss.renyi)
+    """The step that dominates ``loss``; its Rényi curve where a number is out of range for that."""
+    step = loss.step()
     try:
         check_step(step, 1)
     except ValueError:
@@ -118,10 +80,10 @@ def step_of(loss: Loss) -> Step:
 
 def steps_of(parts: Parts) -> list[tuple[Step, int]]:
     """Every loss as a step, in order."""
-    ranged = sum(count for loss, count in parts if isinstance(loss, BoundedRange))
+    ranged = sum(count for loss, count in parts if is_bounded_range(loss))
     steps: list[tuple[Step, int]] = []
     for loss, count in parts:
-        many = isinstance(loss, BoundedRange) and ranged > _MOST_RANGED
+        many = is_bounded_range(loss) and ranged > _MOST_RANGED
         steps.append((CurveStep(loss.renyi) if many else step_of(loss), count))
     return steps
 

@@ -173,14 +173,51 @@ def gaussian_mu_squared(epsilon: float, delta: float) -> float:
     >>> round(math.sqrt(1000 / gaussian_mu_squared(1.0, 1e-6)), 4)
     133.5961
     """
-    level, target = Decimal(_non_negative(epsilon=epsilon)), Decimal(probability(delta=delta))
-    depth = math.sqrt(-2 * math.log(delta))
-    # delta(mu) <= e^(-x^2/2)/2 with x >= depth for the first, <= mu/sqrt(2 pi) for the second
-    mu = max(2 * epsilon / (depth + math.sqrt(depth**2 + 2 * epsilon)), 2.5 * delta)
-    if not _SMALLEST_MASS < mu * mu < _LARGEST_MASS / 1e3:
+    level, target = _non_negative(epsilon=epsilon), probability(delta=delta)
+    start = _small_mu(level, target)
+    if not _SMALLEST_MASS < start * start < _LARGEST_MASS / 1e3:
         raise ValueError(
             f"epsilon = {epsilon!r}, delta = {delta!r}: the mass must lie in [1e-40, 1e12]"
         )
+    return _largest_mu(level, target, start, squared=True)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest mu of a Gaussian that is (epsilon, delta)-DP, rounded down.
+
+    The root of `gaussian_mu_squared`, also where mu^2 is smaller than any float.
+
+    Args:
+        epsilon: nats, in (0, 1e9].
+        delta: in [1e-200, 0.999].
+
+    Returns:
+        mu within a relative 1e-14 of the largest.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    >>> round(gaussian_mu(1.0, 1e-6), 4)
+    0.2367
+    """
+    if not 1e-200 <= delta <= 0.999:
+        raise ValueError(
+            f"delta = {delta!r}: Gaussian noise needs a delta in (0, 1), here in [1e-200, 0.999]"
+        )
+    if not 0 < epsilon <= 1e9:
+        raise ValueError(f"epsilon = {epsilon!r}: must lie in (0, 1e9]")
+    return _largest_mu(epsilon, delta, _small_mu(epsilon, delta), squared=False)
+
+
+def _small_mu(epsilon: float, delta: float) -> float:
+    """A mu below the largest one: delta(mu) <= e^(-x^2/2)/2 with x >= depth, or mu/sqrt(2 pi)."""
+    depth = math.sqrt(-2 * math.log(delta))
+    return max(2 * epsilon / (depth + math.sqrt(depth**2 + 2 * epsilon)), 2.5 * delta)
+
+
+def _largest_mu(epsilon: float, delta: float, mu: float, *, squared: bool) -> float:
+    """The largest mu, or mu^2, as a float, searched from a ``mu`` below it."""
+    level, target = Decimal(epsilon), Decimal(delta)
     with _precision(mu, _ROUGH):
         log_target = target.ln()
         for _ in range(100):
@@ -194,12 +231,12 @@ def gaussian_mu_squared(epsilon: float, delta: float) -> float:
         root = Decimal(mu)
         point = _gaussian(root, level)
         root += (target / point.delta).ln() * point.delta / point.density
-        mass = float(root * root)
+        found = float(root * root if squared else root)
         while True:
-            mass *= _SAFE
-            point = _gaussian(Decimal(mass).sqrt(), level)
+            found *= _SAFE
+            point = _gaussian(Decimal(found).sqrt() if squared else Decimal(found), level)
             if point.delta + point.error <= target:
-                return mass
+                return found
 
 
 def renyi_epsilon(

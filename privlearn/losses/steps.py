@@ -1,6 +1,6 @@
 """Steps of a composition: what the tight accounting can do with one run of a mechanism.
 
-`privlearn.accountants.tight` makes them from losses.  Parameters are floats, rounded up.
+`Loss.step` says which one stands for a loss.  Parameters are floats, rounded up.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from privlearn.accountants import (
     JointAccountant,
     LocalAccountant,
     audit,
-    several,
+    multiple_accountants,
 )
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
@@ -39,7 +39,7 @@ from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, LedgerError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.chain import chained
-from privlearn.losses import Gaussian, PureEpsilon
+from privlearn.losses import GaussianLoss, PureLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
@@ -76,7 +76,7 @@ def three(book: Ledger, **more: Any) -> tuple[Any, Any, Any]:
         spend(first)
         board.post("sum", SUM.release(served, second.issue(SUM.loss(), users=USERS, label="joint")))
         third.attest(
-            PureEpsilon("0.5"),
+            PureLoss("0.5"),
             users=USERS,
             most_messages=1,
             count=9,
@@ -353,7 +353,7 @@ KILLED = """
     from privlearn.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.mechanisms import NoisySum
-    from privlearn.losses.kinds import PureEpsilon
+    from privlearn.losses import PureLoss
     from privlearn.noise import GaussianNoise
     from privlearn.rows import Rows
     from privlearn.tokens import Receipt
@@ -363,7 +363,7 @@ KILLED = """
     first = CentralAccountant(ZCDP(1), users=users, ledger=book)
     second = CentralAccountant(ZCDP(1), users=users, ledger=book, shared=True)
     third = LocalAccountant(PureDP(1), users=users, ledger=book, shared=True, attested=True)
-    third.attest(PureEpsilon(1), users=users, most_messages=1, count=5, by="app", mechanism="rr")
+    third.attest(PureLoss(1), users=users, most_messages=1, count=5, by="app", mechanism="rr")
     second.issue(ZCDP("0.5"), users=users, label="unused")
     print(first.id, second.id, flush=True)
     Receipt._released = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
@@ -420,7 +420,7 @@ def test_one_population_is_added_index_by_index(
         plan = []
         for first, length, mass in parts:
             users = range(start + first, min(start + first + length, start + 10))
-            plan.append(Plan("part", Gaussian(mass), users))
+            plan.append(Plan("part", GaussianLoss(mass), users))
             for user in users:
                 array[user] += mass
         accountant.commit(plan)
@@ -430,7 +430,7 @@ def test_one_population_is_added_index_by_index(
     (together,) = found.sums
     assert together.accountants == tuple(range(1, len(plans) + 1))
     assert together.mu == pytest.approx(float(max(array)) ** 0.5, rel=1e-12)
-    assert together.epsilon == epsilon_of(Gaussian(max(array)), 1e-6).value
+    assert together.epsilon == epsilon_of(GaussianLoss(max(array)), 1e-6).value
     assert "each index of population 'p'" in together.who
 
 
@@ -459,7 +459,7 @@ def test_one_user_of_one_population_is_told_the_sum(tmp_path: Path) -> None:
 
 def test_the_sum_for_one_user_is_of_its_own_plans() -> None:
     book = Ledger.memory()
-    for loss, users in ((Gaussian("0.2"), range(0, 6)), (Gaussian("0.4"), range(5, 10))):
+    for loss, users in ((GaussianLoss("0.2"), range(0, 6)), (GaussianLoss("0.4"), range(5, 10))):
         central(book, population="p").commit([Plan("x", loss, users)])
     sums_ = {user: certify(book.records, user=user).sums[0].mu for user in (0, 5, 9)}
     assert sums_ == pytest.approx({0: 0.2**0.5, 5: 0.6**0.5, 9: 0.4**0.5})
@@ -575,12 +575,12 @@ def test_sums_are_stated_at_the_largest_promised_delta_and_shown() -> None:
 
 
 def test_too_many_different_totals_are_said_to_be_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several, "_MOST_SUMS", 3)
+    monkeypatch.setattr(multiple_accountants, "_MOST_SUMS", 3)
     book = Ledger.memory()
     for mass in (1, 2):
         accountant = central(book, GaussianDP(9))
         accountant.commit(
-            [Plan("a", Gaussian(mass), range(5)), Plan("b", Gaussian(5), range(5, 10))]
+            [Plan("a", GaussianLoss(mass), range(5)), Plan("b", GaussianLoss(5), range(5, 10))]
         )
     found = certify(book.records)
     assert found.sums == []

@@ -1,0 +1,190 @@
+"""Losses of black boxes: a promise that somebody states, without what is inside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Any, final
+
+import numpy as np
+
+from privlearn._json_forms import LIST, Form, check_curve
+from privlearn.adjacency import Adjacency
+from privlearn.errors import AdjacencyError
+from privlearn.exact import Exact, exact, exact_text, float_up, round_up
+from privlearn.losses.base import Loss, register
+from privlearn.losses.numerics import up, valid_epsilon, valid_number, valid_order
+from privlearn.losses.output_laws import Discrete, LawPair, shifted
+from privlearn.losses.pure import PureLoss, response_pair
+
+
+@final
+@register
+@dataclass(frozen=True, slots=True, init=False)
+class ZCDPLoss(Loss):
+    """A black box that is ρ-zCDP: D_α <= αρ for all α > 1 (Bun & Steinke 2016, Definition 1.1)."""
+
+    kind = "zcdp"
+    rho: Fraction
+    adjacency: Adjacency
+
+    def __init__(self, rho: Exact, *, adjacency: Adjacency = Adjacency.REPLACE_ONE):
+        self._set(rho=valid_number("rho", rho, "1e-100", "1e100"), adjacency=adjacency)
+
+    def renyi(self, order: float) -> float:
+        return up(valid_order(order) * float_up(self.rho))
+
+    def zcdp(self) -> Fraction:
+        return self.rho
+
+    def doubled(self) -> ZCDPLoss:
+        return ZCDPLoss(4 * self.rho)
+
+    def noisier(self, factor: Fraction) -> ZCDPLoss:
+        return replace(self, rho=self.rho / factor**2)
+
+    def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
+        return [shifted(math.sqrt(2 * self.rho))]
+
+
+@final
+@register
+@dataclass(frozen=True, slots=True, init=False)
+class RenyiCurve(Loss):
+    """Any mechanism for which Rényi bounds at finitely many orders are known.
+
+    Between two orders the bound is the chord of the convex function (α−1)D_α, which is 0 at α = 1
+    (van Erven & Harremoës 2014, Corollary 2); beyond the largest order there is none.  An order
+    that is not a float is asked for by its nearest float.
+    """
+
+    kind = "renyi-curve"
+    points: tuple[tuple[Fraction, Fraction], ...]
+    adjacency: Adjacency
+
+    def __init__(
+        self, curve: Mapping[Exact, Exact], *, adjacency: Adjacency = Adjacency.REPLACE_ONE
+    ):
+        points = sorted((exact("order", a), exact("epsilon", e)) for a, e in curve.items())
+        if not points or points[0][0] <= 1 or any(e < 0 for _, e in points):
+            raise ValueError(f"curve = {dict(curve)!r}: needs orders > 1 with bounds >= 0")
+        if len({a for a, _ in points}) != len(points):
+            raise ValueError(f"curve = {dict(curve)!r}: names an order twice")
+        self._set(points=tuple(points), adjacency=adjacency)
+
+    def renyi(self, order: float) -> float:
+        alpha = Fraction(valid_order(order))
+        left, left_value = Fraction(1), Fraction(0)
+        for right, epsilon in self.points:
+            right_value = (right - 1) * epsilon
+            if order == float(right):
+                return float_up(epsilon)
+            if alpha <= right:
+                share = (alpha - left) / (right - left)
+                chord = left_value + share * (right_value - left_value)
+                return float_up(chord / (alpha - 1))
+            left, left_value = right, right_value
+        return math.inf
+
+    def numbers(self) -> dict[str, Any]:
+        return {"curve": [[exact_text(a), exact_text(e)] for a, e in self.points]}
+
+    def doubled(self) -> RenyiCurve:
+        """The weak triangle inequality, at half of each order above 2; see `as_replace_one`."""
+        points: dict[Exact, Exact] = {}
+        for order, bound in self.points:
+            if order > 2:
+                alpha = order / 2
+                # bounds do not fall with the order: a float above it will do
+                other = Fraction(self.renyi(float_up(order - 1)))
+                points[alpha] = round_up((alpha - Fraction(1, 2)) / (alpha - 1) * bound + other)
+        if not points:
+            raise AdjacencyError("a Rényi curve needs an order above 2 to be converted")
+        return RenyiCurve(points)
+
+    @classmethod
+    def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> RenyiCurve:
+        check_curve(f"{cls.kind} loss", data["curve"])
+        return cls(dict(data["curve"]), adjacency=adjacency)
+
+    @classmethod
+    def json_form(cls) -> Form:
+        return {"curve": LIST}
+
+
+@final
+@register
+@dataclass(frozen=True, slots=True, init=False)
+class ApproxLoss(Loss):
+    """A black box that is (ε, δ)-DP.
+
+    On every pair of neighbours it is post-processing of: with probability δ reveal which of the
+    two it is, else run binary ε-randomized response (Kairouz, Oh & Viswanath 2015; its trade-off
+    function is the least that (ε, δ)-DP allows, so this is Blackwell's theorem).  So k such boxes
+    and other losses, composed adaptively, are no worse than the following: with probability at
+    most Σδ_i, the same under both neighbours, everything is revealed; else the other losses are
+    composed with k `PureLoss` losses.  If that is (ε′, δ′)-DP, the whole is
+    (ε′, f + (1−f)δ′)-DP for every f >= Σδ_i.
+
+    Alone it has no Rényi curve, no zCDP constant and no worst case: a failure reveals everything.
+    `failure` and `unless_failed` are what is added up and what is composed.
+    """
+
+    kind = "approx"
+    epsilon: Fraction
+    delta: Fraction
+    adjacency: Adjacency
+
+    def __init__(
+        self, epsilon: Exact, delta: Exact, *, adjacency: Adjacency = Adjacency.REPLACE_ONE
+    ):
+        failure = exact("delta", delta)
+        if not Fraction(1, 10**300) <= failure < 1:
+            raise ValueError(
+                f"delta = {delta!r}: must lie in [1e-300, 1); without δ this is `PureLoss`"
+            )
+        self._set(epsilon=valid_epsilon(epsilon), delta=failure, adjacency=adjacency)
+
+    def renyi(self, order: float) -> float:
+        valid_order(order)
+        return math.inf
+
+    def failure(self) -> Fraction:
+        """The probability δ of the event in which nothing is promised."""
+        return self.delta
+
+    def unless_failed(self) -> Loss:
+        """The loss apart from that event."""
+        return PureLoss(self.epsilon, adjacency=self.adjacency)
+
+    def doubled(self) -> ApproxLoss:
+        return ApproxLoss(2 * self.epsilon, _two_failures(self))
+
+    def noisier(self, factor: Fraction) -> ApproxLoss:
+        return replace(self, epsilon=self.epsilon / factor)
+
+    def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
+        return [_revealing(float(self.epsilon), float(self.delta))]
+
+
+def _two_failures(loss: ApproxLoss) -> Fraction:
+    precise = Context(prec=40, rounding=ROUND_CEILING)
+    epsilon = precise.divide(Decimal(loss.epsilon.numerator), Decimal(loss.epsilon.denominator))
+    # exp is rounded to nearest whatever the context says: one unit of the last digit on top
+    growth = precise.add(precise.exp(epsilon), Decimal(1)).next_plus(precise)
+    delta = round_up(loss.delta * Fraction(growth))
+    if delta >= 1:
+        raise AdjacencyError(f"two steps of {loss.to_dict()} fail with probability 1")
+    return delta
+
+
+def _revealing(epsilon: float, delta: float) -> LawPair:
+    p, q = response_pair(epsilon, 2)
+    known, rest = math.log(delta), math.log1p(-delta)
+    return (
+        Discrete(np.r_[p.log_mass + rest, known, -np.inf]),
+        Discrete(np.r_[q.log_mass + rest, -np.inf, known]),
+    )
