@@ -1,17 +1,12 @@
 """Local bandits: the protocol between the devices of users and a server that sees only messages."""
 
-from privlearn.local.batch_sums import BatchSums
-from privlearn.local.client import LocalClient
-from privlearn.local.messages import Message
-from privlearn.local.protocol import LocalBanditConfig, LocalLearner, Model
-from privlearn.local.server import LocalServer
+import lazy_loader
 
-__all__ = [
-    "BatchSums",
-    "LocalBanditConfig",
-    "LocalClient",
-    "LocalLearner",
-    "LocalServer",
-    "Message",
-    "Model",
-]
+from privlearn import _former
+
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_moved = _former.answer(__name__)
+
+
+def __getattr__(name: str) -> object:
+    return _load(name) if name in __all__ else _moved(name)

@@ -3,6 +3,9 @@
 The kinds are listed here; a kind of its own file is one line more.
 """
 
+from typing import TYPE_CHECKING
+
+from privlearn import _former
 from privlearn.losses.adjacency import Conversion as Conversion
 from privlearn.losses.adjacency import as_replace_one as as_replace_one
 from privlearn.losses.adjacency import as_zero_out as as_zero_out
@@ -34,3 +37,6 @@ from privlearn.losses.stated import RenyiCurve as RenyiCurve
 from privlearn.losses.stated import ZCDPLoss as ZCDPLoss
 from privlearn.losses.subsampled import SubsampledGaussian as SubsampledGaussian
 from privlearn.losses.subsampled import sampled_gaussian_loss as sampled_gaussian_loss
+
+if not TYPE_CHECKING:  # which would take any name
+    __getattr__ = _former.answer(__name__)

@@ -6,20 +6,19 @@ from typing import Any
 
 import pytest
 
-from privlearn import (
-    ZCDP,
-    Ball,
-    BoundedRangeLoss,
-    GaussianNoise,
-    Loss,
-    MinimizerLoss,
-    NoiseSource,
-    Spend,
-    ZCDPLoss,
-)
+from privlearn import ZCDP, Ball, NoiseSource, Spend
 from privlearn.accountants import CentralAccountant
 from privlearn.errors import BudgetError
-from privlearn.losses import FailingLoss, PerArrivalLoss, leaves_of
+from privlearn.losses import (
+    BoundedRangeLoss,
+    FailingLoss,
+    Loss,
+    MinimizerLoss,
+    PerArrivalLoss,
+    ZCDPLoss,
+    leaves_of,
+)
+from privlearn.noise import GaussianNoise
 
 USERS = range(10)
 

@@ -16,25 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn import (
-    ZCDP,
-    Adjacency,
-    Ball,
-    Billboard,
-    Box,
-    GaussianLoss,
-    GaussianNoise,
-    LaplaceNoise,
-    Loss,
-    PureDP,
-    PureLoss,
-    Receipt,
-    Released,
-    Rows,
-    Spend,
-    Token,
-)
+from privlearn import ZCDP, Adjacency, Ball, Box, PureDP, Released, Rows, Spend, Token
 from privlearn.accountants import CentralAccountant
+from privlearn.billboard import Billboard
 from privlearn.checking import (
     assert_budget,
     assert_noninterference,
@@ -48,8 +32,10 @@ from privlearn.checking.default_neighbours import default_pairs
 from privlearn.domains import Array
 from privlearn.errors import InterferenceError, PrivacyViolation, UsersError
 from privlearn.ledger import Ledger
+from privlearn.losses import GaussianLoss, Loss, PureLoss
 from privlearn.mechanisms import NoisySum
-from privlearn.noise import GumbelNoise
+from privlearn.noise import GaussianNoise, GumbelNoise, LaplaceNoise
+from privlearn.tokens import Receipt
 
 LOG = logging.getLogger("fresh_eyes")
 

@@ -13,7 +13,7 @@ import pytest
 from numpy.random import Generator
 from typer.testing import CliRunner
 
-from privlearn import Adjacency, Ball, GaussianNoise, LaplaceNoise, PureDP, Rows, Spend, Token
+from privlearn import Adjacency, Ball, PureDP, Rows, Spend, Token
 from privlearn.checking import assert_private, sampling_target, suite
 from privlearn.checking.default_neighbours import run_once
 from privlearn.checking.power import Power, power_of_halving, with_power
@@ -25,7 +25,7 @@ from privlearn.cli.main import app
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.mechanisms import BallReport, CategoryReport
-from privlearn.noise import Noise
+from privlearn.noise import GaussianNoise, LaplaceNoise, Noise
 
 NEAR = (np.array([1.0, 2.0]), np.array([1.3, 2.0]))
 FAR = (np.array([0.0, 2.0]), np.array([1.0, 2.0]))

@@ -9,33 +9,28 @@ from typing import Any
 
 import pytest
 
-from privlearn import (
-    ZCDP,
+from privlearn import ZCDP, GaussianDP, NoiseSource, Plan, PureDP, Renyi
+from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.accountants.epsilon_delta import evaluate
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import Currency
+from privlearn.errors import CurrencyError, InsufficientBudgetError
+from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
-    Currency,
     DiscreteGaussian,
     DiscreteLaplace,
-    GaussianDP,
     GaussianLoss,
     GeneralizedGaussian,
     LaplaceLoss,
     Loss,
     MinimizerLoss,
-    NoiseSource,
-    Plan,
-    PureDP,
     PureLoss,
     RandomizedResponse,
-    Renyi,
     RenyiCurve,
     SubsampledGaussian,
     ZCDPLoss,
 )
-from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.accountants.epsilon_delta import evaluate
-from privlearn.adjacency import Adjacency
-from privlearn.errors import CurrencyError, InsufficientBudgetError
 from privlearn.losses.conversion import Answer
 
 USERS = range(3)

@@ -38,18 +38,10 @@ from privlearn.baselines.linear_bandits import DPUCB, LassoBandit, PrivateLeastS
 from privlearn.baselines.local_nonprivate import GreedyLeastSquares, GreedySGD, LinUCB, RandomPlay
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.entries import RetireEntry
-from privlearn.learners import (
-    DPHDB,
-    DPMNL,
-    DPPOFW,
-    DPTOFW,
-    LDPSGD,
-    LpBall,
-    OnePassNewtonMNL,
-    inputs,
-)
+from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPSGD, OnePassNewtonMNL, inputs
 from privlearn.local import LocalBanditConfig, LocalClient
 from privlearn.local.protocol import Model
+from privlearn.mechanisms import LpBall
 from privlearn.noise import NoiseSource
 
 USERS, ITEMS, DIM, ARMS, SHOWN = 24, 5, 3, 2, 2

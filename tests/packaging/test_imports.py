@@ -38,9 +38,13 @@ def imported(statement: str) -> set[str]:
 
 
 def test_importing_privlearn_brings_nothing_heavy() -> None:
-    loaded = imported("import privlearn")
+    loaded = imported("import privlearn; privlearn.Token, privlearn.Ledger, privlearn.Rows")
     assert "privlearn.tokens" in loaded
     assert not [name for name in HEAVY if name in loaded]
+
+
+def test_importing_privlearn_alone_brings_nothing_of_it() -> None:
+    assert not [name for name in imported("import privlearn") if name.startswith("numpy")]
 
 
 def test_a_heavy_import_would_be_seen() -> None:

@@ -8,16 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn import (
-    ZCDP,
-    Adjacency,
-    Ball,
-    GaussianNoise,
-    PSDTrace,
-    Rows,
-    Spend,
-    Token,
-)
+from privlearn import ZCDP, Adjacency, Ball, PSDTrace, Rows, Spend, Token
 from privlearn.checking import assert_private, check_mechanism, suite, white_box
 from privlearn.checking.exact.additive import additive_distributions
 from privlearn.checking.exact.streams import solved, tried_places
@@ -35,6 +26,7 @@ from privlearn.mechanisms import (
     factorization,
 )
 from privlearn.mechanisms.factorization import Factorization, NoiseStream
+from privlearn.noise import GaussianNoise
 
 RHO = ZCDP("0.5")
 ORDERS = (2.0,)

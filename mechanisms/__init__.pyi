@@ -1,0 +1,74 @@
+from .ball_reports import BallReport
+from .batched_sums import BatchedPrefixSum
+from .category_reports import CategoryReport
+from .constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
+from .envelope import LipschitzEnvelope
+from .factorization import (
+    AnytimeBLT,
+    BinaryTree,
+    BufferedToeplitz,
+    ColumnNormalizedBLT,
+)
+from .function_mechanism import FunctionMechanism, mechanism
+from .linear_models import LinearObjective
+from .multinomial import MultinomialLogit
+from .noisy_max import ReportNoisyMax
+from .noisy_max_stream import NoisyMaxStream
+from .noisy_report import NoisyReport
+from .noisy_sum import NoisySum
+from .objective_perturbation import ObjectivePerturbation
+from .objectives import Objective
+from .one_of_k import OneOfK, local_one_of_k
+from .one_of_k_reports import OneOfKReport, report_from_dict
+from .prefix_sums import PrefixSum, PrefixSumStream
+from .projected_reports import ProjectedReport
+from .scalar_objectives import (
+    CustomObjective,
+    HuberObjective,
+    LogisticObjective,
+    PoissonObjective,
+    ScalarObjective,
+    SquaredObjective,
+)
+from .vertices import CrossPolytope, ExplicitVertices, SimplexVertices
+
+__all__ = [
+    "AnytimeBLT",
+    "BallReport",
+    "BatchedPrefixSum",
+    "BinaryTree",
+    "BufferedToeplitz",
+    "CategoryReport",
+    "ColumnNormalizedBLT",
+    "ConstraintSet",
+    "CrossPolytope",
+    "CustomObjective",
+    "ExplicitVertices",
+    "FunctionMechanism",
+    "HuberObjective",
+    "LinearObjective",
+    "LipschitzEnvelope",
+    "LogisticObjective",
+    "LpBall",
+    "MultinomialLogit",
+    "NoisyMaxStream",
+    "NoisyReport",
+    "NoisySum",
+    "Objective",
+    "ObjectivePerturbation",
+    "OneOfK",
+    "OneOfKReport",
+    "PoissonObjective",
+    "Polytope",
+    "PrefixSum",
+    "PrefixSumStream",
+    "ProjectedReport",
+    "ReportNoisyMax",
+    "ScalarObjective",
+    "Simplex",
+    "SimplexVertices",
+    "SquaredObjective",
+    "local_one_of_k",
+    "mechanism",
+    "report_from_dict",
+]

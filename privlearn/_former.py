@@ -1,0 +1,219 @@
+"""Former names: importing one answers with the new one, for one release.
+
+A name that moved is an `ImportError` with the new place in its message, never a silent alias: what
+stands in a program should be what stands in the documentation.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NoReturn
+
+_MODULES = {
+    "_han2021": "papers.han2021.experiments",
+    "_han2021_reproduction": "papers.han2021.reproduction",
+    "_han_convex": "papers.han2022.experiments",
+    "_han_reproduction": "papers.han2022.reproduction",
+    "_cho_sun": "papers.cho_sun.experiments",
+    "_reproduction": "papers.cho_sun.tables",
+    "accountants.ceiling": "accountants.per_user_charge",
+    "accountants.conversion": "losses.conversion",
+    "accountants.pricing": "accountants.epsilon_delta",
+    "accountants.several": "accountants.multiple_accountants",
+    "accountants.steps": "losses.steps",
+    "accountants.tight": "accountants.tight_composition",
+    "checking.betting": "checking.sampling.sequential",
+    "checking.black_box": "checking.sampling.check",
+    "checking.claims": "checking.sampling.claims",
+    "checking.comparison": "checking.replay.comparison",
+    "checking.domain_laws": "checking.laws.domains",
+    "checking.drives": "checking.replay.protocols",
+    "checking.events": "checking.sampling.event_bounds",
+    "checking.gate": "checking.suite",
+    "checking.laboratory": "checking.stub_accountant",
+    "checking.law_case": "checking.laws.harness",
+    "checking.law_report": "checking.laws.report",
+    "checking.mechanism_laws": "checking.laws.mechanisms",
+    "checking.outputs": "checking.sampling.encoding",
+    "checking.populations": "checking.replay.populations",
+    "checking.printer": "checking.replay.canonical",
+    "checking.row_maps": "checking.laws.row_maps",
+    "checking.shipped_learners": "checking.replay.shipped_learners",
+    "checking.subjects": "checking.targets",
+    "checking.supervision": "checking.isolation",
+    "checking.tape": "checking.replay.recording",
+    "checking.white_box": "checking.exact.check",
+    "checking.witness": "checking.sampling.distinguishers",
+    "checking.zoo": "checking.faults",
+    "conversions": "losses",
+    "convex_experiments": "papers.han2022.competitors",
+    "cprm": "datasets.auto_loans",
+    "data": "datasets.files",
+    "dp_events": "events.dp_accounting",
+    "electricity": "datasets.electricity",
+    "errata": "papers.errata",
+    "event_pricing": "events.pricing",
+    "expedia": "datasets.expedia",
+    "experiments": "simulation.choice",
+    "interruption": "cli.interruption",
+    "learners.constraint_sets": "mechanisms.constraint_sets",
+    "learners.convex_baselines": "baselines.convex",
+    "learners.linear_bandits": "baselines.linear_bandits",
+    "learners.local_baselines": "baselines.local",
+    "learners.local_client": "local.client",
+    "learners.local_formulas": "learners.links",
+    "learners.local_messages": "local.messages",
+    "learners.local_ols": "learners.ldp_ols",
+    "learners.local_protocol": "local.protocol",
+    "learners.local_references": "baselines.local_nonprivate",
+    "learners.local_server": "local.server",
+    "learners.local_sgd": "learners.ldp_sgd",
+    "learners.local_tally": "local.batch_sums",
+    "learners.references": "baselines.choice",
+    "learners.scalar_losses": "mechanisms.scalar_objectives",
+    "linear_bandit_market": "simulation.linear_bandit",
+    "local_market": "simulation.local_bandit",
+    "local_runs": "runs.local",
+    "mechanisms.additive_reports": "mechanisms.noisy_report",
+    "mechanisms.gaussian": "mechanisms.noisy_sum",
+    "mechanisms.generalized_gaussian": "mechanisms.least_noise",
+    "more_losses": "losses",
+    "objective_loss": "losses.minimizer",
+    "opacus_bridge": "events.opacus",
+    "pictures": "reporting.figures",
+    "pricing_market": "simulation.pricing",
+    "pytest_plugin": "checking.pytest_plugin",
+    "report": "reporting.certificates",
+    "reproduce": "papers.cho_sun.reproduction",
+    "ta_feng": "datasets.ta_feng",
+    "table_runs": "runs.tables",
+    "tables": "datasets.user_tables",
+}
+"""Modules, without ``privlearn.``."""
+
+_NAMES = {
+    "": {
+        "Accountant": "privlearn.protocols.Accountant",
+        "ApproxLoss": "privlearn.losses.ApproxLoss",
+        "Billboard": "privlearn.billboard.Billboard",
+        "BoundedRange": "privlearn.losses.BoundedRangeLoss",
+        "Budget": "privlearn.budgets.Budget",
+        "ByArrival": "privlearn.losses.PerArrivalLoss",
+        "Calibration": "privlearn.adjacency.Calibration",
+        "Composed": "privlearn.losses.ComposedLoss",
+        "Currency": "privlearn.budgets.Currency",
+        "DiscreteGaussian": "privlearn.losses.DiscreteGaussian",
+        "DiscreteLaplace": "privlearn.losses.DiscreteLaplace",
+        "Domain": "privlearn.domains.Domain",
+        "Gaussian": "privlearn.losses.GaussianLoss",
+        "GaussianNoise": "privlearn.noise.GaussianNoise",
+        "GeneralizedGaussian": "privlearn.losses.GeneralizedGaussian",
+        "Laplace": "privlearn.losses.LaplaceLoss",
+        "LaplaceNoise": "privlearn.noise.LaplaceNoise",
+        "Loss": "privlearn.losses.Loss",
+        "MayFail": "privlearn.losses.FailingLoss",
+        "Mechanism": "privlearn.protocols.Mechanism",
+        "MinimizerLoss": "privlearn.losses.MinimizerLoss",
+        "Noise": "privlearn.noise.Noise",
+        "PrivlearnError": "privlearn.errors.PrivlearnError",
+        "PureEpsilon": "privlearn.losses.PureLoss",
+        "RandomizedResponse": "privlearn.losses.RandomizedResponse",
+        "Receipt": "privlearn.tokens.Receipt",
+        "RenyiCurve": "privlearn.losses.RenyiCurve",
+        "Shown": "privlearn.billboard.Shown",
+        "Source": "privlearn.rows.Source",
+        "SubsampledGaussian": "privlearn.losses.SubsampledGaussian",
+        "ZCDPLoss": "privlearn.losses.ZCDPLoss",
+    },
+    "losses": {
+        "BoundedRange": "privlearn.losses.BoundedRangeLoss",
+        "ByArrival": "privlearn.losses.PerArrivalLoss",
+        "Composed": "privlearn.losses.ComposedLoss",
+        "Gaussian": "privlearn.losses.GaussianLoss",
+        "Laplace": "privlearn.losses.LaplaceLoss",
+        "MayFail": "privlearn.losses.FailingLoss",
+        "PureEpsilon": "privlearn.losses.PureLoss",
+    },
+    "learners": {
+        "LDPGLOC": "privlearn.baselines.local.LDPGLOC",
+        "LDPUCB": "privlearn.baselines.local.LDPUCB",
+        "LocalBandit": "privlearn.local.LocalBanditConfig",
+        "LocalClient": "privlearn.local.LocalClient",
+        "LocalServer": "privlearn.local.LocalServer",
+        "Message": "privlearn.local.Message",
+        "Method": "privlearn.local.LocalLearner",
+        "Model": "privlearn.local.Model",
+        "NO_ITEM": "privlearn.mnl.NO_ITEM",
+        "Tally": "privlearn.local.BatchSums",
+        "ConstraintSet": "privlearn.mechanisms.ConstraintSet",
+        "LpBall": "privlearn.mechanisms.LpBall",
+        "Polytope": "privlearn.mechanisms.Polytope",
+        "Simplex": "privlearn.mechanisms.Simplex",
+        "CustomObjective": "privlearn.mechanisms.CustomObjective",
+        "LogisticObjective": "privlearn.mechanisms.LogisticObjective",
+        "ScalarObjective": "privlearn.mechanisms.ScalarObjective",
+        "SquaredObjective": "privlearn.mechanisms.SquaredObjective",
+        "CustomLoss": "privlearn.mechanisms.CustomObjective",
+        "LogisticLoss": "privlearn.mechanisms.LogisticObjective",
+        "ScalarLoss": "privlearn.mechanisms.ScalarObjective",
+        "SquaredLoss": "privlearn.mechanisms.SquaredObjective",
+    },
+    "mechanisms": {
+        "GaussianReport": "privlearn.mechanisms.NoisyReport",
+        "GaussianSum": "privlearn.mechanisms.NoisySum",
+        "GeneralizedGaussianSum": "privlearn.mechanisms.NoisySum",
+        "Huber": "privlearn.mechanisms.LinearObjective.huber",
+        "LaplaceReport": "privlearn.mechanisms.NoisyReport",
+        "Logistic": "privlearn.mechanisms.LinearObjective.logistic",
+        "OneOfKStream": "privlearn.mechanisms.PrefixSum, over privlearn.domains.OneOf",
+        "Poisson": "privlearn.mechanisms.LinearObjective.poisson",
+    },
+    "datasets": {"load_car_choices": "privlearn.datasets.cars.load_car_choices"},
+    "events": {
+        "EventList": "privlearn.events.event_list.EventList",
+        "read_event_list": "privlearn.events.event_list.read_event_list",
+    },
+}
+"""Names that a package no longer exports, by package."""
+
+
+def _moved(old: str, new: str) -> NoReturn:
+    raise ImportError(f"{old} is now {new}", name=old)
+
+
+def answer(package: str) -> Callable[[str], Any]:
+    """``__getattr__`` of a package, which answers for its former names.
+
+    Raises:
+        ImportError: the name has moved; the message says where.
+    """
+    names = _NAMES.get(package.partition(".")[2], {})
+
+    def find(name: str) -> Any:
+        if name in names:
+            _moved(f"{package}.{name}", names[name])
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find
+
+
+class _FormerModules:
+    """Comes last in the search for modules, when there is none of a name."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, rest = name.partition(".")
+        if package == "privlearn" and rest in _MODULES:
+            _moved(name, f"privlearn.{_MODULES[rest]}")
+        return None
+
+
+def install() -> None:
+    """Lets imports of former modules answer."""
+    if _FormerModules not in sys.meta_path:
+        sys.meta_path.append(_FormerModules)
