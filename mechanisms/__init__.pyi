@@ -2,6 +2,7 @@ from .ball_reports import BallReport
 from .batched_sums import BatchedPrefixSum
 from .category_reports import CategoryReport
 from .constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
+from .cvxpy_sets import CvxpySet
 from .envelope import LipschitzEnvelope
 from .factorization import (
     AnytimeBLT,
@@ -43,6 +44,7 @@ __all__ = [
     "ConstraintSet",
     "CrossPolytope",
     "CustomObjective",
+    "CvxpySet",
     "ExplicitVertices",
     "FunctionMechanism",
     "HuberObjective",

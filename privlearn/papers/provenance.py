@@ -67,6 +67,20 @@ def _imported(path: Path, package: str) -> Iterator[str]:
             named = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             named = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            named += [_home(node.module, alias.name) for alias in node.names]
         else:
             continue
         yield from (name for name in named if name.partition(".")[0] == package)
+
+
+def _home(package: str, name: str) -> str:
+    """Where a name comes from that a package imports late, as its stub says; empty if nowhere."""
+    path = _source(package)
+    stub = path.with_suffix(".pyi") if path is not None else None
+    if stub is None or not stub.is_file():
+        return ""
+    for node in ast.walk(ast.parse(stub.read_bytes())):
+        relative = isinstance(node, ast.ImportFrom) and node.level == 1
+        if relative and node.module and name in (alias.name for alias in node.names):
+            return f"{package}.{node.module}"
+    return ""

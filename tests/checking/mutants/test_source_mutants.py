@@ -7,7 +7,7 @@ import pytest
 from mutation import Edit, InspectionCase, Mutant
 from source_mutants import MUTANTS
 
-from privlearn.domains import Ball, _upper
+from privlearn.domains import Ball, PSDTrace, _upper
 from privlearn.errors import CheckError
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
@@ -82,7 +82,7 @@ def test_the_original_comes_back_after_an_error() -> None:
 def test_all_kinds_of_functions_can_be_changed() -> None:
     noise = NoiseSource.simulation(0)
     edits = (
-        Edit("privlearn.noise:GaussianNoise.norm", '"l2"', '"l1"'),  # a property
+        Edit("privlearn.domains:PSDTrace.size", "// 2", "// 1"),  # a property
         Edit("privlearn.noise:NoiseSource.simulation", "simulated=True", "simulated=False"),
         Edit("privlearn.domains:_upper", "np.triu_indices(dim)", "np.triu_indices(dim + 1)"),
     )
@@ -90,12 +90,12 @@ def test_all_kinds_of_functions_can_be_changed() -> None:
     def look() -> str | None:
         from privlearn import domains
 
-        found = GaussianNoise(1.0).norm, NoiseSource.simulation(0).simulated
+        found = PSDTrace(1.0, 2).size, NoiseSource.simulation(0).simulated
         return str((*found, len(domains._upper(2, "svec")[0])))
 
     mutant = Mutant("several", "Nothing.", edits, InspectionCase(look))
-    assert mutant.check().how == "('l1', False, 6)"
-    assert look() == "('l2', True, 3)"
+    assert mutant.check().how == "(6, False, 6)"
+    assert look() == "(3, True, 3)"
     assert noise.simulated
     assert len(_upper(2, "svec")[0]) == 3
 
