@@ -80,7 +80,8 @@ def _home(package: str, name: str) -> str:
     if stub is None or not stub.is_file():
         return ""
     for node in ast.walk(ast.parse(stub.read_bytes())):
-        relative = isinstance(node, ast.ImportFrom) and node.level == 1
-        if relative and node.module and name in (alias.name for alias in node.names):
-            return f"{package}.{node.module}"
+        match node:
+            case ast.ImportFrom(level=1, module=str(home), names=names):
+                if name in (alias.name for alias in names):
+                    return f"{package}.{home}"
     return ""
