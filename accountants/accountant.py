@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from functools import cache
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 
 from privlearn import __version__
@@ -63,11 +62,6 @@ X = TypeVar("X")
 T = TypeVar("T")
 
 Of = Literal["guarantee", "spent"]
-
-
-@cache
-def _software() -> str:
-    return f"privlearn {__version__}"
 
 
 class _Accountant(Generic[B]):
@@ -132,7 +126,7 @@ class _Accountant(Generic[B]):
             )
         opened = OpenEntry(
             accountant=_new_id({entry.accountant for entry in others}),
-            software=_software(),
+            software=f"privlearn {__version__}",
             trust=self.trust,
             adjacency=adjacency,
             users=to_users(index),

@@ -182,6 +182,7 @@ def least_noise_by_shares(
         CurrencyError: a loss has no zCDP constant.  BudgetError: no noise keeps the promise.
         ValueError: a share is not > 0, or there are not as many as parts.
 
+    >>> from privlearn.losses import GaussianLoss, LaplaceLoss
     >>> mixed = least_noise_by_shares([(GaussianLoss(1), 10), (LaplaceLoss(1), 5)], [3, 1],
     ...                               ApproxDP(1, "1e-6"))
     >>> [len(part.parts) for part in mixed]

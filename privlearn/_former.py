@@ -172,10 +172,6 @@ _NAMES = {
         "Poisson": "privlearn.mechanisms.LinearObjective.poisson",
     },
     "datasets": {"load_car_choices": "privlearn.datasets.cars.load_car_choices"},
-    "events": {
-        "EventList": "privlearn.events.event_list.EventList",
-        "read_event_list": "privlearn.events.event_list.read_event_list",
-    },
 }
 """Names that a package no longer exports, by package."""
 

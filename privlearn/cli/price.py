@@ -81,7 +81,7 @@ def calibrate(
 
 
 def _events(path: Path) -> Any:
-    from privlearn.events.event_list import read_event_list
+    from privlearn.events.lists import read_event_list
 
     return read_event_list(path)
 

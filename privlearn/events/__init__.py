@@ -1,8 +1,5 @@
 """Declared lists of private runs, priced without running them."""
 
-from typing import TYPE_CHECKING
+from privlearn.events.lists import EventList, event_list, read_event_list
 
-from privlearn import _former
-
-if not TYPE_CHECKING:  # which would take any name
-    __getattr__ = _former.answer(__name__)
+__all__ = ["EventList", "event_list", "read_event_list"]

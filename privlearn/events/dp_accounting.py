@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from privlearn.errors import DataError
-from privlearn.events.event_list import (
+from privlearn.events.lists import (
     DiscreteLaplaceEvent,
     EventList,
     GaussianEvent,

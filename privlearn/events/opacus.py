@@ -28,7 +28,7 @@ from privlearn._validate import finite
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, DataError
-from privlearn.events.event_list import EventList, event_list
+from privlearn.events.lists import EventList, event_list
 from privlearn.exact import float_up
 from privlearn.losses import Loss, sampled_gaussian_loss
 from privlearn.noise import GaussianNoise

@@ -14,7 +14,7 @@ from privlearn.accountants.epsilon_delta import Answer, Evaluated, evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP
 from privlearn.errors import AdjacencyError, BudgetError, DataError
-from privlearn.events.event_list import EventList, event_list
+from privlearn.events.lists import EventList, event_list
 from privlearn.exact import Exact, exact_text, float_down
 from privlearn.losses import as_replace_one
 
@@ -40,7 +40,7 @@ class CalibratedEvents(Price):
     factors: list[str]
     """By how much the noise of each event was multiplied, exact."""
     events: dict[str, Any]
-    """The whole list, as `privlearn.events.event_list` reads it."""
+    """The whole list, as `privlearn.events.lists` reads it."""
 
 
 def evaluated(events: EventList, *, replace_one: bool = False) -> Evaluated:

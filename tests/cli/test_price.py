@@ -16,7 +16,7 @@ from privlearn.accountants.guarantee import epsilon_of
 from privlearn.budgets import ZCDP, ApproxDP
 from privlearn.cli.main import app
 from privlearn.cli.output import SIMULATION
-from privlearn.events.event_list import event_list
+from privlearn.events.lists import event_list
 from privlearn.events.pricing import calibrate_events, evaluated, to_dict, with_noise
 from privlearn.ledger import Ledger
 from privlearn.noise import NoiseSource

@@ -14,7 +14,7 @@ from dp_accounting.rdp import RdpAccountant
 from privlearn.accountants.guarantee import epsilon_of
 from privlearn.errors import DataError
 from privlearn.events.dp_accounting import from_dp_event, to_dp_event
-from privlearn.events.event_list import EventList, event_list
+from privlearn.events.lists import EventList, event_list
 from privlearn.losses import (
     DiscreteLaplace,
     GaussianLoss,

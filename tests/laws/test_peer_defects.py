@@ -29,7 +29,7 @@ from privlearn.errors import (
     TokenCopyError,
     TokenSpentError,
 )
-from privlearn.events.event_list import event_list
+from privlearn.events.lists import event_list
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,

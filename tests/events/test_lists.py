@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from privlearn.accountants.guarantee import epsilon_of
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import DataError
-from privlearn.events.event_list import EventList, event_list, event_list_from_text, read_event_list
+from privlearn.events.lists import EventList, event_list, event_list_from_text, read_event_list
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
