@@ -126,7 +126,7 @@ def report_from_dict(data: Mapping[str, Any]) -> Report[Any]:
         return _read(data)
     except KeyError as missing:
         raise ValueError(f"{data.get('kind')}: lacks {missing}") from None
-    except (TypeError, AttributeError, OverflowError) as wrong:  # of a number that is none
+    except (TypeError, AttributeError, OverflowError, ValueError) as wrong:
         raise ValueError(f"{data.get('kind')}: {wrong}") from None
 
 
