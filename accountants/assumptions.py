@@ -12,9 +12,9 @@ from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.exact import float_up
 
-Kind = Literal["paid", "checked", "declared", "trusted", "not protected"]
+AssumptionKind = Literal["paid", "checked", "declared", "trusted", "not protected"]
 
-KINDS: dict[Kind, str] = {
+KINDS: dict[AssumptionKind, str] = {
     "paid": "Paid for: the price covers it",
     "checked": "Checked: from the ledger, or while the mechanisms ran",
     "declared": "Declared: somebody said so, and nothing here can check it",
@@ -28,7 +28,7 @@ class Assumption(BaseModel):
     """One sentence that a guarantee rests on."""
 
     model_config = ConfigDict(frozen=True)
-    kind: Kind
+    kind: AssumptionKind
     text: str
     weakens: bool = False
     """Whether it is particular to this ledger and makes its claim weaker: shown first."""

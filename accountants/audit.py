@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
 from privlearn.accountants.assumptions import Assumption, assumptions, paid, unprotected
-from privlearn.accountants.epsilon_delta import Answer, Work, largest_epsilon
+from privlearn.accountants.epsilon_delta import RoundedNumber, Work, largest_epsilon
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
     Composite,
@@ -557,7 +557,7 @@ def _stated(
         promises = {float(s.promise.delta) for s in states if s.promise is not None}
         failing = float(sum(s.failure for s in states))
         delta = max(promises, default=failing + 1e-6 * (1 - failing))
-    rho, mu, epsilon = None, None, Answer(math.inf, 0.0, "unknown")
+    rho, mu, epsilon = None, None, RoundedNumber(math.inf, 0.0, "unknown")
     if not unknown:
         rho = _times(_largest([rho_of(part) for part in parts]), rounds**2)
         mu = _times(_largest([mu_of(part) for part in parts]), rounds)

@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import TypeAlias, final
 
 from privlearn._validate import count as valid_count
-from privlearn.accountants.epsilon_delta import Answer, Order, evaluate
+from privlearn.accountants.epsilon_delta import Order, RoundedNumber, evaluate
 from privlearn.accountants.tight_composition import THOROUGH
 from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency
 from privlearn.errors import BudgetError
@@ -29,8 +29,8 @@ from privlearn.exact import Exact, exact, float_down, float_up, round_up
 from privlearn.losses import Loss, compose
 from privlearn.losses.conversion import gaussian_delta, gaussian_mu_squared
 
-Parts: TypeAlias = Sequence[tuple[Loss, int]]
-Family: TypeAlias = Callable[[Fraction], Parts]
+CountedLosses: TypeAlias = Sequence[tuple[Loss, int]]
+LossFamily: TypeAlias = Callable[[Fraction], CountedLosses]
 """What is spent when all noise is multiplied by a factor; it costs less as the factor grows."""
 
 DIGITS = 9
@@ -49,7 +49,7 @@ class Calibrated:
 
     factor: Fraction
     parts: tuple[tuple[Loss, int], ...]
-    answer: Answer | None
+    answer: RoundedNumber | None
 
 
 def gaussian_multiplier(promise: ApproxDP, count: int = 1) -> Fraction:
@@ -89,7 +89,7 @@ def gaussian_multiplier(promise: ApproxDP, count: int = 1) -> Fraction:
 
 
 def least_noise(
-    parts: Parts | Family,
+    parts: CountedLosses | LossFamily,
     promise: Budget,
     *,
     count: int = 1,
@@ -157,7 +157,7 @@ def _refined(price: _Price, factor: Fraction) -> Fraction:
 
 
 def least_noise_by_shares(
-    parts: Parts,
+    parts: CountedLosses,
     shares: Sequence[Exact],
     promise: ApproxDP,
     *,
@@ -224,7 +224,7 @@ def noisier(loss: Loss, factor: Exact) -> Loss:
     return loss.noisier(c)
 
 
-def _made_noisier(parts: Parts) -> Family:
+def _made_noisier(parts: CountedLosses) -> LossFamily:
     listed = tuple(parts)
     return lambda factor: [(noisier(loss, factor), count) for loss, count in listed]
 
@@ -233,7 +233,7 @@ class _Price:
     """log(price / promise) as a function of the factor: the promise is kept at 0 and below."""
 
     def __init__(
-        self, family: Family, promise: Budget, runs: int, order: Order, effort: float = 0
+        self, family: LossFamily, promise: Budget, runs: int, order: Order, effort: float = 0
     ) -> None:
         if not isinstance(promise, ApproxDP | Currency):
             raise TypeError(f"promise = {promise!r}: must be a budget such as ApproxDP(1, '1e-6')")
@@ -243,7 +243,7 @@ class _Price:
         self._order, self._effort = order, effort
         self._seen: dict[Fraction, float | None] = {}
 
-    def parts(self, factor: Fraction) -> Parts:
+    def parts(self, factor: Fraction) -> CountedLosses:
         """All that is spent at this factor."""
         return [(loss, count * self._runs) for loss, count in self.family(factor)]
 
@@ -258,7 +258,7 @@ class _Price:
                 self._seen[factor] = None
         return self._seen[factor]
 
-    def _priced(self, parts: Parts) -> float:
+    def _priced(self, parts: CountedLosses) -> float:
         promise = self._promise
         if isinstance(promise, Currency):
             price = promise.price(compose(parts))

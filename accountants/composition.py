@@ -35,7 +35,7 @@ from privlearn.accountants.loss_grid import (
     COARSEST,
     FINE,
     ULP,
-    Curve,
+    DeltaCurve,
     Mesh,
     block,
     curve_of_law,
@@ -44,7 +44,7 @@ from privlearn.accountants.loss_grid import (
 from privlearn.accountants.step_curves import StepCurve
 from privlearn.accountants.worst_case import Values, best_top, gaussian_cover, order_free
 from privlearn.losses.conversion import (
-    Answer,
+    RoundedNumber,
     gaussian_delta,
     gaussian_epsilon,
 )
@@ -56,8 +56,8 @@ from privlearn.losses.steps import (
     FixedStep,
     GaussianStep,
     Order,
-    Plan,
     Step,
+    StepPlan,
     SubsampledGaussianStep,
     check_step,
 )
@@ -87,8 +87,8 @@ class _Frame(NamedTuple):
 class _Tight:
     """A curve of dominated and bounded-range steps, maximum over both directions."""
 
-    curves: tuple[Curve, ...]
-    lower_curves: tuple[Curve, ...]
+    curves: tuple[DeltaCurve, ...]
+    lower_curves: tuple[DeltaCurve, ...]
     method: str
 
     def upper(self, epsilon: float) -> float:
@@ -120,7 +120,7 @@ class Composition:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: StepPlan,
         *,
         delta: float = 1e-6,
         order: Order = "listed",
@@ -145,13 +145,13 @@ class Composition:
         tight = self._known and self._mass is None
         self._tight: list[_Tight] = self._solve() if tight else []
 
-    def epsilon(self, delta: float) -> Answer:
+    def epsilon(self, delta: float) -> RoundedNumber:
         """An epsilon >= 0 such that the whole plan is (epsilon, delta)-DP."""
         if not 0 < delta < 1:
             raise ValueError(f"delta = {delta!r}: must lie in (0, 1)")
         if self._mass is not None:
             exact = gaussian_epsilon(self._mass, delta)
-            return Answer(exact.value, exact.error_bound, "gaussian")
+            return RoundedNumber(exact.value, exact.error_bound, "gaussian")
         pure = self._pure()
         options = [(self._renyi.epsilon(delta), "renyi"), (pure, "pure")]
         for tight in self._tight:
@@ -162,18 +162,18 @@ class Composition:
         value, method = min(options)
         low = max((_invert_lower(t.lower, delta, value) for t in self._tight), default=None)
         if low is None:
-            return Answer(value, math.inf if value else 0.0, method)
-        return Answer(value, _gap(value, low), method)
+            return RoundedNumber(value, math.inf if value else 0.0, method)
+        return RoundedNumber(value, _gap(value, low), method)
 
-    def delta(self, epsilon: float) -> Answer:
+    def delta(self, epsilon: float) -> RoundedNumber:
         """A delta such that the whole plan is (epsilon, delta)-DP."""
         if not (epsilon >= 0 and math.isfinite(epsilon)):
             raise ValueError(f"epsilon = {epsilon!r}: must be >= 0 and finite")
         if self._mass is not None:
             exact = gaussian_delta(self._mass, epsilon)
-            return Answer(exact.value, exact.error_bound, "gaussian")
+            return RoundedNumber(exact.value, exact.error_bound, "gaussian")
         if epsilon >= self._pure():
-            return Answer(0.0, 0.0, "pure")
+            return RoundedNumber(0.0, 0.0, "pure")
         options = [(self._renyi.delta(epsilon), "renyi")]
         for tight in self._tight:
             if self._others:
@@ -182,7 +182,7 @@ class Composition:
                 options.append((tight.upper(epsilon), tight.method))
         value, method = min(options)
         low = max((tight.lower(epsilon) for tight in self._tight), default=0.0)
-        return Answer(value, _gap(value, low), method)
+        return RoundedNumber(value, _gap(value, low), method)
 
     # -- simple bounds
 
@@ -272,7 +272,7 @@ class Composition:
         for way in directions:
             final = values.copy()
             self._apply(final, steps, tail, way)
-            uppers.append(Curve(final.curve().upper, lambda _: 0.0))
+            uppers.append(DeltaCurve(final.curve().upper, lambda _: 0.0))
         mixed = _Tight(tuple(uppers), tried, "backward recursion, any order")
         return [mixed, self._majorant(dominated, ranged, tail, directions, tried)]
 
@@ -282,7 +282,7 @@ class Composition:
         ranged: list[tuple[BoundedRangeStep, int]],
         tail: float,
         directions: list[Direction],
-    ) -> tuple[Curve, ...]:
+    ) -> tuple[DeltaCurve, ...]:
         """Lower bounds from one fixed choice of t for each bounded-range step."""
         order = min((self._frame(self._known).order - 2) / 1.5 + 0.5, 50.0)
         steps = list(dominated)
@@ -334,13 +334,15 @@ class Composition:
         ranged: list[tuple[BoundedRangeStep, int]],
         tail: float,
         directions: list[Direction],
-        lower: tuple[Curve, ...],
+        lower: tuple[DeltaCurve, ...],
     ) -> _Tight:
         steps = [*dominated, *order_free(ranged)]
         uppers = tuple(curve_of_law(block(steps, tail, Mesh(), way)) for way in directions)
         return _Tight(uppers, lower, "Gaussian majorant, any order")
 
-    def _backward(self, sequence: Sequence[tuple[Step, int]], tail: float, way: Direction) -> Curve:
+    def _backward(
+        self, sequence: Sequence[tuple[Step, int]], tail: float, way: Direction
+    ) -> DeltaCurve:
         step, low, high, order, _ = self._frame(sequence)
         values = Values(low, high, step)
         collected: list[tuple[Dominated, int]] = []

@@ -15,10 +15,10 @@ The answer is the least of all bounds that hold, with the method that gave it:
 - ``nothing``: nothing was spent.
 
 Where something fails with a probability of its own, that is added whatever the method is.  An
-`Answer` is an upper bound.  For ``gaussian`` and the tight methods the exact worst case over all
-mechanisms of these losses and all adaptive inputs is at most ``error_bound`` below it (the lower
-end is computed too); for ``pure`` and ``renyi`` the bound covers rounding only, and the truth can
-be lower.  With ``+renyi`` the distance is to the worst case of the other losses alone.
+`RoundedNumber` is an upper bound. For ``gaussian`` and the tight methods the exact worst case over
+all mechanisms of these losses and all adaptive inputs is at most ``error_bound`` below it (the
+lower end is computed too); for ``pure`` and ``renyi`` the bound covers rounding only, and the truth
+can be lower. With ``+renyi`` the distance is to the worst case of the other losses alone.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from privlearn.accountants.guarantee import (
 from privlearn.budgets import GaussianDP, PureDP
 from privlearn.exact import exact, float_down, float_up
 from privlearn.losses import Loss, SubsampledGaussian, compose, parts_of
-from privlearn.losses.conversion import Answer, Bounded
+from privlearn.losses.conversion import Bounded, RoundedNumber
 from privlearn.losses.steps import Order
 
 __all__ = [
-    "Answer",
     "Evaluated",
     "Order",
+    "RoundedNumber",
     "Work",
     "evaluate",
     "largest_delta",
@@ -75,7 +75,7 @@ class Evaluated:
     total: Loss
     effort: float
 
-    def epsilon(self, delta: float) -> Answer:
+    def epsilon(self, delta: float) -> RoundedNumber:
         """ε at ``delta``; infinite where the failures alone are more likely than that.
 
         Raises:
@@ -83,7 +83,7 @@ class Evaluated:
         """
         return _best_epsilon(self, probability(delta=delta))
 
-    def delta(self, epsilon: float) -> Answer:
+    def delta(self, epsilon: float) -> RoundedNumber:
         """δ at ``epsilon`` nats.
 
         Raises:
@@ -151,7 +151,7 @@ _SAMPLED_WORK = 1000
 
 def largest_epsilon(
     parts: Sequence[Composite], delta: float, rounds: int = 1, work: Work | None = None
-) -> Answer:
+) -> RoundedNumber:
     """ε at δ for whoever loses most, of what stands for each user (`promised`, `spent`).
 
     Tokens of a plan can be spent in any order, and that order can depend on earlier outputs, so the
@@ -163,32 +163,32 @@ def largest_epsilon(
     if delta == 0:
         worst = [pure_of(what) for what in parts]
         known = [float_up(Fraction(value) * rounds) for value in worst if value is not None]
-        return Answer(max(known) if len(known) == len(worst) else math.inf, 0.0, "pure")
+        return RoundedNumber(max(known) if len(known) == len(worst) else math.inf, 0.0, "pure")
     if rounds != 1:
         bounds = [group_epsilon(what, delta, rounds) for what in parts]
-        return Answer(*max(bounds, key=lambda bound: bound.value), "group")
+        return RoundedNumber(*max(bounds, key=lambda bound: bound.value), "group")
     return _largest(parts, _quick_epsilon, _best_epsilon, probability(delta=delta), work)
 
 
-def largest_delta(parts: Sequence[Composite], epsilon: float) -> Answer:
+def largest_delta(parts: Sequence[Composite], epsilon: float) -> RoundedNumber:
     """δ at ε for whoever loses most; as `largest_epsilon`."""
     return _largest(parts, _quick_delta, _best_delta, epsilon)
 
 
 def _largest(
     parts: Sequence[Composite],
-    quick: Callable[[Composite, float], Answer],
-    best: Callable[[Evaluated, float], Answer],
+    quick: Callable[[Composite, float], RoundedNumber],
+    best: Callable[[Evaluated, float], RoundedNumber],
     at: float,
     work: Work | None = None,
-) -> Answer:
+) -> RoundedNumber:
     def tightly(what: Composite) -> TypeGuard[Loss]:
         return isinstance(what, Loss) and (work is None or work.allows(what))
 
     if len(parts) == 1 and tightly(parts[0]):
         return best(_any_order(parts[0]), at)
     bounds = [(what, quick(what, at)) for what in _maximal(parts)]
-    found: list[Answer] = []
+    found: list[RoundedNumber] = []
     for what, answer in sorted(bounds, key=lambda pair: pair[1].value, reverse=True):
         if found and max(a.value for a in found) >= answer.value:
             break  # nobody further down can lose more
@@ -222,21 +222,21 @@ def _any_order(loss: Loss) -> Evaluated:
 # Bounds without a tight composition -------------------------------------------------------------
 
 
-def _quick_epsilon(what: Composite, delta: float) -> Answer:
+def _quick_epsilon(what: Composite, delta: float) -> RoundedNumber:
     bound = epsilon_of(what, delta)
     worst = _sound(what).pure() if isinstance(what, Loss) else None
     pure = worst is not None and bound.value == float_up(worst)
     return _named(what, bound, pure=pure, nothing=math.isinf(bound.value))
 
 
-def _quick_delta(what: Composite, epsilon: float) -> Answer:
+def _quick_delta(what: Composite, epsilon: float) -> RoundedNumber:
     bound = delta_of(what, epsilon)
     worst = _sound(what).pure() if isinstance(what, Loss) else None
     pure = worst is not None and epsilon >= worst
     return _named(what, bound, pure=pure, nothing=bound.value >= 1)
 
 
-def _named(what: Composite, bound: Bounded, *, pure: bool, nothing: bool) -> Answer:
+def _named(what: Composite, bound: Bounded, *, pure: bool, nothing: bool) -> RoundedNumber:
     if what is None:
         method = "nothing"
     elif isinstance(what, GaussianDP):
@@ -251,7 +251,7 @@ def _named(what: Composite, bound: Bounded, *, pure: bool, nothing: bool) -> Ans
         method = "gaussian"
     else:
         method = "pure" if pure else "renyi"
-    return Answer(*bound, method)
+    return RoundedNumber(*bound, method)
 
 
 def _sound(loss: Loss) -> Loss:
@@ -262,7 +262,7 @@ def _sound(loss: Loss) -> Loss:
 # The best bound ---------------------------------------------------------------------------------
 
 
-def _best_epsilon(what: Evaluated, delta: float) -> Answer:
+def _best_epsilon(what: Evaluated, delta: float) -> RoundedNumber:
     failed = what.total.failure()
     left = (exact("delta", delta) - failed) / (1 - failed) if failed < 1 else Fraction(0)
     found = None
@@ -271,20 +271,20 @@ def _best_epsilon(what: Evaluated, delta: float) -> Answer:
     return _better(found, lambda: _quick_epsilon(what.total, delta))
 
 
-def _best_delta(what: Evaluated, epsilon: float) -> Answer:
+def _best_delta(what: Evaluated, epsilon: float) -> RoundedNumber:
     failed = what.total.failure()
     found = None
     if failed < 1 and _may_gain(what):
         found = tight_composition.delta(*_in_order(what), epsilon, what.effort)
     if found is not None and failed:
         value, error = (Fraction(number) for number in found[:2])
-        found = Answer(
+        found = RoundedNumber(
             float_up(failed + (1 - failed) * value), float_up((1 - failed) * error), found.method
         )
     return _better(found, lambda: _quick_delta(what.total, epsilon))
 
 
-def _better(found: Answer | None, quick: Callable[[], Answer]) -> Answer:
+def _better(found: RoundedNumber | None, quick: Callable[[], RoundedNumber]) -> RoundedNumber:
     """A tight composition includes the other methods, but for the sharper ones of `quick`."""
     if found is not None and found.method in _TIGHT:
         return found
@@ -296,6 +296,6 @@ def _may_gain(what: Evaluated) -> bool:
     return what.effort > 0 and _sound(what.total).gaussian() is None
 
 
-def _in_order(what: Evaluated) -> tuple[tight_composition.Parts, Order]:
+def _in_order(what: Evaluated) -> tuple[tight_composition.LossParts, Order]:
     parts = [(_sound(loss), count) for loss, count in what.parts]
     return tight_composition.in_order(parts, what.order)

@@ -36,7 +36,7 @@ _WASTE = 1.5
 _DEPTH = 5
 """At most 2**_DEPTH + 1 tilts."""
 
-Factors = Sequence[tuple[Array, int]]
+CountedWeights = Sequence[tuple[Array, int]]
 """Weights >= 0, with indices from 0, and how often each comes."""
 
 
@@ -67,7 +67,7 @@ class Enclosed(NamedTuple):
 class _Tilted:
     """Factors under tilts: their logarithmic moments about a centre."""
 
-    def __init__(self, factors: Factors):
+    def __init__(self, factors: CountedWeights):
         self.factors = factors
         self.count = sum(count for _, count in factors)
         self.end = sum(count * (len(weights) - 1) for weights, count in factors)
@@ -125,7 +125,7 @@ class _Tilted:
         return found
 
 
-def window(factors: Factors, tail: float) -> Window:
+def window(factors: CountedWeights, tail: float) -> Window:
     """Where all but about ``tail`` of the mass lies, on each side."""
     tilted = _Tilted(factors)
     room = -math.log(tail)
@@ -195,7 +195,7 @@ def rare(weights: Array, count: int) -> int | None:
 
 
 def convolve(
-    factors: Factors, where: Window, *, closely: bool = False, cut: int | None = None
+    factors: CountedWeights, where: Window, *, closely: bool = False, cut: int | None = None
 ) -> Enclosed:
     """All factors convolved, on a window that may have been found for other weights.
 

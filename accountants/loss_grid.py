@@ -199,12 +199,12 @@ def _spectral(parts: Sequence[tuple[Law, int]], tail: float) -> Law | None:
     return _trim(law, tail) if _unsure(law, tail) <= _MOST_UNSEEN else None
 
 
-def _closely(factors: fourier.Factors, where: fourier.Window) -> fourier.Enclosed:
+def _closely(factors: fourier.CountedWeights, where: fourier.Window) -> fourier.Enclosed:
     return fourier.convolve(factors, where, closely=True)
 
 
 def _apart(tail: float) -> _Convolve:
-    def power(factors: fourier.Factors, where: fourier.Window) -> fourier.Enclosed:
+    def power(factors: fourier.CountedWeights, where: fourier.Window) -> fourier.Enclosed:
         ((weights, count),) = factors
         return fourier.power(weights, count, where, tail)
 
@@ -219,7 +219,7 @@ def _unsure(law: Law, tail: float) -> float:
     return unsure / float(beyond[place])
 
 
-_Convolve = Callable[[fourier.Factors, fourier.Window], fourier.Enclosed]
+_Convolve = Callable[[fourier.CountedWeights, fourier.Window], fourier.Enclosed]
 
 
 def _enclosed(parts: Sequence[tuple[Law, int]], where: fourier.Window, convolve: _Convolve) -> Law:
@@ -494,14 +494,14 @@ def block(
     return law
 
 
-class Curve(NamedTuple):
+class DeltaCurve(NamedTuple):
     """delta(epsilon) from above and from below."""
 
     upper: Callable[[float], float]
     lower: Callable[[float], float]
 
 
-def curve_of_law(law: Law) -> Curve:
+def curve_of_law(law: Law) -> DeltaCurve:
     """The hockey-stick curve of a lattice law."""
     points = (law.low + np.arange(len(law.p))) * law.step
 
@@ -521,4 +521,4 @@ def curve_of_law(law: Law) -> Curve:
             best = max(best, p - q - law.spill)
         return best
 
-    return Curve(upper, lower)
+    return DeltaCurve(upper, lower)

@@ -27,12 +27,12 @@ Amounts = tuple[Fraction, ...]
 
 
 @final
-class Vector(tuple[int, ...]):
+class IntegerVector(tuple[int, ...]):
     """Several integers, which add up and compare one by one."""
 
     __slots__ = ()
 
-    def __add__(self, other: Vector) -> Self:  # type: ignore[override]
+    def __add__(self, other: IntegerVector) -> Self:  # type: ignore[override]
         return type(self)([a + b for a, b in zip(self, other, strict=True)])
 
     def __mul__(self, factor: int) -> Self:  # type: ignore[override]
@@ -45,7 +45,7 @@ class Vector(tuple[int, ...]):
         return all([a <= b for a, b in zip(self, other, strict=True)])
 
 
-N = TypeVar("N", int, Vector)
+N = TypeVar("N", int, IntegerVector)
 
 _LONGEST_LEAF, _LONGEST = 64, 32
 
@@ -124,7 +124,7 @@ class Charges:
 
     def __init__(self, users: range, terms: int = 1) -> None:
         self.users = users
-        zero: Any = 0 if terms == 1 else Vector((0,) * terms)
+        zero: Any = 0 if terms == 1 else IntegerVector((0,) * terms)
         self._root: _Node[Any] = _Node([users.start], [zero], [], zero)
         self._unit = 1  # the common denominator
         self._charged: tuple[Amounts, Any] | None = None
@@ -312,7 +312,7 @@ class Charges:
 
 
 def _number(numbers: list[int]) -> Any:
-    return numbers[0] if len(numbers) == 1 else Vector(numbers)
+    return numbers[0] if len(numbers) == 1 else IntegerVector(numbers)
 
 
 def _above(node: _Node[N], users: range, limit: N) -> int | None:
@@ -340,7 +340,7 @@ def larger(a: N, b: N) -> N:
     """The larger of each number."""
     if isinstance(a, int):
         return b if b > a else a
-    return Vector(map(max, a, b))
+    return IntegerVector(map(max, a, b))
 
 
 def _largest(values: list[N]) -> N:

@@ -19,9 +19,9 @@ from privlearn.losses.steps import (
     CurveStep,
     GaussianStep,
     LaplaceStep,
-    Plan,
     PureStep,
     Step,
+    StepPlan,
     SubsampledGaussianStep,
 )
 from privlearn.losses.subsampled import sampled_renyi
@@ -33,7 +33,7 @@ class StepCurve:
     The upper bounds order*rho are used near order 1, where the moments cancel.
     """
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: StepPlan):
         parts: dict[type[Step], list[tuple[float, int]]] = {}
         self._rest = [(s, n) for s, n in plan if isinstance(s, SubsampledGaussianStep | CurveStep)]
         for step, count in plan:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from fractions import Fraction
 from operator import add
 from typing import Generic, NamedTuple, TypeVar, final
 
+from privlearn.accountants.per_user_charge import Amounts
+
 K = TypeVar("K", bound=Hashable)
-Amounts = tuple[Fraction, ...]
 
 
 class Top(NamedTuple):

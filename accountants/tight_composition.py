@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from privlearn.losses import ComposedLoss, Loss, is_bounded_range, parts_of
-from privlearn.losses.conversion import Answer
+from privlearn.losses.conversion import RoundedNumber
 from privlearn.losses.steps import (
     CurveStep,
     GaussianStep,
@@ -26,7 +26,7 @@ from privlearn.losses.steps import (
 if TYPE_CHECKING:
     from privlearn.accountants.composition import Composition
 
-Parts = tuple[tuple[Loss, int], ...]
+LossParts = tuple[tuple[Loss, int], ...]
 
 THOROUGH = 1.2e7
 """Effort for a question that somebody asks: seconds."""
@@ -41,7 +41,7 @@ _SAMPLED_COST = 250
 """A subsampled Gaussian takes about as long as so many other steps."""
 
 
-def in_order(parts: Sequence[tuple[Loss, int]], order: Order) -> tuple[Parts, Order]:
+def in_order(parts: Sequence[tuple[Loss, int]], order: Order) -> tuple[LossParts, Order]:
     """Losses without compositions among them, and the order that may be used for them.
 
     The order of the parts of one run is not recorded.  Dominating pairs placed first are worst
@@ -78,7 +78,7 @@ def step_of(loss: Loss) -> Step:
     return step
 
 
-def steps_of(parts: Parts) -> list[tuple[Step, int]]:
+def steps_of(parts: LossParts) -> list[tuple[Step, int]]:
     """Every loss as a step, in order."""
     ranged = sum(count for loss, count in parts if is_bounded_range(loss))
     steps: list[tuple[Step, int]] = []
@@ -96,7 +96,7 @@ def _worth(steps: Sequence[tuple[Step, int]], effort: float) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _steps(parts: Parts, effort: float) -> tuple[tuple[Step, int], ...] | None:
+def _steps(parts: LossParts, effort: float) -> tuple[tuple[Step, int], ...] | None:
     """The steps, if a tight composition of them is worth the time."""
     steps = steps_of(parts)
     return tuple(steps) if _worth(steps, effort) else None
@@ -115,7 +115,7 @@ def _composition(
     return Composition(steps, delta=resolution, order=order, effort=effort)
 
 
-def epsilon(parts: Parts, order: Order, delta: float, effort: float) -> Answer | None:
+def epsilon(parts: LossParts, order: Order, delta: float, effort: float) -> RoundedNumber | None:
     """ε at ``delta``, or None."""
     steps = _steps(parts, effort)
     if steps is None:
@@ -124,7 +124,7 @@ def epsilon(parts: Parts, order: Order, delta: float, effort: float) -> Answer |
     return None if found is None else found.epsilon(delta)
 
 
-def delta(parts: Parts, order: Order, epsilon: float, effort: float) -> Answer | None:
+def delta(parts: LossParts, order: Order, epsilon: float, effort: float) -> RoundedNumber | None:
     """δ at ``epsilon``, or None."""
     steps = _steps(parts, effort)
     if steps is None or epsilon > _LARGEST_EPSILON:

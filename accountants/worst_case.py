@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privlearn.accountants.loss_grid import ULP, Array, Curve, Law
+from privlearn.accountants.loss_grid import ULP, Array, DeltaCurve, Law
 from privlearn.losses.steps import BoundedRangeStep, Dominated, GaussianStep, SupremumStep
 
 _WIDTH = 1 / 32
@@ -152,7 +152,7 @@ class Values:
             new_q += w_q[choice, part] * q[source]
         self.p, self.q = new_p, new_q
 
-    def curve(self) -> Curve:
+    def curve(self) -> DeltaCurve:
         """delta(epsilon) = V(-epsilon), from both sides."""
         v, p, q, step, size = self.v, self.p, self.q, self.step, len(self.v)
         high, low = 1 + self.rounding + 1e-12, self.lower_rounding + 1e-12
@@ -178,7 +178,7 @@ class Values:
             cost += float(q[two]) * share * math.exp(at + step + epsilon)
             return max(chance * (1 - low) - cost * (1 + low) - self.spill, 0.0)
 
-        return Curve(upper, lower)
+        return DeltaCurve(upper, lower)
 
 
 def share_above(loss: float, step: float) -> tuple[int, float]:

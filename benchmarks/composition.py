@@ -26,7 +26,7 @@ from dp_accounting.rdp import RdpAccountant
 from reporting import Table, parser, write
 
 from privlearn.accountants.calibration import least_noise
-from privlearn.accountants.epsilon_delta import Answer, Order, evaluate
+from privlearn.accountants.epsilon_delta import Order, RoundedNumber, evaluate
 from privlearn.budgets import ApproxDP
 from privlearn.losses import (
     BoundedRangeLoss,
@@ -77,7 +77,7 @@ def shown(seconds: float) -> str:
     return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds:.2f} s"
 
 
-def ours(parts: Parts, order: Order = "listed", tries: int = 2) -> tuple[Answer, float]:
+def ours(parts: Parts, order: Order = "listed", tries: int = 2) -> tuple[RoundedNumber, float]:
     return timed(lambda: evaluate(parts, order=order).epsilon(DELTA), tries)
 
 

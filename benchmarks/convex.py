@@ -86,7 +86,7 @@ class Row(NamedTuple):
     setting: Setting
 
 
-def compete(row: Row, seed: int) -> convex.Outcome:
+def compete(row: Row, seed: int) -> convex.CompetitionResult:
     """One run."""
     return convex.compete(row.name, row.setting.stream(seed), seed)
 
@@ -135,20 +135,20 @@ def short(value: float) -> str:
     return f"{value:.{max(1 - math.floor(math.log10(value)), 0)}f}"
 
 
-def run(rows: list[Row], seeds: int, jobs: int) -> dict[Row, list[convex.Outcome]]:
+def run(rows: list[Row], seeds: int, jobs: int) -> dict[Row, list[convex.CompetitionResult]]:
     """All rows on all seeds."""
     tasks = [(row, FIRST_SEED + s) for row in rows for s in range(seeds)]
     outcomes = iter(in_parallel(compete, tasks, jobs))
     return {row: [next(outcomes) for _ in range(seeds)] for row in rows}
 
 
-def told(outcomes: list[convex.Outcome]) -> str:
+def told(outcomes: list[convex.CompetitionResult]) -> str:
     """Mean ± standard deviation of SubOpt."""
     values = np.array([outcome.suboptimality for outcome in outcomes])
     return f"{short(float(values.mean()))} ± {short(float(values.std(ddof=1)))}"
 
 
-def table(title: str, found: dict[Row, list[convex.Outcome]], names: list[str]) -> Table:
+def table(title: str, found: dict[Row, list[convex.CompetitionResult]], names: list[str]) -> Table:
     """Settings by learners."""
     rows = []
     for setting in dict.fromkeys(row.setting for row in found):
@@ -158,7 +158,7 @@ def table(title: str, found: dict[Row, list[convex.Outcome]], names: list[str]) 
     return Table(title, ["SubOpt, mean ± sd", *names], rows)
 
 
-def judged(found: dict[Row, list[convex.Outcome]]) -> Table:
+def judged(found: dict[Row, list[convex.CompetitionResult]]) -> Table:
     """Targets of the issue."""
     rows = []
     for (name, p), targets in TARGETS.items():
@@ -174,7 +174,7 @@ def judged(found: dict[Row, list[convex.Outcome]]) -> Table:
     return Table("Targets", ["what", "target", "measured", ""], rows)
 
 
-def prices(found: dict[Row, list[convex.Outcome]]) -> Table:
+def prices(found: dict[Row, list[convex.CompetitionResult]]) -> Table:
     """The true ε of the printed noise."""
     rows = [
         [row.setting.text(), "1", f"{outcomes[0].epsilon:.3g}"]
@@ -324,7 +324,7 @@ NOTE = (
 )
 
 
-def numbers(found: dict[Row, list[convex.Outcome]], begin: float) -> dict[str, Any]:
+def numbers(found: dict[Row, list[convex.CompetitionResult]], begin: float) -> dict[str, Any]:
     """What is behind the tables."""
     return {
         "first seed": FIRST_SEED,

@@ -50,7 +50,7 @@ class Feedback(NamedTuple):
     """Within the range of the loss, or NaN for a null record."""
 
 
-Respond = Callable[[Visitor, Arms], ArrayLike]
+RespondToArms = Callable[[Visitor, Arms], ArrayLike]
 """The users' side: block of own data and pulled arms (n,) to rewards (n,)."""
 
 
@@ -147,7 +147,9 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         """
         self._observe(self._hearing(lambda own, arm: [reward]))
 
-    def play(self, contexts: ArrayLike, respond: Respond, private: Array | None = None) -> None:
+    def play(
+        self, contexts: ArrayLike, respond: RespondToArms, private: Array | None = None
+    ) -> None:
         """Serves many users at once; the same as `select` and `observe` one after the other.
 
         Args:

@@ -34,7 +34,7 @@ TINY = 1e-300
 """Added to squares that are divided by."""
 
 
-class Scale(NamedTuple):
+class ProblemScale(NamedTuple):
     """Public constants that give the rules their units."""
 
     dim: int
@@ -59,10 +59,10 @@ class Scale(NamedTuple):
 
 def scale_of(
     loss: ScalarObjective, *, dim: int, q: float, feature_bound: float, reach: float
-) -> Scale:
+) -> ProblemScale:
     """Units of the rules from public constants; ``reach`` is half of the set's radius."""
     unit = loss.unit
-    return Scale(
+    return ProblemScale(
         dim=dim,
         length=typical_length(dim, q) * float(feature_bound),
         unit=unit if unit is not None else max(reach, 1e-9) * float(feature_bound),
@@ -71,7 +71,7 @@ def scale_of(
     )
 
 
-class Epochs(Generic[T]):
+class SealedEpochs(Generic[T]):
     """Public groups of consecutive users, whose rows are kept, sealed, until the group is full.
 
     Args:
@@ -105,7 +105,7 @@ class ConvexLearner(StreamLearner):
     """A learner from (x, y) whose θ stays in a convex set."""
 
     _set: ConstraintSet
-    _scale: Scale
+    _scale: ProblemScale
 
     def _start_in(self, inside: ConstraintSet, initial: ArrayLike | None) -> None:
         """Puts θ at a member of the set, by default the one nearest to 0."""

@@ -50,11 +50,11 @@ from privlearn.learners.contextual import (
 )
 from privlearn.learners.hdb_epochs import (
     Epochs,
+    EpochSetting,
     Estimate,
     GaussianEpochs,
     Moments,
     NoisyMaxEpochs,
-    Setting,
     epoch_ends,
 )
 from privlearn.mechanisms.noisy_sum import NoisySum
@@ -126,11 +126,11 @@ class DPHDB(BatchLearner, ServedBandit):
         if self.curvature is not None:
             within("(0, 1]", curvature=self.curvature)
 
-    def _setting(self, accountant: Accountant[Any]) -> Setting:
+    def _setting(self, accountant: Accountant[Any]) -> EpochSetting:
         loss = self._loss
         slope = loss.slope / 2 if math.isfinite(loss.slope) else loss.unit or 1.0
         curvature = self.curvature or 1 / max(2 * math.log(self.dim), 1.0)
-        return Setting(
+        return EpochSetting(
             self.n_arms,
             self.dim,
             len(accountant.users),

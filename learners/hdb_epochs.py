@@ -1,7 +1,7 @@
 """How DP-HDB learns from an epoch: what is released of its increments, and the step that follows.
 
-Both kinds scale their constants by public sizes only (`Setting`); one token pays for all arms of an
-epoch (`OneOfK`), at the whole budget, since epochs have no user in common.
+Both kinds scale their constants by public sizes only (`EpochSetting`); one token pays for all arms
+of an epoch (`OneOfK`), at the whole budget, since epochs have no user in common.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from privlearn.mechanisms.one_of_k import OneOfK
 from privlearn.mechanisms.vertices import CrossPolytope
 
 
-class Setting(NamedTuple):
+class EpochSetting(NamedTuple):
     """Public sizes that the constants of an epoch are scaled by."""
 
     n_arms: int
@@ -107,17 +107,17 @@ class Epochs(Protocol):
     def growth(self) -> float:
         """Ratio of consecutive epoch lengths, >= 1."""
 
-    def first_length(self, setting: Setting) -> int:
+    def first_length(self, setting: EpochSetting) -> int:
         """Users in the first epoch, by default."""
 
-    def mechanism(self, setting: Setting, epoch: int) -> OneOfK[Array]:
+    def mechanism(self, setting: EpochSetting, epoch: int) -> OneOfK[Array]:
         """What is released at the end of an epoch, at the whole budget."""
 
-    def second_moments(self, setting: Setting) -> NoisySum[Array] | None:
+    def second_moments(self, setting: EpochSetting) -> NoisySum[Array] | None:
         """What is released of contexts only at the end of an epoch; None for nothing."""
 
     def learn(
-        self, old: Estimate, released: Array, setting: Setting, epoch: int, users: int
+        self, old: Estimate, released: Array, setting: EpochSetting, epoch: int, users: int
     ) -> Estimate:
         """The next estimate, from what was released after ``users`` users."""
 
@@ -167,19 +167,19 @@ class GaussianEpochs:
         within("[0, 1]", memory=self.memory)
         within("[0, 1)", moments=self.moments)
 
-    def first_length(self, setting: Setting) -> int:
+    def first_length(self, setting: EpochSetting) -> int:
         """Users until the noise on an estimate is `first_std`."""
         noise = _noise_std(self.mechanism(setting, 0))
         return _length(noise * setting.step(1), self.first_std, setting)
 
-    def mechanism(self, setting: Setting, epoch: int) -> OneOfK[Array]:
+    def mechanism(self, setting: EpochSetting, epoch: int) -> OneOfK[Array]:
         """K Gaussian sums of increments, (K, d)."""
         clip = setting.clip(self.clip, self.clip_decay, self.clip_floor, epoch)
         ball = Ball(clip * setting.spread, setting.dim)
         budget = setting.budget.share(1 - Fraction(str(self.moments)))
         return OneOfK.calibrated(ball, budget, arms=setting.n_arms, adjacency=setting.adjacency)
 
-    def second_moments(self, setting: Setting) -> NoisySum[Array] | None:
+    def second_moments(self, setting: EpochSetting) -> NoisySum[Array] | None:
         """Σxxᵀ over the users of an epoch, whatever arm they got, (d, d)."""
         if not self.moments:
             return None
@@ -190,7 +190,7 @@ class GaussianEpochs:
         )
 
     def learn(
-        self, old: Estimate, released: Array, setting: Setting, epoch: int, users: int
+        self, old: Estimate, released: Array, setting: EpochSetting, epoch: int, users: int
     ) -> Estimate:
         """One noisy Newton step, pooled with those before and thresholded."""
         step = setting.step(users) * (self.first_step if epoch == 0 else self.step)
@@ -240,19 +240,19 @@ class NoisyMaxEpochs:
         positive(step=self.step)
         within("(0, 1]", step_decay=self.step_decay)
 
-    def first_length(self, setting: Setting) -> int:
+    def first_length(self, setting: EpochSetting) -> int:
         """Users until the noise on a score is `first_std`."""
         return _length(self._single(setting, 0).scale * setting.step(1), self.first_std, setting)
 
-    def mechanism(self, setting: Setting, epoch: int) -> OneOfK[Array]:
+    def mechanism(self, setting: EpochSetting, epoch: int) -> OneOfK[Array]:
         """For every arm the picked vertices ±e_j, (K, picks)."""
         return OneOfK(self._single(setting, epoch), setting.n_arms)
 
-    def second_moments(self, setting: Setting) -> NoisySum[Array] | None:
+    def second_moments(self, setting: EpochSetting) -> NoisySum[Array] | None:
         """None: steps are along vertices."""
         return None
 
-    def _single(self, setting: Setting, epoch: int) -> ReportNoisyMax:
+    def _single(self, setting: EpochSetting, epoch: int) -> ReportNoisyMax:
         """One arm's choice; another arm's differs from the null one by half as much (`OneOfK`)."""
         picks = self.first_picks if epoch == 0 else self.picks
         clip = setting.clip(self.clip, self.clip_decay, self.clip_floor, epoch)
@@ -260,7 +260,7 @@ class NoisyMaxEpochs:
         return _choice(setting.dim, clip, setting.budget, top, setting.adjacency)
 
     def learn(
-        self, old: Estimate, released: Array, setting: Setting, epoch: int, users: int
+        self, old: Estimate, released: Array, setting: EpochSetting, epoch: int, users: int
     ) -> Estimate:
         """A step along the picked vertices."""
         length = self.first_step if epoch == 0 else self.step * self.step_decay ** (epoch - 1)
@@ -293,7 +293,7 @@ def _check_epochs(growth: float, clip: float, decay: float, floor: float, std: f
     positive(first_std=std)
 
 
-def _length(noise: float, std: float, setting: Setting) -> int:
+def _length(noise: float, std: float, setting: EpochSetting) -> int:
     """Users in the first epoch: enough for noise and for sampling, within an eighth of all."""
     wanted = max(round(noise / (std * setting.scale)), 20 * setting.n_arms)
     return max(min(wanted, setting.horizon // 8), min(setting.n_arms, setting.horizon))

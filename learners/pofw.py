@@ -41,7 +41,7 @@ from privlearn._validate import positive
 from privlearn.budgets import Currency
 from privlearn.domains import Array, Ball
 from privlearn.errors import CurrencyError
-from privlearn.learners.convex import Epochs, Strategy, StrategyLearner, scale_of
+from privlearn.learners.convex import SealedEpochs, Strategy, StrategyLearner, scale_of
 from privlearn.learners.streaming import (
     Example,
     Terms,
@@ -247,7 +247,9 @@ class _ByEpochs(Strategy):
         """Makes the epochs, which have at least ``smallest`` noise units of users."""
         users, rule = len(self._users), self.rule
         number = epoch_count(users, rule.users_per_noise * smallest, rule.epochs)
-        self._epochs: Epochs[Any] = Epochs(self._users, epoch_sizes(users, number, rule.growth))
+        self._epochs: SealedEpochs[Any] = SealedEpochs(
+            self._users, epoch_sizes(users, number, rule.growth)
+        )
 
     @property
     def _clips(self) -> list[float]:

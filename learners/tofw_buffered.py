@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from privlearn.domains import Ball
-from privlearn.learners.convex import TINY, Epochs, LpLearner, Strategy
+from privlearn.learners.convex import TINY, LpLearner, SealedEpochs, Strategy
 from privlearn.learners.streaming import Example
 from privlearn.mechanisms import NoisySum
 from privlearn.protocols import Accountant, Plan
@@ -48,7 +48,7 @@ class Buffered(Strategy):
             )
             for _, level in sizes
         ]
-        self._epochs: Epochs[Example] = Epochs(self._users, [size for size, _ in sizes])
+        self._epochs: SealedEpochs[Example] = SealedEpochs(self._users, [size for size, _ in sizes])
 
     def plan(self) -> list[Plan]:
         pairs = zip(self._sums, self._epochs.all, strict=True)

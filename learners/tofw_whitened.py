@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, Self, final
 import numpy as np
 
 from privlearn.domains import Array, Ball, PSDTrace
-from privlearn.learners.convex import TINY, Epochs, LpLearner, Strategy
+from privlearn.learners.convex import TINY, LpLearner, SealedEpochs, Strategy
 from privlearn.learners.streaming import Example
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
@@ -120,7 +120,7 @@ class Whitened(Strategy):
         super().__init__(learner, accountant)
         self._clip, self._constant = clip, constant
         sizes = _sizes(len(self._users), learner.dim / self._mu)
-        self._epochs: Epochs[Example] = Epochs(self._users, sizes)
+        self._epochs: SealedEpochs[Example] = SealedEpochs(self._users, sizes)
         self._sums: list[_Epoch] = []
         for users in self._epochs.all:
             self._sums.append(self._epoch(users))

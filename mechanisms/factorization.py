@@ -41,7 +41,7 @@ from privlearn.errors import HorizonError
 from privlearn.mechanisms._blt_table import ANYTIME, TOEPLITZ, Decays
 
 Array: TypeAlias = NDArray[np.float64]
-Draw: TypeAlias = Callable[[int], Array]
+DrawNumbers: TypeAlias = Callable[[int], Array]
 JSON: TypeAlias = "int | float | str | list[float]"
 
 _ROUND_UP = 1.0 + 2.0**-40  # see Rounding above
@@ -75,7 +75,7 @@ class Factorization(Protocol):
     def parameters(self) -> dict[str, JSON]:
         """Arguments of the constructor, for a ledger."""
 
-    def stream(self, draw: Draw, /) -> NoiseStream:
+    def stream(self, draw: DrawNumbers, /) -> NoiseStream:
         """W_1, W_2, ... made from z_1, z_2, ..., where draw(n) gives the next n rows of z."""
 
 
@@ -101,7 +101,7 @@ class NoiseStream:
 
     __slots__ = ("_advance", "_draw", "_drawn", "_handed", "_horizon", "_rest")
 
-    def __init__(self, draw: Draw, advance: _Advance, horizon: int | None) -> None:
+    def __init__(self, draw: DrawNumbers, advance: _Advance, horizon: int | None) -> None:
         """Takes draw(n) -> fresh iid standard rows of shape (n, dim), never past ``horizon``."""
         self._draw = draw
         self._advance = advance
@@ -197,7 +197,7 @@ class BinaryTree:
         """Arguments of the constructor."""
         return {"horizon": self.horizon}
 
-    def stream(self, draw: Draw, /) -> NoiseStream:
+    def stream(self, draw: DrawNumbers, /) -> NoiseStream:
         """Rows of W; draw(n) gives n fresh iid standard rows."""
         return NoiseStream(draw, _TreeSums(), self.horizon)
 
@@ -279,7 +279,7 @@ class BufferedToeplitz:
         """Arguments of the constructor."""
         return _parameters(self.decay, self.output_decay, self.horizon)
 
-    def stream(self, draw: Draw, /) -> NoiseStream:
+    def stream(self, draw: DrawNumbers, /) -> NoiseStream:
         """Rows of W; draw(n) gives n fresh iid standard rows."""
         matrix = self._toeplitz.block_matrix(_BLT_BLOCK)
         advance = _BlockProduct(lambda _: matrix, len(self.decay) + 1)
@@ -335,7 +335,7 @@ class AnytimeBLT:
         """Arguments of the constructor."""
         return _parameters(self.decay, self.output_decay)
 
-    def stream(self, draw: Draw, /) -> NoiseStream:
+    def stream(self, draw: DrawNumbers, /) -> NoiseStream:
         """Rows of W; draw(n) gives n fresh iid standard rows."""
         matrix = self._toeplitz.block_matrix(_BLT_BLOCK)
         return NoiseStream(draw, _BlockProduct(lambda _: matrix, len(self.decay) + 1), None)
@@ -398,7 +398,7 @@ class ColumnNormalizedBLT:
         """Arguments of the constructor."""
         return _parameters(self.decay, self.output_decay, self.horizon)
 
-    def stream(self, draw: Draw, /) -> NoiseStream:
+    def stream(self, draw: DrawNumbers, /) -> NoiseStream:
         """Rows of W; draw(n) gives n fresh iid standard rows."""
         toeplitz = _toeplitz(self.decay, self.output_decay)
         base = toeplitz.block_matrix(_BLT_BLOCK)

@@ -51,18 +51,18 @@ from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
-Family = Literal["gumbel", "laplace", "exponential"]
+ChoiceNoise = Literal["gumbel", "laplace", "exponential"]
 Picks = NDArray[np.int64]
 """Indices of points, the first pick first."""
 
-_NOISES: dict[Family, type[GumbelNoise] | type[LaplaceNoise] | type[ExponentialNoise]] = {
+_NOISES: dict[ChoiceNoise, type[GumbelNoise] | type[LaplaceNoise] | type[ExponentialNoise]] = {
     "gumbel": GumbelNoise,
     "laplace": LaplaceNoise,
     "exponential": ExponentialNoise,
 }
 
 
-def choice_loss(family: Family, eta: Fraction, top: int, adjacency: Adjacency) -> Loss:
+def choice_loss(family: ChoiceNoise, eta: Fraction, top: int, adjacency: Adjacency) -> Loss:
     """The loss of ``top`` picks at η = spread/scale; proofs in the module's docstring.
 
     Raises:
@@ -101,7 +101,7 @@ class ReportNoisyMax:
     clip: float
     scale: float
     top: int = 1
-    noise: Family = "gumbel"
+    noise: ChoiceNoise = "gumbel"
     norm: Norm = "linf"
     adjacency: Adjacency = Adjacency.REPLACE_ONE
 
@@ -123,7 +123,7 @@ class ReportNoisyMax:
         budget: Currency,
         *,
         top: int = 1,
-        noise: Family = "gumbel",
+        noise: ChoiceNoise = "gumbel",
         norm: Norm = "linf",
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
     ) -> ReportNoisyMax:

@@ -19,7 +19,7 @@ from privlearn.domains import Array
 from privlearn.mechanisms.objectives import UNIT
 
 
-class Step(NamedTuple):
+class RegionStep(NamedTuple):
     """A minimiser (d,), a normal of the set there (d,), and how far it is from being one."""
 
     point: Array
@@ -51,7 +51,7 @@ class Region(Protocol):
     def project(self, point: Array) -> Array:
         """The nearest point of the set."""
 
-    def step(self, at: Array, gradient: Array, hessian: Array) -> Step:
+    def step(self, at: Array, gradient: Array, hessian: Array) -> RegionStep:
         """Minimises ⟨gradient, x − at⟩ + ½(x − at)ᵀ hessian (x − at) over the set."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,8 +79,8 @@ class WholeSpace:
     def project(self, point: Array) -> Array:
         return point
 
-    def step(self, at: Array, gradient: Array, hessian: Array) -> Step:
-        return Step(at - np.linalg.solve(hessian, gradient), np.zeros(self.dim), 0.0)
+    def step(self, at: Array, gradient: Array, hessian: Array) -> RegionStep:
+        return RegionStep(at - np.linalg.solve(hessian, gradient), np.zeros(self.dim), 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         return {"region": "whole-space"}
@@ -110,7 +110,7 @@ class EuclideanBall:
         norm = float(np.linalg.norm(point))
         return point if norm <= self.radius else point * (self.radius / norm)
 
-    def step(self, at: Array, gradient: Array, hessian: Array) -> Step:
+    def step(self, at: Array, gradient: Array, hessian: Array) -> RegionStep:
         values, vectors = np.linalg.eigh(hessian)
         target = vectors.T @ (hessian @ at - gradient)
 
@@ -130,7 +130,7 @@ class EuclideanBall:
         point = self.project(vectors @ (target / (values + shift)))
         # ⟨λz, x − z⟩ <= λ(‖x‖² − ‖z‖²)/2 by convexity of ‖·‖²/2
         gap = shift * abs(self.radius**2 - float(point @ point)) / 2
-        return Step(point, shift * point, gap)
+        return RegionStep(point, shift * point, gap)
 
     def to_dict(self) -> dict[str, Any]:
         return {"region": "ball", "radius": self.radius}
@@ -258,13 +258,13 @@ class Polyhedron:
     def project(self, point: Array) -> Array:
         return self.step(point, np.zeros(self.dim), np.eye(self.dim)).point
 
-    def step(self, at: Array, gradient: Array, hessian: Array) -> Step:
+    def step(self, at: Array, gradient: Array, hessian: Array) -> RegionStep:
         free = at - np.linalg.solve(hessian, gradient)
         if not self._equations.any() and (self.rows @ free - self.limits).max() <= 0:
-            return Step(free, np.zeros(self.dim), 0.0)
+            return RegionStep(free, np.zeros(self.dim), 0.0)
         flattest = float(np.linalg.eigvalsh(hessian)[0])
         active = self._equations | self._facing(free, hessian)
-        best, least = Step(self._inner, np.zeros(self.dim), math.inf), math.inf
+        best, least = RegionStep(self._inner, np.zeros(self.dim), math.inf), math.inf
         for _ in range(20 + 4 * self.dim):
             point, weights = self._on_face(active, at, gradient, hessian)
             step = self._feasible(point, weights)
@@ -322,7 +322,7 @@ class Polyhedron:
         weights[active] = found + inverse.T @ (force - rows.T @ found)
         return point, weights
 
-    def _feasible(self, point: Array, weights: Array) -> Step:
+    def _feasible(self, point: Array, weights: Array) -> RegionStep:
         """A point of the set, up to rounding, with the normal of nonnegative ``weights``."""
         excess = np.where(self._equations, 0.0, self.rows @ point - self.limits)
         if excess.max() > self._tolerance(point):
@@ -332,7 +332,7 @@ class Polyhedron:
             point = point + share * (self._inner - point)
         weights = np.where(self._equations, weights, np.maximum(weights, 0.0))
         gap = float(np.abs(weights) @ np.abs(self.limits - self.rows @ point))
-        return Step(point, self.rows.T @ weights, gap)
+        return RegionStep(point, self.rows.T @ weights, gap)
 
     def _tolerance(self, point: Array) -> float:
         return 4 * UNIT * self.dim * (1 + float(np.linalg.norm(point)))

@@ -30,7 +30,7 @@ import numpy as np
 from privlearn.domains import Array
 from privlearn.errors import SolverError
 from privlearn.mechanisms.objectives import UNIT, Objective
-from privlearn.mechanisms.regions import Region, Step
+from privlearn.mechanisms.regions import Region, RegionStep
 
 NEWTON_STEPS = 100
 TILT_TAIL = 9.0
@@ -162,7 +162,7 @@ def minimise(
     return _accelerated(problem, region, theta, enough)
 
 
-def _distance(problem: Problem, region: Region, step: Step) -> float:
+def _distance(problem: Problem, region: Region, step: RegionStep) -> float:
     gradient, gap = problem.gradient(step.point), step.gap
     if math.isfinite(region.radius):
         size = float(np.linalg.norm(gradient))

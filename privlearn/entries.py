@@ -22,8 +22,8 @@ from pydantic import (
 
 from privlearn.adjacency import Adjacency, Calibration, Trust
 
-Count = Annotated[StrictInt, Field(ge=1)]
-Users = tuple[Annotated[StrictInt, Field(ge=0)], Count]
+AtLeastOne = Annotated[StrictInt, Field(ge=1)]
+Users = tuple[Annotated[StrictInt, Field(ge=0)], AtLeastOne]
 """First arrival index and one past the last."""
 
 FEATURE = r"^[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}$"
@@ -78,7 +78,7 @@ class PlanItem(BaseModel):
     label: str
     users: Users
     loss: dict[str, Any]
-    count: Count = 1
+    count: AtLeastOne = 1
 
 
 class PlanEntry(_Entry):
@@ -143,7 +143,7 @@ class SpendEntry(_Entry):
     parameters: dict[str, Any]
     interactive: StrictBool = False
     """Whether it stays open, takes further rows and releases in between (a stream)."""
-    profile: tuple[tuple[Count, StrictFloat], ...] = ()
+    profile: tuple[tuple[AtLeastOne, StrictFloat], ...] = ()
     """Numbers of users and their gains, in order of arrival; empty if all have ``gain``."""
 
 
@@ -180,9 +180,9 @@ class AttestEntry(_Entry):
     adjacency: Adjacency
     loss: dict[str, Any]
     """Of one message."""
-    most_messages: Count
+    most_messages: AtLeastOne
     """Of one user; this many losses are charged to every user."""
-    count: Count
+    count: AtLeastOne
     """Messages of all users together."""
     planned: StrictInt | None = None
     """Position of the plan item that holds the messages."""

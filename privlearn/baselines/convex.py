@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 from privlearn._validate import count, not_negative, positive, within
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball
-from privlearn.learners.convex import Epochs, LpLearner, Scale, scale_of
+from privlearn.learners.convex import LpLearner, ProblemScale, SealedEpochs, scale_of
 from privlearn.learners.streaming import Example, Terms, checked_choice
 from privlearn.mechanisms import (
     BinaryTree,
@@ -44,7 +44,7 @@ from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.tabular import row_from
 
-Noise = Literal["gaussian", "generalized"]
+NoiseName = Literal["gaussian", "generalized"]
 Summed = NoisySum[Array]
 
 
@@ -103,7 +103,7 @@ class NoisySFW(_BallLearner):
         step, step_delay, weight, weight_delay: see above.
     """
 
-    noise: Noise = "gaussian"
+    noise: NoiseName = "gaussian"
     first_clip: float = 0.3
     clip: float = 0.02
     shrink_clip: bool = True
@@ -131,7 +131,7 @@ class NoisySFW(_BallLearner):
         first = max(users // 2, 1)
         later = users - first
         sizes = [first, *(even_sizes(later, math.isqrt(users)) if later else ())]
-        self._batches: Epochs[Array] = Epochs(accountant.users, sizes)
+        self._batches: SealedEpochs[Array] = SealedEpochs(accountant.users, sizes)
         levels = [self.first_clip]
         for number in range(len(sizes) - 1):
             levels.append(self.clip * (self._rate(number) if self.shrink_clip else 1.0))
@@ -161,7 +161,9 @@ class NoisySFW(_BallLearner):
         self._theta = self._theta + step * (self._set.minimize(self._direction) - self._theta)
 
 
-def _sums(scale: Scale, level: float, learner: NoisySFW, accountant: Accountant[Any]) -> Summed:
+def _sums(
+    scale: ProblemScale, level: float, learner: NoisySFW, accountant: Accountant[Any]
+) -> Summed:
     budget, adjacency = accountant.budget, accountant.adjacency
     q = learner._feature_norm
     if learner.noise == "gaussian" or q <= 2:
@@ -210,7 +212,9 @@ class NoisySGD(_BallLearner):
     def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
         self._set_up()
         self._sums = _steps(accountant, self._scale.clip(self.clip), self.dim, self.passes)
-        self._everybody: Epochs[Example] = Epochs(accountant.users, [len(accountant.users)])
+        self._everybody: SealedEpochs[Example] = SealedEpochs(
+            accountant.users, [len(accountant.users)]
+        )
         return [Plan("step", self._sums.loss(), accountant.users, self.passes)]
 
     def _next_change(self) -> int:
@@ -284,7 +288,7 @@ class LocalMD(_BallLearner):
             for phase, size in enumerate(sizes)
             if size
         ]
-        self._phases: Epochs[Example] = Epochs(accountant.users, filter(None, sizes))
+        self._phases: SealedEpochs[Example] = SealedEpochs(accountant.users, filter(None, sizes))
         pairs = zip(self._sums, self._phases.all, strict=True)
         return [Plan("step", sums.loss(), users, self.steps) for sums, users in pairs]
 

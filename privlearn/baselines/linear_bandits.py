@@ -33,7 +33,7 @@ from privlearn.domains import Array, OneOf, PSDTrace
 from privlearn.learners.contextual import (
     Arms,
     Feedback,
-    Respond,
+    RespondToArms,
     ServedBandit,
     Visitor,
     best_in_turn,
@@ -47,7 +47,7 @@ from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Token
 
-Factors = tuple[Array, Arms]
+ArmFactors = tuple[Array, Arms]
 """Blocks of factors (n, 1, d + 1), and the arms (n,) they belong to."""
 
 
@@ -75,7 +75,7 @@ class _GramBandit(ServedBandit):
         """The sums, at the least noise."""
 
     @abstractmethod
-    def _advance(self, rows: Rows[Factors]) -> Released[Array]:
+    def _advance(self, rows: Rows[ArmFactors]) -> Released[Array]:
         """Feeds a whole block and releases the sums, shape (K, d + 1, d + 1) (or 1 before it)."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class _GramBandit(ServedBandit):
         values, bonus = scores(contexts, self._theta), self._bonus(contexts)
         return best_in_turn(values if bonus is None else values + bonus, turn)
 
-    def _factors(self, feedback: Feedback) -> Factors:
+    def _factors(self, feedback: Feedback) -> ArmFactors:
         norms = np.sqrt(np.einsum("nd,nd->n", feedback.context, feedback.context))
         shrink = 1 / np.maximum(norms, self._norm)
         reward = np.clip(feedback.reward / self._reward, -1.0, 1.0)
@@ -242,7 +242,7 @@ class PrivateLeastSquares(_GramBandit):
     def _open(self, token: Token[Any]) -> None:
         self._stream = self._batched.open(token)
 
-    def _advance(self, rows: Rows[Factors]) -> Released[Array]:
+    def _advance(self, rows: Rows[ArmFactors]) -> Released[Array]:
         released = self._stream.append(rows)
         assert released is not None  # the rows are a whole batch
         return released
@@ -321,7 +321,7 @@ class DPUCB(_GramBandit):
     def _open(self, token: Token[Any]) -> None:
         self._stream = self._tree.open(token)
 
-    def _advance(self, rows: Rows[Factors]) -> Released[Array]:
+    def _advance(self, rows: Rows[ArmFactors]) -> Released[Array]:
         released = self._stream.advance(rows)
         if self.clock_ == self._accountant.users.stop:
             self._stream.close()
@@ -374,7 +374,7 @@ class RandomArms:
         self._coins = np.random.default_rng(random_state)
         self._clock = 0
 
-    def play(self, contexts: Any, respond: Respond, private: Array | None = None) -> None:
+    def play(self, contexts: Any, respond: RespondToArms, private: Array | None = None) -> None:
         """Serves users, contexts (n, d); as `DPHDB.play`."""
         own = _visitors(contexts, self._clock, private)
         self._clock += len(own.context)
@@ -418,7 +418,7 @@ class LassoBandit:
         self._clock = self._renewed = 0
         self._rounds: list[tuple[Array, Arms, Array, Array]] = []
 
-    def play(self, contexts: Any, respond: Respond, private: Array | None = None) -> None:
+    def play(self, contexts: Any, respond: RespondToArms, private: Array | None = None) -> None:
         """Serves users, contexts (n, d); as `DPHDB.play`."""
         everybody = _visitors(contexts, self._clock, private)
         at = 0

@@ -37,7 +37,7 @@ from privlearn.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import BallReport, NoisyReport
 from privlearn.noise import GaussianNoise
 
-Form = Literal["published", "tight"]
+PublishedForm = Literal["published", "tight"]
 
 FAILURE = 0.1
 """The authors' chance that a confidence set fails."""
@@ -143,7 +143,7 @@ class _Regression(LocalLearner):
 class _Optimistic(_Regression):
     """A bonus of width·‖x‖ in V⁻¹, V = Σxxᵀ + 2Υ with a floor on its eigenvalues."""
 
-    form: Form = "tight"
+    form: PublishedForm = "tight"
     exploration: Annotated[float, Field(ge=0)] = 1.0
 
     def _shift(self, std: float, users: Array) -> tuple[Array, Array]:

@@ -30,8 +30,8 @@ from scipy.special import expit
 from privlearn._validate import count, positive
 from privlearn.datasets.csv_tables import (
     LONGEST_LINE,
-    Column,
-    Progress,
+    BytesRead,
+    CsvColumn,
     flag,
     label,
     number,
@@ -116,7 +116,7 @@ def load_cprm(
     *,
     declare_public: bool = False,
     monthly_rate: float | None = None,
-    progress: Progress = lambda n: None,
+    progress: BytesRead = lambda n: None,
 ) -> CprmLoans:
     """The loans of ``CPRM_AutoLOan_OnlineAutoLoanData.csv``.
 
@@ -175,7 +175,7 @@ def _present_value(rate: Array, term: Array) -> Array:
     return np.asarray(np.where(rate > 0, -np.expm1(-term * np.log1p(safe)) / safe, term))
 
 
-def _read(path: str | os.PathLike[str], progress: Progress) -> dict[str, Array]:
+def _read(path: str | os.PathLike[str], progress: BytesRead) -> dict[str, Array]:
     """The columns of `COLUMNS`, each of shape (n,)."""
     with open_table(path, _in_file_order(path)) as table:
         table.check_header()
@@ -190,7 +190,7 @@ def _read(path: str | os.PathLike[str], progress: Progress) -> dict[str, Array]:
     return {column.name: values[:, place].copy() for place, column in enumerate(COLUMNS)}
 
 
-def _in_file_order(path: str | os.PathLike[str]) -> list[Column]:
+def _in_file_order(path: str | os.PathLike[str]) -> list[CsvColumn]:
     """The columns of the file, of which those that are not needed accept everything.
 
     Raises:
@@ -210,7 +210,9 @@ def _in_file_order(path: str | os.PathLike[str]) -> list[Column]:
             f"{path}, line 1: the header lacks {', '.join(missing)}. Needed, in any order: "
             f"{', '.join(needed)}"
         )
-    return [needed.get(name) or Column(name, "anything", lambda cell: math.nan) for name in names]
+    return [
+        needed.get(name) or CsvColumn(name, "anything", lambda cell: math.nan) for name in names
+    ]
 
 
 def fitted_demand(loans: CprmLoans) -> Array:

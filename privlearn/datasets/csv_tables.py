@@ -34,7 +34,7 @@ LINES_PER_CALL = 10_000
 RIDGE = 1.0
 """Weight λ of the ridge λ‖θ‖²/2 in the fit of the true preferences; a public constant."""
 
-Progress = Callable[[int], None]
+BytesRead = Callable[[int], None]
 """Is told how many more bytes were read."""
 
 _WHOLE = re.compile(rb"[+-]?\d{1,15}(?:\.0*)?")
@@ -43,7 +43,7 @@ _ARCHIVES = {b"PK\x03\x04": "a zip archive", b"\x1f\x8b": "a gzip file"}
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CsvColumn:
     """One column: its name, what a cell may hold (in words), and how it becomes a number."""
 
     name: str
@@ -54,7 +54,7 @@ class Column:
 
 def number(
     name: str, low: float, high: float = math.inf, *, whole: bool = False, missing: bool = False
-) -> Column:
+) -> CsvColumn:
     """A column of finite numbers from ``low`` to ``high``; ``missing`` allows empty and NULL."""
     pattern = _WHOLE if whole else _REAL
     bounds = f" from {low:g} to {high:g}"
@@ -73,30 +73,30 @@ def number(
         raise ValueError
 
     kind = "an integer" if whole else "a finite number"
-    return Column(name, f"{kind}{bounds}{', or empty or NULL' if missing else ''}", parse)
+    return CsvColumn(name, f"{kind}{bounds}{', or empty or NULL' if missing else ''}", parse)
 
 
-def identity(name: str) -> Column:
+def identity(name: str) -> CsvColumn:
     """A column of ids: integers >= 0 of up to 15 digits."""
     return number(name, 0, whole=True)
 
 
-def flag(name: str) -> Column:
+def flag(name: str) -> CsvColumn:
     """A column of 0 and 1."""
     return number(name, 0, 1, whole=True)
 
 
-def moment(name: str, form: str, accepts: str) -> Column:
+def moment(name: str, form: str, accepts: str) -> CsvColumn:
     """A column of times in a `datetime.strptime` form; the number is in seconds."""
 
     @lru_cache(maxsize=256)
     def parse(cell: bytes) -> float:
         return (datetime.strptime(cell.decode("ascii"), form) - datetime.min).total_seconds()
 
-    return Column(name, accepts, parse)
+    return CsvColumn(name, accepts, parse)
 
 
-def label(name: str, labels: Sequence[str], *, missing: bool = False) -> Column:
+def label(name: str, labels: Sequence[str], *, missing: bool = False) -> CsvColumn:
     """A column of labels; the number is the label's place."""
     places = {text.encode(): float(place) for place, text in enumerate(labels)}
     if missing:
@@ -109,10 +109,10 @@ def label(name: str, labels: Sequence[str], *, missing: bool = False) -> Column:
             raise ValueError from None
 
     accepts = f"one of {', '.join(labels)}{', or empty or NULL' if missing else ''}"
-    return Column(name, accepts, parse)
+    return CsvColumn(name, accepts, parse)
 
 
-class Table:
+class CsvTable:
     """An open CSV file of known columns in known order.
 
     A line ends at a newline and a cell at a comma; one pair of double quotes around a cell is
@@ -124,7 +124,7 @@ class Table:
         columns: all columns, in order.
     """
 
-    def __init__(self, path: Path, file: BinaryIO, columns: Sequence[Column]):
+    def __init__(self, path: Path, file: BinaryIO, columns: Sequence[CsvColumn]):
         self.path, self.columns = path, columns
         self._file = file
         self.place = {column.name: place for place, column in enumerate(columns)}
@@ -170,7 +170,7 @@ class Table:
                 )
 
     def rows(
-        self, progress: Progress, *, final_newline: bool
+        self, progress: BytesRead, *, final_newline: bool
     ) -> Iterator[tuple[int, Sequence[bytes]]]:
         """Line number and cells of every line after the header; may be called again.
 
@@ -224,7 +224,7 @@ class Table:
 
 
 @contextmanager
-def open_table(path: str | os.PathLike[str], columns: Sequence[Column]) -> Iterator[Table]:
+def open_table(path: str | os.PathLike[str], columns: Sequence[CsvColumn]) -> Iterator[CsvTable]:
     """Opens a CSV file.
 
     Raises:
@@ -232,7 +232,7 @@ def open_table(path: str | os.PathLike[str], columns: Sequence[Column]) -> Itera
     """
     try:
         with open(path, "rb") as file:
-            yield Table(Path(path), file, columns)
+            yield CsvTable(Path(path), file, columns)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from privlearn._validate import probability
 from privlearn.datasets.csv_tables import (
-    Progress,
-    Table,
+    BytesRead,
+    CsvTable,
     above_reference,
     fitted_tastes,
     flag,
@@ -217,7 +217,7 @@ def load_expedia(
     *,
     declare_public: bool = False,
     max_missing: float = MISSING_LIMIT,
-    progress: Progress = lambda n: None,
+    progress: BytesRead = lambda n: None,
 ) -> ExpediaSearches:
     """The searches of the most searched destination of Expedia's ``train.csv`` (unpacked).
 
@@ -303,7 +303,7 @@ def _advice(missing: list[str]) -> str:
     return ""
 
 
-def _top_destination(table: Table, progress: Progress) -> tuple[dict[bytes, int], int]:
+def _top_destination(table: CsvTable, progress: BytesRead) -> tuple[dict[bytes, int], int]:
     """All spellings of destinations, and the one with most searches."""
     spelled: dict[bytes, int] = {}
     destinations: dict[int, int] = {}
@@ -330,7 +330,7 @@ def _top_destination(table: Table, progress: Progress) -> tuple[dict[bytes, int]
 class _Lines:
     """The destination's lines as they are read, checked within and across lines."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: CsvTable):
         self.table = table
         self.searches: dict[int, int] = {}
         """srch_id -> number of the search in order of appearance."""

@@ -21,8 +21,8 @@ import numpy as np
 
 from privlearn._validate import count
 from privlearn.datasets.csv_tables import (
-    Progress,
-    Table,
+    BytesRead,
+    CsvTable,
     fitted_tastes,
     label,
     moment,
@@ -108,7 +108,7 @@ def load_ta_feng(
     *,
     declare_public: bool = False,
     n_items: int = 100,
-    progress: Progress = lambda n: None,
+    progress: BytesRead = lambda n: None,
 ) -> TaFengBaskets:
     """The transactions of a Ta-Feng file (plain CSV) as choices among its top products.
 
@@ -171,7 +171,7 @@ def ta_feng_market(
 class _Lines:
     """The lines as they are read, checked within and across lines."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: CsvTable):
         self.table = table
         self.transactions: dict[tuple[float, float], int] = {}
         """(day, customer) -> number of the transaction in order of appearance."""

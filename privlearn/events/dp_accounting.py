@@ -29,11 +29,14 @@ from privlearn.events.lists import (
 )
 from privlearn.exact import exact, float_down, float_up, round_up
 
-Relation = Literal["replace-one", "add-remove"]
+NeighbourRelation = Literal["replace-one", "add-remove"]
 
 
 def from_dp_event(
-    event: Any, *, adjacency: Relation, trust: Literal["central", "joint", "local"] = "central"
+    event: Any,
+    *,
+    adjacency: NeighbourRelation,
+    trust: Literal["central", "joint", "local"] = "central",
 ) -> EventList:
     """Reads a `DpEvent`: Gaussian, Laplace, discrete Laplace, randomized response, zCDP, Poisson
     samples of a Gaussian, and compositions of these, in their order.
@@ -55,7 +58,7 @@ def from_dp_event(
     return event_list({"adjacency": adjacency, "trust": trust, "order": "listed", "events": listed})
 
 
-def _flat(event: Any, count: int, where: str, adjacency: Relation) -> list[dict[str, Any]]:
+def _flat(event: Any, count: int, where: str, adjacency: NeighbourRelation) -> list[dict[str, Any]]:
     reach = 1 if adjacency == "add-remove" else 2
 
     def one(mechanism: str, **numbers: object) -> list[dict[str, Any]]:

@@ -120,9 +120,9 @@ def _curve(value: Any) -> tuple[tuple[Fraction, Fraction], ...]:
 
 Size = Annotated[Fraction, _within("1e-75", "1e75")]
 Epsilon = Annotated[Fraction, _within("1e-100", "700")]
-Scale = Annotated[Fraction, _within("1/700", "1e100")]
+NoiseScale = Annotated[Fraction, _within("1/700", "1e100")]
 Probability = Annotated[Fraction, BeforeValidator(_probability)]
-Curve = Annotated[tuple[tuple[Fraction, Fraction], ...], BeforeValidator(_curve)]
+CurvePoints = Annotated[tuple[tuple[Fraction, Fraction], ...], BeforeValidator(_curve)]
 Whole = Annotated[int, Field(strict=True, ge=1, le=10**15)]
 
 
@@ -184,7 +184,7 @@ class LaplaceEvent(_Event):
     """Laplace noise; the scale is in units of the ℓ1 sensitivity."""
 
     mechanism: Literal["laplace"]
-    scale: Scale
+    scale: NoiseScale
 
     def loss(self, adjacency: Adjacency) -> Loss:
         return LaplaceLoss(1 / self.scale, adjacency=adjacency)
@@ -197,7 +197,7 @@ class DiscreteLaplaceEvent(_Event):
     """
 
     mechanism: Literal["discrete-laplace"]
-    scale: Scale
+    scale: NoiseScale
     sensitivity: Whole = 1
 
     def loss(self, adjacency: Adjacency) -> Loss:
@@ -291,7 +291,7 @@ class RenyiEvent(_Event):
     """A black box of which Rényi bounds at some orders are known."""
 
     mechanism: Literal["renyi"]
-    curve: Curve
+    curve: CurvePoints
 
     def loss(self, adjacency: Adjacency) -> Loss:
         return RenyiCurve(dict(self.curve), adjacency=adjacency)

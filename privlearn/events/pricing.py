@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from privlearn.accountants.calibration import least_noise, least_noise_by_shares
-from privlearn.accountants.epsilon_delta import Answer, Evaluated, evaluate
+from privlearn.accountants.epsilon_delta import Evaluated, RoundedNumber, evaluate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP
 from privlearn.errors import AdjacencyError, BudgetError, DataError
@@ -175,7 +175,7 @@ def _plain(value: Any) -> Any:
 
 
 def _price(
-    whole: Evaluated, events: EventList, answer: Answer, *, epsilon: float, delta: float
+    whole: Evaluated, events: EventList, answer: RoundedNumber, *, epsilon: float, delta: float
 ) -> Price:
     return Price(
         epsilon=epsilon,

@@ -57,7 +57,7 @@ class Bounded(NamedTuple):
     error_bound: float
 
 
-class Answer(NamedTuple):
+class RoundedNumber(NamedTuple):
     """A rounded-up number, and the method that gave it."""
 
     value: float

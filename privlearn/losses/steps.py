@@ -95,7 +95,7 @@ Dominated = (
     | SubsampledGaussianStep
 )
 Step = Dominated | BoundedRangeStep | CurveStep
-Plan = Sequence[tuple[Step, int]]
+StepPlan = Sequence[tuple[Step, int]]
 Order = Literal["listed", "any"]
 """Steps run in the listed order; or in any order, also one chosen from earlier outputs."""
 Direction = Literal["remove", "add"]

@@ -13,7 +13,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.losses import GaussianLoss, Loss, gaussian_loss
 from privlearn.mechanisms.factorization import BinaryTree
 
-Relation = Literal["=", "<=", ">="]
+Comparison = Literal["=", "<=", ">="]
 
 EPSILON, DELTA = 1.0, 1e-5
 """Where (ε, δ) claims are compared, unless a row says otherwise."""
@@ -28,7 +28,7 @@ class Erratum:
     unit: str
     setting: str
     claimed: float
-    relation: Relation = "="
+    relation: Comparison = "="
     """How the exact value compares with ``true``: equal, at most (proved), at least (instance)."""
     true: float
     verdict: str
@@ -53,12 +53,12 @@ class Numbers(NamedTuple):
     id: str
     claimed: float
     true: float
-    relation: Relation
+    relation: Comparison
     others: dict[str, float]
 
 
 def numbers(
-    id: str, claimed: float, true: float, relation: Relation = "=", **others: float
+    id: str, claimed: float, true: float, relation: Comparison = "=", **others: float
 ) -> Numbers:
     """The numbers of a row; others are those that its texts have fields for."""
     return Numbers(id, claimed, true, relation, others)

@@ -51,7 +51,7 @@ _MOST_PANELS = 16
 
 @final
 @dataclass(frozen=True)
-class Curve:
+class PrivacyCurve:
     """(ε, δ(ε)) at some ε, and the trade-off between an attack's two errors that follows.
 
     Any (ε, δ) guarantee that holds in both directions bounds the power of a test at false-alarm
@@ -76,7 +76,7 @@ class Curve:
         return float(self.deltas[0])
 
 
-def curve_of(evaluated: Evaluated, slow_points: int = 21) -> Curve:
+def curve_of(evaluated: Evaluated, slow_points: int = 21) -> PrivacyCurve:
     """δ at 81 values of ε from 0 to where δ is 1e-12, or a failure's δ is reached.
 
     A few more lie just below the end; it is ``slow_points`` where each takes up to seconds.
@@ -90,10 +90,10 @@ def curve_of(evaluated: Evaluated, slow_points: int = 21) -> Curve:
     near = 1 - 10.0 ** -np.arange(2, 13, 1 if quick else 5)
     epsilons = top * np.unique(np.concatenate([np.linspace(0, 1, number) ** 1.5, near]))
     deltas = np.array([min(evaluated.delta(float(epsilon)).value, 1.0) for epsilon in epsilons])
-    return Curve(epsilons, np.minimum.accumulate(deltas))
+    return PrivacyCurve(epsilons, np.minimum.accumulate(deltas))
 
 
-def reading(evaluated: Evaluated, curve: Curve | None = None) -> list[str]:
+def reading(evaluated: Evaluated, curve: PrivacyCurve | None = None) -> list[str]:
     """What the numbers mean, in two sentences without symbols."""
     curve = curve if curve is not None else curve_of(evaluated, 13)
     caught = float(curve.power(_FALSE_ALARMS))
@@ -155,7 +155,7 @@ def plot_guarantee(
     return words
 
 
-def _draw_tradeoff(axes: Axes, curve: Curve) -> None:
+def _draw_tradeoff(axes: Axes, curve: PrivacyCurve) -> None:
     rates = np.concatenate([[0.0], np.geomspace(1e-6, 1, 300)])
     missed = 1 - curve.power(rates)
     axes.plot([0, 1], [1, 0], color="#999999", linewidth=1, linestyle="--", label="tossing a coin")
@@ -168,7 +168,7 @@ def _draw_tradeoff(axes: Axes, curve: Curve) -> None:
     tidy(axes)
 
 
-def _draw_profile(axes: Axes, curve: Curve) -> None:
+def _draw_profile(axes: Axes, curve: PrivacyCurve) -> None:
     shown = curve.deltas > 0
     axes.plot(curve.deltas[shown], curve.epsilons[shown], color=COLORS[0], linewidth=2)
     if not shown.all():  # a worst case: nothing is needed beyond it

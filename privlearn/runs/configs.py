@@ -18,12 +18,12 @@ from privlearn.runs.public_numbers import (
     LARGEST,
     LEAST,
     MOST_SIMULATED,
-    Bound,
     Centre,
     Exponent,
     HeldOut,
     Horizon,
     ItemCount,
+    PublicBound,
     Simulated,
     parse_budget,
     parse_local_budget,
@@ -36,7 +36,7 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
 }
 NO_GAUSSIAN = ("choices", "vertices", "noisy_max")
 """Methods whose choices have no price in `GaussianDP`."""
-Pair = tuple[float, float]
+LowHigh = tuple[float, float]
 
 
 def _parts(value: Any) -> Any:
@@ -54,7 +54,7 @@ def _bounds(value: Any) -> Any:
     """
     if not isinstance(value, str):
         return value
-    found: dict[str, Pair] = {}
+    found: dict[str, LowHigh] = {}
     for part in _parts(value):
         name, _, interval = part.rpartition("=")
         try:
@@ -69,7 +69,7 @@ def _bounds(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_parts)]
 """Names, or a text with commas between them."""
-Bounds = Annotated[dict[str, Pair], BeforeValidator(_bounds)]
+Bounds = Annotated[dict[str, LowHigh], BeforeValidator(_bounds)]
 """Intervals by the name of a column, or a text."""
 
 
@@ -104,7 +104,7 @@ class ChoiceConfig(RunConfig):
     """Number of users, public."""
     items: ItemCount | None = None
     """Items per user (CSV)."""
-    scale: Bound = 1.0
+    scale: PublicBound = 1.0
     """Public divisor of the features (CSV)."""
     outside: bool = False
     """May users choose nothing (CSV)?"""
@@ -145,12 +145,12 @@ class TableConfig(RunConfig):
     """Labels of a classification, no,yes (the second counts as 1); or arms (hdb)."""
     bounds: Bounds = Field(default_factory=dict)
     """Public bounds of columns, a=0:120,b=-1:1,…; values beyond are moved onto them."""
-    feature_bound: Bound | None = None
+    feature_bound: PublicBound | None = None
     """All other columns lie in ± this; public."""
-    row_bound: Bound | None = None
+    row_bound: PublicBound | None = None
     """Shrink longer scaled rows onto this dual norm, in learning and in forecasts; public (tofw).
     Default: the largest that the declared bounds allow, so that no row is shrunk."""
-    label_bound: Bound | None = None
+    label_bound: PublicBound | None = None
     """Largest |label − centre|, public (regression)."""
     label_centre: Centre | None = None
     """Public centre of the labels; default 0."""
@@ -158,7 +158,7 @@ class TableConfig(RunConfig):
     """'declared'; scaling by the data is refused."""
     p: Exponent | None = None
     """Of the ℓp ball (tofw); default 2."""
-    radius: Bound | None = None
+    radius: PublicBound | None = None
     """Of the set of parameters, for scaled rows and labels."""
     method: str | None = None
     """tofw: whitened, restarts, plain, buffered; pofw: auto, thresholds, choices, vertices; hdb:
@@ -249,7 +249,7 @@ class LocalConfig(RunConfig):
     """'electricity' (the shipped survey), or your CPRM auto-loan file."""
     declare_public: bool = False
     """Your file's statistics are public."""
-    monthly_rate: Bound | None = None
+    monthly_rate: PublicBound | None = None
     """Discounts your file's payments; default: onemonth."""
     budget: str
     """ldp-sgd: epsilon=…; ldp-ols: epsilon=…,delta=…"""

@@ -31,7 +31,7 @@ from privlearn.reporting.figures import plot_running_averages
 from privlearn.runs.common import Folders, Outcome, Progress, write_curves, write_json, write_public
 from privlearn.runs.configs import LocalConfig
 from privlearn.runs.public_numbers import parse_local_budget
-from privlearn.simulation.local_bandit import Arms, meet, play
+from privlearn.simulation.local_bandit import PulledArms, meet, play
 from privlearn.simulation.pricing import PricingMarket, shuffled
 
 IN_TURN = 10
@@ -150,7 +150,7 @@ def _method(config: LocalConfig, market: PricingMarket) -> LocalLearner:
     return LDPSGD(**public, epsilon=epsilon, link=market.users.link, theta_bound=LOGIT)
 
 
-def reference(market: PricingMarket) -> Arms:
+def reference(market: PricingMarket) -> PulledArms:
     """What LinUCB quotes the same customers, from their answers as they are; **not private**."""
     users = market.users
     sizes: Any = {name: users.public[name] for name in ("dim", "n_arms", "shared", "horizon")}
@@ -182,7 +182,9 @@ def _write_public(
     return write_public(folders, accountant, {**texts, "model.json": model})
 
 
-def _write_private(private: Path, market: PricingMarket, played: Mapping[str, Arms]) -> list[str]:
+def _write_private(
+    private: Path, market: PricingMarket, played: Mapping[str, PulledArms]
+) -> list[str]:
     """Curves and figures of all policies, from expectations that only a simulation knows."""
     lines = []
     for name, values, unit in _measures(market):

@@ -153,7 +153,7 @@ def _items(value: int) -> int:
     return value
 
 
-Bound = Annotated[float, AfterValidator(_bound)]
+PublicBound = Annotated[float, AfterValidator(_bound)]
 """A public bound or divisor."""
 Exponent = Annotated[float, AfterValidator(_exponent)]
 """Of an ℓp ball."""

@@ -15,7 +15,7 @@ from scipy.special import expit
 
 from privlearn._validate import count
 from privlearn.domains import Array
-from privlearn.learners.contextual import Arms, Respond, Visitor
+from privlearn.learners.contextual import Arms, RespondToArms, Visitor
 
 BLOCK = 2_000
 """Users per block; bounds memory, changes no result."""
@@ -24,7 +24,9 @@ BLOCK = 2_000
 class ArmPlayer(Protocol):
     """A learner that can serve blocks of users."""
 
-    def play(self, contexts: Array, respond: Respond, private: Array | None = None, /) -> None:
+    def play(
+        self, contexts: Array, respond: RespondToArms, private: Array | None = None, /
+    ) -> None:
         """Serves the next users."""
 
 

@@ -26,10 +26,10 @@ from privlearn.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.local.server import LocalServer
 from privlearn.noise import NoiseSource
 
-Arms = NDArray[np.int64]
-Design = Literal["sphere", "anisotropic", "prices"]
+PulledArms = NDArray[np.int64]
+ContextDesign = Literal["sphere", "anisotropic", "prices"]
 LINKS: Final[tuple[Link, ...]] = ("linear", "logistic", "poisson")
-DESIGNS: Final[tuple[Design, ...]] = ("sphere", "anisotropic", "prices")
+DESIGNS: Final[tuple[ContextDesign, ...]] = ("sphere", "anisotropic", "prices")
 
 CONDITION = 10.0
 """Condition number of the covariance of anisotropic contexts."""
@@ -108,13 +108,13 @@ class LocalMarket:
             "reward_high": self.reward_high,
         }
 
-    def pulled(self, users: slice, arms: Arms) -> tuple[Array, Array]:
+    def pulled(self, users: slice, arms: PulledArms) -> tuple[Array, Array]:
         """Contexts (n, d) and rewards (n,) of the arms that these users pulled."""
         own = self.contexts[users]
         at = np.arange(len(arms))
         return own[at, arms] if self.shared else own, self.rewards[users][at, arms]
 
-    def regrets(self, arms: Arms) -> Array:
+    def regrets(self, arms: PulledArms) -> Array:
         """Expected reward of the best arm minus that of the arm pulled, per user."""
         got = np.take_along_axis(self.means, arms[:, None], axis=1)[:, 0]
         return np.asarray(self.means.max(axis=1) - got)
@@ -128,7 +128,7 @@ def meet(
     server: LocalServer,
     market: LocalMarket,
     progress: Callable[[int], None] = lambda users: None,
-) -> Arms:
+) -> PulledArms:
     """Lets devices and server meet batch by batch; returns the arm that each user pulled, (T,).
 
     Args:
@@ -148,12 +148,12 @@ def meet(
     return arms
 
 
-class Served(NamedTuple):
+class LocalRun(NamedTuple):
     """What a run leaves; all but the certificates is private."""
 
     regrets: Array
     """Of each user, shape (T,)."""
-    arms: Arms
+    arms: PulledArms
     """Who pulled what, shape (T,)."""
     device: Certificate
     """By the devices' ledger: what was spent."""
@@ -173,7 +173,7 @@ def serve(
     *,
     noise_seed: int,
     progress: Callable[[int], None] = lambda users: None,
-) -> Served:
+) -> LocalRun:
     """Builds a method's client and server, and lets them `meet` on the market.
 
     Both have an accountant with a ledger in memory, and a cap of what one message really costs,
@@ -208,20 +208,20 @@ def serve(
             arms = meet(client, server, market, progress)
         delta = method.delta
         stated = device.certificate(delta), attested.certificate(delta)
-    return Served(market.regrets(arms), arms, *stated)
+    return LocalRun(market.regrets(arms), arms, *stated)
 
 
-class Player(Protocol):
+class UnpricedPlayer(Protocol):
     """Who promises nothing and needs no accountant."""
 
-    def choose(self, contexts: Array, /) -> Arms:
+    def choose(self, contexts: Array, /) -> PulledArms:
         """Arms, shape (n,)."""
 
-    def learn(self, contexts: Array, arms: Arms, rewards: Array, /) -> None:
+    def learn(self, contexts: Array, arms: PulledArms, rewards: Array, /) -> None:
         """Takes the contexts (n, d) of the pulled arms, the arms, and their rewards."""
 
 
-def play(player: Player, market: LocalMarket) -> Arms:
+def play(player: UnpricedPlayer, market: LocalMarket) -> PulledArms:
     """Lets a player without privacy serve everybody; returns the arm that each user pulled, (T,).
 
     Users come in blocks of one fiftieth of those before.
@@ -246,7 +246,7 @@ def shared_market(
     horizon: int = 20_000,
     dim: int = 2,
     n_arms: int = 10,
-    design: Design = "sphere",
+    design: ContextDesign = "sphere",
     link: Link = "linear",
     reward_sd: float = 0.0,
 ) -> LocalMarket:

@@ -18,7 +18,7 @@ from privlearn.domains import Array
 from privlearn.learners.links import Link
 from privlearn.simulation.local_bandit import LocalMarket
 
-Objective = Literal["revenue", "coins", "acceptance"]
+RewardKind = Literal["revenue", "coins", "acceptance"]
 """What a reward is: the price, as a share of the highest one, if it is accepted; 1 with that chance
 by the toss of a coin, and else 0, which has the same mean and suits a logistic link; or 1 if the
 price is accepted, whatever it earns."""
@@ -44,7 +44,7 @@ class PricingMarket:
     prices: Array
     unit: str
     acceptance: Array
-    objective: Objective
+    objective: RewardKind
     feature_names: tuple[str, ...]
     side_information: tuple[str, ...]
     examples: Mapping[str, Array]
@@ -66,7 +66,7 @@ def pricing_market(
     rng: np.random.Generator,
     *,
     unit: str,
-    objective: Objective,
+    objective: RewardKind,
     feature_names: Sequence[str],
     side_information: Sequence[str],
     examples: Mapping[str, Array],

@@ -37,7 +37,7 @@ from privlearn.losses import (
     compose,
 )
 from privlearn.losses.conversion import (
-    Answer,
+    RoundedNumber,
     gaussian_delta,
     gaussian_epsilon,
     renyi_epsilon,
@@ -58,7 +58,7 @@ from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 
 
-def encloses(answer: Answer, exact: float, slack: float = 1e-12) -> bool:
+def encloses(answer: RoundedNumber, exact: float, slack: float = 1e-12) -> bool:
     low = answer.value - answer.error_bound
     return low * (1 - slack) <= exact <= answer.value * (1 + slack)
 

@@ -14,7 +14,7 @@ from scipy import fft
 
 from privlearn.accountants import fourier, loss_grid
 from privlearn.accountants.composition import Composition
-from privlearn.accountants.fourier import Array, Enclosed, Factors, Window, convolve, window
+from privlearn.accountants.fourier import Array, CountedWeights, Enclosed, Window, convolve, window
 from privlearn.accountants.loss_grid import Mesh, block, curve_of_law
 from privlearn.losses.steps import (
     BoundedRangeStep,
@@ -25,7 +25,7 @@ from privlearn.losses.steps import (
 )
 
 
-def exact(factors: Factors) -> list[Fraction]:
+def exact(factors: CountedWeights) -> list[Fraction]:
     """The convolution in integers: weights are digits of one long number."""
     scale = max(Fraction(float(w)).denominator for weights, _ in factors for w in weights)
     runs = sum(count for _, count in factors)
@@ -63,7 +63,7 @@ def uneven(size: int = 60) -> Array:
     return weights
 
 
-CASES: list[Factors] = [
+CASES: list[CountedWeights] = [
     [(bell(), 12)],
     [(heavy(), 9)],
     [(uneven(), 5)],
@@ -84,7 +84,7 @@ def holds(found: Enclosed, true: list[Fraction], where: Window) -> bool:
 
 @pytest.mark.parametrize("tail", [1e-3, 1e-12, 1e-40])
 @pytest.mark.parametrize("factors", CASES)
-def test_every_weight_is_enclosed_and_nothing_is_lost(factors: Factors, tail: float) -> None:
+def test_every_weight_is_enclosed_and_nothing_is_lost(factors: CountedWeights, tail: float) -> None:
     true = exact(factors)
     where = window(factors, tail)
     found = convolve(factors, where)
@@ -95,7 +95,7 @@ def test_every_weight_is_enclosed_and_nothing_is_lost(factors: Factors, tail: fl
 
 
 @pytest.mark.parametrize("factors", CASES)
-def test_tails_are_known_to_many_digits(factors: Factors) -> None:
+def test_tails_are_known_to_many_digits(factors: CountedWeights) -> None:
     true = np.array([float(w) for w in exact(factors)])
     where = window(factors, 1e-40)
     found = convolve(factors, where)
@@ -110,7 +110,7 @@ def test_tails_are_known_to_many_digits(factors: Factors) -> None:
 
 def test_the_error_is_not_made_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     # one tilt leaves the tail to the error bound: without it the tail is wrong by any factor
-    factors: Factors = [(bell(), 12)]
+    factors: CountedWeights = [(bell(), 12)]
     true, where = exact(factors), window(factors, 1e-30)
     monkeypatch.setattr(fourier, "_tilts", lambda tilted, up, halvings: [0.0])
     assert holds(convolve(factors, where), true, where)
@@ -135,7 +135,7 @@ ALONE = [(bell(), 12), (heavy(), 9), (uneven(), 5), (steep(), 7), (np.array([0.2
 def test_a_tail_that_is_looked_at_apart_is_enclosed(
     weights: Array, count: int, tail: float
 ) -> None:
-    factors: Factors = [(weights, count)]
+    factors: CountedWeights = [(weights, count)]
     true, where = exact(factors), window(factors, tail)
     found = fourier.power(weights, count, where, tail)
     assert holds(found, true, where)
@@ -144,7 +144,7 @@ def test_a_tail_that_is_looked_at_apart_is_enclosed(
 
 
 def test_a_tail_that_is_looked_at_apart_is_known_better() -> None:
-    factors: Factors = [(steep(), 7)]
+    factors: CountedWeights = [(steep(), 7)]
     where = window(factors, 1e-30)
     true = np.array([float(w) for w in exact(factors)][where.first : where.last + 1])
     valley = slice(62 - where.first, 78 - where.first)  # beyond the bulk of seven, before the bump
@@ -157,7 +157,7 @@ def test_a_tail_that_is_looked_at_apart_is_known_better() -> None:
 
 
 def test_the_error_of_a_tail_is_not_made_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    factors: Factors = [(heavy(), 9)]
+    factors: CountedWeights = [(heavy(), 9)]
     true, where = exact(factors), window(factors, 1e-30)
     monkeypatch.setattr(fourier, "_tilts", lambda tilted, up, halvings: [0.0])
     assert holds(fourier.power(heavy(), 9, where, 1e-30), true, where)
@@ -182,7 +182,7 @@ def test_a_rare_record_at_a_tiny_delta_is_known_to_the_lattice() -> None:
 
 
 def test_what_is_folded_back_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    factors: Factors = [(heavy(), 9)]
+    factors: CountedWeights = [(heavy(), 9)]
     true, where = exact(factors), window(factors, 1e-2)
     assert holds(convolve(factors, where), true, where)
     monkeypatch.setattr(fourier, "_log_series", lambda x: -math.inf)
@@ -192,7 +192,7 @@ def test_what_is_folded_back_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> No
 def test_far_weights_that_tilts_make_huge_are_not_overlooked() -> None:
     # the window is shorter than the weights: what is folded in is bounded by e^1000 e^-900, say
     law = loss_grid._subsampled_leaf(1e-6, 0.5, 2.5e-15, Mesh(long=12_000), "remove")
-    factors: Factors = [(law.p, 1), (law.p, 1)]
+    factors: CountedWeights = [(law.p, 1), (law.p, 1)]
     where = window(factors, 2.5e-15)
     true = np.convolve(law.p, law.p)[where.first : where.last + 1]
     found = convolve(factors, where)
@@ -273,7 +273,7 @@ def test_fft_and_direct_sums_overlap(
     mesh = Mesh(points=60, long=1500, least=40)
     plan = [(SubsampledGaussianStep(q, sigma), runs)]
 
-    def curve(direct: int) -> loss_grid.Curve:
+    def curve(direct: int) -> loss_grid.DeltaCurve:
         monkeypatch.setattr(loss_grid, "_DIRECT", direct)
         return curve_of_law(block(plan, 1e-16, mesh, way))
 

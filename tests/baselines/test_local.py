@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from privlearn.adjacency import Adjacency
-from privlearn.baselines.local import LDPGLOC, LDPUCB, Form, PublishedOLS, PublishedSGD
+from privlearn.baselines.local import LDPGLOC, LDPUCB, PublishedForm, PublishedOLS, PublishedSGD
 from privlearn.baselines.local_nonprivate import GreedyLeastSquares, GreedySGD, LinUCB, RandomPlay
 from privlearn.domains import Array
 from privlearn.learners.links import mean_of
@@ -267,7 +267,7 @@ def test_a_warm_up_beyond_the_horizon_is_refused() -> None:
 
 
 def test_tight_noise_learns_where_published_noise_does_not() -> None:
-    regrets: dict[Form, list[float]] = {"tight": [], "published": []}
+    regrets: dict[PublishedForm, list[float]] = {"tight": [], "published": []}
     for seed in (200, 201):
         market = local.shared_market(seed, horizon=4_000)
         for form, found in regrets.items():
@@ -280,7 +280,7 @@ def test_tight_noise_learns_where_published_noise_does_not() -> None:
 # Without a promise ----------------------------------------------------------------------------
 
 
-def regret(player: local.Player, market: local.LocalMarket) -> float:
+def regret(player: local.UnpricedPlayer, market: local.LocalMarket) -> float:
     return float(market.regrets(local.play(player, market)).sum())
 
 

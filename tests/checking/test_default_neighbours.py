@@ -23,7 +23,7 @@ from privlearn.checking.default_neighbours import (
 )
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.exact.choices import _FAMILIES, _Choice
-from privlearn.checking.faults.few_inputs import FEW_INPUT_FAULTS, Computes, RunningSums
+from privlearn.checking.faults.few_inputs import FEW_INPUT_FAULTS, ComputingMechanism, RunningSums
 from privlearn.checking.sampling.distinguishers import repeats
 from privlearn.checking.sampling.encoding import Laid, layout, tabulate
 from privlearn.domains import Ball, Box
@@ -117,7 +117,7 @@ def test_a_choice_that_is_no_noisy_maximum_is_left_to_samples() -> None:
     def second_best(values: Any, receipt: Any) -> Any:
         return np.argsort(values.sum(axis=0) + receipt.draw((3,)))[1:2]
 
-    mechanism = Computes("own", Ball(1.0, 3), GumbelNoise(4.0), second_best, PureLoss(1))
+    mechanism = ComputingMechanism("own", Ball(1.0, 3), GumbelNoise(4.0), second_best, PureLoss(1))
     with pytest.raises(CheckError, match="not those of the largest noisy scores"):
         white_box(mechanism)
 
@@ -254,6 +254,6 @@ def test_laplace_choice_of_two_from_one_draw_is_left_to_samples_beyond_two() -> 
     def three(values: Any, receipt: Any) -> Any:
         return np.argsort(-(values.sum(axis=0) + receipt.draw((5,))))[:3]
 
-    mechanism = Computes("own", Ball(1.0, 5), LaplaceNoise(4.0), three, PureLoss(1))
+    mechanism = ComputingMechanism("own", Ball(1.0, 5), LaplaceNoise(4.0), three, PureLoss(1))
     with pytest.raises(CheckError, match="more than two picks from one draw"):
         white_box(mechanism)

@@ -31,7 +31,7 @@ from privlearn.losses import (
     SubsampledGaussian,
     ZCDPLoss,
 )
-from privlearn.losses.conversion import Answer
+from privlearn.losses.conversion import RoundedNumber
 
 USERS = range(3)
 DELTA = 1e-6
@@ -121,7 +121,7 @@ def test_a_plan_says_the_same_in_one_piece_and_in_many(
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.kind)
 def test_epsilon_grows_with_the_count_and_falls_with_delta(loss: Loss) -> None:
     def epsilon(count: int, delta: float = DELTA) -> float:
-        answer: Answer = evaluate([(loss, count)]).epsilon(delta)
+        answer: RoundedNumber = evaluate([(loss, count)]).epsilon(delta)
         return answer.value
 
     values = [epsilon(count) for count in (1, 2, 10, 50)]

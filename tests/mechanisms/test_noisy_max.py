@@ -35,7 +35,7 @@ from privlearn.mechanisms import (
     ReportNoisyMax,
     SimplexVertices,
 )
-from privlearn.mechanisms.noisy_max import Family, _largest, choice_loss
+from privlearn.mechanisms.noisy_max import ChoiceNoise, _largest, choice_loss
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise, Noise, NoiseSource
 from privlearn.noise import noise_from_dict as rebuilt
@@ -43,7 +43,7 @@ from privlearn.rows import Rows
 
 Vector = NDArray[np.float64]
 ORDERS = (1.001, 1.1, 1.5, 2.0, 4.0, 16.0, 64.0)
-FAMILIES: tuple[Family, ...] = ("gumbel", "laplace", "exponential")
+FAMILIES: tuple[ChoiceNoise, ...] = ("gumbel", "laplace", "exponential")
 TRIANGLE = ExplicitVertices(np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, -1.0]]))
 SETS: list[Vertices] = [CrossPolytope(3, 2.0), SimplexVertices(3, 0.5), TRIANGLE]
 
@@ -108,7 +108,7 @@ def test_the_spread_of_the_cross_polytope_is_four_clip_radius() -> None:
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
-def law(family: Family, scores: Vector) -> Vector:
+def law(family: ChoiceNoise, scores: Vector) -> Vector:
     """Probabilities of each candidate with noise of scale 1: softmax, or by quadrature.
 
     The integrands are analytic between knots; every piece of length 2 or less has 24 nodes.
@@ -131,7 +131,7 @@ def law(family: Family, scores: Vector) -> Vector:
     return np.array(found)
 
 
-NOISES: dict[Family, Noise] = {
+NOISES: dict[ChoiceNoise, Noise] = {
     "gumbel": GumbelNoise(1.0),
     "laplace": LaplaceNoise(1.0),
     "exponential": ExponentialNoise(1.0),
@@ -139,7 +139,7 @@ NOISES: dict[Family, Noise] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_choices_have_the_computed_law(family: Family) -> None:
+def test_choices_have_the_computed_law(family: ChoiceNoise) -> None:
     scores, n = np.array([0.3, -0.4, 0.9]), 60_000
     noise = NOISES[family].draw(NoiseSource.simulation(3), (n, 3))
     seen = np.bincount(_largest(scores + noise, 1)[:, 0], minlength=3)
@@ -151,7 +151,9 @@ def test_choices_have_the_computed_law(family: Family) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("eta", [0.25, 1.0, 2.5])
-def test_exact_laws_of_three_candidates_stay_below_the_price(family: Family, eta: float) -> None:
+def test_exact_laws_of_three_candidates_stay_below_the_price(
+    family: ChoiceNoise, eta: float
+) -> None:
     rng = np.random.default_rng(1)
     stated = choice_loss(family, Fraction(eta), 1, Adjacency.REPLACE_ONE)
     rho, worst = float(stated.zcdp() or 0), 0.0
@@ -255,7 +257,7 @@ def test_several_picks_stay_below_their_price(
 
 
 @pytest.mark.parametrize("family", ["laplace", "exponential"])
-def test_several_picks_by_other_noise_are_drawn_afresh(family: Family) -> None:
+def test_several_picks_by_other_noise_are_drawn_afresh(family: ChoiceNoise) -> None:
     """The second pick of such noise is not the runner-up of the first draw."""
     scores, runner_up = np.array([1.0, 0.0, -1.0]), 0
     mechanism = ReportNoisyMax(SimplexVertices(3), 1.0, 4.0, 2, family)
@@ -277,7 +279,7 @@ def test_several_picks_by_other_noise_are_drawn_afresh(family: Family) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("vertices", SETS, ids=repr)
 def test_with_little_noise_the_best_points_of_the_clipped_sum_leave(
-    vertices: Vertices, family: Family
+    vertices: Vertices, family: ChoiceNoise
 ) -> None:
     data = np.array([[9.0, 0.9, 0.9], [0.9, 0.8, -0.5], [np.nan, 1.0, 1.0]])[:, : vertices.dim]
     mechanism = ReportNoisyMax(vertices, 1.0, 0.012, 2, family)
@@ -319,7 +321,7 @@ FAR = np.array([[1.0, -1.0], [-1.0, 1.0]]), np.array([[-1.0, 1.0], [-1.0, 1.0]])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_samples_do_not_refute_it_and_catch_half_the_price(family: Family) -> None:
+def test_samples_do_not_refute_it_and_catch_half_the_price(family: ChoiceNoise) -> None:
     """Half the price is the claim for monotone counts, and that of a radius for a diameter."""
     mechanism = ReportNoisyMax(SimplexVertices(2), 1.0, 1.0, noise=family)
     assert mechanism.eta == 4
@@ -330,7 +332,7 @@ def test_samples_do_not_refute_it_and_catch_half_the_price(family: Family) -> No
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_exact_check_refuses_what_it_cannot_measure(family: Family) -> None:
+def test_the_exact_check_refuses_what_it_cannot_measure(family: ChoiceNoise) -> None:
     """With a price of 40 the unlikely choices have no digits left; that is no pass."""
     with pytest.raises(CheckError, match="too unlikely for their law to be measured"):
         white_box(ReportNoisyMax(CrossPolytope(2), 1.0, 0.1, noise=family))
@@ -375,7 +377,7 @@ BUDGETS: st.SearchStrategy[Currency] = st.one_of(
 
 @given(BUDGETS, st.sampled_from(SETS), st.integers(1, 2), st.sampled_from(FAMILIES), st.booleans())
 def test_calibrated_noise_fits_and_wastes_none(
-    budget: Currency, vertices: Vertices, top: int, family: Family, zero_out: bool
+    budget: Currency, vertices: Vertices, top: int, family: ChoiceNoise, zero_out: bool
 ) -> None:
     adjacency = Adjacency.ZERO_OUT if zero_out else Adjacency.REPLACE_ONE
     mechanism = ReportNoisyMax.calibrated(
@@ -443,7 +445,7 @@ def test_a_token_for_other_neighbours_is_refused_and_left_alone() -> None:
 
 def test_losses_are_those_of_the_docstring() -> None:
     eta = Fraction(1, 2)
-    expected: dict[Family, Loss] = {
+    expected: dict[ChoiceNoise, Loss] = {
         "gumbel": BoundedRangeLoss(eta) * 3,
         "laplace": PureLoss(eta) * 3,
         "exponential": PureLoss(eta) * 3,

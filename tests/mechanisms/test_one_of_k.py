@@ -46,7 +46,7 @@ from privlearn.mechanisms import (
     SimplexVertices,
     local_one_of_k,
 )
-from privlearn.mechanisms.noisy_max import Family, choice_loss
+from privlearn.mechanisms.noisy_max import ChoiceNoise, choice_loss
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
@@ -338,7 +338,9 @@ def test_half_the_price_of_choices_is_caught() -> None:
 
 @pytest.mark.parametrize("family", ["gumbel", "laplace", "exponential"])
 @pytest.mark.parametrize("adjacency", [Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT])
-def test_choices_have_their_price_and_their_shape(family: Family, adjacency: Adjacency) -> None:
+def test_choices_have_their_price_and_their_shape(
+    family: ChoiceNoise, adjacency: Adjacency
+) -> None:
     one = ReportNoisyMax(CrossPolytope(3), 1.0, 0.05, 2, family, adjacency=adjacency)
     mechanism: Any = OneOfK(one, 4)
     assert mechanism.loss() == one.loss()

@@ -33,7 +33,7 @@ from privlearn.mechanisms.regions import (
     EuclideanBall,
     Polyhedron,
     Region,
-    Step,
+    RegionStep,
     WholeSpace,
     box,
     simplex,
@@ -362,7 +362,7 @@ def test_a_certificate_holds_for_points_far_from_the_minimiser(where: str) -> No
             z = region.project(rng.standard_normal(2))
             normal = -share * problem.gradient(z)
             reach = np.linalg.norm(normal) if where == "ball" else np.abs(normal).sum()
-            step = Step(z, normal, float(reach - normal @ z))
+            step = RegionStep(z, normal, float(reach - normal @ z))
             certified = solver._distance(problem, region, step)
             true = float(np.linalg.norm(z - exact))
             assert true <= certified + distance
@@ -383,7 +383,7 @@ def test_a_certificate_allows_for_points_beyond_a_sharp_corner() -> None:
         LinearObjective.logistic(3), np.zeros((1, 4)), ridge, -(1 + 1e-7) * ridge * tip
     )
     normal = -problem.gradient(beyond)
-    certified = solver._distance(problem, region, Step(beyond, normal, 0.0))
+    certified = solver._distance(problem, region, RegionStep(beyond, normal, 0.0))
     assert np.linalg.norm(beyond - tip) <= certified
     assert solver._edge(region, 1.0) > 1e3 * solver._edge(box(3, -1, 1), 1.0)
 

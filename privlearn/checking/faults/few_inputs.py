@@ -24,7 +24,7 @@ Compute = Callable[[Array, Receipt], Any]
 
 
 @dataclass(frozen=True)
-class Computes:
+class ComputingMechanism:
     """A mechanism of somebody's own: contributions (n, size) and a receipt to what is released."""
 
     name: str
@@ -160,12 +160,12 @@ _SPREAD = 4.0
 _UNIT = Box(0.0, 1.0, 1)
 
 
-def _choice(noise: Noise, price: Loss, *, points: int = 3, top: int = 1) -> Computes:
-    return Computes("choice", Ball(1.0, points, "linf"), noise, largest(top), price)
+def _choice(noise: Noise, price: Loss, *, points: int = 3, top: int = 1) -> ComputingMechanism:
+    return ComputingMechanism("choice", Ball(1.0, points, "linf"), noise, largest(top), price)
 
 
-def _number(compute: Compute, noise: Noise, price: Loss) -> Computes:
-    return Computes("own", _UNIT, noise, compute, price)
+def _number(compute: Compute, noise: Noise, price: Loss) -> ComputingMechanism:
+    return ComputingMechanism("own", _UNIT, noise, compute, price)
 
 
 FEW_INPUT_FAULTS: dict[str, tuple[str, str, Any, Any]] = {
@@ -224,7 +224,7 @@ _SAMPLES = {
 
 def _case(name: str, mechanism: Any) -> CheckCase:
     """Choices have an exact law; the others are sampled on neighbours that the kit finds."""
-    if isinstance(mechanism, Computes) and mechanism.name == "choice":
+    if isinstance(mechanism, ComputingMechanism) and mechanism.name == "choice":
         return ExactCase(lambda: mechanism)
     return SamplingCase(mechanism, _SAMPLES[name])
 

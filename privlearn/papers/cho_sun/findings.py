@@ -49,7 +49,7 @@ SWEPT = {"fig4": "mle", "fig5": "dim", "fig6": "max_items"}
 """What a figure varies beside learner and ρ, or share of the budget."""
 
 
-class Summary(NamedTuple):
+class ReplicateSummary(NamedTuple):
     """Mean of replicates and its standard error (NaN for a single one)."""
 
     mean: float
@@ -61,10 +61,10 @@ class Summary(NamedTuple):
         return f"{self.mean:.{digits}f} ± {error}"
 
 
-def summary(values: Array) -> Summary:
+def summary(values: Array) -> ReplicateSummary:
     """Mean and standard error; of paired differences if differences are given."""
     spread = float(values.std(ddof=1)) if len(values) > 1 else math.nan
-    return Summary(float(values.mean()), spread / math.sqrt(len(values)))
+    return ReplicateSummary(float(values.mean()), spread / math.sqrt(len(values)))
 
 
 @final
@@ -103,7 +103,7 @@ class Comparison:
     """One paired difference; the finding says that it is below zero."""
 
     text: str
-    difference: Summary
+    difference: ReplicateSummary
 
     @property
     def outcome(self) -> Literal["for", "unclear", "against"]:

@@ -172,10 +172,10 @@ def private_method(
     return makers[player]()
 
 
-def free_player(player: str, market: LocalMarket, seed: int) -> local.Player:
+def free_player(player: str, market: LocalMarket, seed: int) -> local.UnpricedPlayer:
     """A player without privacy, for a market."""
     size: Any = {name: market.public[name] for name in ("dim", "n_arms", "shared")}
-    makers: dict[str, Callable[[], local.Player]] = {
+    makers: dict[str, Callable[[], local.UnpricedPlayer]] = {
         FREE_OLS: lambda: GreedyLeastSquares(**size),
         FREE_UCB: lambda: LinUCB(**size, horizon=market.horizon),
         FREE_SGD: lambda: GreedySGD(**size, link=market.link),

@@ -81,7 +81,7 @@ radius 2, with one rule for all cells.
 """
 
 
-class Learner(Protocol):
+class Competitor(Protocol):
     """Something that answers with a parameter."""
 
     @property
@@ -146,7 +146,7 @@ def budget(name: str, stream: LinearStream, epsilon: float = 1.0) -> Currency:
     return ZCDP(zcdp_rho(epsilon, delta))
 
 
-class Outcome(NamedTuple):
+class CompetitionResult(NamedTuple):
     """One run."""
 
     suboptimality: float
@@ -155,7 +155,9 @@ class Outcome(NamedTuple):
     """What the accountant certifies at δ = 1/T; None where nothing is promised."""
 
 
-def compete(name: str, stream: LinearStream, seed: int, *, epsilon: float = 1.0) -> Outcome:
+def compete(
+    name: str, stream: LinearStream, seed: int, *, epsilon: float = 1.0
+) -> CompetitionResult:
     """Lets one competitor see the stream once; its noise is simulated with ``seed``."""
     player, certified = learner(name, stream), None
     if name in WITHOUT_PROMISE:
@@ -170,4 +172,4 @@ def compete(name: str, stream: LinearStream, seed: int, *, epsilon: float = 1.0)
             stated = accountant.certificate(1 / stream.horizon).guarantees
         certified = max(guarantee.epsilon for guarantee in stated)
     theta = player.coef_
-    return Outcome(stream.suboptimality(theta), stream.risk(theta), certified)
+    return CompetitionResult(stream.suboptimality(theta), stream.risk(theta), certified)
