@@ -23,6 +23,7 @@ from privlearn.domains import Array, Domain
 from privlearn.errors import TokenError
 from privlearn.losses import Loss
 from privlearn.mechanisms.least_noise import check_noise
+from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.mechanisms.report_streams import Draw
 from privlearn.noise import AdditiveNoise
 from privlearn.rows import Rows
@@ -116,10 +117,13 @@ class FunctionMechanism(Generic[X]):
             What the function returned, of the stated shape.
 
         Raises:
+            AdjacencyError: the token is for another neighbour relation than the gain.
             TokenError: the function drew noise twice, of another shape, or not at all, or returned
             another shape; the token then ends ``uncovered``.  UsersError, ProvenanceError: see
             `Token.spend` and `Receipt.open`.
         """
+        # how far a user moves the result is stated for this relation only
+        check_adjacency(self.adjacency, token)
         token.check(rows)
         with token.spend(self.spend()) as receipt:
             opened = receipt.open(rows)
