@@ -26,7 +26,7 @@ class CvxpySet:
     """{x : the constraints hold}, closed, bounded and not empty.
 
     Args:
-        variable: a cvxpy ``Variable`` of shape (d,) with no attribute such as ``nonneg`` or ``bounds``.
+        variable: a cvxpy ``Variable`` of shape (d,) with no attribute like ``nonneg``.
         constraints: convex constraints on it, all public, with numbers in place of parameters.
 
     Raises:
