@@ -62,7 +62,8 @@ def mechanism(
         name: in the ledger; default the function's, with hyphens.
 
     Raises:
-        TypeError: ``noise`` is not added to numbers.  ValueError: a number out of range.
+        TypeError: ``noise`` is not added to numbers, or another argument of another type.
+        ValueError: a number out of range.
     """
 
     def made(function: Computes) -> FunctionMechanism[X]:
@@ -94,6 +95,8 @@ class FunctionMechanism(Generic[X]):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not callable(self.function):
+            raise TypeError(f"function = {self.function!r}: must be called with (rows, draw)")
         check_noise(self.noise)
         if not isinstance(self.shape, tuple):
             raise TypeError(f"shape = {self.shape!r}: must be a tuple such as (3,)")

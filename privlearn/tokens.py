@@ -133,6 +133,8 @@ class Spend:
 
 
 def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
+    if not isinstance(adjacency, Adjacency):  # domains would take it for the cheapest one
+        raise TypeError(f"adjacency = {adjacency!r}: must be an Adjacency")
     if _frozen(domain) and _frozen(noise):
         return _earned_once(cast(Any, domain), cast(Any, noise), gain, adjacency)
     return noise.loss(domain.sensitivity(adjacency, noise.norm) * gain, adjacency)

@@ -192,6 +192,8 @@ def test_bad_parameters_are_refused_before_anything_is_spent() -> None:
         of(draws_nothing, shape=(0,))
     with pytest.raises(TypeError, match="must be noise that is added to numbers"):
         of(draws_nothing, noise=GumbelNoise(1.0))
+    with pytest.raises(TypeError, match="function = 3: must be called with"):
+        of(3)
 
 
 def test_it_has_the_name_and_the_neighbour_relation_that_are_stated() -> None:
