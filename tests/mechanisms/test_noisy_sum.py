@@ -244,5 +244,5 @@ def test_a_neighbour_relation_by_its_name_is_refused(wrong: Any) -> None:
         lambda: NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), adjacency=wrong),
         lambda: least_noise(Ball(1.0, 2), ZCDP(1), adjacency=wrong),
     ):
-        with pytest.raises(TypeError, match="adjacency = .*: must be an Adjacency"):
+        with pytest.raises(TypeError, match=r"adjacency = .*: must be an Adjacency"):
             make()
