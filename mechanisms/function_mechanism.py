@@ -9,6 +9,7 @@ tries to break it.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
@@ -130,8 +131,11 @@ class FunctionMechanism(Generic[X]):
         token.check(rows)
         with token.spend(self.spend()) as receipt:
             opened = receipt.open(rows)
-            value = self.function(opened, _OneDraw(receipt, self.name, self.shape))
-            result = np.asarray(value, dtype=np.float64)
+            # a warning, or an error where the caller asked for one, would tell of a row
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                value = self.function(opened, _OneDraw(receipt, self.name, self.shape))
+                result = np.asarray(value, dtype=np.float64)
             if result.shape != self.shape:
                 raise TokenError(
                     f"{self.name} returned shape {result.shape}: the price is for {self.shape}; "

@@ -227,3 +227,18 @@ def test_it_is_released_for_the_neighbour_relation_it_was_stated_for() -> None:
     with pytest.raises(AdjacencyError, match="for replace-one, a token for zero-out"):
         made.release(Rows.seal(np.ones((3, 1)), users=range(3)), token)
     assert not [e for e in accountant.ledger.entries if isinstance(e, SpendEntry)]
+
+
+def ratio(rows: Array, draw: Draw) -> Array:
+    """Warns, or raises where that was asked for, if some row is 0."""
+    return np.asarray(np.count_nonzero(np.isfinite(1 / rows)) + draw((1,)))
+
+
+@pytest.mark.parametrize("asked", ["warn", "raise"])
+def test_floating_point_errors_tell_of_no_row(asked: Any, recwarn: pytest.WarningsRecorder) -> None:
+    accountant = book()
+    with np.errstate(all=asked):
+        run(of(ratio), np.arange(20.0)[:, None], accountant)
+    assert not recwarn.list
+    (end,) = [e for e in accountant.ledger.entries if isinstance(e, RetireEntry)]
+    assert end.outcome == "released"
