@@ -49,7 +49,13 @@ from privlearn.entries import (
     SpendEntry,
     to_users,
 )
-from privlearn.errors import BudgetError, LedgerError, TokenCopyError, TokenSpentError
+from privlearn.errors import (
+    BudgetError,
+    LedgerError,
+    PrivlearnError,
+    TokenCopyError,
+    TokenSpentError,
+)
 from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
@@ -383,10 +389,14 @@ class _Accountant(Generic[B]):
     def _run(self, label: str, mechanism: Any, run: Callable[[Token[B]], T]) -> T:
         token = self.issue(mechanism.loss(), users=self.users, label=label)
         try:
-            return run(token)
-        finally:
-            with suppress(TokenSpentError):  # it was, unless something failed before
+            made = run(token)
+        except BaseException:  # which the caller gets, whatever can still be written
+            with suppress(PrivlearnError):
                 token.retire()
+            raise
+        with suppress(TokenSpentError):  # it was, unless the mechanism did nothing
+            token.retire()
+        return made
 
     def left(self, label: str, users: range) -> int:
         """How many tokens of a committed plan item are still to be issued; 0 if there is none."""

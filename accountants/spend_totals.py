@@ -10,8 +10,8 @@ from typing import final
 
 from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
 from privlearn.adjacency import Calibration
-from privlearn.entries import AttestEntry, Entry, FunctionsEntry, SpendEntry
-from privlearn.losses import Loss
+from privlearn.entries import AttestEntry, Entry, FunctionsEntry, PlanEntry, SpendEntry
+from privlearn.losses import Loss, foreign_kinds
 
 Group = tuple[str, str]
 """Mechanism and label."""
@@ -48,11 +48,19 @@ class SpendTotals:
         match entry:
             case SpendEntry():
                 self._spend(state, entry)
+            case PlanEntry():
+                for item in state.plan or []:
+                    self._kinds(item.loss)
             case FunctionsEntry():
                 self.trusted_code.update(dict.fromkeys(map(_function_note, entry.names)))
             case AttestEntry():
                 note = f"{entry.mechanism}: attested by {entry.by}, not verified"
                 self.trusted_code[note] = None
+                self._kinds(state.read_loss(entry.loss))
+
+    def _kinds(self, loss: Loss) -> None:
+        """Whose code the prices of a loss are."""
+        self.trusted_code.update((_kind_note(kind), None) for kind in foreign_kinds(loss))
 
     def _spend(self, state: AccountState, entry: SpendEntry) -> None:
         account = state.accounts.get(entry.token)
@@ -66,7 +74,10 @@ class SpendTotals:
         self.spends[group] = self.spends.get(group, 0) + 1
         if entry.interactive:
             self.streams.add(group)
-        for users, part in pieces_of(loss, range(*entry.users)):
+        pieces = pieces_of(loss, range(*entry.users))
+        if pieces[0][1] is not loss:  # a kind may say by itself who pays what
+            self._kinds(loss)
+        for users, part in pieces:
             edges = self._edges(group, part)
             _change(edges, users.start, 1)
             _change(edges, users.stop, -1)
@@ -87,7 +98,10 @@ class SpendTotals:
         last = self._last
         if last is not None and last[0] == group and last[1] is loss:  # its hash takes time
             return last[2]
-        edges = self._runs.setdefault(group, {}).setdefault(loss, {})
+        runs = self._runs.setdefault(group, {})
+        if loss not in runs:
+            self._kinds(loss)
+        edges = runs.setdefault(loss, {})
         self._last = group, loss, edges
         return edges
 
@@ -134,6 +148,13 @@ def _flat(
 def _at(edges: dict[int, int], user: int) -> int:
     """How many runs touch one user."""
     return sum(change for edge, change in edges.items() if edge <= user)
+
+
+def _kind_note(kind: type[Loss]) -> str:
+    return (
+        f"loss kind {kind.kind!r} ({kind.__module__}.{kind.__qualname__}): that its prices are not "
+        "too low is its code's word"
+    )
 
 
 def _function_note(name: str) -> str:

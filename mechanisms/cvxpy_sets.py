@@ -26,8 +26,8 @@ class CvxpySet:
     """{x : the constraints hold}, closed, bounded and not empty.
 
     Args:
-        variable: a cvxpy ``Variable`` of shape (d,) without attributes such as ``nonneg``.
-        constraints: convex constraints on it, all public.
+        variable: a cvxpy ``Variable`` of shape (d,) with no attribute like ``nonneg``.
+        constraints: convex constraints on it, all public, with numbers in place of parameters.
 
     Raises:
         ImportError: cvxpy is not installed.  TypeError, ValueError: the variable is of another
@@ -46,7 +46,8 @@ class CvxpySet:
         cp = _cvxpy()
         if not isinstance(variable, cp.Variable) or variable.ndim != 1:
             raise TypeError(f"variable = {variable!r}: must be a cvxpy.Variable of shape (d,)")
-        if any(value for name, value in variable.attributes.items() if name != "bounds"):
+        # cvxpy would add them to its problems, but to no list of constraints
+        if any(value for value in variable.attributes.values()):
             raise ValueError("variable: give nonneg=True and the like as constraints, x >= 0")
         for place, constraint in enumerate(constraints):
             if not isinstance(constraint, cp.constraints.constraint.Constraint):
@@ -55,6 +56,8 @@ class CvxpySet:
                 raise ValueError(f"constraints[{place}], {constraint}: must be convex")
             if any(other is not variable for other in constraint.variables()):
                 raise ValueError(f"constraints[{place}], {constraint}: has another variable")
+            if constraint.parameters():  # the set could be another one later
+                raise ValueError(f"constraints[{place}], {constraint}: give its parameter's value")
         self._variable, self._constraints = variable, tuple(constraints)
         self._cost, self._near = cp.Parameter(variable.size), cp.Parameter(variable.size)
         self._oracle = cp.Problem(cp.Minimize(self._cost @ variable), list(constraints))
@@ -126,12 +129,12 @@ class CvxpySet:
         }
 
     def _affine(self, expression: Any) -> tuple[Array, Array]:
-        """Matrix and offset of an affine expression, from its values at 0 and the unit vectors."""
-        values = []
-        for point in np.vstack([np.zeros(self.dim), np.eye(self.dim)]):
-            self._variable.value = point
-            values.append(np.ravel(expression.value, order="F"))
-        return np.array(values[1:]).T - values[0][:, None], values[0]
+        """Matrix and offset of an affine expression; a difference of values would be rounded."""
+        self._variable.value = np.zeros(self.dim)
+        offset = np.ravel(expression.value, order="F")
+        slopes = expression.grad.get(self._variable, 0)
+        dense = slopes.toarray() if hasattr(slopes, "toarray") else np.asarray(slopes)
+        return np.broadcast_to(dense, (self.dim, len(offset))).T, offset
 
     def _holds(self, point: Array, tol: float = 0.0) -> bool:
         self._variable.value = point

@@ -9,6 +9,7 @@ tries to break it.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, final
@@ -23,6 +24,7 @@ from privlearn.domains import Array, Domain
 from privlearn.errors import TokenError
 from privlearn.losses import Loss
 from privlearn.mechanisms.least_noise import check_noise
+from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.mechanisms.report_streams import Draw
 from privlearn.noise import AdditiveNoise
 from privlearn.rows import Rows
@@ -61,7 +63,8 @@ def mechanism(
         name: in the ledger; default the function's, with hyphens.
 
     Raises:
-        TypeError: ``noise`` is not added to numbers.  ValueError: a number out of range.
+        TypeError: ``noise`` is not added to numbers, or another argument of another type.
+        ValueError: a number out of range.
     """
 
     def made(function: Computes) -> FunctionMechanism[X]:
@@ -93,6 +96,8 @@ class FunctionMechanism(Generic[X]):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if not callable(self.function):
+            raise TypeError(f"function = {self.function!r}: must be called with (rows, draw)")
         check_noise(self.noise)
         if not isinstance(self.shape, tuple):
             raise TypeError(f"shape = {self.shape!r}: must be a tuple such as (3,)")
@@ -116,15 +121,21 @@ class FunctionMechanism(Generic[X]):
             What the function returned, of the stated shape.
 
         Raises:
+            AdjacencyError: the token is for another neighbour relation than the gain.
             TokenError: the function drew noise twice, of another shape, or not at all, or returned
             another shape; the token then ends ``uncovered``.  UsersError, ProvenanceError: see
             `Token.spend` and `Receipt.open`.
         """
+        # how far a user moves the result is stated for this relation only
+        check_adjacency(self.adjacency, token)
         token.check(rows)
         with token.spend(self.spend()) as receipt:
             opened = receipt.open(rows)
-            value = self.function(opened, _OneDraw(receipt, self.name, self.shape))
-            result = np.asarray(value, dtype=np.float64)
+            # a warning, or an error where the caller asked for one, would tell of a row
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                value = self.function(opened, _OneDraw(receipt, self.name, self.shape))
+                result = np.asarray(value, dtype=np.float64)
             if result.shape != self.shape:
                 raise TokenError(
                     f"{self.name} returned shape {result.shape}: the price is for {self.shape}; "

@@ -46,6 +46,8 @@ def least_noise(
         CurrencyError: the noise has no price in this currency.  ValueError: a budget of zero, an
         unknown family, or an exponent for noise that has none.
     """
+    if not isinstance(adjacency, Adjacency):
+        raise TypeError(f"adjacency = {adjacency!r}: must be an Adjacency")
     if family not in get_args(Family):
         raise ValueError(f"noise = {family!r}: must be one of {', '.join(get_args(Family))}")
     if family == "generalized-gaussian":

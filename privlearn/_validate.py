@@ -32,6 +32,8 @@ def finite(**named: float) -> float:
     name, value = _single(named)
     try:
         number = float(value)
+    except OverflowError:  # a whole number, or a fraction
+        number = math.inf
     except (TypeError, ValueError):
         raise TypeError(f"{name} = {value!r}: must be a number") from None
     if not math.isfinite(number):

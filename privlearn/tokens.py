@@ -26,7 +26,7 @@ from privlearn._records import record_at
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration, Trust
 from privlearn.budgets import B, Currency
-from privlearn.domains import Array, Domain, domain_from_dict
+from privlearn.domains import Array, Domain, is_shipped
 from privlearn.errors import (
     LossExceedsTokenError,
     ProvenanceError,
@@ -133,6 +133,8 @@ class Spend:
 
 
 def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
+    if not isinstance(adjacency, Adjacency):  # domains would take it for the cheapest one
+        raise TypeError(f"adjacency = {adjacency!r}: must be an Adjacency")
     if _frozen(domain) and _frozen(noise):
         return _earned_once(cast(Any, domain), cast(Any, noise), gain, adjacency)
     return noise.loss(domain.sensitivity(adjacency, noise.norm) * gain, adjacency)
@@ -156,9 +158,9 @@ def _shipped_once(domain: Domain[Any], noise: Noise) -> bool:
 
 
 def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
-    return (
-        domain_from_dict(domain.to_dict()) == domain and noise_from_dict(noise.to_dict()) == noise
-    )
+    rebuilt = noise_from_dict(noise.to_dict())
+    # not == alone: a class of somebody else may say that it equals anything
+    return is_shipped(domain) and type(rebuilt) is type(noise) and rebuilt == noise
 
 
 def _frozen(value: object) -> bool:

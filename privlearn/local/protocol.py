@@ -81,6 +81,11 @@ class _Configured(BaseModel):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**fields | dict(update or {}))
 
+    if not TYPE_CHECKING:  # pydantic's older name for it, which would keep what was computed
+
+        def copy(self, **options: Any) -> Self:
+            return self.model_copy(**options)
+
 
 class LocalLearner(_Configured, ABC):
     """A local learner: public numbers, a half for the client and a half for the server.

@@ -43,6 +43,7 @@ from privlearn.losses.numerics import up
 from privlearn.losses.output_laws import LawPair, Product
 from privlearn.losses.steps import BoundedRangeStep, CurveStep, GaussianStep, Step
 
+_OURS = __name__.partition(".")[0] + "."
 _MOST_PAIRS = 256
 """Combinations of the parts' worst pairs that a composition is checked at."""
 _MOST_BITS = 4096
@@ -174,8 +175,15 @@ class Loss(ABC):
         `numbers` are not its fields states them, such as ``{"points": (list,)}``.
 
         Raises:
-            ValueError: the type of a field has no JSON type of its own, or cannot be found.
+            ValueError: the type of a field has no JSON type of its own, or cannot be found, or
+            a field is not compared: prices are kept by losses that are equal.
         """
+        for field in fields(cast(Any, cls)):
+            if not field.compare:
+                raise ValueError(
+                    f"loss kind {cls.kind!r}: {field.name} is not compared, so that losses of "
+                    "other prices would be equal; compare it, or override `json_form`"
+                )
         try:
             types = get_type_hints(cls)
         except NameError as unknown:
@@ -409,6 +417,14 @@ def leaves_of(loss: Loss, count: int = 1) -> Iterator[tuple[Loss, int]]:
         yield loss, count
     for part, times in inner:
         yield from leaves_of(part, count * times)
+
+
+def foreign_kinds(loss: Loss) -> Iterator[type[Loss]]:
+    """Kinds in ``loss`` that did not come with this package."""
+    if not loss.__class__.__module__.startswith(_OURS):
+        yield loss.__class__
+    for part, _ in loss.inner():
+        yield from foreign_kinds(part)
 
 
 def is_bounded_range(loss: Loss) -> bool:

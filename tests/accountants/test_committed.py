@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,3 +112,22 @@ def test_a_program_that_resumes_commits_again_and_goes_on(tmp_path: Path) -> Non
     found = audit(path)
     assert found.problems == []
     assert found.spends == 2
+
+
+def test_an_interrupt_just_after_the_spend_reaches_the_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    books = accountant()
+    books.commit(total=TOTAL)
+    record = books.record_spend
+
+    def interrupted(*spend: Any) -> None:
+        record(*spend)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(books, "record_spend", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        books.release("total", rows())
+    books.close()
+    assert [r.body.get("outcome") for r in books.ledger.records][-2:] == ["lost", None]
+    assert books.spent() == ZCDP("0.6")

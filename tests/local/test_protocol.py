@@ -56,6 +56,8 @@ def test_a_changed_copy_forgets_what_was_computed_from_the_original() -> None:
     for old, new in zip(before, (changed.fingerprint, changed.starts, changed.loss()), strict=True):
         assert old != new
     assert config.model_copy() == config
+    older = config.copy(update={"method": longer})
+    assert (older.fingerprint, older.loss()) == (changed.fingerprint, changed.loss())
 
 
 def test_the_schedule_is_computed_once(bandit: Make) -> None:

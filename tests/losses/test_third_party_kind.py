@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, final
@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 import pytest
 
-from privlearn.accountants import CentralAccountant, audit
+from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.calibration import least_noise
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.adjacency import Adjacency
@@ -24,9 +24,12 @@ from privlearn.exact import Exact, float_up
 from privlearn.ledger import Ledger
 from privlearn.losses import (
     BoundedRangeLoss,
+    GaussianLoss,
     Loss,
+    PerArrivalLoss,
     PureLoss,
     as_replace_one,
+    foreign_kinds,
     loss_from_dict,
     register,
 )
@@ -178,6 +181,40 @@ def test_a_field_without_a_json_form_needs_one() -> None:
         loss_from_dict({**table.to_dict(), "values": "1"})
 
 
+@dataclass(frozen=True, slots=True)
+class Noted(Loss):
+    """Prices are kept by losses that are equal: this one could get another one's."""
+
+    kind = "noted"
+    value: float = field(compare=False)
+    adjacency: Adjacency
+
+    def renyi(self, order: float) -> float:
+        return self.value
+
+
+def test_a_field_that_is_not_compared_is_refused() -> None:
+    with pytest.raises(ValueError, match="'noted': value is not compared"):
+        register(Noted)
+
+
+def test_the_audit_names_it_wherever_it_stands() -> None:
+    inside = PerArrivalLoss([(2, LOSS), (3, PureLoss(1) + LOSS)])
+    assert set(foreign_kinds(inside)) == {StaircaseLoss}
+    assert not list(foreign_kinds(PureLoss(1) + GaussianLoss(1)))
+    accountant = CentralAccountant(PureDP(3), users=range(5), noise=NoiseSource.simulation(0))
+    token = accountant.issue(inside, users=range(5), label="own")
+    token.spend(Spend("own", Box(0, 1, 1), LaplaceNoise(1.0), own_loss=inside))
+    found = accountant.certificate().trusted_code
+    assert [note for note in found if note.startswith("loss kind 'staircase'")]
+    devices = LocalAccountant(
+        PureDP(3), users=range(5), noise=NoiseSource.simulation(0), attested=True
+    )
+    devices.attest(LOSS, users=range(5), most_messages=1, count=5, by="us", mechanism="m")
+    found = devices.certificate().trusted_code
+    assert [note for note in found if note.startswith("loss kind 'staircase'")]
+
+
 def test_a_ledger_that_holds_it_is_audited(tmp_path: Path) -> None:
     assert loss_from_dict(LOSS.to_dict()) == LOSS
     path = tmp_path / "ledger.db"
@@ -188,6 +225,9 @@ def test_a_ledger_that_holds_it_is_audited(tmp_path: Path) -> None:
         accountant.issue(LOSS, users=range(5), label="sum")
     report = audit(path)
     assert not report.problems
+    (note,) = report.trusted_code
+    assert note.startswith("loss kind 'staircase' (")
+    assert note.endswith("StaircaseLoss): that its prices are not too low is its code's word")
     assert report.guarantees[0].epsilon <= 1
 
 

@@ -63,6 +63,15 @@ def test_linear_constraints_become_the_polyhedron_they_say() -> None:
         ball(2, 1.0).polyhedron()
 
 
+def test_a_polyhedron_has_the_coefficients_to_the_last_digit() -> None:
+    """Also where the offset is large: a difference of values would have lost them."""
+    rng = np.random.default_rng(5)
+    x, matrix, limits = cp.Variable(3), rng.normal(size=(4, 3)), rng.uniform(1e7, 2e7, size=(4, 2))
+    values = cp.vstack([matrix @ x, -0.7 * (matrix @ x)]).T
+    found = CvxpySet(x, [values <= limits]).polyhedron()
+    assert found == Polyhedron(np.vstack([matrix, -0.7 * matrix]), limits.ravel(order="F"))
+
+
 def test_objective_perturbation_keeps_to_it() -> None:
     rng = np.random.default_rng(1)
     features = rng.normal(size=(400, 2))
@@ -102,7 +111,7 @@ def test_frank_wolfe_learns_within_it() -> None:
 
 
 def test_bad_sets_are_refused_by_name() -> None:
-    x, y = cp.Variable(2), cp.Variable(2)
+    x, y, bounded = cp.Variable(2), cp.Variable(2), cp.Variable(2, bounds=[0, 1])
     cases: list[tuple[Any, Any, type[Exception], str]] = [
         (x, [x >= 0], ValueError, "unbounded"),
         (x, [x >= 1, x <= 0], ValueError, "empty"),
@@ -112,6 +121,8 @@ def test_bad_sets_are_refused_by_name() -> None:
         (np.zeros(2), [], TypeError, "must be a cvxpy.Variable"),
         (cp.Variable((2, 2)), [], TypeError, "must be a cvxpy.Variable"),
         (cp.Variable(2, nonneg=True), [], ValueError, "give nonneg=True"),
+        (bounded, [bounded <= 5, bounded >= -5], ValueError, "variable: give"),
+        (x, [x <= cp.Parameter(value=1.0), x >= 0], ValueError, r"\[0\].*parameter's value"),
     ]
     for variable, constraints, kind, message in cases:
         with pytest.raises(kind, match=message):

@@ -13,7 +13,7 @@ from privlearn.budgets import ZCDP, PureDP
 from privlearn.checking import check_mechanism
 from privlearn.domains import Array, Ball, Box
 from privlearn.entries import FunctionsEntry, RetireEntry, SpendEntry
-from privlearn.errors import TokenError, TokenSpentError
+from privlearn.errors import AdjacencyError, TokenError, TokenSpentError
 from privlearn.losses import LaplaceLoss
 from privlearn.mechanisms import FunctionMechanism, mechanism
 from privlearn.mechanisms.report_streams import Draw
@@ -192,6 +192,8 @@ def test_bad_parameters_are_refused_before_anything_is_spent() -> None:
         of(draws_nothing, shape=(0,))
     with pytest.raises(TypeError, match="must be noise that is added to numbers"):
         of(draws_nothing, noise=GumbelNoise(1.0))
+    with pytest.raises(TypeError, match="function = 3: must be called with"):
+        of(3)
 
 
 def test_it_has_the_name_and_the_neighbour_relation_that_are_stated() -> None:
@@ -205,3 +207,38 @@ def test_it_has_the_name_and_the_neighbour_relation_that_are_stated() -> None:
         adjacency=Adjacency.ADD_REMOVE,
     )
     assert near.loss() != far.loss()
+
+
+def signs(rows: Array, draw: Draw) -> Array:
+    """Two records move it by 2, as far as they lie apart; a record and none also by 2, not by 1."""
+    return np.asarray(np.where(rows > 0, 1.0, -1.0).sum(axis=0) + draw((1,)))
+
+
+def test_it_is_released_for_the_neighbour_relation_it_was_stated_for() -> None:
+    accountant = CentralAccountant(
+        PureDP(1),
+        users=range(3),
+        adjacency=Adjacency.ZERO_OUT,
+        noise=NoiseSource.simulation(0),
+    )
+    made = of(signs, domain=Ball(1.0, 1), noise=LaplaceNoise(2.0))
+    assert made.loss().pure() == 1
+    token = accountant.issue(PureDP(1), users=range(3), label="own")
+    with pytest.raises(AdjacencyError, match="for replace-one, a token for zero-out"):
+        made.release(Rows.seal(np.ones((3, 1)), users=range(3)), token)
+    assert not [e for e in accountant.ledger.entries if isinstance(e, SpendEntry)]
+
+
+def ratio(rows: Array, draw: Draw) -> Array:
+    """Warns, or raises where that was asked for, if some row is 0."""
+    return np.asarray(np.count_nonzero(np.isfinite(1 / rows)) + draw((1,)))
+
+
+@pytest.mark.parametrize("asked", ["warn", "raise"])
+def test_floating_point_errors_tell_of_no_row(asked: Any, recwarn: pytest.WarningsRecorder) -> None:
+    accountant = book()
+    with np.errstate(all=asked):
+        run(of(ratio), np.arange(20.0)[:, None], accountant)
+    assert not recwarn.list
+    (end,) = [e for e in accountant.ledger.entries if isinstance(e, RetireEntry)]
+    assert end.outcome == "released"

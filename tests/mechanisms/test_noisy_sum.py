@@ -18,6 +18,7 @@ from privlearn.domains import Ball, Box, Domain, PSDTrace
 from privlearn.entries import RetireEntry, SpendEntry
 from privlearn.errors import CurrencyError, LossExceedsTokenError
 from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms.least_noise import least_noise
 from privlearn.noise import (
     AdditiveNoise,
     CapNoise,
@@ -233,3 +234,15 @@ def test_what_is_no_additive_noise_is_refused() -> None:
         NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), exponent=3.0)
     with pytest.raises(CurrencyError, match="Laplace noise is fitted to PureDP"):
         NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), noise="laplace")
+
+
+@pytest.mark.parametrize("wrong", ["replace-one", None])
+def test_a_neighbour_relation_by_its_name_is_refused(wrong: Any) -> None:
+    """Domains would take it for the cheapest one, so that half the noise would seem to do."""
+    for make in (
+        lambda: NoisySum(Ball(1.0, 2), GaussianNoise(1.0), wrong),
+        lambda: NoisySum.calibrated(Ball(1.0, 2), ZCDP(1), adjacency=wrong),
+        lambda: least_noise(Ball(1.0, 2), ZCDP(1), adjacency=wrong),
+    ):
+        with pytest.raises(TypeError, match=r"adjacency = .*: must be an Adjacency"):
+            make()

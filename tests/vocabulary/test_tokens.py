@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,8 +19,8 @@ import pytest
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.domains import Ball, Norm
+from privlearn.budgets import ZCDP, GaussianDP, PureDP
+from privlearn.domains import Ball, Norm, OneOf
 from privlearn.entries import RetireEntry, SpendEntry
 from privlearn.errors import (
     CurrencyError,
@@ -628,3 +628,35 @@ def test_a_larger_gain_costs_its_square() -> None:
     two = Spend("probe", BALL, GaussianNoise(10.0), gain=2.0)
     assert two.loss(Adjacency.REPLACE_ONE).zcdp() == 4 * (one.zcdp() or 0)
     assert two.derived
+
+
+class Like:
+    """Somebody's domain or noise that passes for another one: all but what it does is of that."""
+
+    def __init__(self, of: Any, **does: Any) -> None:
+        self._of, self._does = of, does
+
+    def __getattr__(self, name: str) -> Any:
+        return self._does.get(name) or getattr(self._of, name)
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash(self._of)
+
+
+def test_what_says_that_it_equals_a_shipped_one_is_not_shipped() -> None:
+    """An audit must not take it for what anybody can rebuild."""
+    faint = Like(LaplaceNoise(1.0), draw=lambda source, shape: np.zeros(shape))
+    wide = Like(BALL, clip=lambda block: 100 * np.asarray(block))
+    assert Spend("probe", BALL, LaplaceNoise(1.0)).derived
+    for domain, noise in ((BALL, faint), (wide, LaplaceNoise(1.0))):
+        accountant = CentralAccountant(PureDP(9), users=USERS, noise=NoiseSource.simulation(0))
+        made: Any = NoisySum(domain, noise)
+        accountant.commit(made=made)
+        accountant.release("made", rows())
+        trusted = accountant.certificate().trusted_code
+        assert "laplace-sum: its loss, or its domain's or noise's, is its code's word" in trusted
+    with pytest.raises(TypeError, match="must be a shipped domain"):
+        OneOf(cast(Any, wide), 2)

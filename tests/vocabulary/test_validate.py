@@ -43,6 +43,7 @@ def test_what_the_check_returns_is_stored() -> None:
         ({"scale": 0}, "scale = 0: must be > 0"),
         ({"scale": "wide"}, "scale = 'wide': must be a number"),
         ({"low": float("inf")}, "low = inf: must be finite"),
+        ({"scale": 10**400}, f"scale = {10**400}: must be finite"),
         ({"size": 0}, "size = 0: must be an integer >= 1"),
         ({"size": True}, "size = True: must be an integer"),
         ({"arms": 1}, "arms = 1: must be an integer >= 2"),
