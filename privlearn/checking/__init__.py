@@ -1,7 +1,7 @@
 """Checks that a guarantee is earned: each can fail, and says what it cannot conclude.
 
-Four ways, usable alone or together: the exact divergence of a mechanism (`white_box`), lower bounds
-from samples of anything (`black_box`, `assert_private`), record / freeze / replay of learners
+Four ways, usable singly or together: the exact divergence of a mechanism (`white_box`), lower
+bounds from samples of anything (`black_box`, `assert_private`), record / freeze / replay of learners
 (`assert_noninterference`), and types.  `check_mechanism` runs all that applies to a mechanism.
 """
 

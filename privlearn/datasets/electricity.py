@@ -3,7 +3,7 @@
 361 residential customers in the United States were asked up to twelve times which of four suppliers
 they would choose; prices varied by design (Huber and Train 2001; origin, units and licence:
 `privlearn/datasets/files/README.md`).  `electricity_market` lets a supplier of fixed-price
-contracts learn what to charge from yes and no alone.
+contracts learn what to charge, only from yes and no.
 
 >>> survey = load_electricity()
 >>> survey.offers.shape

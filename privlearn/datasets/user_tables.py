@@ -1,8 +1,8 @@
 """Tables to learn from: the user's own CSV or Parquet file, and three that scikit-learn ships.
 
-Row k after the header is user k, in order of arrival.  Columns are scaled by *declared* bounds
-alone, never by anything computed from the rows.  A row that cannot be used (a missing cell, text,
-NaN, a label out of range) stands in the table as NaN and becomes the null record, alone; only
+Row k after the header is user k, in order of arrival.  Columns are scaled only by *declared*
+bounds, never by anything computed from the rows.  A row that cannot be used (a missing cell, text,
+NaN, a label out of range) stands in the table as NaN and becomes the null record; only
 ``messages`` say so, which are for the operator.  What can be told from the form of a file (its
 header, the types of Parquet columns, that it has no rows at all) is public and raises.
 
@@ -96,7 +96,7 @@ class Table:
         classes: names of the classes, None for a regression.
         label_centre, label_bound: of a regression.
         side_information: what a certificate must say about this table.
-        messages: about single users, for the operator alone.
+        messages: about single users, for the operator only.
         absent: users after the last row, who are in the horizon but not in the file.
 
     The length is that of the horizon: rows and absent users.
@@ -332,7 +332,7 @@ def _assembled(
     rows: int,
     kept: Sequence[str] | None = None,
 ) -> Table:
-    """The table of ``records``, each of which may fail and is then null, alone.
+    """The table of ``records``, each of which may fail and is then null, and no other is.
 
     Args:
         wanted: what is declared.

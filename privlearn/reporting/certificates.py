@@ -336,7 +336,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _shares_table(shares: Sequence[Share]) -> list[str]:
-    if not shares:  # of attestations alone
+    if not shares:  # only attestations
         return []
     rows = [_SHARE, ("---",) * 4, *(tuple(map(markdown, _share(share))) for share in shares)]
     return [*map(_row, rows), ""]
