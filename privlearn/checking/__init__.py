@@ -1,8 +1,9 @@
 """Checks that a guarantee is earned: each can fail, and says what it cannot conclude.
 
 Four ways, usable singly or together: the exact divergence of a mechanism (`white_box`), lower
-bounds from samples of anything (`black_box`, `assert_private`), record / freeze / replay of learners
-(`assert_noninterference`), and types.  `check_mechanism` runs all that applies to a mechanism.
+bounds from samples of anything (`black_box`, `assert_private`), record / freeze / replay of
+learners (`assert_noninterference`), and types.  `check_mechanism` runs all that applies to a
+mechanism.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""How certificates and runs are shown: tables for terminals, Markdown for files, plots for eyes."""
+"""How certificates and runs are shown: tables for terminals, Markdown for files, plots."""
 
 from __future__ import annotations
 
