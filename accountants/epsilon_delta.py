@@ -1,4 +1,4 @@
-"""(ε, δ) of losses: the one place where a method is chosen.
+"""(ε, δ) of losses, by the method with the least bound.
 
 `evaluate` takes losses with counts, in the order in which they run; `largest_epsilon` and
 `largest_delta` take what stands for each user of an accountant, who runs its tokens in any order.

@@ -13,7 +13,7 @@ header, the types of Parquet columns, that it has no rows at all) is public and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -461,6 +461,7 @@ class Shipped:
     """A table of scikit-learn with public constants.
 
     Attributes:
+        load: the function of `sklearn.datasets`, and its arguments.
         target: name that is given to its label.
         bounds: (low, high) of each column, or one pair for all.
         classes: all classes, or None for a regression.
@@ -469,6 +470,7 @@ class Shipped:
         origin: where the bounds come from.
     """
 
+    load: tuple[str, Mapping[str, Any]]
     target: str
     bounds: tuple[tuple[float, float], ...]
     origin: str
@@ -506,6 +508,7 @@ _CANCER: Final = (
 
 SHIPPED: Final[dict[str, Shipped]] = {
     "diabetes": Shipped(
+        load=("load_diabetes", {"scaled": False}),
         target="progression",
         bounds=_DIABETES,
         origin="round numbers about the usual clinical ranges",
@@ -513,12 +516,14 @@ SHIPPED: Final[dict[str, Shipped]] = {
         label_bound=200.0,
     ),
     "breast_cancer": Shipped(
+        load=("load_breast_cancer", {}),
         target="benign",
         bounds=_CANCER,
         origin="round numbers within the minima and maxima of scikit-learn's description",
         classes=("0", "1"),
     ),
     "digits": Shipped(
+        load=("load_digits", {}),
         target="digit",
         bounds=((-6, 16),),  # pixels are 0..16; their middle is put at 5, as most are dark
         origin="the documented range 0..16 of pixels, extended so that 5 is the middle",
@@ -533,12 +538,8 @@ def _shipped_table(wanted: Wanted, rows: int | None) -> Table:
     from sklearn import datasets  # slow to import
 
     about = SHIPPED[wanted.data]
-    if wanted.data == "diabetes":
-        found = datasets.load_diabetes(scaled=False)
-    elif wanted.data == "breast_cancer":
-        found = datasets.load_breast_cancer()
-    else:
-        found = datasets.load_digits()
+    function, arguments = about.load
+    found = getattr(datasets, function)(**arguments)
     names = [str(name).replace(" ", "_") for name in found.feature_names]
     values = np.asarray(found.data, dtype=np.float64)
     labels = np.asarray(found.target, dtype=np.float64)

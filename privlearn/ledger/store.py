@@ -143,7 +143,7 @@ class Ledger:
 
     @classmethod
     def memory(cls) -> Ledger:
-        """A ledger that lives and dies with this process, for simulations."""
+        """A ledger in memory, which ends with this process; for simulations."""
         return cls(None, None)
 
     @classmethod
