@@ -1,4 +1,4 @@
-"""Recomputes a guarantee from ledger entries alone."""
+"""Recomputes a guarantee from only the ledger's entries."""
 
 from __future__ import annotations
 
@@ -528,7 +528,7 @@ def _guarantee(
     if users is not None:
         lines.append(
             paid(
-                f"This is for user {users.start} alone: what the plan or the cap allows to touch "
+                f"This is for user {users.start} only: what the plan or the cap allows to touch "
                 "this user counts, spent or not."
             )
         )

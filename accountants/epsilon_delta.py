@@ -1,4 +1,4 @@
-"""(ε, δ) of losses: the one place where a method is chosen.
+"""(ε, δ) of losses, by the method with the least bound.
 
 `evaluate` takes losses with counts, in the order in which they run; `largest_epsilon` and
 `largest_delta` take what stands for each user of an accountant, who runs its tokens in any order.
@@ -18,7 +18,7 @@ Where something fails with a probability of its own, that is added whatever the 
 `RoundedNumber` is an upper bound. For ``gaussian`` and the tight methods the exact worst case over
 all mechanisms of these losses and all adaptive inputs is at most ``error_bound`` below it (the
 lower end is computed too); for ``pure`` and ``renyi`` the bound covers rounding only, and the truth
-can be lower. With ``+renyi`` the distance is to the worst case of the other losses alone.
+can be lower. With ``+renyi`` the distance is to the worst case of only the other losses.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Evaluated:
     effort: float
 
     def epsilon(self, delta: float) -> RoundedNumber:
-        """ε at ``delta``; infinite where the failures alone are more likely than that.
+        """ε at ``delta``; infinite where the failures by themselves are more likely than that.
 
         Raises:
             ValueError: delta outside (0, 1).

@@ -346,7 +346,7 @@ def _telescope(one: Spectrum, both: Spectrum, count: int) -> Spectrum:
 
 
 def _power(base: Spectrum, count: int) -> Spectrum:
-    """base**count by multiplications alone."""
+    """base**count by multiplications only."""
     result: Spectrum | None = None
     while True:
         if count & 1:

@@ -1,7 +1,7 @@
 """Local differential privacy: every user's messages are private by their own randomisation.
 
 Nobody but the user's own device sees the row.  A message depends on the user's row and on what was
-sent before, so replacing one user changes the laws of that user's own messages alone: the messages
+sent before, so replacing one user changes the laws of only that user's own messages: the messages
 of one user compose, and those of others cost that user nothing (docs/proofs.md#local).
 
 There are two ledgers.  On the device, tokens are spent as everywhere else, for one user, or for one

@@ -257,7 +257,7 @@ def _settle(law: Law, mesh: Mesh) -> Law:
 def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
     """The same law ``count`` times: by squaring where it is short, else in groups by FFT.
 
-    The law of a group is not much longer than one alone, or than `_SHORT`; `_settle` shortens it.
+    The law of a group is not much longer than that of one, or than `_SHORT`; `_settle` shortens it.
     """
     if count == 1:
         return law

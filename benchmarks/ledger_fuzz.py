@@ -16,6 +16,7 @@ import sqlite3
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def _leaves(value: Any, inside: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
 
 def _schema(path: Path, rng: Rng) -> None:
     """What else may stand in a database."""
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(SCHEMAS[rng.integers(len(SCHEMAS))])
     connection.close()
 

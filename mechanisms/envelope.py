@@ -78,7 +78,7 @@ class LipschitzEnvelope(Objective[X]):
     Args:
         objective: ℓ, with a finite `Objective.depth`.
         clip: C, bound on the norm of a gradient.
-        margin: m in [0, 1/2]; gradients are left alone up to the norm (1−m)C.  0 is the envelope
+        margin: m in [0, 1/2]; gradients are unchanged up to the norm (1−m)C.  0 is the envelope
             proper, whose gradients can be computed less precisely.  Linear scores need no margin.
 
     Raises:
@@ -131,7 +131,7 @@ class LipschitzEnvelope(Objective[X]):
 
     @property
     def _clips(self) -> bool:
-        """Whether any gradient is longer than what is left alone."""
+        """Whether any gradient is longer than what is left unchanged."""
         return self._threshold < self.objective.gradient_bound
 
     @property
@@ -387,7 +387,7 @@ class LipschitzEnvelope(Objective[X]):
         state.trial_v[again] = state.v[again] - state.size[again, None] * state.step[again]
 
     def _fall_back(self, state: _State, rows: Any, sure: Any) -> None:
-        """Bisects (μ in the scale of log(1/T + μ)) if the sign is sure, else improves v alone."""
+        """Bisects (μ in the scale of log(1/T + μ)) if the sign is sure, else improves only v."""
         halve, stay = rows[sure], rows[~sure]
         flat = 1 / self.trace
         middle = np.sqrt((flat + state.low[halve]) * (flat + state.high[halve])) - flat

@@ -102,7 +102,7 @@ class ObjectivePerturbation(Generic[X]):
         exact_part = single - single.share(BLUR_SHARE)
         bounds = _Bounds.of(objective, adjacency)
         ridge = _best_ridge(bounds, objective.dim, exact_part, positive(theta_norm=theta_norm))
-        # so large a budget that the ridge is for the solver alone
+        # so large a budget that the ridge is only for the solver
         ridge = max(ridge, 2 * count(max_rows=max_rows) * objective.trace / STEEPEST)
         return cls.with_ridge(
             objective, ridge, single, max_rows=max_rows, region=region, adjacency=adjacency

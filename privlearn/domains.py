@@ -62,7 +62,7 @@ def _norms(values: Array, p: float) -> Array:
             return np.asarray(np.sqrt(np.add.reduce(values * values, axis=1)))
         if p in (1, math.inf):
             return np.asarray(np.linalg.norm(values, ord=p, axis=1))
-        # powers of numbers below 1 alone: those of small ones vanish, those of large ones overflow
+        # powers of numbers below 1 only: those of small ones vanish, those of large ones overflow
         largest = np.abs(values).max(axis=1)
         scaled = np.abs(values) / np.where(largest > 0, largest, 1.0)[:, None]
         return np.asarray(largest * np.power(np.power(scaled, p).sum(axis=1), 1 / p))

@@ -71,7 +71,7 @@ class Spend:
     """``sum``: the receipt itself adds up the contributions and the noise (`Receipt.release_sum`);
     ``own``: the mechanism opens rows and computes, and the audit lists it as trusted code;
     ``each``: as ``own``, with one output for each user, from this user's contribution and noise
-    drawn for this user alone, so that local trust allows several users in one spend.  The receipt
+    drawn only for this user, so that local trust allows several users in one spend.  The receipt
     counts outputs and rows of noise; that no output uses another's is the mechanism's word."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration = Calibration.PROVED

@@ -1,11 +1,19 @@
 """Checks that a guarantee is earned: each can fail, and says what it cannot conclude.
 
-Four ways, usable alone or together: the exact divergence of a mechanism (`white_box`), lower bounds
-from samples of anything (`black_box`, `assert_private`), record / freeze / replay of learners
-(`assert_noninterference`), and types.  `check_mechanism` runs all that applies to a mechanism.
+Four ways, usable singly or together: the exact divergence of a mechanism (`white_box`), lower
+bounds from samples of anything (`black_box`, `assert_private`), record / freeze / replay of
+learners (`assert_noninterference`), and types.  `check_mechanism` runs all that applies to a
+mechanism.
 """
 
 import lazy_loader
 
+from privlearn import _former
+
 # The pytest plugin of this room is loaded in every project that has privlearn installed.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_moved = _former.answer(__name__)
+
+
+def __getattr__(name: str) -> object:
+    return _load(name) if name in __all__ else _moved(name)

@@ -675,7 +675,7 @@ def _composites(state: AccountState, *, within: range | None = None) -> Tallies[
 def _losses(
     items: Counter[_Item], adjacency: Adjacency, at_most: Currency | ApproxDP | None
 ) -> Counter[Loss | Currency]:
-    """The costs alone; what is in the limit's own currency stays so, for exact sums."""
+    """Only the costs; what is in the limit's own currency stays so, for exact sums."""
     total: Counter[Loss | Currency] = Counter()
     for (_, _, what), count in items.items():
         if isinstance(what, Currency) and not _same(what, at_most):
@@ -712,7 +712,7 @@ def _listed(state: AccountState, items: Counter[_Item]) -> tuple[BudgetItem, ...
 def _priced(
     at_most: Currency | ApproxDP, total: Mapping[Loss | Currency, int]
 ) -> tuple[Fraction, ...]:
-    """All of it together, in the limit's unit; for ApproxDP ε alone.
+    """All of it together, in the limit's unit; for ApproxDP only ε.
 
     Raises:
         CheckError: the limit's currency has no price for something.

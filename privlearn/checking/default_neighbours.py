@@ -148,7 +148,7 @@ def informative_records(domain: Domain[Any], *, seed: int = 0) -> Any:
 
 
 def _sign_patterns(size: int, rng: np.random.Generator) -> Array:
-    """All together, one against the rest, by turns, one alone, halves, two, at random."""
+    """All together, one against the rest, by turns, only one, halves, two, at random."""
     place, one = np.arange(size), np.eye(size)
     patterns = [
         np.ones(size),

@@ -26,7 +26,7 @@ def audit(
         Path | None, typer.Option(help="Draw what was spent over time to this file.")
     ] = None,
 ) -> None:
-    """Recompute the guarantee from a ledger alone.
+    """Recompute the guarantee from only a ledger.
 
     Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
     cannot be read.

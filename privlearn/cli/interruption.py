@@ -1,4 +1,4 @@
-"""What a run that was stopped has spent, in a few lines; from its ledger alone."""
+"""What a run that was stopped has spent, in a few lines, from its ledger only."""
 
 from __future__ import annotations
 

@@ -127,15 +127,16 @@ def _validated(form: Any, settings: dict[str, Any]) -> Any:
     try:
         return form(**settings)
     except ValidationError as error:
-        fail("; ".join(map(_detail, error.errors())), BAD_INPUT)
+        fail("; ".join(_detail(form, item) for item in error.errors()), BAD_INPUT)
 
 
-def _detail(item: Any) -> str:
+def _detail(form: Any, item: Any) -> str:
     """One thing that is wrong with the settings: its name, its value and what is accepted."""
     name = ".".join(map(str, item["loc"]))
     told = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] == "missing":
-        return f"{name}: must be given"
+        wanted = " ".join((form.model_fields[name].description or "").split())
+        return f"{name}: must be given{f' ({wanted})' if wanted else ''}"
     if not name:
         return f"settings: {told}"
     value = item["input"]

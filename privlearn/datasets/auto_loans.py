@@ -246,7 +246,7 @@ def cprm_market(
 
     Args:
         loans: from `load_cprm`; give its ``side_information`` to the accountant.
-        seed: of the customers and their luck.
+        seed: of the customers and their random choices.
         horizon: number of customers.
 
     Raises:

@@ -273,7 +273,7 @@ def car_market(seed: int, *, horizon: int = 10_000, n_items: int = 100) -> Marke
     survey = load_car_choices()
     rng = np.random.default_rng(count(seed=seed, at_least=0))
     people = draw_people(survey, horizon, rng)
-    luck = rng.random(horizon)
+    uniforms = rng.random(horizon)
     stock = catalogue(survey, n_items)
 
     def features_of(users: range) -> Array:
@@ -281,7 +281,7 @@ def car_market(seed: int, *, horizon: int = 10_000, n_items: int = 100) -> Marke
 
     tastes = fit_mle(logged_answers(car_features(survey), survey.choices), outside=False)
     theta = np.concatenate([tastes, [-OUTSIDE * SCALE]])
-    return Market(theta, luck, features_of)
+    return Market(theta, uniforms, features_of)
 
 
 CAR_MARKET_SIDE_INFORMATION = (

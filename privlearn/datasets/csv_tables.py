@@ -344,9 +344,9 @@ def resampled_market(
         [count(seed=seed, at_least=0), count(replicate=replicate, at_least=0)]
     )
     people = rng.integers(len(users), size=count(horizon=horizon))
-    luck = rng.random(horizon)
+    uniforms = rng.random(horizon)
 
     def features_of(block: range) -> Array:
         return joined(items, users[people[block.start : block.stop]], scale, constant)
 
-    return Market(theta, luck, features_of)
+    return Market(theta, uniforms, features_of)

@@ -3,7 +3,7 @@
 361 residential customers in the United States were asked up to twelve times which of four suppliers
 they would choose; prices varied by design (Huber and Train 2001; origin, units and licence:
 `privlearn/datasets/files/README.md`).  `electricity_market` lets a supplier of fixed-price
-contracts learn what to charge from yes and no alone.
+contracts learn what to charge, only from yes and no.
 
 >>> survey = load_electricity()
 >>> survey.offers.shape
@@ -140,7 +140,7 @@ class Contracts:
     sensitivity: Array
     """What a cent per kWh costs in utility, > 0, shape (m,)."""
     appeal: Array
-    """Utility at price 0 minus that of the best of the three rivals and luck, shape (m,)."""
+    """Utility at price 0 minus the largest of the three rivals, which has a random part; (m,)."""
 
     def acceptance(self, prices: Array) -> Array:
         """Chance that the person takes the offer at each price, rivals unchanged; (m, K)."""
@@ -196,7 +196,7 @@ def electricity_market(seed: int, *, horizon: int = 50_000, coins: bool = False)
     (`Contracts.affinity`).  The reward is the revenue per kWh, as a share of the highest price.
 
     Args:
-        seed: of the customers and their luck.
+        seed: of the customers and their random choices.
         horizon: number of customers.
         coins: devices toss a coin with that chance: rewards 0 or 1, of the same mean.
 

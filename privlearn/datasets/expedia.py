@@ -271,7 +271,7 @@ def expedia_market(
     Args:
         searches: from `load_expedia`; give its ``side_information`` to the accountant.
         horizon: number of simulated people; the papers' is 100,000.
-        seed: of the people and their luck.
+        seed: of the people and their random choices.
         replicate: independent repetitions under one seed.
         constant: append a constant feature (d = 29).  Without one, as in the papers, an average
             hotel is as attractive as booking nothing, whatever share of the searches booked.

@@ -153,7 +153,7 @@ def ta_feng_market(
     Args:
         baskets: from `load_ta_feng`; give its ``side_information`` to the accountant.
         horizon: number of simulated people.
-        seed: of the people and their luck.
+        seed: of the people and their random choices.
         replicate: independent repetitions under one seed.
 
     Raises:

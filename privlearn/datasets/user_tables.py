@@ -1,8 +1,8 @@
 """Tables to learn from: the user's own CSV or Parquet file, and three that scikit-learn ships.
 
-Row k after the header is user k, in order of arrival.  Columns are scaled by *declared* bounds
-alone, never by anything computed from the rows.  A row that cannot be used (a missing cell, text,
-NaN, a label out of range) stands in the table as NaN and becomes the null record, alone; only
+Row k after the header is user k, in order of arrival.  Columns are scaled only by *declared*
+bounds, never by anything computed from the rows.  A row that cannot be used (a missing cell, text,
+NaN, a label out of range) stands in the table as NaN and becomes the null record; only
 ``messages`` say so, which are for the operator.  What can be told from the form of a file (its
 header, the types of Parquet columns, that it has no rows at all) is public and raises.
 
@@ -13,7 +13,7 @@ header, the types of Parquet columns, that it has no rows at all) is public and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -96,7 +96,7 @@ class Table:
         classes: names of the classes, None for a regression.
         label_centre, label_bound: of a regression.
         side_information: what a certificate must say about this table.
-        messages: about single users, for the operator alone.
+        messages: about single users, for the operator only.
         absent: users after the last row, who are in the horizon but not in the file.
 
     The length is that of the horizon: rows and absent users.
@@ -332,7 +332,7 @@ def _assembled(
     rows: int,
     kept: Sequence[str] | None = None,
 ) -> Table:
-    """The table of ``records``, each of which may fail and is then null, alone.
+    """The table of ``records``, each of which may fail and is then null, and no other is.
 
     Args:
         wanted: what is declared.
@@ -461,6 +461,7 @@ class Shipped:
     """A table of scikit-learn with public constants.
 
     Attributes:
+        load: the function of `sklearn.datasets`, and its arguments.
         target: name that is given to its label.
         bounds: (low, high) of each column, or one pair for all.
         classes: all classes, or None for a regression.
@@ -469,6 +470,7 @@ class Shipped:
         origin: where the bounds come from.
     """
 
+    load: tuple[str, Mapping[str, Any]]
     target: str
     bounds: tuple[tuple[float, float], ...]
     origin: str
@@ -506,6 +508,7 @@ _CANCER: Final = (
 
 SHIPPED: Final[dict[str, Shipped]] = {
     "diabetes": Shipped(
+        load=("load_diabetes", {"scaled": False}),
         target="progression",
         bounds=_DIABETES,
         origin="round numbers about the usual clinical ranges",
@@ -513,12 +516,14 @@ SHIPPED: Final[dict[str, Shipped]] = {
         label_bound=200.0,
     ),
     "breast_cancer": Shipped(
+        load=("load_breast_cancer", {}),
         target="benign",
         bounds=_CANCER,
         origin="round numbers within the minima and maxima of scikit-learn's description",
         classes=("0", "1"),
     ),
     "digits": Shipped(
+        load=("load_digits", {}),
         target="digit",
         bounds=((-6, 16),),  # pixels are 0..16; their middle is put at 5, as most are dark
         origin="the documented range 0..16 of pixels, extended so that 5 is the middle",
@@ -533,12 +538,8 @@ def _shipped_table(wanted: Wanted, rows: int | None) -> Table:
     from sklearn import datasets  # slow to import
 
     about = SHIPPED[wanted.data]
-    if wanted.data == "diabetes":
-        found = datasets.load_diabetes(scaled=False)
-    elif wanted.data == "breast_cancer":
-        found = datasets.load_breast_cancer()
-    else:
-        found = datasets.load_digits()
+    function, arguments = about.load
+    found = getattr(datasets, function)(**arguments)
     names = [str(name).replace(" ", "_") for name in found.feature_names]
     values = np.asarray(found.data, dtype=np.float64)
     labels = np.asarray(found.target, dtype=np.float64)

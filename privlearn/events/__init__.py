@@ -1,5 +1,41 @@
 """Declared lists of private runs, priced without running them."""
 
-from privlearn.events.lists import EventList, event_list, read_event_list
+from privlearn.events.lists import (
+    ApproxEvent,
+    DiscreteGaussianEvent,
+    DiscreteLaplaceEvent,
+    EventList,
+    ExponentialEvent,
+    GaussianEvent,
+    GeneralizedGaussianEvent,
+    LaplaceEvent,
+    ObjectivePerturbationEvent,
+    PureEvent,
+    RandomizedResponseEvent,
+    RenyiEvent,
+    SubsampledGaussianEvent,
+    ZCDPEvent,
+    event_list,
+    event_list_from_text,
+    read_event_list,
+)
 
-__all__ = ["EventList", "event_list", "read_event_list"]
+__all__ = [
+    "ApproxEvent",
+    "DiscreteGaussianEvent",
+    "DiscreteLaplaceEvent",
+    "EventList",
+    "ExponentialEvent",
+    "GaussianEvent",
+    "GeneralizedGaussianEvent",
+    "LaplaceEvent",
+    "ObjectivePerturbationEvent",
+    "PureEvent",
+    "RandomizedResponseEvent",
+    "RenyiEvent",
+    "SubsampledGaussianEvent",
+    "ZCDPEvent",
+    "event_list",
+    "event_list_from_text",
+    "read_event_list",
+]

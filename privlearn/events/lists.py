@@ -8,9 +8,10 @@
                 {"mechanism": "exponential", "epsilon": "0.05"}]}
 
 ``noise_multiplier`` and ``scale`` are in units of the sensitivity under the *stated* adjacency:
-they say how much noise there is relative to what one neighbour changes, so the label alone does not
-change a price.  Numbers are exact: a JSON or TOML number counts as its decimal digits, and a string
-such as ``"1/3"`` as that fraction.  An error names the event by its position, ``events[3].count``.
+they say how much noise there is relative to what one neighbour changes, so the label by itself
+does not change a price.  Numbers are exact: a JSON or TOML number counts as its decimal digits,
+and a string such as ``"1/3"`` as that fraction.  An error names the event by its position,
+``events[3].count``.
 """
 
 from __future__ import annotations

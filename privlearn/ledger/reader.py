@@ -98,7 +98,7 @@ def is_export(where: Path) -> bool:
     """Whether a file is no database, and begins as an export does.
 
     Closing any descriptor of a file lets go of the locks that SQLite holds on it for this process,
-    which may be writing to it: so a database is opened by SQLite alone, which knows of that.
+    which may be writing to it: so a database is opened only by SQLite, which knows of that.
     """
     with closing(sqlite3.connect(f"{where.resolve().as_uri()}?immutable=1", uri=True)) as database:
         _confine(database)

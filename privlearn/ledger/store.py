@@ -143,7 +143,7 @@ class Ledger:
 
     @classmethod
     def memory(cls) -> Ledger:
-        """A ledger that lives and dies with this process, for simulations."""
+        """A ledger in memory, which ends with this process; for simulations."""
         return cls(None, None)
 
     @classmethod
@@ -490,9 +490,10 @@ class _Disk:
     SQLite syncs a log that it begins anew, the log, the log again and the main file, at every
     commit.  Here the log is synced when the entries in it must stand, then copied to the main file,
     that is synced, and the log is cut to nothing.  So one of the two is whole at every moment, and
-    the main file alone holds every spend.  A log that is written from its beginning again without
-    having been cut could, after a cut of the power, be a mixture of old and new (SQLite's ticket
-    ff5be73dee): where it could not be cut, as somebody reads it, SQLite syncs the next entry.
+    the main file by itself holds every spend.  A log that is written from its beginning again
+    without having been cut could, after a cut of the power, be a mixture of old and new
+    (SQLite's ticket ff5be73dee): where it could not be cut, as somebody reads it, SQLite syncs the
+    next entry.
 
     Another process may have resumed the ledger, and write to the log without a sync, too: what it
     wrote is copied only behind a sync, but for what it writes while this one settles its entry.

@@ -1,4 +1,4 @@
-"""How certificates and runs are shown: tables for terminals, Markdown for files, plots for eyes."""
+"""How certificates and runs are shown: tables for terminals, Markdown for files, plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = TypeVar("S", Attestation, Share)
 
 
 def verdict(certificate: Certificate) -> str:
-    """One line: does it hold?"""
+    """One line that says whether the guarantee holds."""
     if certificate.problems:
         return f"NOT VERIFIED: {_count(len(certificate.problems), 'problem')}"
     if certificate.simulation:
@@ -34,7 +34,7 @@ def verdict(certificate: Certificate) -> str:
 
 
 def weaknesses(certificate: Certificate) -> list[str]:
-    """What makes this claim weaker than one might think, of what is particular to this ledger."""
+    """What weakens this claim, of what is particular to this ledger."""
     lines = [
         f"{_of_accountant(certificate, one)}there is no finite ε at δ = {one.delta:g}; it needs "
         f"a larger δ{' or fewer rounds' if one.rounds > 1 else ''}"
@@ -169,9 +169,9 @@ def _grouped(assumptions: Sequence[Assumption]) -> list[tuple[str, list[str]]]:
 
 
 def print_certificate(certificate: Certificate, console: Console, *, full: bool = False) -> None:
-    """Prints what an auditor wants to see first; ``full`` prints every assumption, too.
+    """Prints verdict, weaknesses and guarantees, in that order; ``full`` adds every assumption.
 
-    All text of the ledger is indented: nothing but the verdict can stand where the verdict stands.
+    All text of the ledger is indented, so that it cannot be taken for the verdict.
     """
     page = _Page(console)
     claimed = certificate.attested and not certificate.problems and not certificate.simulation
@@ -294,7 +294,7 @@ def _indented(table: Table) -> Padding:
 
 
 def certificate_markdown(certificate: Certificate) -> str:
-    """The certificate as a document for people, with every assumption."""
+    """The certificate as Markdown, with every assumption."""
     lines = ["# Privacy certificate", "", f"**{verdict(certificate)}**", ""]
     lines += _listed("Problems:", certificate.problems)
     lines += _listed(
@@ -336,7 +336,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _shares_table(shares: Sequence[Share]) -> list[str]:
-    if not shares:  # of attestations alone
+    if not shares:  # only attestations
         return []
     rows = [_SHARE, ("---",) * 4, *(tuple(map(markdown, _share(share))) for share in shares)]
     return [*map(_row, rows), ""]

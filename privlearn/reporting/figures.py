@@ -1,4 +1,4 @@
-"""Pictures: trade-off curve, ε(δ), spending over time and over users, regret; and what they mean.
+"""Plots of the trade-off curve, ε(δ), spending over time and over users, and regret.
 
 Only this module and the studies of papers import matplotlib.
 """

@@ -3,7 +3,7 @@
 A record is an array or a NamedTuple of arrays; a *block* of records has the same type with one more
 leading axis.  `Rows.map` takes a function of one record; `Rows.map_rows` takes a function of a
 whole block for speed, which must act on each row by itself (`privlearn.checking.check_row_local`
-tests that in advance).  An exception on a record, in either, turns that record alone into the *null
+tests that in advance).  An exception on a record, in either, turns only that record into the *null
 record*: it keeps its index, its data are passed to no further function, and it enters every sum as
 its domain's null value.  Results are plain arrays; one of dtype object counts as a failure.
 

@@ -88,7 +88,7 @@ def row_from(name: str, values: Any) -> Any:
 
 
 def _from_frame(name: str, values: Any) -> NDArray[Any] | None:
-    """A data frame or series of pandas, polars, Arrow and others; None for what is none."""
+    """A data frame or series of pandas, polars, Arrow and others; None for anything else."""
     import narwhals  # late, as whoever hands in arrays does not need it
 
     native = _arrow_table(values)

@@ -213,7 +213,7 @@ def _csv_log(config: ChoiceConfig) -> _Log:
 
     A line ends at a newline, whether quoted or not, and quotes protect commas within it.  A user
     whose lines cannot be used (too few, a wrong number of cells, text, NaN, a line over
-    `LONGEST_LINE`, not exactly one choice, two ids) becomes the null record, alone and with a
+    `LONGEST_LINE`, not exactly one choice, two ids) becomes the null record, and no other, with a
     private message.  Lines beyond the horizon are not read.
 
     Raises:

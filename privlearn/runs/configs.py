@@ -190,7 +190,10 @@ class TableConfig(RunConfig):
                 )
         if self.data not in SHIPPED:
             if self.target is None:
-                raise ValueError("target: name the column of your file that is to be predicted")
+                raise ValueError(
+                    "target: name the column of your file that is to be predicted (data = "
+                    f"{self.data!r} is none of the shipped {', '.join(SHIPPED)})"
+                )
             if self.horizon is None:
                 raise ValueError("horizon: the number of users is a public count; state it")
         self._fits_learner()

@@ -2,7 +2,7 @@
 
 Each simulated customer is quoted one price on the device, says yes or no to the device, and the
 device sends one randomised message.  Both halves run here in one process, and share a public
-configuration alone: ``public/`` is what the server has, ``private/`` what devices and the operator
+configuration only: ``public/`` is what the server has, ``private/`` what devices and the operator
 of the simulation have.
 """
 

@@ -1,4 +1,4 @@
-"""Which records of a run were null, and why: for the operator alone.
+"""Which records of a run were null, and why: for the operator only.
 
 Whether a record could be used depends on what it says, so nothing of this may be public: it is
 written to the private folder and shown in the half of the output that is for the operator.

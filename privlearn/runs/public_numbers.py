@@ -96,7 +96,7 @@ def _decimal(text: str, name: str, value: str) -> Decimal:
     """About the number, whose exact form may be too long to be made.
 
     Raises:
-        ValueError: it is none, or not finite.
+        ValueError: it is not a number, or not finite.
     """
     try:
         number = Decimal(value)

@@ -179,7 +179,7 @@ def largest_row(table: Table, q: float) -> float:
 
 
 def _warnings(config: TableConfig, table: Table) -> list[str]:
-    """What the declared bounds alone say against the settings; public."""
+    """What only the declared bounds say against the settings; public."""
     if config.row_bound is None:
         return []
     p = 2.0 if config.p is None else config.p
@@ -250,7 +250,7 @@ def _learn(
 
 @dataclass(frozen=True, slots=True)
 class _Score:
-    """How good a fit is, computed from the rows themselves: for the operator alone."""
+    """How good a fit is, computed from the rows themselves: for the operator only."""
 
     table: Table
 
@@ -273,8 +273,8 @@ class _Score:
     def curve(self, foreseen: Array, hindsight: Array, targets: Array) -> dict[str, Array]:
         """Errors of forecasts made before a row was learned from, and of the final model's.
 
-        On usable rows only.  A learner that moves at the end of the stream shows in the final
-        model alone.
+        On usable rows only.  A learner that moves at the end of the stream shows only in the
+        final model.
         """
         kept = self.table.usable
         constant = np.full(int(kept.sum()), self.constant())

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -452,7 +453,7 @@ COMMAND = "from privlearn.cli.main import main; main()"
 
 def entries(path: Path) -> int:
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as ledger:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as ledger, ledger:
             return int(ledger.execute("SELECT count(*) FROM entries").fetchone()[0])
     except sqlite3.Error:  # not there yet
         return 0

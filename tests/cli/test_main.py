@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_the_export_verifies_like_the_ledger(market: Path) -> None:
 def test_a_changed_entry_is_named(market: Path, tmp_path: Path) -> None:
     forged = tmp_path / "forged.db"
     forged.write_bytes((market / "public" / "ledger.db").read_bytes())
-    with sqlite3.connect(forged) as connection:
+    with closing(sqlite3.connect(forged)) as connection, connection:
         (stored,) = connection.execute("SELECT entry FROM entries WHERE seq = 3").fetchone()
         changed = json.loads(stored)
         changed["body"]["noise"]["std"] = 100.0

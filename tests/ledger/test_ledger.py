@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -542,7 +543,7 @@ def test_missing_files_and_other_files_are_named_as_such(tmp_path: Path) -> None
 
 def test_another_programs_database_is_not_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE entries (seq, body, digests, hash)")
     with pytest.raises(LedgerUnreadableError, match="is not a ledger"):
         read_records(path)
@@ -570,7 +571,7 @@ def test_a_newer_schema_is_its_own_error(closed: Path, tmp_path: Path) -> None:
     Ledger.open(closed).export(export)
     lines = export.read_text(encoding="utf-8").splitlines()
     export.write_text("\n".join([json.dumps({"privlearn_ledger": SCHEMA + 1}), *lines[1:]]))
-    with sqlite3.connect(closed) as connection:
+    with closing(sqlite3.connect(closed)) as connection, connection:
         connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     connection.close()
     for path in (closed, export):
@@ -582,7 +583,7 @@ def test_a_newer_schema_is_its_own_error(closed: Path, tmp_path: Path) -> None:
 
 
 def test_a_tampered_ledger_is_not_resumed(closed: Path) -> None:
-    with sqlite3.connect(closed) as connection:
+    with closing(sqlite3.connect(closed)) as connection, connection:
         connection.execute(
             "UPDATE entries SET entry = replace(entry, '\"sum\"', '\"gram\"') WHERE seq = 1"
         )
@@ -597,7 +598,7 @@ def test_a_rewritten_ledger_with_entries_of_a_wrong_form_is_not_resumed(closed: 
     first = read_records(closed)[0]
     wrong = {**ISSUE.body(), "users": [-3, "x"]}
     record = Record.make(first.hash, 1, wrong, writer=(first.envelope or {})["writer"])
-    with sqlite3.connect(closed) as connection:
+    with closing(sqlite3.connect(closed)) as connection, connection:
         connection.execute("DELETE FROM entries WHERE seq > 0")
         values = (1, record.data.decode(), record.hash)
         connection.execute("INSERT INTO entries VALUES (?, ?, ?)", values)
@@ -790,8 +791,9 @@ def test_another_ledger_of_the_same_length_is_not_written_to(tmp_path: Path) -> 
     book, other = Ledger.create(tmp_path / "a.db"), Ledger.create(tmp_path / "b.db")
     accountant = central(book)
     central(other)
-    with sqlite3.connect(tmp_path / "a.db") as file:
-        (row,) = sqlite3.connect(tmp_path / "b.db").execute("SELECT * FROM entries").fetchall()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as file, file:
+        with closing(sqlite3.connect(tmp_path / "b.db")) as beside:
+            (row,) = beside.execute("SELECT * FROM entries").fetchall()
         file.execute("DELETE FROM entries")
         file.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
     with pytest.raises(LedgerBusyError, match="written to by another process"):

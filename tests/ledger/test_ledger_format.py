@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -312,11 +313,9 @@ def _pages(path: Path, *, inside: bool) -> None:
         for _ in range(40):
             ledger.append(OPEN.model_copy(update={"software": "x" * 900}))
     content = bytearray(path.with_name("large.db").read_bytes())
-    root = int(
-        sqlite3.connect(path.with_name("large.db"))
-        .execute("SELECT rootpage FROM sqlite_schema WHERE name = 'entries'")
-        .fetchone()[0]
-    )
+    with closing(sqlite3.connect(path.with_name("large.db"))) as database:
+        asked = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'entries'")
+        root = int(asked.fetchone()[0])
     at = (root - 1) * 4096
     assert content[at] == 5, "an interior page"
     (first,) = struct.unpack(">H", content[at + 12 : at + 14])
@@ -457,7 +456,8 @@ def test_the_hostile_corpus_is_refused_by_name(name: str, small: Path, tmp_path:
 
 def test_sixteen_bit_text_is_refused(tmp_path: Path, small: Path) -> None:
     path = tmp_path / "wide.db"
-    schema = [row[0] for row in sqlite3.connect(small).execute("SELECT sql FROM sqlite_schema")]
+    with closing(sqlite3.connect(small)) as database:
+        schema = [row[0] for row in database.execute("SELECT sql FROM sqlite_schema")]
     sql(
         path,
         "PRAGMA encoding = 'UTF-16'",

@@ -1,8 +1,10 @@
-"""The code that the documents show is run."""
+"""What the documents say of the code: blocks run, names exist, and the rooms are as drawn."""
 
 from __future__ import annotations
 
+import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,46 @@ def test_the_python_blocks_run_as_shown(
     namespace: dict[str, object] = {}
     for block in blocks:
         exec(compile(block, name, "exec"), namespace)
+
+
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "privlearn").rglob("*.md")),
+]
+
+
+def exists(dotted: str) -> bool:
+    """Whether a dotted name is a module, or an attribute of what stands before its last point."""
+    try:
+        importlib.import_module(dotted)
+    except ImportError:
+        home, _, name = dotted.rpartition(".")
+        return bool(home) and hasattr(importlib.import_module(home), name)
+    return True
+
+
+def test_names_of_modules_and_objects_in_documents_exist() -> None:
+    named = {
+        name
+        for path in DOCUMENTS
+        for name in re.findall(r"\bprivlearn(?:\.[A-Za-z_]\w*)+", path.read_text("utf-8"))
+    }
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not exists(name)] == []
+    assert not exists("privlearn.datasets.unicorns")
+
+
+def test_the_picture_of_the_rooms_is_the_import_contract() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    picture = text.split("```")[1]
+    floors: list[set[str]] = []
+    for line in filter(str.strip, picture.splitlines()):
+        rooms = set(re.findall(r"\w+", re.split(r"\s{3,}", line.strip())[0]))
+        if line.startswith("   "):
+            floors[-1] |= rooms
+        else:
+            floors.append(rooms)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    contract = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    assert floors == [set(floor.split(" | ")) for floor in contract]

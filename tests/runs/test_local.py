@@ -215,7 +215,7 @@ def test_a_bad_cell_of_a_file_is_named_and_nothing_is_written(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["ldp-sgd"], "budget: must be given"),
+        (["ldp-sgd"], "budget: must be given (ldp-sgd: epsilon=…; ldp-ols: "),
         (["ldp-sgd", "--epsilon", "0"], "epsilon = 0 must lie between"),
         (["ldp-sgd", "--epsilon", "-1"], "epsilon"),
         (["ldp-sgd", "--epsilon", "nan"], "epsilon"),

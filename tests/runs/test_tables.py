@@ -389,6 +389,7 @@ def test_bad_rows_are_null_and_only_the_private_folder_says_so(
         (("tofw", "--data", "own.csv", "--horizon", "9"), "target"),
         (("tofw", "--data", "own.csv", "--target", "y", "--horizon", "9"), "cannot be read"),
         (("tofw", "--data", "diabetes", "--target", "bmi"), "is 'progression'"),
+        (("tofw", "--data", "iris"), "none of the shipped diabetes, breast_cancer, digits"),
         (("tofw", "--data", "diabetes", "--scale", "auto"), "refused"),
         (("tofw", "--data", "diabetes", "--scale", "standard"), "declare public bounds"),
         (("tofw", "--data", "diabetes", "--p", "1"), "p"),

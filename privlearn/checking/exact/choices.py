@@ -47,7 +47,7 @@ _STEPS = 36
 _ROUGHLY = 9
 """Halvings before it is known which pairs are worst."""
 _WORST = 1
-"""Pairs that are measured to the last digit alone, and as many beside others."""
+"""Pairs that are measured to the last digit by themselves, and as many beside others."""
 _UNLIKELY = 12.0
 """Others push a score down by half of so many units of the noise."""
 _TRIALS = 16

@@ -83,7 +83,7 @@ def minimiser_pairs(
     mechanism: ObjectivePerturbation[Any],
     neighbours: Sequence[tuple[Any, Any]] | None = None,
 ) -> list[DistributionPair]:
-    """Laws of the minimiser on the worst neighbours that are found, alone and among others.
+    """Laws of the minimiser on the worst neighbours that are found, by themselves and among others.
 
     The blur that pays for the solver is left out: it only adds noise.
 

@@ -84,7 +84,7 @@ def report_pairs(
         records = informative_records(spend.domain)
         neighbours = record_pairs(spend.domain, records, loss.adjacency)[:1]
     if any(length(block) != 1 for pair in neighbours for block in pair):
-        raise CheckError("neighbours: a report's law is computed for one user alone")
+        raise CheckError("neighbours: a report's law is computed for one user only")
     if isinstance(spend.noise, CategoryNoise):
         laws = [[_answer_law(mechanism, loss, block) for block in pair] for pair in neighbours]
         return [DistributionPair(p, q, f"pair {k}") for k, (p, q) in enumerate(laws)]

@@ -6,7 +6,7 @@ on many columns at once, and x found by forward substitution, block by block as 
 
 That is a guess about the mechanism, which may use its factorisation wrongly.  It is then tried on
 the running code, with the noise that was found written into its receipt: on one data set it must
-release, to rounding, what it releases without noise on the other (`check_masses`).
+release, to rounding, what it releases without noise on the other (`check_between`).
 """
 
 from __future__ import annotations

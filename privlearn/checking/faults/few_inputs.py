@@ -67,7 +67,7 @@ def two_moments_apart(values: Array, receipt: Receipt) -> Array:
 
 
 def gated(threshold: float) -> Compute:
-    """The noisy sum, or noise alone where the raw sum is below a threshold."""
+    """The noisy sum, or only noise where the raw sum is below a threshold."""
 
     def compute(values: Array, receipt: Receipt) -> Array:
         total = values.sum(axis=0)

@@ -72,7 +72,7 @@ def check_domain(
 
 
 def domain_report(case: DomainCase) -> LawReport:
-    """The results alone."""
+    """Only the results."""
     return perform_all(type(case.domain).__name__, DOMAIN_CHECKS, case)
 
 
@@ -213,12 +213,12 @@ def check_null_is_a_member(case: DomainCase) -> LawFinding:
         raise NotApplicable("records hold no floating-point numbers")
     lost = _each_float(record_at(case.block, slice(0, 2)), lambda leaf: leaf * np.nan)
     if not np.array_equal(contributions(case.domain, lost), np.stack([null, null])):
-        raise Broken("a record of NaN alone does not become null()")
+        raise Broken("a record of only NaN does not become null()")
     return "a record of NaN becomes null()"
 
 
 def check_clip_is_row_local(case: DomainCase) -> LawFinding:
-    """A contribution follows from its own record alone."""
+    """A contribution follows only from its own record."""
     whole = contributions(case.domain, case.block)
     for i in _some(len(whole)):
         alone = contributions(case.domain, record_at(case.block, slice(i, i + 1)))[0]

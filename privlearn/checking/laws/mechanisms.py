@@ -421,7 +421,7 @@ def _natural(case: Case, value: Array) -> Array:
 
 
 def check_noise_decides(case: Case) -> LawFinding:
-    """The output follows from data and noise, and no part of it from data alone."""
+    """The output follows from data and noise, and no part of it from only the data."""
     first, again = case.on(case.block), case.on(case.block)
     if not np.array_equal(first.value, again.value, equal_nan=True):
         raise Broken("with the same noise the output differs: it has randomness of its own")

@@ -236,7 +236,7 @@ def _fit_linear(first: OutputTable, second: OutputTable) -> list[Fitted]:
     centre, gap = (x.mean(axis=0) + y.mean(axis=0)) / 2, x.mean(axis=0) - y.mean(axis=0)
     inner = np.vstack([x - x.mean(axis=0), y - y.mean(axis=0)])
     scale = np.sqrt((inner**2).mean(axis=0))
-    # A column without noise of its own counts by its gap alone.
+    # A column without noise of its own counts only by its gap.
     scale = np.maximum(scale, 1e-9 * np.maximum(np.abs(gap), scale.max(initial=0.0)))
     live = scale > 0
     scale[~live] = 1.0

@@ -306,7 +306,7 @@ class EProcess:
 
         Args:
             past: scores of earlier outputs of either data set, by a fit that had not seen them; the
-                stakes follow from these alone.
+                stakes follow only from these.
             new: scores of the pairs that are bet on.
         """
         segments = []
