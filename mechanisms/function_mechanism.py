@@ -122,8 +122,9 @@ class FunctionMechanism(Generic[X]):
 
         Raises:
             AdjacencyError: the token is for another neighbour relation than the gain.
-            TokenError: the function drew noise twice, of another shape, or not at all, or returned
-            another shape; the token then ends ``uncovered``.  UsersError, ProvenanceError: see
+            TokenError: the function failed, drew noise twice, of another shape, or not at all, or
+            returned another shape; the token then ends ``uncovered``, and the message says nothing
+            of what it computed.  UsersError, ProvenanceError: see
             `Token.spend` and `Receipt.open`.
         """
         # how far a user moves the result is stated for this relation only
@@ -134,14 +135,24 @@ class FunctionMechanism(Generic[X]):
             # a warning, or an error where the caller asked for one, would tell of a row
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                value = self.function(opened, _OneDraw(receipt, self.name, self.shape))
-                result = np.asarray(value, dtype=np.float64)
+                result = self._computed(opened, _OneDraw(receipt, self.name, self.shape))
             if result.shape != self.shape:
                 raise TokenError(
-                    f"{self.name} returned shape {result.shape}: the price is for {self.shape}; "
-                    "state what it returns with shape="
+                    f"{self.name} returned another shape: the price is for {self.shape}; state "
+                    "what it returns with shape="
                 )
             return receipt.release(result)
+
+    def _computed(self, rows: Array, draw: _OneDraw) -> Array:
+        try:
+            return np.asarray(self.function(rows, draw), dtype=np.float64)
+        except TokenError:
+            raise
+        except Exception:  # its message may quote rows
+            raise TokenError(
+                f"{self.name} failed; why may depend on rows and is not told here: call its "
+                "function on made-up rows"
+            ) from None
 
 
 @final
@@ -157,7 +168,7 @@ class _OneDraw:
     def __call__(self, shape: tuple[int, ...]) -> Array:
         if shape != self._shape:
             raise TokenError(
-                f"{self._name} asked for noise of shape {shape!r}: the price is for one draw of "
+                f"{self._name} asked for noise of another shape: the price is for one draw of "
                 f"{self._shape}, on all that leaves; state another one with shape="
             )
         if self._drawn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -129,7 +130,7 @@ class LaplaceNoise(Checked):
         return {"family": "laplace", "scale": self.scale}
 
 
-class _ForChoices(Checked):
+class _ForChoices(Checked, ABC):
     """Noise that protects which of several scores is largest, and no score itself."""
 
     __slots__ = ()
@@ -146,8 +147,9 @@ class _ForChoices(Checked):
             "the scores: use ReportNoisyMax, or state own_loss"
         )
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """JSON form."""
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 import numpy as np
@@ -134,9 +135,9 @@ def returns_more(rows: Array, draw: Draw) -> Array:
     ("wrong", "message"),
     [
         (draws_twice, r"noise a second time: the price is for one draw"),
-        (draws_more, r"noise of shape \(2,\): the price is for one draw of \(1,\)"),
+        (draws_more, r"noise of another shape: the price is for one draw of \(1,\)"),
         (draws_nothing, "drew no noise: nothing may leave"),
-        (returns_more, r"returned shape \(2,\): the price is for \(1,\)"),
+        (returns_more, r"returned another shape: the price is for \(1,\)"),
     ],
 )
 def test_what_the_price_does_not_cover_stops_it_and_stays_charged(wrong: Any, message: str) -> None:
@@ -146,6 +147,32 @@ def test_what_the_price_does_not_cover_stops_it_and_stays_charged(wrong: Any, me
     (end,) = [e for e in accountant.ledger.entries if isinstance(e, RetireEntry)]
     assert end.outcome == "uncovered"
     assert accountant.spent() == PureDP("0.25")
+
+
+def quotes_rows(rows: Array, draw: Draw) -> Array:
+    raise ValueError(f"bad value {rows.max()}")
+
+
+def draws_as_many_as_rows_say(rows: Array, draw: Draw) -> Array:
+    return draw((int(7654 * rows.max()),))
+
+
+def returns_as_many_as_rows_say(rows: Array, draw: Draw) -> Array:
+    return np.zeros(int(7654 * rows.max())) + draw((1,))
+
+
+@pytest.mark.parametrize(
+    "tells", [quotes_rows, draws_as_many_as_rows_say, returns_as_many_as_rows_say]
+)
+def test_what_stops_it_does_not_quote_rows(tells: Any) -> None:
+    accountant = book()
+    with pytest.raises(TokenError) as caught:
+        run(of(tells), np.full((20, 1), 0.5), accountant)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "3827" not in told
+    assert "bad value 0.5" not in told
+    (end,) = [e for e in accountant.ledger.entries if isinstance(e, RetireEntry)]
+    assert end.outcome == "uncovered"
 
 
 def test_a_draw_that_was_kept_is_worth_nothing_later() -> None:
