@@ -168,3 +168,7 @@ class PrivacyViolation(PrivlearnError, AssertionError):
     def __init__(self, message: str, evidence: object = None) -> None:
         super().__init__(message)
         self.evidence = evidence
+
+
+class NoiseTableError(PrivlearnError):
+    """The tables of the noise sampler are not those whose error bounds were proved."""
