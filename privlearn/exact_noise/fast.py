@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,14 +100,3 @@ def _tile(table: Table, words: WordArray, out: Floors) -> list[int]:
     np.less(cell, 0, out=cell, casting="unsafe")
     np.logical_or(unsure, cell, out=unsure)
     return [] if not unsure.any() else np.flatnonzero(unsure).tolist()
-
-
-def negative(words: WordArray, magnitudes: Floors) -> Floors:
-    """⌊±2^40 f(V)⌋ by the last bit of each word: ⌊−y⌋ = −⌊y⌋ − 1 for y that is no integer."""
-    signs = (words & np.uint64(1)).view(np.int64)
-    np.negative(signs, out=signs)
-    magnitudes ^= signs
-    return magnitudes
-
-
-__all__: list[Any] = ["Extended", "Floors", "floors", "negative"]
