@@ -27,6 +27,7 @@
     │   ├── LedgerBusyError           another process has written to it
     │   ├── LedgerClosedError         no entry may follow ``close``
     │   └── UnknownKindError          a loss kind that this version does not know
+    ├── NoiseSamplerError (RuntimeError)  damaged tables, or another arithmetic than IEEE 754's
     ├── CheckError (ValueError)       a privacy check cannot be done as asked for
     ├── PrivacyViolation (AssertionError)    a check found more loss than was claimed
     └── InterferenceError (AssertionError)   a learner failed the non-interference check
@@ -170,5 +171,5 @@ class PrivacyViolation(PrivlearnError, AssertionError):
         self.evidence = evidence
 
 
-class NoiseTableError(PrivlearnError):
-    """The tables of the noise sampler are not those whose error bounds were proved."""
+class NoiseSamplerError(PrivlearnError, RuntimeError):
+    """Noise cannot be drawn here as it is priced: damaged tables, or another arithmetic."""

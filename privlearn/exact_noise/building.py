@@ -111,9 +111,9 @@ def _expand(tail: BallTail, family: Family, centre: int, half: Ball) -> _Expansi
     s = tail.series(arb_series([around, 1]))
     inverse = arb_series([0] + [s[j] for j in range(1, _ORDER + 1)]).reversion()
     remainder = abs(inverse[_ORDER]) * reach**_ORDER
-    moved = sum(
-        (j * abs(terms[j]) * reach ** (j - 1) for j in range(1, _ORDER)), arb(0)
-    ) * abs(shift)
+    moved = sum((j * abs(terms[j]) * reach ** (j - 1) for j in range(1, _ORDER)), arb(0)) * abs(
+        shift
+    )
     return _Expansion(terms, remainder + moved, abs(inverse[1]))
 
 
@@ -152,9 +152,11 @@ def proved_error(family: Family, index: int, base: int, coefficients: list[float
         wanted[0] -= base
         have = [arb(c) for c in coefficients] + [arb(0)] * (_ORDER - 1 - DEGREE)
         apart = _chebyshev_bound([w - h for w, h in zip(wanted, have, strict=True)], half)
-        horner = sum(
-            (abs(have[j]) * half**j * (3 * j + 1) for j in range(DEGREE + 1)), arb(0)
-        ) * arb(2) ** -53 * arb("1.0001")
+        horner = (
+            sum((abs(have[j]) * half**j * (3 * j + 1) for j in range(DEGREE + 1)), arb(0))
+            * arb(2) ** -53
+            * arb("1.0001")
+        )
         total = apart + (found.remainder + found.slope * unit) * scale + horner + _LAST
         bound = math.nextafter(float(total.upper()), math.inf)
     return bound if bound <= _MOST_ERROR else 1.0

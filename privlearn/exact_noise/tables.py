@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.errors import NoiseTableError
+from privlearn.errors import NoiseSamplerError
 from privlearn.exact_noise.tails import FAMILIES, Family
 
 FLOOR_BITS: Final = 40
@@ -64,11 +64,11 @@ def read_tables(raw: NDArray[np.int64]) -> tuple[Table, ...]:
 
 def table_bytes(tables: tuple[Table, ...]) -> bytes:
     """The file of tables."""
-    fields: list[Any] = []
-    for table in tables:
-        fields += [table.centre, table.base, *table.coefficients, table.error]
-    return b"".join(np.ascontiguousarray(field).astype("<i8", casting="unsafe").tobytes()
-                    if field.dtype.kind == "i" else field.astype("<f8").tobytes() for field in fields)
+    return b"".join(
+        np.ascontiguousarray(field).view("<i8").tobytes()
+        for table in tables
+        for field in (table.centre, table.base, *table.coefficients, table.error)
+    )
 
 
 @cache
@@ -76,12 +76,12 @@ def shipped_tables() -> tuple[Table, ...]:
     """The tables of this installation, mapped into memory.
 
     Raises:
-        NoiseTableError: the file is not the one whose bounds were proved.
+        NoiseSamplerError: the file is not the one whose bounds were proved.
     """
     raw = np.memmap(FILE, dtype="<i8", mode="r") if FILE.is_file() else np.empty(0, np.int64)
     digest = hashlib.sha256(raw).hexdigest()
     if digest != SHA256:
-        raise NoiseTableError(
+        raise NoiseSamplerError(
             f"{FILE}: has SHA-256 {digest}, must have {SHA256}: no noise is drawn from tables whose "
             "error bounds are not proved; install privlearn again"
         )

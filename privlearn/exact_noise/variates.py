@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, final
 
 import numpy as np
 
+from privlearn.errors import NoiseSamplerError
 from privlearn.exact_noise.fast import Extended, Floors, floors
 from privlearn.exact_noise.slow import Bits, exact_floor
 from privlearn.exact_noise.tables import FLOOR_BITS, WORD_BITS, Table, shipped_tables
-from privlearn.exact_noise.words import WordArray, Words
+from privlearn.exact_noise.words import SeededWords, WordArray, Words
 
 Kind = Literal["normal", "laplace", "exponential", "gumbel"]
 """N(0, 1); density e^(−|z|)/2; density e^(−z), z > 0; distribution function e^(−e^(−z))."""
@@ -52,9 +54,7 @@ class Variates:
     def part(self, start: int, stop: int) -> Variates:
         """z_start, …, z_(stop−1); what is refined in a part is to be asked of that part only."""
         kept = {i - start: bits for i, bits in self.extended.items() if start <= i < stop}
-        return Variates(
-            self.kind, self.words[start:stop], self.floors[start:stop], self.more, kept
-        )
+        return Variates(self.kind, self.words[start:stop], self.floors[start:stop], self.more, kept)
 
     def joined(self, later: Variates) -> Variates:
         """These, and then ``later`` ones of the same kind and source."""
@@ -104,3 +104,26 @@ def _table_of(kind: Kind, last_bit: int) -> tuple[Table, bool]:
 
 STEP = 2.0**-FLOOR_BITS
 """Of the floors."""
+_TRIED = 64
+"""Words of each table, in the test before first use; it takes some 10 ms."""
+
+
+@cache
+def check_sampler() -> None:
+    """Compares both paths on some words, once in a process: a broken platform would differ.
+
+    Raises:
+        NoiseSamplerError: they differ, or the tables are not those that were shipped.
+    """
+    source = SeededWords(0)
+    for table in shipped_tables():
+        words = source.words(_TRIED)
+        found, _ = floors(table, words, source.more)
+        for word, fast in zip(words.tolist(), found.tolist(), strict=True):
+            known = Bits(word >> 1, WORD_BITS)
+            if exact_floor(table.family, known, source.more, FLOOR_BITS) != fast:
+                raise NoiseSamplerError(
+                    f"the {table.family.name} noise of word {word:#x} is {fast} by the table and "
+                    "something else by integer arithmetic: NumPy's double arithmetic on this "
+                    "machine is not IEEE 754 to nearest, so that no noise is drawn here"
+                )
