@@ -110,7 +110,7 @@ class Grid:
             scale = math.nan
         if scale.hex() != written:
             raise ValueError(
-                f"grid: scale = {written!r:.80}: must be a double written as Python's float.hex does"
+                f"grid: scale = {written!r:.80}: must be a double written as by float.hex"
             )
         return cls(scale, data["bits"])
 

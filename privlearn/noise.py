@@ -789,7 +789,7 @@ class NoiseSource:
         return cls(words, f"simulation, seed {seed}", simulated=True)
 
     def pool(self) -> NoisePool:
-        """The noise of one spend, to be asked for after it; of a simulation, the next of its seed."""
+        """The noise of one spend, asked for after it; of a simulation, the next of its seed."""
         return NoisePool(Keystream() if self._words is None else self._words)
 
     def __reduce__(self) -> str:
