@@ -254,6 +254,9 @@ def _at_least_two(**named: float) -> float:
 
 SmoothExponent = Annotated[float, _at_least_two]
 
+_VECTOR_BITS = 34
+"""Of vectors in ℓp: doubles decide nearly all floors on this grid; on a finer one, fewer."""
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -264,7 +267,8 @@ class GeneralizedGaussianNoise(Checked):
     coordinates of ‖·‖ the radius r has density ∝ r^{d−1}·exp(−r²/(2std²)), so r² is Gamma(d/2,
     scale 2std²): std² times the sum of d squared normals.  The direction is independent of it, with
     the law of x/‖x‖ for any x of density f(‖x‖); take ∏exp(−|x_i|^p), where |x_i|^p is Gamma(1/p)
-    with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such.
+    with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such; for other
+    integers `privlearn.exact_noise.powers` draws it exactly; for p between integers doubles do.
 
     Args:
         std: σ; the mean of ‖z‖² is d·std², and the std of a coordinate is `coordinate_std`.
@@ -272,6 +276,8 @@ class GeneralizedGaussianNoise(Checked):
     """
 
     independent: ClassVar[bool] = False
+    finest: ClassVar[int] = _VECTOR_BITS
+    """Bits of the finest grid that `privlearn.mechanisms.grids.grid_of` gives it."""
     std: Positive
     exponent: SmoothExponent
 
@@ -296,9 +302,33 @@ class GeneralizedGaussianNoise(Checked):
             adjacency=adjacency,
         )
 
-    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+    @property
+    def unit(self) -> float | None:
+        """σ for an integer p; None for others, whose noise is drawn in doubles only."""
+        return self.std if self.exponent == int(self.exponent) else None
+
+    def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
+        """⌊2^bits·z⌋ of vectors at σ = 1 along the last axis, exactly, int64; bits <= 40.
+
+        Raises:
+            ValueError: p is no integer.
+        """
         if self.exponent == 2:
-            return _doubles(pool, "normal", shape) * self.std
+            return _integers(pool, "normal", shape, bits)
+        if self.unit is None:
+            raise ValueError(
+                f"exponent = {self.exponent!r}: must be an integer for noise in integers"
+            )
+        from privlearn.exact_noise.powers import power_vectors
+
+        *vectors, dim = shape
+        found = power_vectors(pool, math.prod(vectors), dim, int(self.exponent), bits)
+        return found.reshape(shape)
+
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        if self.unit is not None:
+            step = 2.0**-_VECTOR_BITS
+            return np.asarray((self.integers(pool, shape, _VECTOR_BITS) + 0.5) * step) * self.std
         from scipy.special import gamma, gammaincinv
 
         squares = np.square(_doubles(pool, "normal", shape)).sum(axis=-1, keepdims=True)

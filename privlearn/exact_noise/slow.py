@@ -12,6 +12,8 @@ _MORE = 64
 """Bits that are appended at a time."""
 _GUARD = 32
 """Bits of precision beyond those of V."""
+_GUESSED = 60
+"""Fractional bits to which a guess in doubles is worth most; beyond, Newton's method goes on."""
 
 
 @dataclass(slots=True)
@@ -46,9 +48,11 @@ def exact_floor(family: Family, bits: Bits, more: Callable[[], int], k: int) -> 
                 return False
             bits.extend(more)
 
-    while not bits.prefix:
+    while not bits.prefix or (k > _GUESSED and bits.count < k + 8):
         bits.extend(more)
     low = _guess(family, bits, k)
+    if k > _GUESSED:
+        low = _closer(family, bits, k, low)
     step = 1
     while not reaches(low):
         low, step = low - step, 2 * step
@@ -73,3 +77,18 @@ def _guess(family: Family, bits: Bits, k: int) -> int:
     if not math.isfinite(z):
         return 0
     return int(math.floor(math.ldexp(z, min(k, 60)))) << max(k - 60, 0)
+
+
+def _closer(family: Family, bits: Bits, k: int, low: int) -> int:
+    """Newton's method with differences for slopes; again, any integer is correct."""
+    precision = bits.count + _GUARD
+    target, step = bits.prefix << _GUARD, 1 << k - 30
+    for _ in range(k.bit_length()):
+        here, there = family.tail(low, k, precision)[0], family.tail(low + step, k, precision)[0]
+        if here <= there:
+            break
+        move = (here - target) * step // (here - there)
+        low, step = low + move, max(min(step, abs(move)), 1)
+        if abs(move) <= 1:
+            break
+    return low
