@@ -135,6 +135,14 @@ def sum_of_rows(rows: NDArray[np.int64]) -> NDArray[Any]:
     )
 
 
+def added(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """The exact sum of two sums of rows, int64 or Python's integers, in the same way."""
+    total = one.astype(object) + other.astype(object)
+    if not total.size or max(abs(int(x)) for x in (total.max(), total.min())) < 2**62:
+        return np.asarray(total.astype(np.int64))
+    return np.asarray(total)
+
+
 def _normal(**named: float) -> float:
     number = finite(**named)
     if number < sys.float_info.min:
