@@ -12,6 +12,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
 from privlearn.losses import Loss
+from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import Family, check_noise, family_of, least_noise
 from privlearn.noise import AdditiveNoise
 from privlearn.rows import Rows
@@ -89,7 +90,8 @@ class NoisySum(Noisy[X]):
     def __post_init__(self) -> None:
         check_noise(self.noise)
         name = self.name or f"{family_of(self.noise)}-sum"
-        assign(self, _spend=Spend(name, self.domain, self.noise, arithmetic="sum"))
+        grid = grid_of(self.domain, self.noise)
+        assign(self, _spend=Spend(name, self.domain, self.noise, arithmetic="sum", grid=grid))
         self.loss()
 
     def spend(self) -> Spend:

@@ -27,6 +27,7 @@
     │   ├── LedgerBusyError           another process has written to it
     │   ├── LedgerClosedError         no entry may follow ``close``
     │   └── UnknownKindError          a loss kind that this version does not know
+    ├── NoiseSamplerError (RuntimeError)  damaged tables, or another arithmetic than IEEE 754's
     ├── CheckError (ValueError)       a privacy check cannot be done as asked for
     ├── PrivacyViolation (AssertionError)    a check found more loss than was claimed
     └── InterferenceError (AssertionError)   a learner failed the non-interference check
@@ -168,3 +169,7 @@ class PrivacyViolation(PrivlearnError, AssertionError):
     def __init__(self, message: str, evidence: object = None) -> None:
         super().__init__(message)
         self.evidence = evidence
+
+
+class NoiseSamplerError(PrivlearnError, RuntimeError):
+    """Noise cannot be drawn here as it is priced: damaged tables, or another arithmetic."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._exclusive import Exclusive
 from privlearn._json_forms import REAL, TEXT, WHOLE, Form, check_form, named
 from privlearn._validate import (
     AtLeastTwo,
@@ -33,6 +30,11 @@ from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Norm
 from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError
 from privlearn.exact import Exact, exact, float_down, round_up
+from privlearn.exact_noise.fast import Floors
+from privlearn.exact_noise.pool import NoisePool, Pool, uniform
+from privlearn.exact_noise.tables import FLOOR_BITS
+from privlearn.exact_noise.variates import STEP, Kind, Variates, check_sampler
+from privlearn.exact_noise.words import Keystream, SeededWords, Words
 from privlearn.losses import (
     GeneralizedGaussian,
     LaplaceLoss,
@@ -41,6 +43,20 @@ from privlearn.losses import (
     RandomizedResponse,
     gaussian_loss,
 )
+
+
+def _integers(pool: Pool, kind: Kind, shape: tuple[int, ...], bits: int) -> Floors:
+    found = pool.floors(kind, math.prod(shape)).reshape(shape)
+    return found if bits == FLOOR_BITS else found >> (FLOOR_BITS - bits)
+
+
+def _doubles(pool: Pool, kind: Kind, shape: tuple[int, ...]) -> Array:
+    """The middles of steps of 2^−40."""
+    return np.asarray((pool.floors(kind, math.prod(shape)).reshape(shape) + 0.5) * STEP)
+
+
+def _uniform(pool: Pool, shape: tuple[int, ...]) -> Array:
+    return uniform(pool, math.prod(shape)).reshape(shape)
 
 
 class Noise(Protocol):
@@ -53,8 +69,8 @@ class Noise(Protocol):
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """The loss of adding this noise to a vector of that sensitivity."""
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
-        """Fresh noise."""
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        """Fresh noise in doubles, for arithmetic in doubles."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -71,7 +87,18 @@ class AdditiveNoise(Noise, Protocol):
         """Of each coordinate of a vector of length ``dim``."""
 
     def reach(self, dim: int) -> float:
-        """No number of a vector of length ``dim`` is farther from 0, as it is drawn here."""
+        """Numbers of a vector of length ``dim`` are hardly ever farther from 0."""
+
+
+class ExactNoise(AdditiveNoise, Protocol):
+    """Additive noise that is drawn as integers: ⌊2^bits·Z⌋, Z of its continuous law at unit 1."""
+
+    @property
+    def unit(self) -> float:
+        """The noise is this times a standard one."""
+
+    def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
+        """⌊2^bits·Z⌋, exactly, int64; bits <= 40."""
 
 
 @final
@@ -87,14 +114,26 @@ class GaussianNoise(Checked):
         """A Gaussian loss of mass (sensitivity/std)², rounded up."""
         return gaussian_loss(sensitivity, self.std, adjacency)
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
-        return source.normal(shape) * self.std
+    @property
+    def unit(self) -> float:
+        """The standard deviation."""
+        return self.std
+
+    def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
+        return _integers(pool, "normal", shape, bits)
+
+    def variates(self, pool: Pool, n: int) -> Variates:
+        """Standard ones, that can be refined."""
+        return pool.variates("normal", n)
+
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        return _doubles(pool, "normal", shape) * self.std
 
     def variance(self, dim: int) -> float:
         return self.std * self.std
 
     def reach(self, dim: int) -> float:
-        """Our normals end at 8.6 standard deviations."""
+        """12 standard deviations, passed with probability 4e-33."""
         return 12 * self.std
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,15 +154,26 @@ class LaplaceNoise(Checked):
         epsilon = round_up(Fraction(positive(sensitivity=sensitivity)) / Fraction(self.scale))
         return LaplaceLoss(epsilon, adjacency=adjacency)
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
-        signs, exponentials = source.uniform(shape), -np.log(source.uniform(shape))
-        return np.where(signs < 0.5, -1.0, 1.0) * exponentials * self.scale
+    @property
+    def unit(self) -> float:
+        """The scale."""
+        return self.scale
+
+    def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
+        return _integers(pool, "laplace", shape, bits)
+
+    def variates(self, pool: Pool, n: int) -> Variates:
+        """Standard ones, that can be refined."""
+        return pool.variates("laplace", n)
+
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        return _doubles(pool, "laplace", shape) * self.scale
 
     def variance(self, dim: int) -> float:
         return 2 * self.scale**2
 
     def reach(self, dim: int) -> float:
-        """Uniform numbers >= 2⁻⁵³ end at 36.8 scales."""
+        """40 scales, passed with probability 4e-18."""
         return 40 * self.scale
 
     def to_dict(self) -> dict[str, Any]:
@@ -135,6 +185,12 @@ class _ForChoices(Checked, ABC):
 
     __slots__ = ()
     norm: ClassVar[Norm] = "linf"
+    scale: float
+
+    @property
+    def unit(self) -> float:
+        """The scale."""
+        return self.scale
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """Refused: the price of a choice depends on what is chosen from.
@@ -155,15 +211,15 @@ class _ForChoices(Checked, ABC):
 @final
 @dataclass(frozen=True, slots=True)
 class GumbelNoise(_ForChoices):
-    """Gumbel noise, distribution function exp(−e^{−x/scale}), for scores of which one is chosen.
-
-    In double precision: below 37·scale, on a grid that is coarse only where few numbers lie.
-    """
+    """Gumbel noise, distribution function exp(−e^{−x/scale}), for scores of which one is chosen."""
 
     scale: Positive
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
-        return np.asarray(-self.scale * np.log(-np.log(source.uniform(shape))))
+    def variates(self, pool: Pool, n: int) -> Variates:
+        return pool.variates("gumbel", n)
+
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        return _doubles(pool, "gumbel", shape) * self.scale
 
     def to_dict(self) -> dict[str, Any]:
         return {"family": "gumbel", "scale": self.scale}
@@ -179,8 +235,11 @@ class ExponentialNoise(_ForChoices):
 
     scale: Positive
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
-        return np.asarray(-self.scale * np.log(source.uniform(shape)))
+    def variates(self, pool: Pool, n: int) -> Variates:
+        return pool.variates("exponential", n)
+
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        return _doubles(pool, "exponential", shape) * self.scale
 
     def to_dict(self) -> dict[str, Any]:
         return {"family": "exponential", "scale": self.scale}
@@ -237,13 +296,14 @@ class GeneralizedGaussianNoise(Checked):
             adjacency=adjacency,
         )
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
         if self.exponent == 2:
-            return source.normal(shape) * self.std
+            return _doubles(pool, "normal", shape) * self.std
         from scipy.special import gamma, gammaincinv
 
-        squares = np.square(source.normal(shape)).sum(axis=-1, keepdims=True)
-        signs, levels = np.where(source.uniform(shape) < 0.5, -1.0, 1.0), source.uniform(shape)
+        squares = np.square(_doubles(pool, "normal", shape)).sum(axis=-1, keepdims=True)
+        signs = np.where(_uniform(pool, shape) < 0.5, -1.0, 1.0)
+        levels = _uniform(pool, shape)
         share = 1 / self.exponent
         powers = np.asarray(gammaincinv(share, levels))
         # where powers underflow, the distribution function of |x| is x/Γ(1 + 1/p)
@@ -269,7 +329,7 @@ class GeneralizedGaussianNoise(Checked):
         return self.coordinate_std(dim) ** 2
 
     def reach(self, dim: int) -> float:
-        """The norm is std·‖normals‖₂ for ``dim`` normals, each below 8.6."""
+        """The norm is std·‖normals‖₂ for ``dim`` normals, each hardly ever above 12."""
         return 12 * self.std * math.sqrt(dim)
 
     def to_dict(self) -> dict[str, Any]:
@@ -455,7 +515,7 @@ class CapNoise:
         """How many numbers `draw` gives for one report, at least."""
         return 2 * self.dim + 1
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
         """Numbers for `reports`, along the last axis.
 
         A uniform one; a report about the first axis, ``dim`` numbers; a null report, as many; and
@@ -464,8 +524,8 @@ class CapNoise:
         """
         *rows, columns = shape
         d, n = self.dim, math.prod(rows)
-        uniform = source.uniform((n, columns - 2 * d + 1))
-        normal = source.normal((n, d))
+        uniform = _uniform(pool, (n, columns - 2 * d + 1))
+        normal = _doubles(pool, "normal", (n, d))
         p, q = self.probability, self.mass
         levels = uniform[:, 1]
         # the null law's mass above ⟨z, u⟩, 0..q in the cap
@@ -656,9 +716,9 @@ class CategoryNoise:
         error += 4 * k * _GRID  # of the ratio of two frequencies, each within 2·k·2⁻⁵²
         return _local_price(logs, error, adjacency)
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
         """Two uniform numbers for every report, along the last axis."""
-        return source.uniform(shape)
+        return _uniform(pool, shape)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -699,80 +759,38 @@ def noise_from_dict(data: Mapping[str, Any]) -> Noise | None:
     return read(*[data[name] for name in form])
 
 
-_SPARE = np.uint64(12)  # bits of a word beyond the 52 that are used
-
-
-class _Keystream:
-    """Uniform 64-bit words from AES-256 in counter mode under a fresh key of the system."""
-
-    def __init__(self) -> None:
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-        cipher = Cipher(algorithms.AES(secrets.token_bytes(32)), modes.CTR(bytes(16)))
-        self._encryptor = cipher.encryptor()
-
-    def words(self, n: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        return np.frombuffer(self._encryptor.update(bytes(8 * n)), dtype=np.uint64)
-
-
-class _Seeded:
-    def __init__(self, seed: int) -> None:
-        self._bits = np.random.PCG64(np.random.SeedSequence(seed))
-
-    def words(self, n: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        return self._bits.random_raw(n)
-
-
 @final
 class NoiseSource:
-    """A stream of random numbers that cannot be rewound, copied or carried over a fork.
+    """Where the noise of every spend comes from; it cannot be copied.
 
-    `secure` draws from a cryptographic keystream; sampling is in double precision (Box-Muller,
-    52-bit uniforms), so guarantees hold up to floating-point effects, which every certificate
-    names.  `simulation` is reproducible; ledgers made with it are never certified.
+    `secure` draws from cryptographic keystreams, a fresh one for each spend.  `simulation` is
+    reproducible; ledgers made with it are never certified.  Either way the same code turns words
+    into noise (`privlearn.exact_noise`), which is tried against its slow path before first use.
+
+    Raises:
+        NoiseSamplerError: the tables are damaged, or this machine's arithmetic is not IEEE 754.
     """
 
-    __slots__ = ("_lock", "_pid", "_words", "name", "simulated")
+    __slots__ = ("_words", "name", "simulated")
 
-    def __init__(self, words: _Keystream | _Seeded, name: str, simulated: bool):
+    def __init__(self, words: Words | None, name: str, simulated: bool):
+        check_sampler()
         self._words, self.name, self.simulated = words, name, simulated
-        self._pid = os.getpid()
-        self._lock = Exclusive("a noise source")
 
     @classmethod
     def secure(cls) -> NoiseSource:
-        """Noise for real releases: AES-256-CTR keystream, double-precision sampling."""
-        return cls(_Keystream(), "secure keystream, floating-point sampling", simulated=False)
+        """Noise for real releases, from AES-256 in counter mode."""
+        return cls(None, "secure keystream", simulated=False)
 
     @classmethod
     def simulation(cls, seed: int) -> NoiseSource:
         """Reproducible noise for experiments and tests; protects nobody."""
-        return cls(
-            _Seeded(count(seed=seed, at_least=0)), f"simulation, seed {seed}", simulated=True
-        )
+        words = SeededWords(count(seed=seed, at_least=0))
+        return cls(words, f"simulation, seed {seed}", simulated=True)
 
-    def uniform(self, shape: tuple[int, ...]) -> Array:
-        """Uniform numbers in (0, 1), never 0 or 1."""
-        if os.getpid() != self._pid:
-            raise TokenCopyError("a noise source cannot be used in a forked process")
-        with self._lock:
-            words = self._words.words(math.prod(shape))
-        numbers = (words >> _SPARE).astype(np.float64)
-        numbers += 0.5
-        numbers *= 2.0**-52
-        return numbers.reshape(shape)
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        """Standard normal numbers; pairs by Box-Muller, tails up to 8.6."""
-        total = math.prod(shape)
-        pairs = (total + 1) // 2
-        uniforms = self.uniform((2, pairs))
-        radius = np.sqrt(-2.0 * np.log(uniforms[0]))
-        angle = (2 * math.pi) * uniforms[1]
-        flat = np.empty(2 * pairs)
-        flat[:pairs] = radius * np.cos(angle)
-        flat[pairs:] = radius * np.sin(angle)
-        return flat[:total].reshape(shape)
+    def pool(self) -> NoisePool:
+        """The noise of one spend, asked for after it; of a simulation, the next of its seed."""
+        return NoisePool(Keystream() if self._words is None else self._words)
 
     def __reduce__(self) -> str:
         raise TokenCopyError("a noise source cannot be copied or pickled")

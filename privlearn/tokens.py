@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -26,7 +26,7 @@ from privlearn._records import record_at
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration, Trust
 from privlearn.budgets import B, Currency
-from privlearn.domains import Array, Domain, is_shipped
+from privlearn.domains import Array, Domain, IntegerDomain, is_shipped
 from privlearn.errors import (
     LossExceedsTokenError,
     ProvenanceError,
@@ -37,8 +37,13 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.exact import exact_text
+from privlearn.exact_noise.fast import Floors
+from privlearn.exact_noise.pool import NoisePool
+from privlearn.exact_noise.tables import SAMPLER, SHA256
+from privlearn.exact_noise.variates import Variates
+from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss, PerArrivalLoss
-from privlearn.noise import Noise, NoiseSource, noise_from_dict
+from privlearn.noise import ExactNoise, Noise, NoiseSource, noise_from_dict
 from privlearn.rows import Rows
 from privlearn.rows.functions import RowFunction
 
@@ -84,6 +89,10 @@ class Spend:
     functions: tuple[str, ...] = ()
     """User code that opened rows pass through inside the mechanism, such as an objective of one's
     own: role and name.  Written to the ledger before rows are opened."""
+    grid: Grid | None = None
+    """Where rows are clipped to integers and integer noise is added to them, so that what leaves
+    has exactly the law that is priced; without one the mechanism computes in doubles, and
+    certificates say so."""
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What follows from domain and noise, if both are ours and never change."""
 
@@ -99,10 +108,31 @@ class Spend:
             raise ValueError("arithmetic = 'sum': one release, of everybody alike")
         if not self.mechanism:
             raise ValueError("mechanism = '': must name the mechanism")
+        if self.grid is not None:
+            self._check_grid(self.grid)
         if self.arithmetic not in ("sum", "own", "each"):
             raise ValueError(f"arithmetic = {self.arithmetic!r}: must be 'sum', 'own' or 'each'")
         if self.arithmetic == "sum" and (self.gain != 1.0 or self.own_loss is not None):
             raise ValueError("arithmetic = 'sum': its gain is 1 and its loss is derived")
+
+    def _check_grid(self, grid: Grid) -> None:
+        if not isinstance(self.domain, IntegerDomain):
+            raise TypeError(f"domain = {self.domain!r}: has no integers to clip to (grid = None)")
+        if getattr(self.noise, "unit", None) != grid.scale:
+            raise ValueError(f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}")
+        self.domain.null_integers(grid)  # refuses a grid on which the domain has no numbers
+
+    def exact_form(self) -> dict[str, Any] | None:
+        """What the ledger says of exact noise: grid, bound of the integers, sampler and tables."""
+        if self.grid is None:
+            return None
+        domain = cast(IntegerDomain[Any], self.domain)
+        return {
+            "grid": self.grid.to_dict(),
+            "bound": domain.integer_bound(self.grid),
+            "sampler": SAMPLER,
+            "tables": SHA256,
+        }
 
     def loss(self, adjacency: Adjacency) -> Loss:
         """The loss of this spend under one neighbour relation."""
@@ -379,6 +409,7 @@ class Receipt:
         "_named",
         "_next",
         "_outcome",
+        "_pool",
         "_rounds",
         "_scopes",
         "_served",
@@ -400,8 +431,9 @@ class Receipt:
         self._rounds = 0  # of `round`, that it is in
         self._scopes = 0  # blocks, of `with receipt` and `round`, that it is in
         self._named: set[str] = set()
-        self._clipping = _clipping(spend.domain)
-        self._name((*spend.functions, *self._clipping.names))
+        self._clipping = _clipping(spend.domain, spend.grid)
+        self._pool: NoisePool | None = None  # made when noise is first asked for
+        self._name((*spend.functions, *self._clipping.rows.names))
 
     def _name(self, functions: tuple[str, ...]) -> None:
         """Records user code that rows pass through, before any of them is opened."""
@@ -426,8 +458,13 @@ class Receipt:
         Raises:
             UsersError, ProvenanceError, RowLocalityError, TokenSpentError: as `open`.
         """
-        total: Array = np.add.reduce(self._opened(rows), axis=0)
-        noisy = total + self._spend.noise.draw(self._issuer.noise, total.shape)
+        values, grid = self._opened(rows), self._spend.grid
+        if grid is None:
+            total: Array = np.add.reduce(values, axis=0)
+            noisy = total + self._spend.noise.draw(self._noise(), total.shape)
+        else:
+            summed = sum_of_rows(values)
+            noisy = grid.values(summed + self._integers(summed.shape))
         self._drawn += 1
         self._check_open()
         return self._released(self._spend.domain.decode(noisy), last=True)
@@ -447,6 +484,27 @@ class Receipt:
             the receipt's ``with`` block and `round`.  RowLocalityError: a function that the rows
             passed through is not row-local; the token ends ``uncovered``.
         """
+        if self._spend.grid is not None:
+            raise TokenError(
+                f"{self._spend.mechanism} said a grid: use receipt.open_integers(rows)"
+            )
+        return cast(Array, self._open(rows))
+
+    def open_integers(self, rows: Rows[Any]) -> Floors:
+        """As `open`, in steps of the stated grid: int64, shape (n, domain.size).
+
+        Raises:
+            TokenError: the spend stated no grid.  Else as `open`.
+        """
+        self._check_grid()
+        return cast(Floors, self._open(rows))
+
+    def _check_grid(self) -> Grid:
+        if self._spend.grid is None:
+            raise TokenError(f"{self._spend.mechanism} said no grid: it computes in doubles")
+        return self._spend.grid
+
+    def _open(self, rows: Rows[Any]) -> NDArray[Any]:
         self._check_own()
         self._check_open()
         if not self._scopes:
@@ -457,7 +515,7 @@ class Receipt:
             )
         return self._opened(rows)
 
-    def _opened(self, rows: Rows[Any]) -> Array:
+    def _opened(self, rows: Rows[Any]) -> NDArray[Any]:
         with self._token._lock:
             self._check_open()
             _check_rows(self._token, rows, self._next)
@@ -477,15 +535,15 @@ class Receipt:
             self._issuer.observer.opened(self._token, self._spend, users, values)
         return values
 
-    def _clip(self, block: Any, valid: NDArray[np.bool_]) -> Array:
-        domain = self._spend.domain
+    def _clip(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any]:
+        clipping = self._clipping
         values = None if block is None else self._clipped(block, valid)
-        if values is not None and values.shape == (len(valid), domain.size):
+        if values is not None and values.shape == (len(valid), len(clipping.null)):
             if np.count_nonzero(valid) == len(valid):
                 return values
-            return np.where(valid[:, None], values, domain.null())
+            return np.where(valid[:, None], values, clipping.null)
         if block is None or len(valid) == 1:
-            return np.broadcast_to(domain.null(), (len(valid), domain.size))
+            return np.broadcast_to(clipping.null, (len(valid), len(clipping.null)))
         # A third party's clip may fail on a whole block because of one row.
         return np.concatenate(
             [
@@ -494,17 +552,17 @@ class Receipt:
             ]
         )
 
-    def _clipped(self, block: Any, valid: NDArray[np.bool_]) -> Array | None:
+    def _clipped(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any] | None:
         """The contributions of a block, or None where it cannot be clipped as a whole."""
-        domain = self._spend.domain
-        if type(block) is np.ndarray and block.dtype == np.float64 and _frozen(domain):
+        clipping = self._clipping
+        if type(block) is np.ndarray and block.dtype == np.float64 and clipping.own:
             try:  # our own code, on plain numbers, warns of nothing
-                return domain.clip(block)
+                return clipping.function(block)
             except (ValueError, ArithmeticError):
                 return None
-        values = self._clipping.attempt(block, len(valid))
+        values = clipping.rows.attempt(block, len(valid))
         if values is not None:
-            self._clipping.check(block, valid, values)
+            clipping.rows.check(block, valid, values)
         return values
 
     def draw(self, shape: tuple[int, ...]) -> Array:
@@ -518,10 +576,49 @@ class Receipt:
         """
         self._check_own()
         self._check_open()
-        noise = self._spend.noise.draw(self._issuer.noise, shape)
+        noise = self._spend.noise.draw(self._noise(), shape)
+        self._count(shape)
+        return noise
+
+    def draw_integers(self, shape: tuple[int, ...]) -> Floors:
+        """Fresh noise in steps of the stated grid, ⌊2^bits·Z⌋, int64.
+
+        Raises:
+            TokenError: the spend stated no grid.  Else as `draw`.
+        """
+        self._check_grid()
+        self._check_own()
+        self._check_open()
+        noise = self._integers(shape)
+        self._count(shape)
+        return noise
+
+    def draw_variates(self, n: int) -> Variates:
+        """``n`` fresh standard variates of the stated noise, that can be refined.
+
+        Raises:
+            As `draw_integers`.
+        """
+        self._check_grid()
+        self._check_own()
+        self._check_open()
+        drawn = cast(Any, self._spend.noise).variates(self._noise(), n)
+        self._count((n,))
+        return cast(Variates, drawn)
+
+    def _count(self, shape: tuple[int, ...]) -> None:
         if 0 not in shape:
             self._drawn += shape[0] if shape else 1
-        return noise
+
+    def _integers(self, shape: tuple[int, ...]) -> Floors:
+        noise = cast(ExactNoise, self._spend.noise)
+        return noise.integers(self._noise(), shape, self._check_grid().bits)
+
+    def _noise(self) -> NoisePool:
+        """The noise of this spend, and of no other; asked for only after it stands."""
+        if self._pool is None:
+            self._pool = self._issuer.noise.pool()
+        return self._pool
 
     def publish(self, value: Array) -> Released[Array]:
         """Lets one value of a stream leave; the receipt stays open for the next.
@@ -697,20 +794,43 @@ class _Round:
             receipt._fail(_may_tell(error))
 
 
-def _clipping(domain: Domain[Any]) -> RowFunction[Any, Array]:
-    return _clipping_once(cast(Any, domain)) if _frozen(domain) else _clipping_of(domain)
+@dataclass(frozen=True, slots=True)
+class _Clipping:
+    """How a receipt gets contributions out of blocks of records."""
+
+    function: Callable[[Any], NDArray[Any]]
+    null: NDArray[Any]
+    rows: RowFunction[Any, NDArray[Any]]
+    own: bool
+    """Whether the domain is ours."""
+
+
+def _clipping(domain: Domain[Any], grid: Grid | None) -> _Clipping:
+    if _frozen(domain):
+        return _clipping_once(cast(Any, domain), grid)
+    return _clipping_of(domain, grid)
 
 
 @lru_cache(maxsize=1024)
-def _clipping_once(domain: Domain[Any]) -> RowFunction[Any, Array]:
-    return _clipping_of(domain)
+def _clipping_once(domain: Domain[Any], grid: Grid | None) -> _Clipping:
+    return _clipping_of(domain, grid)
 
 
-def _clipping_of(domain: Domain[Any]) -> RowFunction[Any, Array]:
-    def clip(block: Any) -> Array:
-        return np.asarray(domain.clip(block), dtype=np.float64)
+def _clipping_of(domain: Domain[Any], grid: Grid | None) -> _Clipping:
+    if grid is None:
 
-    return RowFunction(clip, "clip", code=domain)
+        def clip(block: Any) -> NDArray[Any]:
+            return np.asarray(domain.clip(block), dtype=np.float64)
+
+        null: NDArray[Any] = domain.null()
+    else:
+        exact = cast(IntegerDomain[Any], domain)
+
+        def clip(block: Any) -> NDArray[Any]:
+            return np.asarray(exact.integers(block, grid), dtype=np.int64)
+
+        null = exact.null_integers(grid)
+    return _Clipping(clip, null, RowFunction(clip, "clip", code=domain), _frozen(domain))
 
 
 def _may_tell(error: BaseException | None) -> bool:

@@ -1,0 +1,12 @@
+"""Exact sampling: integers ⌊2^k Z⌋ of continuous noise Z, with no rounding in their law.
+
+The room's parts, and why they are right (docs/proofs.md, "Exact sampling", has the whole argument):
+
+`words`     uniform 64-bit words, from AES-256 in counter mode or, for simulations, from a seed
+`tails`     V = tail(z) for every family, enclosed between integers: what ⌊2^k Z⌋ is defined by
+`slow`      ⌊2^k f(V)⌋, f the inverse of tail, for lazily extended bits of V: always right
+`tables`    polynomials for ⌊2^40 f(V)⌋ with proved error bounds, shipped under a SHA-256
+`fast`      the floor from the table where its error bound makes it certain, else `slow`
+`pool`      variates of one spend, drawn after it, and never twice
+`building`  how the tables are made and how their bounds are proved; needs python-flint
+"""

@@ -1,0 +1,147 @@
+"""The variates of one spend: drawn after it, ahead of use, and used once."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Never, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._exclusive import Exclusive
+from privlearn.errors import TokenCopyError
+from privlearn.exact_noise.fast import Floors
+from privlearn.exact_noise.variates import Kind, Variates, variates
+from privlearn.exact_noise.words import Words
+
+_FIRST, _AHEAD = 256, 4096
+"""Variates that are drawn at a time, first and later: a release's time then says little of its own
+noise, and small draws cost little."""
+_UNIFORM_BITS = 52
+
+
+class Pool(Protocol):
+    """Where a mechanism's noise comes from, after its spend."""
+
+    def variates(self, kind: Kind, n: int) -> Variates:
+        """``n`` variates that can be refined."""
+
+    def floors(self, kind: Kind, n: int) -> Floors:
+        """⌊2^40 z⌋ of ``n`` variates, int64."""
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """Uniform words, for choices between finitely many things."""
+
+    def more(self) -> int:
+        """64 further bits, of a stream of their own."""
+
+
+@final
+class NoisePool:
+    """Variates from a source of words that nobody else draws from.
+
+    Made after the spend that pays for them, under a key of its own: a process image that is
+    restored holds no noise of a later spend.  Used by one thread at a time, in the process that
+    made it.
+    """
+
+    __slots__ = ("_ahead", "_lock", "_next", "_pid", "_source")
+
+    def __init__(self, source: Words) -> None:
+        self._source = source
+        self._pid = os.getpid()
+        self._lock = Exclusive("a pool of noise")
+        self._ahead: dict[Kind, Variates] = {}
+        self._next: dict[Kind, int] = {}
+
+    def variates(self, kind: Kind, n: int) -> Variates:
+        """The next ``n`` variates of one kind; the same whatever the sizes of the calls.
+
+        Raises:
+            TokenCopyError: in a forked process.
+        """
+        with self._lock:
+            start = self._reserve(kind, n)
+            return self._ahead[kind].part(start, start + n)
+
+    def floors(self, kind: Kind, n: int) -> Floors:
+        """⌊2^40 z⌋ of the next ``n`` variates, int64, the caller's own.
+
+        Raises:
+            TokenCopyError: in a forked process.
+        """
+        with self._lock:
+            start = self._reserve(kind, n)
+            return self._ahead[kind].floors[start : start + n]
+
+    def _reserve(self, kind: Kind, n: int) -> int:
+        """The place of the first of ``n`` variates ahead, which nobody else will get."""
+        self._check_process()
+        start = self._next.get(kind)
+        if start is None:
+            self._ahead[kind] = variates(kind, self._source, max(n, _FIRST))
+            start = 0
+        elif start + n > len(self._ahead[kind]):
+            left = self._ahead[kind].part(start, len(self._ahead[kind]))
+            fresh = variates(kind, self._source, max(n - len(left), _AHEAD))
+            self._ahead[kind], start = left.joined(fresh) if len(left) else fresh, 0
+        self._next[kind] = start + n
+        return start
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """The next ``n`` uniform words.
+
+        Raises:
+            TokenCopyError: in a forked process.
+        """
+        self._check_process()
+        with self._lock:
+            return self._source.words(n)
+
+    def more(self) -> int:
+        """64 further bits, of a stream of their own."""
+        self._check_process()
+        return self._source.more()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise TokenCopyError("noise cannot be drawn in a forked process")
+
+    def __reduce__(self) -> Never:
+        raise TokenCopyError("a pool of noise cannot be copied or pickled")
+
+
+def below(pool: Pool, bound: int, n: int) -> NDArray[np.int64]:
+    """Uniform integers 0..bound−1, exactly: words beyond the last multiple of ``bound`` are left.
+
+    Args:
+        pool: of words.
+        bound: 1..2^32.
+        n: how many.
+    """
+    if not 1 <= bound <= 2**32:
+        raise ValueError(f"bound = {bound!r}: must lie in 1..2^32")
+    last = np.uint64((1 << 64) // bound * bound - 1)
+    found = np.empty(n, np.int64)
+    places: Any = np.arange(n)
+    while len(places):
+        words = pool.words(len(places))
+        kept = words <= last
+        found[places[kept]] = (words[kept] % np.uint64(bound)).astype(np.int64)
+        places = places[~kept]
+    return found
+
+
+def bernoulli(pool: Pool, numerator: int, n: int) -> NDArray[np.bool_]:
+    """True with probability numerator·2^−52, exactly."""
+    if not 0 <= numerator <= 1 << _UNIFORM_BITS:
+        raise ValueError(f"numerator = {numerator!r}: must lie in 0..2^{_UNIFORM_BITS}")
+    return np.asarray((pool.words(n) >> np.uint64(64 - _UNIFORM_BITS)) < np.uint64(numerator))
+
+
+def uniform(pool: Pool, n: int) -> NDArray[np.float64]:
+    """Doubles in (0, 1) on a grid of 2^−52, for what needs no exact law."""
+    numbers = (pool.words(n) >> np.uint64(64 - _UNIFORM_BITS)).astype(np.float64)
+    numbers += 0.5
+    numbers *= 2.0**-_UNIFORM_BITS
+    return numbers

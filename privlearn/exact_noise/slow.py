@@ -1,0 +1,75 @@
+"""⌊2^k f(V)⌋ for a uniform V whose bits are drawn as they are needed: right for every V."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from privlearn.exact_noise.tails import Family
+
+_MORE = 64
+"""Bits that are appended at a time."""
+_GUARD = 32
+"""Bits of precision beyond those of V."""
+
+
+@dataclass(slots=True)
+class Bits:
+    """The first ``count`` binary digits of V, as an integer; more are drawn as they are needed."""
+
+    prefix: int
+    count: int
+
+    def extend(self, more: Callable[[], int]) -> None:
+        """Appends 64 bits."""
+        self.prefix, self.count = (self.prefix << _MORE) | more(), self.count + _MORE
+
+
+def exact_floor(family: Family, bits: Bits, more: Callable[[], int], k: int) -> int:
+    """⌊2^k f(V)⌋, the same for all V that begin with ``bits``, which are extended until it is.
+
+    m is the floor if and only if tail((m+1)·2^−k) < V <= tail(m·2^−k) (up to V of probability 0).
+    A guess in doubles says where to begin; steps of doubled length enclose the floor and halving
+    finds it, and every comparison is one of integers.  It ends with probability 1: V is none of
+    the countably many tail(m·2^−k).
+    """
+
+    def reaches(m: int) -> bool:
+        """Whether f(V) >= m·2^−k."""
+        while True:
+            precision = bits.count + _GUARD
+            low, high = family.tail(m, k, precision)
+            if (bits.prefix + 1) << _GUARD <= low:
+                return True
+            if bits.prefix << _GUARD >= high:
+                return False
+            bits.extend(more)
+
+    while not bits.prefix:
+        bits.extend(more)
+    low = _guess(family, bits, k)
+    step = 1
+    while not reaches(low):
+        low, step = low - step, 2 * step
+    high, step = low + 1, 1
+    while reaches(high):
+        low, high, step = high, high + step, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if reaches(middle) else (low, middle)
+    return low
+
+
+def _guess(family: Family, bits: Bits, k: int) -> int:
+    """Near 2^k f(V); any integer is correct."""
+    length = bits.prefix.bit_length()
+    drop = max(length - 64, 0)
+    exponent = drop - bits.count
+    if length + exponent < -1000:
+        return 0
+    v = math.ldexp((bits.prefix >> drop) + 0.5, exponent)
+    z = family.guess(min(max(v, 1e-300), 1 - 2.0**-53))
+    if not math.isfinite(z):
+        return 0
+    return int(math.floor(math.ldexp(z, min(k, 60)))) << max(k - 60, 0)
