@@ -155,7 +155,7 @@ class _ScaledSums:
 
 @final
 class _WeightedOutputs:
-    """Rows of B' y, by `block_products`; the first state is the running sum of (n_s - n_{s+1}) Y_s."""
+    """Rows of B' y, by `block_products`; its first state is the sum of (n_s - n_{s+1}) Y_s so far."""
 
     __slots__ = ("_at", "_factorization", "_first", "_full", "_input", "_numbers", "_out", "_sums")
 

@@ -63,14 +63,16 @@ def _gain(norm: float, total: float, left: int, rounding: Rounding, step: Fracti
     if rounding == NO_ROUNDING:
         return float_up(Fraction(norm) * _PRODUCT)
     column, each = rounding.column * step, rounding.each * step
-    root = _root_up(Fraction(left))
-    sums = min(Fraction(total) if math.isfinite(total) else root * Fraction(norm), root * Fraction(norm))
+    root = root_up(Fraction(left))
+    sums = root * Fraction(norm)
+    if math.isfinite(total):
+        sums = min(sums, Fraction(total))
     mass = (Fraction(norm) + column) ** 2
     mass += 2 * each * (sums + root * column) + left * each**2
-    return float_up(_root_up(mass) * _PRODUCT)
+    return float_up(root_up(mass) * _PRODUCT)
 
 
-def _root_up(value: Fraction) -> Fraction:
+def root_up(value: Fraction) -> Fraction:
     """A square root, rounded up to 64 binary places."""
     scaled = (value.numerator << 2 * _PLACES) // value.denominator + 1
     return Fraction(math.isqrt(scaled) + 1, 1 << _PLACES)

@@ -129,10 +129,7 @@ def toeplitz(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> Toepl
         **_output_matrices(outputs, beta),
         powers=np.array([_squares((1 - a[i]) * (1 - a[j])) for i, j in pairs]).T.copy(),
         scale=np.array(
-            [
-                float_up((1 + (i < j)) * w[i] * w[j] / (a[i] + a[j] - a[i] * a[j]))
-                for i, j in pairs
-            ]
+            [float_up((1 + (i < j)) * w[i] * w[j] / (a[i] + a[j] - a[i] * a[j])) for i, j in pairs]
         ),
         log_output=log_output,
         beta=np.array([float(x) for x in beta]),

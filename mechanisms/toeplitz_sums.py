@@ -1,4 +1,4 @@
-"""C·X in integers for a BLT, from integers X: within a proved number of steps, and in constant memory.
+"""C X in integers for a BLT, from integers X: within a proved number of steps, in constant memory.
 
 Method:   C X = X + sum w_i theta_i**r S_i + sum c_{r-s} X_s over the rows of a block, with states
           S_i = sum theta_i**.. X_s over all rows before it.  Each S_i is kept as an integer V and a
@@ -96,13 +96,13 @@ def sums_error(numbers: Toeplitz, horizon: int, largest: int) -> Fraction:
     what they give.  So m is off by at most u(7v(H + E + 1) + 36 l * largest + 2), and subtracting
     rint(m) is exact.  Where X > 2**53, their sum is that of their doubles, off by 32u * largest.
     Call all that d.  V + f then has the error E' <= (1 - v)E + d: after any number of blocks at
-    most J d, where J is the least of 1/v and the number of blocks.  d holds E itself; J v <= 1 gives
-    E = J u(7v(H + 1) + 36 l * largest + 2 (+ 32 largest))/(1 - 8u).
+    most J d, where J is the least of 1/v and the number of blocks.  d holds E itself; with
+    J v <= 1, E = J u(7v(H + 1) + 36 l * largest + 2 (+ 32 largest))/(1 - 8u).
 
     A row adds the error of the states, sum w_i E_i, and 1/2 for rint.  Its product has K = buffers
-    + 32 terms, of sizes that add up to G = sum w_i(H_i + E_i + 1) + largest * sum c_s at most; it is
-    off by K u G in any order, by 3.01u G for coefficients and the doubles of states and X, and less
-    than that for second-order terms: e(G + 1) with e = (K + 6)u.
+    + 32 terms, of sizes that add up to at most G = sum w_i(H_i + E_i + 1) + largest * sum c_s; it
+    is off by K u G in any order, by 3.01u G for coefficients and the doubles of states and X, and
+    by less than that in second order: e(G + 1) with e = (K + 6)u.
     """
     factor = (len(numbers.decay) + BLOCK + 6) * _UNIT
     blocks = Fraction(-(-horizon // BLOCK))

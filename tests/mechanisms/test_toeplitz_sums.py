@@ -38,7 +38,9 @@ def rows_of(kind: str, n: int, largest: int) -> Integers:
     return rng.integers(-largest, largest, size=(n, 2), endpoint=True)
 
 
-def true_sums(decay: tuple[float, ...], output_decay: tuple[float, ...], x: Integers) -> list[list[int]]:
+def true_sums(
+    decay: tuple[float, ...], output_decay: tuple[float, ...], x: Integers
+) -> list[list[int]]:
     """C·x in steps of 2⁻²⁰⁰, by a recursion on integers with w from its definition."""
     a, b = [Fraction(y) for y in decay], [Fraction(y) for y in output_decay]
     weights = []
@@ -108,7 +110,12 @@ def test_scaled_rows_are_within_the_stated_error(horizon: int) -> None:
     rounding = blt.rounding(LARGEST)
     norms = [norms_from(blt, j)[0] for j in range(1, horizon + 1)]
     x = rows_of("random", horizon, LARGEST)
-    scaled = np.array([[round(Fraction(v) / Fraction(n)) for v in row] for row, n in zip(x.tolist(), norms, strict=True)])
+    scaled = np.array(
+        [
+            [round(Fraction(v) / Fraction(n)) for v in row]
+            for row, n in zip(x.tolist(), norms, strict=True)
+        ]
+    )
     within = largest_error(blt.encoder(2)(x), true_sums(blt.decay, blt.output_decay, scaled))
     assert 0.4 < within <= rounding.each / 2
     assert rounding.column >= norms[0]
