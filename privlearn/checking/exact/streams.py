@@ -24,7 +24,8 @@ from privlearn.checking.scripted_noise import Script
 from privlearn.domains import Array, Domain
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.mechanisms.factorization import Factorization, NoiseStream
+from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.noise_stream import NoiseStream
 
 MOST_ARRIVALS = 2**16
 """Arrivals of a longer stream that are looked at."""
