@@ -14,21 +14,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar, cast, final
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    Protocol,
+    TypeGuard,
+    TypeVar,
+    cast,
+    final,
+    runtime_checkable,
+)
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._integer_sets import MOST, Integers, inside
 from privlearn._json_forms import OBJECT, REAL, TEXT, WHOLE, Form, Kind, check_form, named
 from privlearn._validate import AtLeastTwo, Checked, Count, Finite, check_fields, positive
 from privlearn.adjacency import Adjacency
-from privlearn.exact import float_up
+from privlearn.exact import float_down, float_up
+from privlearn.grid import Grid
 
 Array = NDArray[np.float64]
 Norm = Literal["l1", "l2", "linf"] | float
 """A name, or the exponent p >= 1 of ℓp.  Noise asks in numbers p > 2 only, where an answer for ℓ2
 is never too small."""
 X = TypeVar("X")
+Number = TypeVar("Number", np.float64, np.int64)
 X_contra = TypeVar("X_contra", contravariant=True)
 
 _SHRINK = 1 - 1e-12
@@ -89,6 +104,91 @@ class Domain(Protocol[X_contra]):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
+
+
+@runtime_checkable
+class IntegerDomain(Domain[X_contra], Protocol[X_contra]):
+    """A domain that clips to integers, too: contributions in steps of a public grid.
+
+    Times the step they are no further apart than `sensitivity` says, in every norm; that rests on a
+    check of the integers alone.
+    """
+
+    def integers(self, block: X_contra, grid: Grid) -> Integers:
+        """Contributions in steps, shape (n, size); toward zero, and null where a row is no use."""
+
+    def null_integers(self, grid: Grid) -> Integers:
+        """The null contribution in steps, shape (size,)."""
+
+    def integer_bound(self, grid: Grid) -> dict[str, int]:
+        """What the check of the integers enforces, in steps; ``largest`` bounds every |entry|.
+
+        Raises:
+            ValueError: the grid is too coarse for the set, or too fine for 64-bit integers.
+        """
+
+
+def has_integers(domain: Domain[X]) -> TypeGuard[IntegerDomain[X]]:
+    """Whether a domain clips to integers; those of this package do."""
+    return isinstance(domain, IntegerDomain)
+
+
+def largest_number(domain: Domain[Any]) -> float:
+    """A bound on every number of a contribution: what null has, and how far from it others are."""
+    null = float(max(abs(domain.null()), default=0.0))
+    return null + domain.sensitivity(Adjacency.ZERO_OUT, "linf")
+
+
+def fitting_grid(domain: IntegerDomain[Any], scale: float, rows: float | Fraction = 1) -> Grid:
+    """The finest grid for noise of this scale on which ``rows`` contributions can be added up.
+
+    Raises:
+        ValueError: no grid fits, see `Grid.fitting` and `IntegerDomain.integer_bound`.
+    """
+    grid = Grid.fitting(scale, largest_number(domain), rows)
+    domain.integer_bound(grid)
+    return grid
+
+
+_WITHIN = Fraction(2**42 - 1, 2**42)
+"""Of a radius, what integers are checked against: covers the rounding of `sensitivity`."""
+
+
+def _in_steps(number: Fraction, grid: Grid, **named: float) -> int:
+    """⌊number/step⌋.
+
+    Raises:
+        ValueError: 2⁶² or more, by the name of what it is.
+    """
+    steps = math.floor(number / Fraction(grid.step))
+    if not -MOST < steps < MOST:
+        ((name, value),) = named.items()
+        raise ValueError(
+            f"{name} = {value!r}: more than 2^62 steps of {grid!r}; the grid must be coarser"
+        )
+    return steps
+
+
+def _shrunk(terms: int) -> float:
+    """Of a radius, what rows are scaled to: sums of so many rounded terms are then certified."""
+    return _SHRINK - (terms + 256) * 2.0**-52
+
+
+def _without(values: Array, norms: Array, usable: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Rows and their norms, both 0 where they are of no use."""
+    return np.where(usable[:, None], values, 0.0), np.where(usable, norms, 0.0)
+
+
+def _held(steps: Integers, held: NDArray[np.bool_]) -> Integers:
+    """The rows that a check held to be inside; 0 for the others."""
+    if not held.all():
+        steps[~held] = 0
+    return steps
+
+
+@lru_cache(maxsize=256)
+def _radius_in_steps(radius: float, grid: Grid) -> int:
+    return _in_steps(Fraction(radius) * _WITHIN, grid, radius=radius)
 
 
 def _rows_of(block: object, shape: tuple[int | None, ...]) -> Array:
@@ -185,6 +285,26 @@ class Ball(_Diameter):
     def null(self) -> Array:
         return np.zeros(self.size)
 
+    def integers(self, block: Array, grid: Grid) -> Integers:
+        """Scales each row, shape (size,), so that its norm in steps is at most ⌊radius/step⌋."""
+        radius, exponent = _radius_in_steps(self.radius, grid), exponent_of(self.norm)
+        values = np.ascontiguousarray(_shaped(block, (self.size,)))
+        with np.errstate(all="ignore"):
+            norms = _norms(values, exponent)
+            if not np.isfinite(norms).all():
+                values, norms = _without(values, norms, np.isfinite(norms))
+            aim = radius * _shrunk(self.size) * grid.step
+            factors = np.minimum(aim / norms, 1.0) / grid.step
+            steps = (values * factors[:, None]).astype(np.int64)
+            return _held(steps, inside(steps, radius, exponent))
+
+    def null_integers(self, grid: Grid) -> Integers:
+        return np.zeros(self.size, dtype=np.int64)
+
+    def integer_bound(self, grid: Grid) -> dict[str, int]:
+        """The norm, the domain's own, is at most ``largest``: ⌊radius·(1 − 2⁻⁴²)/step⌋."""
+        return {"largest": _radius_in_steps(self.radius, grid)}
+
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
         more = 1 / exponent_of(norm) - 1 / exponent_of(self.norm)
         stretch = 1.0 if more <= 0 else _power(self.size, more)
@@ -230,6 +350,21 @@ class Box(_Diameter):
     def null(self) -> Array:
         return np.clip(np.zeros(self.size), self.low, self.high)
 
+    def integers(self, block: Array, grid: Grid) -> Integers:
+        """Clamps each entry of each row, shape (size,), to ⌈low/step⌉ … ⌊high/step⌋."""
+        low, high = _ends_in_steps(self, grid)
+        steps = (self.clip(block) / grid.step).astype(np.int64)
+        return np.clip(steps, low, high, out=steps)
+
+    def null_integers(self, grid: Grid) -> Integers:
+        low, high = _ends_in_steps(self, grid)
+        return np.full(self.size, min(max(0, low), high), dtype=np.int64)
+
+    def integer_bound(self, grid: Grid) -> dict[str, int]:
+        """Every entry lies in ``low`` … ``high``."""
+        low, high = _ends_in_steps(self, grid)
+        return {"largest": max(abs(low), abs(high)), "low": low, "high": high}
+
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
         low, high = Fraction(self.low), Fraction(self.high)
         if adjacency is Adjacency.REPLACE_ONE:
@@ -252,6 +387,18 @@ class Box(_Diameter):
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "low": self.low, "high": self.high, "size": self.size}
+
+
+@lru_cache(maxsize=256)
+def _ends_in_steps(box: Box, grid: Grid) -> tuple[int, int]:
+    low = -_in_steps(-Fraction(box.low), grid, low=box.low)
+    high = _in_steps(Fraction(box.high), grid, high=box.high)
+    if low > high:
+        raise ValueError(
+            f"{box!r}: holds no multiple of the step {grid.step!r} of {grid!r}; the scale of the "
+            "noise is too large for it"
+        )
+    return low, high
 
 
 Layout = Literal["svec", "triangle"]
@@ -311,6 +458,50 @@ class PSDTrace(_Diameter):
     def null(self) -> Array:
         return np.zeros(self.size)
 
+    def integers(self, block: Array, grid: Grid) -> Integers:
+        """Turns factors, shape (n, m, dim), into rows of svec (or triangle) form in steps.
+
+        That the ℓ2 norm of a row is at most ⌊trace/step⌋ rests on a check of the integers; that two
+        rows are at most √2·trace apart rests on a check of the scaled factors, too, and on the
+        error bound of a matrix product in any order of summation.
+        """
+        factors = _rows_of_factors(block, self.dim)
+        count, terms = factors.shape[1], factors.shape[1] * self.dim
+        radius, trace = _trace_in_steps(self, count, grid)
+        limit = float_down(trace * Fraction(grid.step) / (1 + (terms + 8) * Fraction(1, 2**52)))
+        with np.errstate(all="ignore"):
+            flat = factors.reshape(len(factors), terms)
+            norms = _norms(flat, 2.0)
+            if not np.isfinite(norms).all():
+                flat, norms = _without(flat, norms, np.isfinite(norms))
+            outside = norms > (aim := math.sqrt(limit) * _shrunk(terms))
+            if outside.any():
+                flat = flat * np.where(outside, aim / norms, 1.0)[:, None]
+            held = np.add.reduce(flat * flat, axis=1) <= limit
+            factors = flat.reshape(factors.shape)
+            rows, columns, weights = _upper(self.dim, self.layout)
+            matrices = np.matmul(factors.transpose(0, 2, 1), factors)[:, rows, columns]
+            matrices *= weights / grid.step
+            steps = matrices.astype(np.int64)
+            return _held(steps, held & inside(steps, radius, 2.0))
+
+    def null_integers(self, grid: Grid) -> Integers:
+        return np.zeros(self.size, dtype=np.int64)
+
+    def integer_bound(self, grid: Grid) -> dict[str, int]:
+        """The ℓ2 norm is at most ``largest``, and ``trace`` bounds that of factors of <= 4096 rows.
+
+        Raises:
+            ValueError: as for every domain.
+        """
+        largest, trace = _trace_in_steps(self, 0, grid)
+        if trace < 1:
+            raise ValueError(
+                f"{self!r}: the trace is {largest} steps of {grid!r}, and rounding {self.size} "
+                "entries takes all of them; the scale of the noise is too large for it"
+            )
+        return {"largest": largest, "trace": trace}
+
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
         frobenius = self.trace * (math.sqrt(2) if adjacency is Adjacency.REPLACE_ONE else 1.0)
         return frobenius * _power(self.size, max(1 / exponent_of(norm) - 0.5, 0.0))
@@ -327,6 +518,24 @@ class PSDTrace(_Diameter):
     def to_dict(self) -> dict[str, Any]:
         form = {} if self.layout == "svec" else {"layout": self.layout}
         return {"kind": self.kind, "trace": self.trace, "dim": self.dim, **form}
+
+
+def _rows_of_factors(block: object, dim: int) -> Array:
+    return np.ascontiguousarray(_shaped(block, (None, dim)))
+
+
+@lru_cache(maxsize=256)
+def _trace_in_steps(domain: PSDTrace, count: int, grid: Grid) -> tuple[int, int]:
+    """The radius of the integers, and the trace of factors of ``count`` rows, both in steps.
+
+    An integer row lies within e = √D + 1 + γ·trace steps of svec(XᵀX), for truncation, underflow
+    and rounding, so two of them are at most √2·trace + 2e <= √2·radius apart.
+    """
+    radius = _radius_in_steps(domain.trace, grid)
+    rounding = (max(count, 4096) + domain.size + 8) * Fraction(1, 2**52)
+    truncation = math.isqrt(domain.size) + 2
+    trace = (radius - Fraction(3, 2) * truncation) / (1 + Fraction(3, 2) * rounding)
+    return radius, max(math.floor(trace), 0)
 
 
 @final
@@ -368,17 +577,35 @@ class OneOf(_Diameter, Generic[X]):
     def clip(self, block: tuple[X, NDArray[Any]]) -> Array:
         """Rows of length arms·inner.size, in blocks by arm."""
         records, arms = block
-        contributions = self.inner.clip(records)
+        return self._placed(self.inner.clip(records), arms, self.inner.null())
+
+    def _placed(
+        self, contributions: NDArray[Number], arms: object, null: NDArray[Number]
+    ) -> NDArray[Number]:
+        """Each contribution at its arm, and null ones at the others."""
         chosen = np.asarray(arms, dtype=np.float64)
         if chosen.shape != (len(contributions),):
             raise ValueError(f"arms of shape {chosen.shape}: must be ({len(contributions)},)")
-        real = np.flatnonzero((chosen >= 0) & (chosen < self.arms) & (chosen == np.floor(chosen)))
-        rows = np.tile(self.null(), (len(chosen), 1)).reshape(-1, self.arms, self.inner.size)
-        rows[real, chosen[real].astype(np.intp)] = contributions[real]
+        with np.errstate(invalid="ignore"):
+            real, places = _whole_below(chosen, self.arms)
+        rows = np.tile(null, (len(chosen), self.arms, 1))
+        rows[real, places] = contributions[real]
         return rows.reshape(-1, self.size)
 
     def null(self) -> Array:
         return np.tile(self.inner.null(), self.arms)
+
+    def integers(self, block: tuple[X, NDArray[Any]], grid: Grid) -> Integers:
+        """Rows in steps, in blocks by arm: those of the inner domain, at one arm each."""
+        inner, (records, arms) = cast(IntegerDomain[X], self.inner), block  # it is a shipped one
+        return self._placed(inner.integers(records, grid), arms, inner.null_integers(grid))
+
+    def null_integers(self, grid: Grid) -> Integers:
+        return np.tile(cast(IntegerDomain[X], self.inner).null_integers(grid), self.arms)
+
+    def integer_bound(self, grid: Grid) -> dict[str, int]:
+        """That of the inner domain, at one arm."""
+        return cast(IntegerDomain[X], self.inner).integer_bound(grid)
 
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
         p, single = exponent_of(norm), self.inner.sensitivity(adjacency, norm)
@@ -415,19 +642,34 @@ class Categories(_Diameter):
 
     def clip(self, block: NDArray[Any]) -> Array:
         """Rows with a 1 at the answer; 1/k everywhere for what is no answer."""
+        return self._marked(block, np.float64(1.0), self.null())
+
+    def _marked(self, block: object, mark: Number, null: NDArray[Number]) -> NDArray[Number]:
         answers = np.asarray(block, dtype=np.float64)
         if answers.ndim != 1:
             raise ValueError(f"rows of shape {answers.shape[1:]}: answers are single integers")
         with np.errstate(all="ignore"):
-            whole = answers == np.floor(answers)
-            real = np.flatnonzero((answers >= 0) & (answers < self.size) & whole)
-        rows = np.tile(self.null(), (len(answers), 1))
-        rows[real] = 0.0
-        rows[real, answers[real].astype(np.intp)] = 1.0
+            real, places = _whole_below(answers, self.size)
+        rows = np.tile(null, (len(answers), 1))
+        rows[real] = 0
+        rows[real, places] = mark
         return rows
 
     def null(self) -> Array:
         return np.full(self.size, 1 / self.size)
+
+    def integers(self, block: NDArray[Any], grid: Grid) -> Integers:
+        """Rows with k·b at the answer, b = ⌊1/(k·step)⌋; b everywhere for what is no answer."""
+        null = self.null_integers(grid)
+        return self._marked(block, null.sum(), null)
+
+    def null_integers(self, grid: Grid) -> Integers:
+        return np.full(self.size, _share_in_steps(self, grid), dtype=np.int64)
+
+    def integer_bound(self, grid: Grid) -> dict[str, int]:
+        """An answer is ``largest`` = k·``null``, so that null is exactly the mean of all."""
+        share = _share_in_steps(self, grid)
+        return {"largest": self.size * share, "null": share}
 
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
         p = exponent_of(norm)
@@ -444,6 +686,23 @@ class Categories(_Diameter):
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "size": self.size}
+
+
+def _whole_below(numbers: Array, end: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where the whole numbers among 0, …, end − 1 stand, and which they are."""
+    found = np.flatnonzero((numbers >= 0) & (numbers < end) & (numbers == np.floor(numbers)))
+    return found, numbers[found].astype(np.intp)
+
+
+@lru_cache(maxsize=256)
+def _share_in_steps(domain: Categories, grid: Grid) -> int:
+    share = _in_steps(_WITHIN / domain.size, grid, answer=1.0)
+    if share < 1:
+        raise ValueError(
+            f"{domain!r}: 1/{domain.size} is less than the step {grid.step!r} of {grid!r}; the "
+            "scale of the noise is too large for it"
+        )
+    return share
 
 
 def _read_one_of(data: Mapping[str, Any]) -> Domain[Any]:
