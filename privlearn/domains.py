@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -179,11 +179,21 @@ def _without(values: Array, norms: Array, usable: NDArray[np.bool_]) -> tuple[Ar
     return np.where(usable[:, None], values, 0.0), np.where(usable, norms, 0.0)
 
 
-def _held(steps: Integers, held: NDArray[np.bool_]) -> Integers:
-    """The rows that a check held to be inside; 0 for the others."""
+def _drop(steps: Integers, held: NDArray[np.bool_]) -> None:
+    """Sets rows to 0 that no check held to be inside."""
     if not held.all():
         steps[~held] = 0
-    return steps
+
+
+def _tiles(values: Array) -> Iterator[slice]:
+    """Slices of rows that stay in the cache together with what is computed of them."""
+    rows = max(_TILE // max(values[:1].size, 1), 1)
+    for start in range(0, len(values), rows):
+        yield slice(start, start + rows)
+
+
+_TILE = 2**14
+"""Numbers."""
 
 
 @lru_cache(maxsize=256)
@@ -210,7 +220,7 @@ def _shaped(block: object, shape: tuple[int | None, ...]) -> Array:
     )
     if not fits:
         raise ValueError(f"rows of shape {values.shape[1:]} where {shape} is required")
-    return values
+    return np.ascontiguousarray(values)  # sums of a row then do not depend on the block's layout
 
 
 def _usable(values: Array) -> Array:
@@ -288,15 +298,18 @@ class Ball(_Diameter):
     def integers(self, block: Array, grid: Grid) -> Integers:
         """Scales each row, shape (size,), so that its norm in steps is at most ⌊radius/step⌋."""
         radius, exponent = _radius_in_steps(self.radius, grid), exponent_of(self.norm)
-        values = np.ascontiguousarray(_shaped(block, (self.size,)))
+        aim = radius * _shrunk(self.size) * grid.step
+        values = _shaped(block, (self.size,))
+        steps = np.empty(values.shape, dtype=np.int64)
         with np.errstate(all="ignore"):
-            norms = _norms(values, exponent)
-            if not np.isfinite(norms).all():
-                values, norms = _without(values, norms, np.isfinite(norms))
-            aim = radius * _shrunk(self.size) * grid.step
-            factors = np.minimum(aim / norms, 1.0) / grid.step
-            steps = (values * factors[:, None]).astype(np.int64)
-            return _held(steps, inside(steps, radius, exponent))
+            for tile in _tiles(values):
+                part, norms = values[tile], _norms(values[tile], exponent)
+                if not np.isfinite(norms).all():
+                    part, norms = _without(part, norms, np.isfinite(norms))
+                factors = np.minimum(aim / norms, 1.0) / grid.step
+                steps[tile] = part * factors[:, None]  # toward zero
+                _drop(steps[tile], inside(steps[tile], radius, exponent))
+        return steps
 
     def null_integers(self, grid: Grid) -> Integers:
         return np.zeros(self.size, dtype=np.int64)
@@ -353,8 +366,14 @@ class Box(_Diameter):
     def integers(self, block: Array, grid: Grid) -> Integers:
         """Clamps each entry of each row, shape (size,), to ⌈low/step⌉ … ⌊high/step⌋."""
         low, high = _ends_in_steps(self, grid)
-        steps = (self.clip(block) / grid.step).astype(np.int64)
-        return np.clip(steps, low, high, out=steps)
+        values = _shaped(block, (self.size,))
+        steps = np.empty(values.shape, dtype=np.int64)
+        with np.errstate(all="ignore"):
+            for tile in _tiles(values):
+                part = np.clip(_usable(values[tile]), self.low, self.high)
+                steps[tile] = np.divide(part, grid.step, out=part)  # toward zero
+                np.clip(steps[tile], low, high, out=steps[tile])
+        return steps
 
     def null_integers(self, grid: Grid) -> Integers:
         low, high = _ends_in_steps(self, grid)
@@ -465,25 +484,27 @@ class PSDTrace(_Diameter):
         rows are at most √2·trace apart rests on a check of the scaled factors, too, and on the
         error bound of a matrix product in any order of summation.
         """
-        factors = _rows_of_factors(block, self.dim)
+        factors = _shaped(block, (None, self.dim))
         count, terms = factors.shape[1], factors.shape[1] * self.dim
         radius, trace = _trace_in_steps(self, count, grid)
         limit = float_down(trace * Fraction(grid.step) / (1 + (terms + 8) * Fraction(1, 2**52)))
+        aim = math.sqrt(limit) * _shrunk(terms)
+        rows, columns, weights = _upper(self.dim, self.layout)
+        in_steps = weights / grid.step
+        steps = np.empty((len(factors), self.size), dtype=np.int64)
         with np.errstate(all="ignore"):
-            flat = factors.reshape(len(factors), terms)
-            norms = _norms(flat, 2.0)
-            if not np.isfinite(norms).all():
-                flat, norms = _without(flat, norms, np.isfinite(norms))
-            outside = norms > (aim := math.sqrt(limit) * _shrunk(terms))
-            if outside.any():
-                flat = flat * np.where(outside, aim / norms, 1.0)[:, None]
-            held = np.add.reduce(flat * flat, axis=1) <= limit
-            factors = flat.reshape(factors.shape)
-            rows, columns, weights = _upper(self.dim, self.layout)
-            matrices = np.matmul(factors.transpose(0, 2, 1), factors)[:, rows, columns]
-            matrices *= weights / grid.step
-            steps = matrices.astype(np.int64)
-            return _held(steps, held & inside(steps, radius, 2.0))
+            for tile in _tiles(steps):
+                part = factors[tile].reshape(-1, terms)
+                norms = _norms(part, 2.0)
+                if not np.isfinite(norms).all():
+                    part, norms = _without(part, norms, np.isfinite(norms))
+                part = part * np.minimum(aim / norms, 1.0)[:, None]
+                held = np.einsum("ij,ij->i", part, part) <= limit
+                part = part.reshape(-1, count, self.dim)
+                matrices = np.matmul(part.transpose(0, 2, 1), part)
+                steps[tile] = matrices[:, rows, columns] * in_steps  # toward zero
+                _drop(steps[tile], held & inside(steps[tile], radius, 2.0))
+        return steps
 
     def null_integers(self, grid: Grid) -> Integers:
         return np.zeros(self.size, dtype=np.int64)
@@ -518,10 +539,6 @@ class PSDTrace(_Diameter):
     def to_dict(self) -> dict[str, Any]:
         form = {} if self.layout == "svec" else {"layout": self.layout}
         return {"kind": self.kind, "trace": self.trace, "dim": self.dim, **form}
-
-
-def _rows_of_factors(block: object, dim: int) -> Array:
-    return np.ascontiguousarray(_shaped(block, (None, dim)))
 
 
 @lru_cache(maxsize=256)

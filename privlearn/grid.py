@@ -1,0 +1,114 @@
+"""Public grids: the integers that clipped data become, and in whose steps exact noise is added."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, final
+
+from privlearn._json_forms import TEXT, WHOLE, check_form
+from privlearn._validate import assign, count, finite
+
+LEAST_BITS, MOST_BITS = 30, 40
+_ROOM = 2**61
+"""Sums of ``rows`` contributions stay below this many steps, so that adding noise does not wrap."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The multiples of ``step`` = scale·2^−bits, with ``scale`` that of the noise.
+
+    A release is step·(X + ⌊2^bits·Z⌋), with X an integer vector and Z noise of scale 1, and that is
+    step·⌊(step·X + scale·Z)/step⌋: a function of the continuous mechanism's output.
+
+    Args:
+        scale: of the noise, in the unit of the data: a normal double.
+        bits: 30 to 40.
+
+    Raises:
+        TypeError: not numbers.  ValueError: another number, or a step that is no normal double.
+    """
+
+    scale: float
+    bits: int
+
+    def __post_init__(self) -> None:
+        scale, bits = _normal(scale=self.scale), count(bits=self.bits)
+        if not LEAST_BITS <= bits <= MOST_BITS:
+            raise ValueError(f"bits = {bits}: must lie in {LEAST_BITS}..{MOST_BITS}")
+        if math.ldexp(scale, -bits) < sys.float_info.min:
+            raise ValueError(
+                f"scale = {scale!r}, bits = {bits}: the step scale·2^-bits must be a normal "
+                f"double, at least {sys.float_info.min!r}"
+            )
+        assign(self, scale=scale, bits=bits)
+
+    @property
+    def step(self) -> float:
+        """The distance of neighbouring points, in the unit of the data; exactly scale·2^−bits."""
+        return math.ldexp(self.scale, -self.bits)
+
+    @classmethod
+    def fitting(cls, scale: float, largest: float, rows: float | Fraction = 1) -> Grid:
+        """The finest grid on which ``rows`` numbers of size ``largest`` add up to below 2⁶¹ steps.
+
+        Args:
+            scale: of the noise, in the unit of the data.
+            largest: bound on every number of a contribution, in the unit of the data.
+            rows: how many are added up at most, where something public limits it, or by what factor
+                a stream's state may exceed ``largest``; >= 1.
+
+        Raises:
+            ValueError: even the coarsest grid is too fine, or a number is out of range.
+        """
+        scale, number = _normal(scale=scale), finite(largest=largest)
+        if number < 0:
+            raise ValueError(f"largest = {largest!r}: must be >= 0")
+        factor = Fraction(rows) if isinstance(rows, Fraction) else Fraction(finite(rows=rows))
+        if factor < 1:
+            raise ValueError(f"rows = {rows!r}: must be >= 1")
+        room = Fraction(scale) * _ROOM
+        for bits in range(MOST_BITS, LEAST_BITS - 1, -1):
+            if factor * Fraction(number) * 2**bits < room:
+                return cls(scale, bits)
+        most = 2 ** (61 - LEAST_BITS)
+        raise ValueError(
+            f"scale = {scale!r}, largest = {largest!r}, rows = {rows!r}: rows·largest must "
+            f"be below {most} times the scale of the noise"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form; the scale is the text of a hexadecimal double, so that no reader rounds it."""
+        return {"scale": self.scale.hex(), "bits": self.bits}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Grid:
+        """Rebuilds a grid from its JSON form.
+
+        Raises:
+            ValueError: names, types or numbers are others, or the scale is written in another way.
+        """
+        try:
+            check_form("grid", data, {"scale": TEXT, "bits": WHOLE})
+        except KeyError as missing:
+            raise ValueError(f"grid lacks {missing}") from None
+        written = data["scale"]
+        try:
+            scale = float.fromhex(written)
+        except (ValueError, OverflowError):
+            scale = math.nan
+        if scale.hex() != written:
+            raise ValueError(f"grid: scale = {written!r:.80}: must be what float.hex writes")
+        return cls(scale, data["bits"])
+
+
+def _normal(**named: float) -> float:
+    number = finite(**named)
+    if number < sys.float_info.min:
+        ((name, value),) = named.items()
+        raise ValueError(f"{name} = {value!r}: must be a normal double > 0")
+    return number
