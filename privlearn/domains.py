@@ -185,7 +185,7 @@ def _drop(steps: Integers, held: NDArray[np.bool_]) -> None:
         steps[~held] = 0
 
 
-def _tiles(values: Array) -> Iterator[slice]:
+def _tiles(values: NDArray[Any]) -> Iterator[slice]:
     """Slices of rows that stay in the cache together with what is computed of them."""
     rows = max(_TILE // max(values[:1].size, 1), 1)
     for start in range(0, len(values), rows):
@@ -500,8 +500,8 @@ class PSDTrace(_Diameter):
                     part, norms = _without(part, norms, np.isfinite(norms))
                 part = part * np.minimum(aim / norms, 1.0)[:, None]
                 held = np.einsum("ij,ij->i", part, part) <= limit
-                part = part.reshape(-1, count, self.dim)
-                matrices = np.matmul(part.transpose(0, 2, 1), part)
+                scaled = part.reshape(-1, count, self.dim)
+                matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
                 steps[tile] = matrices[:, rows, columns] * in_steps  # toward zero
                 _drop(steps[tile], held & inside(steps[tile], radius, 2.0))
         return steps
@@ -628,9 +628,9 @@ class OneOf(_Diameter, Generic[X]):
         p, single = exponent_of(norm), self.inner.sensitivity(adjacency, norm)
         if adjacency is Adjacency.REPLACE_ONE:
             moved = self.inner.sensitivity(Adjacency.ZERO_OUT, norm)
-            return max(single, moved * (math.sqrt(2) if p == 2 else 2 ** (1 / p)))
+            return max(single, _at_places(2, moved, p))
         if adjacency is Adjacency.ADD_REMOVE and self.inner.null().any():
-            return float(self.arms ** (1 / p)) * single  # the null entries come and go too
+            return _at_places(self.arms, single, p)  # the null entries come and go too
         return single
 
     def decode(self, total: Array) -> Array:
@@ -640,6 +640,18 @@ class OneOf(_Diameter, Generic[X]):
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "arms": self.arms, "inner": self.inner.to_dict()}
+
+
+def _at_places(places: int, one: float, p: float) -> float:
+    """The ℓp norm of a vector that has norm ``one`` at each of several places, rounded up."""
+    if p == 1:
+        return float_up(places * Fraction(one))
+    norm = one * _power(places, 1 / p)
+    if p == 2:
+        while Fraction(norm) ** 2 < places * Fraction(one) ** 2:
+            norm = math.nextafter(norm, math.inf)
+        return norm
+    return norm if p == math.inf else norm * (1 + 2.0**-50)
 
 
 @final
