@@ -487,7 +487,7 @@ class PSDTrace(_Diameter):
         factors = _shaped(block, (None, self.dim))
         count, terms = factors.shape[1], factors.shape[1] * self.dim
         radius, trace = _trace_in_steps(self, count, grid)
-        limit = float_down(trace * Fraction(grid.step) / (1 + (terms + 8) * Fraction(1, 2**52)))
+        limit = _certain_trace(trace, grid.step, terms)
         aim = math.sqrt(limit) * _shrunk(terms)
         rows, columns, weights = _upper(self.dim, self.layout)
         in_steps = weights / grid.step
@@ -553,6 +553,12 @@ def _trace_in_steps(domain: PSDTrace, count: int, grid: Grid) -> tuple[int, int]
     truncation = math.isqrt(domain.size) + 2
     trace = (radius - Fraction(3, 2) * truncation) / (1 + Fraction(3, 2) * rounding)
     return radius, max(math.floor(trace), 0)
+
+
+@lru_cache(maxsize=256)
+def _certain_trace(trace: int, step: float, terms: int) -> float:
+    """As `certain`, for a sum of so many squares of doubles, in the unit of the data."""
+    return float_down(trace * Fraction(step) / (1 + (terms + 8) * Fraction(1, 2**52)))
 
 
 @final
