@@ -491,16 +491,17 @@ class PSDTrace(_Diameter):
         aim = math.sqrt(limit) * _shrunk(terms)
         rows, columns, weights = _upper(self.dim, self.layout)
         in_steps = weights / grid.step
+        flat = factors.reshape(len(factors), terms)
         steps = np.empty((len(factors), self.size), dtype=np.int64)
         with np.errstate(all="ignore"):
             for tile in _tiles(steps):
-                part = factors[tile].reshape(-1, terms)
+                part = flat[tile]
                 norms = _norms(part, 2.0)
                 if not np.isfinite(norms).all():
                     part, norms = _without(part, norms, np.isfinite(norms))
                 part = part * np.minimum(aim / norms, 1.0)[:, None]
                 held = np.einsum("ij,ij->i", part, part) <= limit
-                scaled = part.reshape(-1, count, self.dim)
+                scaled = part.reshape(len(part), count, self.dim)
                 matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
                 steps[tile] = matrices[:, rows, columns] * in_steps  # toward zero
                 _drop(steps[tile], held & inside(steps[tile], radius, 2.0))
