@@ -28,7 +28,8 @@ _EXACT = 2**53
 _HALF, _LOW = np.uint64(31), np.uint64(2**31 - 1)
 _ROOTS = 44
 """Binary digits of a fractional exponent that are used."""
-_MOST_EXPONENT = 2.0**30
+MOST_EXPONENT = 2.0**30
+"""Of norms other than ℓ∞: a ball of a larger exponent is cut to that of this one."""
 
 
 def inside(steps: Integers, radius: int, exponent: float) -> Inside:
@@ -87,7 +88,7 @@ def _inside_lq(steps: Integers, radius: int, exponent: float) -> Inside:
     """Which rows, of entries no larger than ``radius``, certainly have Σ|X/radius|^q <= 1."""
     if radius == 0:
         return np.ones(len(steps), dtype=np.bool_)
-    q = min(exponent, _MOST_EXPONENT)  # a larger ball is cut to a smaller one
+    q = min(exponent, MOST_EXPONENT)
     whole = int(q)
     ratios = np.abs(steps.astype(np.float64)) / float_down(Fraction(radius))
     powers = _power(ratios, whole)

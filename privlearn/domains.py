@@ -31,7 +31,7 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._integer_sets import MOST, Integers, inside
+from privlearn._integer_sets import MOST, MOST_EXPONENT, Integers, inside
 from privlearn._json_forms import OBJECT, REAL, TEXT, WHOLE, Form, Kind, check_form, named
 from privlearn._validate import AtLeastTwo, Checked, Count, Finite, check_fields, positive
 from privlearn.adjacency import Adjacency
@@ -298,6 +298,8 @@ class Ball(_Diameter):
     def integers(self, block: Array, grid: Grid) -> Integers:
         """Scales each row, shape (size,), so that its norm in steps is at most ⌊radius/step⌋."""
         radius, exponent = _radius_in_steps(self.radius, grid), exponent_of(self.norm)
+        if exponent < math.inf:
+            exponent = min(exponent, MOST_EXPONENT)
         aim = radius * _shrunk(self.size) * grid.step
         values = _shaped(block, (self.size,))
         steps = np.empty(values.shape, dtype=np.int64)
