@@ -109,9 +109,7 @@ class Grid:
         except (ValueError, OverflowError):
             scale = math.nan
         if scale.hex() != written:
-            raise ValueError(
-                f"grid: scale = {written!r:.80}: must be a double written as by float.hex"
-            )
+            raise ValueError(f"grid: scale = {written!r:.80}: must be what float.hex writes")
         return cls(scale, data["bits"])
 
 
