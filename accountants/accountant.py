@@ -31,7 +31,7 @@ from privlearn.accountants.guarantee import (
     unless_failed,
 )
 from privlearn.accountants.multiple_accountants import check_beside
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import Account, AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
 from privlearn.domains import Array
@@ -544,9 +544,9 @@ class _Accountant(Generic[B]):
                 RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
             )
 
-    def outstanding(self, token: Token[Any]) -> bool:
-        """For receipts: whether the token has no recorded end yet."""
-        return self._state.accounts[token.id].outcome is None
+    def account(self, token: Token[Any]) -> Account:
+        """For receipts: what is recorded of a token that was issued here."""
+        return self._state.accounts[token.id]
 
     def _append(self, entry: Entry) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, Never, Protocol, Self, cast, final
 
 from privlearn._exclusive import Exclusive
 from privlearn._validate import user_range
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import Account, AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B
 from privlearn.errors import BudgetError, TokenCopyError
@@ -34,7 +34,7 @@ class _Parent(Protocol[B]):
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None: ...
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None: ...
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None: ...
-    def outstanding(self, token: Token[Any]) -> bool: ...
+    def account(self, token: Token[Any]) -> Account: ...
     def _issue(
         self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
     ) -> Token[B]: ...
@@ -143,9 +143,9 @@ class Delegated(Generic[B]):
         """For tokens and receipts: as the accountant's."""
         self._parent.record_retire(token, outcome, digest)
 
-    def outstanding(self, token: Token[Any]) -> bool:
+    def account(self, token: Token[Any]) -> Account:
         """For receipts: as the accountant's."""
-        return self._parent.outstanding(token)
+        return self._parent.account(token)
 
     @property
     def failure(self) -> Fraction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self, final
 
@@ -13,7 +14,7 @@ from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.noise import CapNoise, CategoryNoise, Noise, NoiseSource
-from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token, mint_token
+from privlearn.tokens import Account, Outcome, ReleaseObserver, Spend, Token, mint_token
 
 
 @final
@@ -24,7 +25,7 @@ class _Anything(Currency):
     kind: ClassVar[str] = "anything"
 
     def __init__(self) -> None:
-        self._amounts = ()
+        self.amounts = ()
 
     def _with(self, amounts: tuple[Fraction, ...]) -> Self:
         return type(self)()
@@ -50,6 +51,13 @@ class _DividedNoise:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.noise, name)
+
+
+@dataclass(slots=True)
+class _Account:
+    """What is recorded of a spent token: how it ended."""
+
+    outcome: str | None = None
 
 
 def _stated(noise: Noise) -> Noise:
@@ -85,7 +93,7 @@ class StubAccountant:
         self.id, self.adjacency = "stub", adjacency
         self.last_spend: Spend | None = None
         self._noise = NoiseSource.simulation(noise) if isinstance(noise, int) else noise
-        self._open: set[str] = set()
+        self._open: dict[str, _Account] = {}
         self._count = 0
         self._budget = _Anything()
 
@@ -106,7 +114,7 @@ class StubAccountant:
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         self.last_spend = spend
-        self._open.add(token.id)
+        self._open[token.id] = _Account()
         if self._noise_divisor != 1.0:
             self._stated[token.id] = spend, _stated(spend.noise)
             # behind the back of the receipt, which holds this object
@@ -118,10 +126,11 @@ class StubAccountant:
         pass
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
-        self._open.discard(token.id)
+        if token.id in self._open:
+            self._open.pop(token.id).outcome = outcome
         if token.id in self._stated:
             spend, noise = self._stated.pop(token.id)
             object.__setattr__(spend, "noise", noise)
 
-    def outstanding(self, token: Token[Any]) -> bool:
-        return token.id in self._open
+    def account(self, token: Token[Any]) -> Account:
+        return self._open[token.id]
