@@ -47,7 +47,6 @@ from privlearn.entries import (
     RetireEntry,
     ReturnEntry,
     SpendEntry,
-    to_users,
 )
 from privlearn.errors import (
     BudgetError,
@@ -68,6 +67,8 @@ X = TypeVar("X")
 T = TypeVar("T")
 
 Of = Literal["guarantee", "spent"]
+_Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]
+"""Domain, noise and loss of a spend as they are written, and whether the loss follows from them."""
 
 
 class _Accountant(Generic[B]):
@@ -135,7 +136,7 @@ class _Accountant(Generic[B]):
             software=f"privlearn {__version__}",
             trust=self.trust,
             adjacency=adjacency,
-            users=to_users(index),
+            users=(index.start, index.stop),
             cap=cap.to_dict(),
             promise=None if promise is None else promise.to_dict(),
             noise=source.name if not _attested or source.simulated else _ON_DEVICES,
@@ -171,8 +172,7 @@ class _Accountant(Generic[B]):
         self._interrupted = False
         self._resumed = False
         self._mechanisms: dict[str, Any] = {}
-        self._prices: dict[Loss, tuple[B, Fraction, dict[str, Any]]] = {}
-        self._forms: dict[Loss, dict[str, Any]] = {}
+        self._forms: dict[int, tuple[Spend, Loss, _Forms]] = {}
 
     @classmethod
     def resume(
@@ -332,14 +332,15 @@ class _Accountant(Generic[B]):
                 raise TypeError(f"{label} = {each!r}: must be a mechanism, which states a loss()")
         named = [Plan(label, each.loss(), self.users) for label, each in mechanisms.items()]
         whole = [*plan, *named]
+        ranges = [user_range(users=item.users) for item in whole]
         items = tuple(
             PlanItem(
                 label=item.label,
-                users=to_users(user_range(users=item.users)),
+                users=(users.start, users.stop),
                 loss=item.loss.to_dict(),
                 count=item.count,
             )
-            for item in whole
+            for item, users in zip(whole, ranges, strict=True)
         )
         with self._lock:
             stands = [Plan(i.label, i.loss, i.users, i.count) for i in self._state.plan or []]
@@ -433,7 +434,9 @@ class _Accountant(Generic[B]):
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
-                budget, failure, form = self._priced(price)
+                found = self._state.price(price)
+                budget, failure = cast(B, found.budget), found.failure
+                form = self._state.form_of(found)
             else:
                 budget, form = price, price.to_dict()
             index = self._state.ceiling.charged.check(user_range(users=users))
@@ -448,7 +451,7 @@ class _Accountant(Generic[B]):
                     accountant=self.id,
                     token=token,
                     label=label,
-                    users=to_users(index),
+                    users=(index.start, index.stop),
                     budget=form,
                     planned=planned,
                     failure=exact_text(failure) if failure else "0",
@@ -476,52 +479,45 @@ class _Accountant(Generic[B]):
                     accountant=self.id,
                     allowance=name,
                     label=label,
-                    users=to_users(index),
+                    users=(index.start, index.stop),
                     budget=budget.to_dict(),
                     failure=exact_text(exact("failure", failure)),
                 )
             )
             return Delegated(self, self._state, name, budget, index)
 
-    def _priced(self, loss: Loss) -> tuple[B, Fraction, dict[str, Any]]:
-        """The price of a loss, how likely it is to fail, and the price as it is written."""
-        found = self._prices.get(loss)
-        if found is None:
-            budget = cast(B, self._state.price(loss))
-            found = budget, loss.failure(), budget.to_dict()
-            if len(self._prices) >= 4096:
-                self._prices.clear()
-            self._prices[loss] = found
-        return found
-
-    def _form(self, loss: Loss) -> dict[str, Any]:
-        """A loss as it is written."""
-        found = self._forms.get(loss)
-        if found is None:
-            if len(self._forms) >= 4096:
+    def _forms_of(self, spend: Spend, loss: Loss) -> _Forms:
+        """What a spend says of its domain, noise and loss; kept if all of it is ours and fixed."""
+        found = self._forms.get(id(spend))
+        if found is not None and found[0] is spend and found[1] is loss:
+            return found[2]
+        forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict(), spend.derived
+        if spend.derived:
+            if len(self._forms) >= 1024:
                 self._forms.clear()
-            found = self._forms[loss] = loss.to_dict()
-        return found
+            self._forms[id(spend)] = spend, loss, forms
+        return forms
 
     def _take_back(self, allowance: str) -> None:
         self._append(ReturnEntry(accountant=self.id, allowance=allowance))
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         """For tokens: writes the spend; returns when it is durable."""
+        domain, noise, loss_form, derived = self._forms_of(spend, loss)
         entry = SpendEntry(
             accountant=self.id,
             token=token.id,
             mechanism=spend.mechanism,
-            users=to_users(token.users),
+            users=(token.users.start, token.users.stop),
             trust=self.trust,
             adjacency=self.adjacency,
-            domain=spend.domain.to_dict(),
-            noise=spend.noise.to_dict(),
+            domain=domain,
+            noise=noise,
             simulated=self.noise.simulated,
             gain=spend.gain,
-            loss=self._form(loss),
+            loss=loss_form,
             arithmetic=spend.arithmetic,
-            derived=spend.derived,
+            derived=derived,
             calibration=spend.calibration,
             parameters=dict(spend.parameters),
             interactive=spend.interactive,

@@ -111,7 +111,9 @@ def audit_walk() -> dict[str, Walk]:
 
 def device_walks() -> dict[str, Walk]:
     """The one user of a device, whose token pays for the one message; the second of two devices."""
-    config = LocalBanditConfig(name="walks", method=LDPSGD(shared=True, n_arms=4, dim=3, epsilon=1, horizon=40))
+    config = LocalBanditConfig(
+        name="walks", method=LDPSGD(shared=True, n_arms=4, dim=3, epsilon=1, horizon=40)
+    )
     rng = np.random.default_rng(0)
     arrays = {"theta": rng.normal(size=(1, 3))}
     contexts = rng.normal(size=(4, 3))

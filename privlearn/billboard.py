@@ -88,10 +88,11 @@ class Billboard(Mapping[str, Any]):
         users: the arrival indices that may be served, each once, in order.
     """
 
-    __slots__ = ("_history", "_lock", "_next", "_values", "issuer", "users")
+    __slots__ = ("_history", "_lock", "_next", "_tokens", "_values", "issuer", "users")
 
     def __init__(self, issuer: Issuer, users: range) -> None:
         self.issuer, self.users = issuer, user_range(users=users)
+        self._tokens = f"{issuer.id}/"  # which the ids of all its tokens begin with
         self._next, self._lock = users.start, Exclusive("a billboard")
         self._values: dict[str, Any] = {}
         self._history: list[dict[str, Any]] = []
@@ -109,7 +110,7 @@ class Billboard(Mapping[str, Any]):
         """
         if not isinstance(released, Released):
             raise TypeError(f"{name}: only released values can be posted, got {type(released)}")
-        if not released.paid_by.startswith(self.issuer.id + "/"):
+        if not released.paid_by.startswith(self._tokens):
             raise ForeignTokenError(f"{name}: paid by {released.paid_by!r}, another accountant")
         self._values[name] = released.value
         self._history.append(

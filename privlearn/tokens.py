@@ -275,7 +275,8 @@ class Token(Generic[B]):
     ) -> None:
         if mint is not _MINT:
             raise TypeError("tokens are made by an accountant: use accountant.issue(...)")
-        fix = object.__setattr__
+        fix = object.__setattr__  # `__setattr__` refuses
+        fix(self, "_used", False)
         fix(self, "id", id)
         fix(self, "budget", budget)
         fix(self, "failure", failure)
@@ -286,12 +287,9 @@ class Token(Generic[B]):
         fix(self, "_issuer", issuer)
         fix(self, "_pid", os.getpid())
         fix(self, "_lock", Exclusive("a token"))
-        self._used = False
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "_used":
-            raise AttributeError(f"what a token allows is fixed: can't set {name}")
-        object.__setattr__(self, name, value)
+        raise AttributeError(f"what a token allows is fixed: can't set {name}")
 
     def check(self, rows: Rows[Any]) -> None:
         """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
@@ -313,7 +311,7 @@ class Token(Generic[B]):
             self._issuer.record_spend(self, spend, loss)
         except BaseException:
             # Not durable: the token may be tried again; the ledger refuses a second spend anyway.
-            self._used = False
+            object.__setattr__(self, "_used", False)
             raise
         return Receipt(_MINT, self._issuer, self, spend)
 
@@ -345,7 +343,7 @@ class Token(Generic[B]):
         with self._lock:
             if self._used:
                 raise TokenSpentError(f"token {self.label!r} was spent or retired before")
-            self._used = True
+            object.__setattr__(self, "_used", True)
 
     def __repr__(self) -> str:
         state = "used" if self._used else "unspent"

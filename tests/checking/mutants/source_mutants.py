@@ -207,7 +207,7 @@ MUTANTS = (
             Edit("privlearn.tokens:Token._check_price", "not self.budget.covers(price)", "False"),
             Edit(
                 "privlearn.accountants.state:AccountState._check_holds",
-                "not account.budget.covers(price)",
+                "held is not price.budget and not held.covers(price.budget)",
                 "False",
             ),
         ),
