@@ -172,7 +172,6 @@ class _Accountant(Generic[B]):
         self._interrupted = False
         self._resumed = False
         self._mechanisms: dict[str, Any] = {}
-        self._forms: dict[int, tuple[Spend, Loss, _Forms]] = {}
 
     @classmethod
     def resume(
@@ -407,14 +406,13 @@ class _Accountant(Generic[B]):
 
     def spends(self, label: str, users: range) -> int:
         """How many tokens of that label were spent on some of ``users``, also before a restart."""
+        spent = 0
         with self._lock:
-            return sum(
-                account.spend is not None
-                and account.label == label
-                and account.users[0] < users.stop
-                and users.start < account.users[1]
-                for account in self._state.accounts.values()
-            )
+            for account in self._state.accounts.values():
+                meets = account.users[0] < users.stop and users.start < account.users[1]
+                if meets and account.label == label and account.spend is not None:
+                    spent += 1
+        return spent
 
     def issue(self, price: Loss | B, *, users: range, label: str, failure: Exact = 0) -> Token[B]:
         """Issues a token for one loss, or for any loss that a budget covers, on ``users``.
@@ -435,11 +433,11 @@ class _Accountant(Generic[B]):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
                 found = self._state.price(price)
+                form = found.form
                 budget, failure = cast(B, found.budget), found.failure
-                form = self._state.form_of(found)
             else:
                 budget, form = price, price.to_dict()
-            index = self._state.ceiling.charged.check(user_range(users=users))
+            index = user_range(users=users)
             planned = None
             if self._state.plan is not None:
                 if not isinstance(price, Loss):
@@ -486,24 +484,12 @@ class _Accountant(Generic[B]):
             )
             return Delegated(self, self._state, name, budget, index)
 
-    def _forms_of(self, spend: Spend, loss: Loss) -> _Forms:
-        """What a spend says of its domain, noise and loss; kept if all of it is ours and fixed."""
-        found = self._forms.get(id(spend))
-        if found is not None and found[0] is spend and found[1] is loss:
-            return found[2]
-        forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict(), spend.derived
-        if spend.derived:
-            if len(self._forms) >= 1024:
-                self._forms.clear()
-            self._forms[id(spend)] = spend, loss, forms
-        return forms
-
     def _take_back(self, allowance: str) -> None:
         self._append(ReturnEntry(accountant=self.id, allowance=allowance))
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
-        """For tokens: writes the spend; returns when it is durable."""
-        domain, noise, loss_form, derived = self._forms_of(spend, loss)
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
+        """For tokens: writes the spend; returns the token's account when it is durable."""
+        domain, noise, loss_form, derived = _forms_of(spend, loss)
         entry = SpendEntry(
             accountant=self.id,
             token=token.id,
@@ -527,6 +513,7 @@ class _Accountant(Generic[B]):
             self._append(entry)
         if self.observer is not None:
             self.observer.spent(token, spend)
+        return self._state.accounts[entry.token]
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""
@@ -539,10 +526,6 @@ class _Accountant(Generic[B]):
             self._append(
                 RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
             )
-
-    def account(self, token: Token[Any]) -> Account:
-        """For receipts: what is recorded of a token that was issued here."""
-        return self._state.accounts[token.id]
 
     def _append(self, entry: Entry) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""
@@ -611,6 +594,22 @@ def _in_currency(
     if currency is not None and currency is not type(budget):
         raise BudgetError(f"currency = {currency}: the budget {budget} has its own")
     return budget, None
+
+
+_FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
+"""By identity of the spend: a mechanism keeps it, and its domain, noise and loss never change."""
+
+
+def _forms_of(spend: Spend, loss: Loss) -> _Forms:
+    found = _FORMS.get(id(spend))
+    if found is not None and found[0] is spend and found[1] is loss:
+        return found[2]
+    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict(), spend.derived
+    if spend.derived:  # all of it is ours
+        if len(_FORMS) >= 1024:
+            _FORMS.clear()
+        _FORMS[id(spend)] = spend, loss, forms
+    return forms
 
 
 _NO = Fraction(0)

@@ -31,10 +31,9 @@ class _Parent(Protocol[B]):
     @property
     def trust(self) -> Trust: ...
     def spends(self, label: str, users: range) -> int: ...
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None: ...
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account: ...
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None: ...
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None: ...
-    def account(self, token: Token[Any]) -> Account: ...
     def _issue(
         self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
     ) -> Token[B]: ...
@@ -131,9 +130,9 @@ class Delegated(Generic[B]):
         """As the accountant's, all of whose tokens it counts."""
         return self._parent.spends(label, users)
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
         """For tokens: as the accountant's."""
-        self._parent.record_spend(token, spend, loss)
+        return self._parent.record_spend(token, spend, loss)
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: as the accountant's."""
@@ -142,10 +141,6 @@ class Delegated(Generic[B]):
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """For tokens and receipts: as the accountant's."""
         self._parent.record_retire(token, outcome, digest)
-
-    def account(self, token: Token[Any]) -> Account:
-        """For receipts: as the accountant's."""
-        return self._parent.account(token)
 
     @property
     def failure(self) -> Fraction:

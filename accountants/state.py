@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, cast, final
 
 from pydantic_core import to_json
 
@@ -96,7 +96,9 @@ class _Reader(Generic[T]):
             key = _flat(data)
             found = self._known.get(key)
         except TypeError:  # it holds lists or objects
-            return self._read(data)
+            found = self._read(data)
+            self._last = data, found
+            return found
         if found is None:
             found = self._read(data)
             if len(self._known) >= 4096:
@@ -279,7 +281,11 @@ class Price:
     @cached_property
     def form(self) -> dict[str, Any]:
         """The budget as it is written."""
-        return self.budget.to_dict()
+        form = self.budget.to_dict()
+        read = _read_budget(form)
+        assert read == self.budget
+        self.budget = cast(Currency, read)  # the very one that is read in entries of tokens
+        return form
 
 
 _PRICED: dict[tuple[type[Currency], tuple[Fraction, ...], type[Loss], Loss], Price] = {}
@@ -336,8 +342,8 @@ class AccountState:
         self._orders = tuple(cap.curve) if isinstance(cap, Renyi) else ()
         self._prices: dict[Loss, Price] = {}
         self._seen_losses: dict[int, tuple[Loss, Price]] = {}
-        self._seen_budgets: dict[int, tuple[dict[str, Any], Currency]] = {}
-        """By identity: forms that were read, or written, and are right here."""
+        self._seen_budgets: dict[int, Budget] = {}
+        """By identity: prices, and budgets that were read before, in the currency of the cap."""
         self.attested: list[AttestEntry] = []
         self.closed = False
 
@@ -385,22 +391,11 @@ class AccountState:
                 self._prices.clear()
             self._prices[loss] = found
         self._addable(found.failure, *found.budget.amounts)
+        self._see_budget(found.budget)
         if len(self._seen_losses) >= _MOST_SEEN:
             self._seen_losses.clear()
         self._seen_losses[id(loss)] = loss, found
         return found
-
-    def form_of(self, price: Price) -> dict[str, Any]:
-        """A price as it is written in the entry of a token, which is then known to hold it."""
-        form = price.form
-        if id(form) not in self._seen_budgets:  # it stays, so nothing else has its id
-            self._see_budget(form, price.budget)
-        return form
-
-    def _see_budget(self, form: dict[str, Any], budget: Currency) -> None:
-        if len(self._seen_budgets) >= _MOST_SEEN:
-            self._seen_budgets.clear()
-        self._seen_budgets[id(form)] = form, budget
 
     def _priced(self, loss: Loss) -> Price:
         """A price that is worked out, or that was for another account in the same currency."""
@@ -441,6 +436,7 @@ class AccountState:
 
         Raises:
             BudgetError: there is a plan, and no item of it is left for this token.
+            UsersError: some of the users are not the accountant's.
         """
         if self.plan is None:
             return None
@@ -448,6 +444,7 @@ class AccountState:
             item = self.plan[position]
             if item.left and _dominates(item.loss, loss):
                 return position
+        self.ceiling.charged.check(users)
         raise BudgetError(
             f"token {label!r} for users {users!r} is not (or no longer) in the committed plan; "
             "a plan is exhaustive: commit one that names it"
@@ -507,7 +504,7 @@ class AccountState:
         failure = self._failing(entry.failure)
         if self.plan is not None and entry.allowance is not None:
             raise BudgetError(f"token {entry.token}: no allowance can stand beside a plan")
-        if budget.is_zero:
+        if not all(budget.amounts):
             raise BudgetError(f"token {entry.label!r}: a budget of {budget} can pay for nothing")
         if self.plan is not None:
             item = self._item(entry.planned)
@@ -756,16 +753,19 @@ class AccountState:
         return account
 
     def _currency(self, data: dict[str, Any]) -> Currency:
-        seen = self._seen_budgets.get(id(data))
-        if seen is not None and seen[0] is data:  # what is checked is then recorded
-            return seen[1]
         budget = _read_budget(data)
         if not isinstance(budget, Currency):
             raise BudgetError(f"{budget} is not a currency")
-        self.cap._same_kind(budget)  # raises for another currency
-        self._addable(*budget.amounts)
-        self._see_budget(data, budget)
+        if self._seen_budgets.get(id(budget)) is not budget:
+            self.cap._same_kind(budget)  # raises for another currency
+            self._addable(*budget.amounts)
+            self._see_budget(budget)
         return budget
+
+    def _see_budget(self, budget: Currency) -> None:
+        if len(self._seen_budgets) >= _MOST_SEEN:
+            self._seen_budgets.clear()
+        self._seen_budgets[id(budget)] = budget
 
     def _failing(self, text: str) -> Fraction:
         if text == "0":

@@ -206,17 +206,14 @@ class Issuer(Protocol):
     @property
     def observer(self) -> ReleaseObserver | None: ...
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
-        """Returns only when the spend stands durably in the ledger."""
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
+        """Returns the token's account, only when the spend stands durably in the ledger."""
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """Returns only when the names of user code stand durably in the ledger."""
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """Closes the token's account."""
-
-    def account(self, token: Token[Any]) -> Account:
-        """What is recorded of a token that was issued here."""
 
 
 class _Mint:
@@ -229,6 +226,7 @@ _MINT = _Mint()
 
 
 @final
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False, match_args=False)
 class Token(Generic[B]):
     """The right to run one mechanism within ``budget`` on ``users``; made only by an accountant.
 
@@ -236,19 +234,6 @@ class Token(Generic[B]):
     in a forked process.
     """
 
-    __slots__ = (
-        "_issuer",
-        "_lock",
-        "_pid",
-        "_priced",
-        "_used",
-        "adjacency",
-        "budget",
-        "failure",
-        "id",
-        "label",
-        "users",
-    )
     id: str
     """The token's name in the ledger."""
     budget: B
@@ -261,6 +246,12 @@ class Token(Generic[B]):
     """What it was issued for."""
     adjacency: Adjacency
     """The neighbour relation of the accountant."""
+    _priced: Loss | None
+    """The loss whose price ``budget`` and ``failure`` are."""
+    _issuer: Issuer
+    _used: bool
+    _pid: int
+    _lock: Exclusive
 
     def __init__(
         self,
@@ -275,21 +266,18 @@ class Token(Generic[B]):
     ) -> None:
         if mint is not _MINT:
             raise TypeError("tokens are made by an accountant: use accountant.issue(...)")
-        fix = object.__setattr__  # `__setattr__` refuses
-        fix(self, "_used", False)
+        fix = object.__setattr__
         fix(self, "id", id)
         fix(self, "budget", budget)
         fix(self, "failure", failure)
         fix(self, "users", users)
         fix(self, "label", label)
         fix(self, "adjacency", issuer.adjacency)
-        fix(self, "_priced", priced)  # the loss whose price `budget` and `failure` are
+        fix(self, "_priced", priced)
         fix(self, "_issuer", issuer)
+        fix(self, "_used", False)
         fix(self, "_pid", os.getpid())
         fix(self, "_lock", Exclusive("a token"))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"what a token allows is fixed: can't set {name}")
 
     def check(self, rows: Rows[Any]) -> None:
         """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
@@ -308,12 +296,12 @@ class Token(Generic[B]):
             self._check_price(spend.mechanism, loss)
         self._use("spent")
         try:
-            self._issuer.record_spend(self, spend, loss)
+            account = self._issuer.record_spend(self, spend, loss)
         except BaseException:
             # Not durable: the token may be tried again; the ledger refuses a second spend anyway.
             object.__setattr__(self, "_used", False)
             raise
-        return Receipt(_MINT, self._issuer, self, spend)
+        return Receipt(_MINT, self._issuer, self, spend, account)
 
     def _check_price(self, mechanism: str, loss: Loss) -> None:
         failure = loss.failure()
@@ -386,11 +374,13 @@ class Receipt:
         "_token",
     )
 
-    def __init__(self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend) -> None:
+    def __init__(
+        self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend, account: Account
+    ) -> None:
         if mint is not _MINT:
             raise TypeError("receipts are made by token.spend(...)")
         self._issuer, self._token, self._spend = issuer, token, spend
-        self._account = issuer.account(token)
+        self._account = account
         self._next = token.users.start
         # users opened since the last output, and before it; rows of noise
         self._due = self._served = self._drawn = 0
@@ -747,10 +737,10 @@ def _digest_of(value: Array) -> str:
 
 
 @final
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class Released(Generic[T_co]):
     """A value that was paid for; anybody may see it."""
 
-    __slots__ = ("digest", "paid_by", "value")
     __match_args__: ClassVar[tuple[str, ...]] = ("value",)
     value: T_co
     """What left."""
@@ -765,9 +755,6 @@ class Released(Generic[T_co]):
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "paid_by", paid_by)
         object.__setattr__(self, "digest", digest)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a released value is fixed: can't set {name}")
 
     def __repr__(self) -> str:
         return f"Released({self.value!r}, paid_by={self.paid_by!r})"

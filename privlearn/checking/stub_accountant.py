@@ -112,15 +112,16 @@ class StubAccountant:
         )
         return token
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
         self.last_spend = spend
-        self._open[token.id] = _Account()
+        account = self._open[token.id] = _Account()
         if self._noise_divisor != 1.0:
             self._stated[token.id] = spend, _stated(spend.noise)
             # behind the back of the receipt, which holds this object
             object.__setattr__(
                 spend, "noise", _DividedNoise(_stated(spend.noise), self._noise_divisor)
             )
+        return account
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         pass
@@ -131,6 +132,3 @@ class StubAccountant:
         if token.id in self._stated:
             spend, noise = self._stated.pop(token.id)
             object.__setattr__(spend, "noise", noise)
-
-    def account(self, token: Token[Any]) -> Account:
-        return self._open[token.id]

@@ -188,7 +188,7 @@ MUTANTS = (
             Edit(
                 "privlearn.tokens:Token.spend",
                 "self._issuer.record_spend(self, spend, loss)",
-                "pass",
+                "self._issuer._state.accounts[self.id]",
             ),
             Edit(
                 "privlearn.tokens:Receipt._retire",
