@@ -110,24 +110,26 @@ def audit_walk() -> dict[str, Walk]:
 
 
 def device_walks() -> dict[str, Walk]:
-    """The one user of a device, whose token pays for the one message; the second of two devices."""
-    config = LocalBanditConfig(
-        name="walks", method=LDPSGD(shared=True, n_arms=4, dim=3, epsilon=1, horizon=40)
-    )
+    """The one user of a device, whose token pays for the message; the second of two devices."""
+    method = LDPSGD(shared=True, n_arms=4, dim=3, epsilon=1, horizon=40)
+    config = LocalBanditConfig(name="walks", method=method)
     rng = np.random.default_rng(0)
     arrays = {"theta": rng.normal(size=(1, 3))}
     contexts = rng.normal(size=(4, 3))
     contexts /= np.sqrt((contexts**2).sum(axis=1))[:, None]
-    found: dict[str, Walk] = {}
-    for user in (20, 21):
+
+    def answer(user: int) -> dict[str, Walk]:
         batch = config.batch_of(user)
         model = Model(fingerprint=config.fingerprint.hex(), batch=batch, arrays=arrays)
         noise = NoiseSource.simulation(user)
         phone: Any = LocalAccountant.for_device(config, Ledger.memory(), user=user, noise=noise)
         client: LocalClient[Any] = LocalClient(config, phone)
-        arm, found["choose"] = walk(lambda: client.choose(contexts, model))
-        _, found["randomize"] = walk(lambda: client.randomize(contexts[arm], arm, 0.5))
-    return found
+        arm, choose = walk(lambda: client.choose(contexts, model))
+        _, randomize = walk(lambda: client.randomize(contexts[arm], arm, 0.5))
+        return {"choose": choose, "randomize": randomize}
+
+    answer(20)
+    return answer(21)
 
 
 def main() -> None:
