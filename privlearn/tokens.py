@@ -159,7 +159,7 @@ def _shipped_once(domain: Domain[Any], noise: Noise) -> bool:
 
 def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
     rebuilt = noise_from_dict(noise.to_dict())
-    # not == alone: a class of somebody else may say that it equals anything
+    # not only ==: a class of somebody else may say that it equals anything
     return is_shipped(domain) and type(rebuilt) is type(noise) and rebuilt == noise
 
 

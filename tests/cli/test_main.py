@@ -224,7 +224,7 @@ def test_own_data_need_public_counts(tmp_path: Path) -> None:
     assert "public counts" in result.output
 
 
-# The CSV format: lines belong to users by their place alone --------------------------------
+# The CSV format: lines belong to users only by their place --------------------------------
 
 USERS, ITEMS = 6, 3
 

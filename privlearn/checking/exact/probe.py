@@ -128,7 +128,7 @@ def affine(mechanism: Any, loss: Loss, block: Any) -> Affine:
     script = Script(np.zeros(0))
     base = run(mechanism, loss, block, script)
     if bool(script.normals) == bool(script.uniforms):
-        raise CheckError("neither normal noise alone nor Laplace noise alone is drawn")
+        raise CheckError("neither only normal noise nor only Laplace noise is drawn")
     family = "normal" if script.normals else "laplace"
     n = script.normals or script.uniforms // 2
     if n > _MOST_NUMBERS:
