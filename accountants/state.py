@@ -266,7 +266,7 @@ class CurveWork:
 
 
 @final
-class Price:
+class LossPrice:
     """What a loss costs in one currency.
 
     Attributes:
@@ -288,7 +288,7 @@ class Price:
         return form
 
 
-_PRICED: dict[tuple[type[Currency], tuple[Fraction, ...], type[Loss], Loss], Price] = {}
+_PRICED: dict[tuple[type[Currency], tuple[Fraction, ...], type[Loss], Loss], LossPrice] = {}
 """By currency, with its orders, and loss: the prices that all accounts share."""
 
 
@@ -340,8 +340,8 @@ class AccountState:
         self._last_spend: tuple[SpendEntry, Loss] | None = None
         self._denominator = 1  # a common one of all amounts
         self._orders = tuple(cap.curve) if isinstance(cap, Renyi) else ()
-        self._prices: dict[Loss, Price] = {}
-        self._seen_losses: dict[int, tuple[Loss, Price]] = {}
+        self._prices: dict[Loss, LossPrice] = {}
+        self._seen_losses: dict[int, tuple[Loss, LossPrice]] = {}
         self._seen_budgets: dict[int, Budget] = {}
         """By identity: prices, and budgets that were read before, in the currency of the cap."""
         self.attested: list[AttestEntry] = []
@@ -374,7 +374,7 @@ class AccountState:
         """
         return _read_loss(data)
 
-    def price(self, loss: Loss) -> Price:
+    def price(self, loss: Loss) -> LossPrice:
         """What a loss costs here.
 
         Raises:
@@ -397,7 +397,7 @@ class AccountState:
         self._seen_losses[id(loss)] = loss, found
         return found
 
-    def _priced(self, loss: Loss) -> Price:
+    def _priced(self, loss: Loss) -> LossPrice:
         """A price that is worked out, or that was for another account in the same currency."""
         key = self.cap.__class__, self._orders, loss.__class__, loss
         found = _PRICED.get(key)
@@ -408,7 +408,7 @@ class AccountState:
         work = orders + _RESPONSE_WORK * _responses(loss)
         self.curve_work.take(work)
         failure = loss.failure() or _NEVER
-        found = Price(self.cap.price(loss.unless_failed() if failure else loss), failure, work)
+        found = LossPrice(self.cap.price(loss.unless_failed() if failure else loss), failure, work)
         if not any(foreign_kinds(loss)):  # equal ones of ours are alike
             if len(_PRICED) >= 4096:
                 _PRICED.clear()

@@ -184,7 +184,7 @@ class ReleaseObserver(Protocol):
         """A value is about to leave; what is returned leaves instead."""
 
 
-class Account(Protocol):
+class RecordedToken(Protocol):
     """What an accountant records of a token, as long as the token lives."""
 
     @property
@@ -206,7 +206,7 @@ class Issuer(Protocol):
     @property
     def observer(self) -> ReleaseObserver | None: ...
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """Returns the token's account, only when the spend stands durably in the ledger."""
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
@@ -375,7 +375,7 @@ class Receipt:
     )
 
     def __init__(
-        self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend, account: Account
+        self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend, account: RecordedToken
     ) -> None:
         if mint is not _MINT:
             raise TypeError("receipts are made by token.spend(...)")

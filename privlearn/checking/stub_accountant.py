@@ -14,7 +14,7 @@ from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.noise import CapNoise, CategoryNoise, Noise, NoiseSource
-from privlearn.tokens import Account, Outcome, ReleaseObserver, Spend, Token, mint_token
+from privlearn.tokens import Outcome, RecordedToken, ReleaseObserver, Spend, Token, mint_token
 
 
 @final
@@ -54,7 +54,7 @@ class _DividedNoise:
 
 
 @dataclass(slots=True)
-class _Account:
+class _StubRecord:
     """What is recorded of a spent token: how it ended."""
 
     outcome: str | None = None
@@ -93,7 +93,7 @@ class StubAccountant:
         self.id, self.adjacency = "stub", adjacency
         self.last_spend: Spend | None = None
         self._noise = NoiseSource.simulation(noise) if isinstance(noise, int) else noise
-        self._open: dict[str, _Account] = {}
+        self._open: dict[str, _StubRecord] = {}
         self._count = 0
         self._budget = _Anything()
 
@@ -112,9 +112,9 @@ class StubAccountant:
         )
         return token
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         self.last_spend = spend
-        account = self._open[token.id] = _Account()
+        account = self._open[token.id] = _StubRecord()
         if self._noise_divisor != 1.0:
             self._stated[token.id] = spend, _stated(spend.noise)
             # behind the back of the receipt, which holds this object
