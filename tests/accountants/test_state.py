@@ -291,7 +291,7 @@ def test_a_price_is_worked_out_once_for_all_accounts(monkeypatch: pytest.MonkeyP
     assert asking(ZCDP(0), losses[1]) == ZCDP("0.0065")
 
 
-class Chameleon(GaussianLoss):
+class Chameleon(GaussianLoss):  # type: ignore[misc]
     """A kind of somebody else that says it equals another one."""
 
     def __eq__(self, other: object) -> bool:

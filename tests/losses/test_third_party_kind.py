@@ -201,7 +201,7 @@ def test_the_former_way_to_register_answers_with_the_present_one() -> None:
         with pytest.raises(
             TypeError, match=r"class of losses.*@register\(read\) is now @register, .*"
         ):
-            register(wrong)  # type: ignore[type-var, arg-type]
+            register(wrong)  # type: ignore[type-var]
 
 
 def test_a_field_that_is_not_compared_is_refused() -> None:
