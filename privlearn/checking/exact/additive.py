@@ -46,7 +46,10 @@ from privlearn.rows import Rows
 _REPORTS = 24
 """Users of local reports, where none are asked for."""
 _ENDLESS = 1024
-"""Users of a stream without a horizon, where none are asked for."""
+"""Users of a stream without a horizon, or with one that is only there to end it, where none are
+asked for."""
+_NO_END = 2**20
+"""A horizon beyond which nobody plans for all arrivals."""
 _MEASURED = 256
 """A stream that does not say how many rows it takes is asked for so many."""
 _PROBED = 96
@@ -135,7 +138,7 @@ def additive_distributions(
         most = wanted or (_REPORTS if hasattr(mechanism, "open") else 3)
         return _probed(_Look(mechanism, loss, claim, neighbours, most, None))
     horizon = _horizon(mechanism, loss)
-    most = wanted or horizon or _ENDLESS
+    most = wanted or (horizon if horizon and horizon <= _NO_END else _ENDLESS)
     if fixed_users(mechanism) is None:
         most = min(most, MOST_ARRIVALS)
     size = _size(mechanism, loss)
