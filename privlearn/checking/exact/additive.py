@@ -19,6 +19,7 @@ from privlearn.checking.exact.distributions import (
     DistributionPair,
     whitened,
 )
+from privlearn.checking.exact.noisy_integers import differing_outputs
 from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
 from privlearn.checking.exact.streams import MOST_ARRIVALS, Stream, tried_places
 from privlearn.checking.neighbours import extreme_records, worst_pairs
@@ -48,6 +49,8 @@ _REPORTS = 24
 _ENDLESS = 1024
 """Users of a stream without a horizon, or with one that is only there to end it, where none are
 asked for."""
+_AT_FIRST = 48
+"""Numbers of a stream that is solved for on which its noisy integers are looked at."""
 _NO_END = 2**20
 """A horizon beyond which nobody plans for all arrivals."""
 _MEASURED = 256
@@ -66,6 +69,8 @@ class AdditiveDistributions(NamedTuple):
     """At which arrivals; empty for a single release."""
     whole: bool
     """Whether all outputs were looked at."""
+    telling: int = 0
+    """Numbers of the output that are no function of the noisy integers of a stated grid."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +245,36 @@ def _probed(look: _Look) -> AdditiveDistributions:
         for part, promise in paid
         if any(place in part for place in places)
     ]
-    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole)
+    telling = _telling(look, [pair for pair, _ in tried], noise)
+    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole, telling)
+
+
+def _telling(look: _Look, pairs: Sequence[tuple[Any, Any]], noise: Affine) -> int:
+    grid = _spend(look.mechanism, look.loss).grid
+    if grid is None:
+        return 0
+    return max(
+        differing_outputs(look.mechanism, look.loss, pair, noise, grid, seed)
+        for seed, pair in enumerate(pairs)
+    )
+
+
+def _telling_at_first(look: _Look, stream: Stream) -> int:
+    """The same on the first users of a stream that was solved for, one of whom is another."""
+    size = _size(look.mechanism, look.loss)
+    users = min(max(_AT_FIRST // size, 2), look.users)
+    if fixed_users(look.mechanism) is not None:
+        if stream.arrivals * size > _PROBED:
+            return 0
+        users = look.users
+    if look.neighbours is None:
+        pair = worst_pairs(look.mechanism.domain, adjacency=look.loss.adjacency)[0]
+        first = _at(record_at(_others(look), slice(0, users)), users // 2, pair)
+    else:
+        one, two = look.neighbours[0]
+        first = record_at(one, slice(0, users)), record_at(two, slice(0, users))
+    noise = affine(look.mechanism, look.loss, first[0])
+    return _telling(look, [first], noise)
 
 
 def _laws(
@@ -318,7 +352,8 @@ def _solved(look: _Look) -> AdditiveDistributions:
         for part, promise in look.promised()
         if any(place in part for place in places)
     ]
-    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole)
+    telling = _telling_at_first(look, stream)
+    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole, telling)
 
 
 def _largest(masses: Array, places: Sequence[int], part: range) -> DistributionPair:
