@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from privlearn.checking.exact.probe import Script, centre, run
+from privlearn.checking.exact.probe import centre, run
+from privlearn.checking.scripted_noise import Script
 from privlearn.domains import Array, Domain
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
