@@ -25,7 +25,8 @@ from privlearn.mechanisms import (
     PrefixSum,
     factorization,
 )
-from privlearn.mechanisms.factorization import Factorization, NoiseStream
+from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.noise import GaussianNoise
 
 RHO = ZCDP("0.5")
