@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal, cast, final
@@ -44,7 +44,7 @@ from typing import Any, Literal, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count, positive
+from privlearn._validate import assign, count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Ball, Norm, exponent_of
@@ -109,6 +109,7 @@ class ReportNoisyMax:
     noise: ChoiceNoise = "gumbel"
     norm: Norm = "linf"
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    _spend: Spend = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         positive(scale=self.scale)
@@ -118,8 +119,7 @@ class ReportNoisyMax:
             )
         if not isinstance(self.adjacency, Adjacency):
             raise TypeError(f"adjacency = {self.adjacency!r}: must be an Adjacency")
-        self.loss()
-        choice_grid(self.domain, self.vertices, self.scale)
+        assign(self, _spend=self._stated())
 
     @classmethod
     def calibrated(
@@ -165,7 +165,7 @@ class ReportNoisyMax:
     @property
     def grid(self) -> Grid:
         """Where rows are clipped; see `choice_grid`."""
-        return choice_grid(self.domain, self.vertices, self.scale)
+        return cast(Grid, self._spend.grid)
 
     def eta_of(self, adjacency: Adjacency, times: int = 1) -> Fraction:
         """``times`` the spread under a neighbour relation, over the scale, rounded up."""
@@ -175,17 +175,20 @@ class ReportNoisyMax:
 
     def loss(self) -> Loss:
         """The price of one release: ``top`` picks."""
-        return choice_loss(self.noise, self.eta, self.top, self.adjacency)
+        return self._spend.loss(self.adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
+        return self._spend
+
+    def _stated(self) -> Spend:
         return Spend(
             "report-noisy-max",
             self.domain,
             _NOISES[self.noise](self.scale),
-            own_loss=self.loss(),
+            own_loss=choice_loss(self.noise, self.eta, self.top, self.adjacency),
             parameters=self.parameters(),
-            grid=self.grid,
+            grid=choice_grid(self.domain, self.vertices, self.scale),
         )
 
     def parameters(self) -> dict[str, Any]:

@@ -93,8 +93,8 @@ class Spend:
     grid: Grid | None = None
     """Where rows are clipped to integers and integer noise is added to them, so that what leaves
     has exactly the law that is priced; with a loss of its own its scale may be that of the noise
-    over a power of two, where noise is not added to rows but to scores.  Without one the mechanism computes in doubles, and
-    certificates say so."""
+    over a power of two, where noise is added to scores and not to rows.  Without one the mechanism
+    computes in doubles, and certificates say so."""
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What follows from domain and noise, if both are ours and never change."""
 
