@@ -54,14 +54,14 @@ class SamplingCase:
         samples: for both data sets together.
         sequential: whether to test while sampling.
         distinguisher: only where no learner could see the leak; the fault says why.
-        bits: whether to look at the last bits of numbers.
+        bits: whether to look at the last bits of numbers; default: where noise is said to be exact.
     """
 
     target: Any
     samples: int = 5_000
     sequential: bool = False
     distinguisher: Callable[[Any], float] | None = None
-    bits: bool = False
+    bits: bool | None = None
 
     def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         evidence = black_box(
@@ -84,7 +84,7 @@ def sampling_case(
     name: str | None = None,
     samples: int = 5_000,
     distinguisher: Callable[[Any], float] | None = None,
-    bits: bool = False,
+    bits: bool | None = None,
 ) -> SamplingCase:
     """A function ``f(data, rng)`` or a mechanism, with a pair of neighbours, for `black_box`."""
     target = sampling_target(mechanism, claim, neighbours, name=name)
