@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from privlearn.checking.exact.distributions import (
 from privlearn.checking.exact.noisy_integers import differing_outputs
 from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
 from privlearn.checking.exact.streams import MOST_ARRIVALS, Stream, tried_places
-from privlearn.checking.neighbours import extreme_records, worst_pairs
+from privlearn.checking.neighbours import each_float, extreme_records, worst_pairs
 from privlearn.checking.stream_runs import (
     accepted_users,
     declared_users,
@@ -51,6 +52,8 @@ _ENDLESS = 1024
 asked for."""
 _AT_FIRST = 48
 """Numbers of a stream that is solved for on which its noisy integers are looked at."""
+_INNER = (0.618, 3.7e-4)
+"""By which records are made smaller that need not be extreme."""
 _NO_END = 2**20
 """A horizon beyond which nobody plans for all arrivals."""
 _MEASURED = 256
@@ -253,9 +256,12 @@ def _telling(look: _Look, pairs: Sequence[tuple[Any, Any]], noise: Affine) -> in
     grid = _spend(look.mechanism, look.loss).grid
     if grid is None:
         return 0
+    # two extreme records may be an even number of steps apart
+    inner = [each_float(pairs[0][0], partial(np.multiply, factor)) for factor in _INNER]
+    tried = [*pairs, *((block, pairs[0][1]) for block in inner)]
     return max(
         differing_outputs(look.mechanism, look.loss, pair, noise, grid, seed)
-        for seed, pair in enumerate(pairs)
+        for seed, pair in enumerate(tried)
     )
 
 
