@@ -84,21 +84,22 @@ class NoisyScores:
         noisy += self.vertices.scores(rough)
         sizes = self.vertices.longest * np.abs(rough).max(axis=1)
         margins = (self.vertices.dim + 8) * 2.0**-51 * sizes + 4 * steps
-        usual = np.maximum(floors.max(axis=1), -floors.min(axis=1)) < _UNUSUAL
-        margins[~usual] = np.inf
+        if max(int(floors.max()), -int(floors.min())) >= _UNUSUAL:
+            margins[(np.abs(floors) >= _UNUSUAL).any(axis=1)] = np.inf
         if taken is not None:
             np.put_along_axis(noisy, taken, -np.inf, axis=1)
         if top == 1:
             return self._first(noisy, margins)
-        return np.array([self._several(row, noisy[row], margins[row], top) for row in range(len(noisy))])
+        rows = range(len(noisy))
+        return np.array([self._several(row, noisy[row], margins[row], top) for row in rows])
 
     def _first(self, noisy: Array, margins: Array) -> Picks:
         found = noisy.argmax(axis=1)
-        best = np.take_along_axis(noisy, found[:, None], axis=1)
-        near = noisy >= best - margins[:, None]
-        for row in np.flatnonzero(np.count_nonzero(near, axis=1) > 1):
-            points = np.flatnonzero(near[row] & (noisy[row] > -np.inf))
-            found[row] = self._in_order(int(row), points)[0]
+        near = noisy >= (noisy.max(axis=1) - margins)[:, None]
+        if np.count_nonzero(near) > len(noisy):
+            for row in np.flatnonzero(np.count_nonzero(near, axis=1) > 1):
+                points = np.flatnonzero(near[row] & (noisy[row] > -np.inf))
+                found[row] = self._in_order(int(row), points)[0]
         return np.asarray(found, dtype=np.int64)[:, None]
 
     def _several(self, row: int, noisy: Array, margin: float, top: int) -> Picks:

@@ -206,19 +206,18 @@ def test_another_order_of_additions_would_be_seen(monkeypatch: pytest.MonkeyPatc
         return np.concatenate([encoder(row[None]) for row in x])
 
     assert np.array_equal(row_by_row(), whole)
-    monkeypatch.setattr(toeplitz_sums, "rows_of_product", _reordered)
+    monkeypatch.setattr(toeplitz_sums, "RowProducts", Reordered)
     assert not np.array_equal(row_by_row(), whole)
 
 
-def _reordered(
-    matrix: NDArray[np.float64],
-    inputs: NDArray[np.float64],
-    first: int,
-    stop: int,
-    out: NDArray[np.float64],
-) -> None:
+class Reordered:
     """Adds up from the last term to the first, as another kernel may."""
-    for r in range(first, stop):
-        out[r] = 0.0
-        for k in reversed(range(len(inputs))):
-            out[r] += matrix[r, k] * inputs[k]
+
+    def __init__(self, matrix: NDArray[np.float64], inputs: NDArray[np.float64]) -> None:
+        self.matrix, self.inputs = matrix, inputs
+
+    def __call__(self, first: int, stop: int) -> NDArray[np.float64]:
+        out = np.zeros((stop - first, self.inputs.shape[1]))
+        for k in reversed(range(len(self.inputs))):
+            out += self.matrix[first:stop, k : k + 1] * self.inputs[k]
+        return out

@@ -23,10 +23,11 @@ from privlearn.mechanisms import (
     BufferedToeplitz,
     ColumnNormalizedBLT,
     PrefixSum,
-    factorization,
+    column_normalized,
 )
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.toeplitz import toeplitz
 from privlearn.noise import GaussianNoise
 
 RHO = ZCDP("0.5")
@@ -91,29 +92,20 @@ class _Fixed:
         return {}
 
     def stream(self, draw: Any, /) -> NoiseStream:
-        advance: Any = _Product(self.matrix)
-        return NoiseStream(draw, advance, 2)
-
-
-class _Product:
-    rows = 2
-
-    def __init__(self, matrix: Array) -> None:
-        self._matrix = matrix
-
-    def __call__(self, z: Array, /) -> Array:
-        return np.asarray(self._matrix @ z)
+        return NoiseStream(draw, lambda dim: lambda z: np.asarray(self.matrix @ z), 2)
 
 
 def short_norms(monkeypatch: pytest.MonkeyPatch, short: int) -> None:
     """Column norms of a shorter horizon, and past it those of its last column."""
-    true = factorization._column_norms
 
-    def wrong(toeplitz: Any, horizon: int, first: int, size: int) -> Array:
-        known = [true(toeplitz, short, min(j, short), 1)[0] for j in range(first, first + size)]
-        return np.array(known)
+    def wrong(made: ColumnNormalizedBLT, first: int) -> Array:
+        numbers = toeplitz(made.decay, made.output_decay)
+        later = range(first, first + 64)
+        return np.array(
+            [column_normalized.column_norms(numbers, short, min(j, short), 1)[0] for j in later]
+        )
 
-    monkeypatch.setattr(factorization, "_column_norms", wrong)
+    monkeypatch.setattr(column_normalized, "norms_from", wrong)
 
 
 def test_a_price_that_is_too_low_late_in_a_stream_is_caught(
@@ -152,7 +144,7 @@ def test_a_window_says_so_and_is_not_called_exact() -> None:
     found = white_box(endless, orders=ORDERS)
     assert not found.whole
     assert "NOT LOOKED AT AS A WHOLE" in str(found)
-    assert "the first 1024 arrivals of a stream without a known horizon" in str(found)
+    assert "the first 1024 of 16777216 arrivals" in str(found)
     assert " exact " not in str(found)
     line = suite._of_exact("endless", found)
     assert (line.check, line.result, line.exact) == ("window", "not refuted", None)
