@@ -1,4 +1,4 @@
-"""The integers R near C·X of a BLT: within the stated error, against 60 digits, however they come."""
+"""The integers R near C·X of a BLT: within the stated error, however the rows come."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_scaled_rows_are_within_the_stated_error(horizon: int) -> None:
 
 
 def test_states_stay_within_the_reach() -> None:
-    """A constant stream of the largest numbers at a grid that is just fine enough, in Python integers."""
+    """A constant stream of the largest numbers on a grid that is just fine enough for them."""
     for blt in (BufferedToeplitz(500, (0.01,), (0.2,)), BufferedToeplitz.fitted(500)):
         largest = int(2**61 / blt.reach()) - 1
         sums = ToeplitzSums(numbers_of(blt), 1)
@@ -137,7 +137,7 @@ def test_states_stay_within_the_reach() -> None:
 SPLITS: list[Callable[[int], list[int]]] = [
     lambda n: [1] * n,
     lambda n: [33] * (n // 33) + [n % 33],
-    lambda n: [5, 27, 1, 31, 64] + [n - 128],
+    lambda n: [5, 27, 1, 31, 64, n - 128],
 ]
 
 
