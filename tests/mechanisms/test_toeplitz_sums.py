@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from streams_and_matrices import PLACES, true_sums
 
 from privlearn.mechanisms import AnytimeBLT, BufferedToeplitz, ColumnNormalizedBLT, toeplitz_sums
 from privlearn.mechanisms._blt_table import TOEPLITZ
@@ -16,7 +17,6 @@ from privlearn.mechanisms.toeplitz import Toeplitz, toeplitz
 from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
 
 Integers = NDArray[np.int64]
-PLACES = 200
 LARGEST = 2**38
 """Half a standard deviation, in steps of 2⁻³⁹ of it."""
 BLTS = [BufferedToeplitz.fitted(n) for n in (7, 300, 3000)] + [
@@ -36,31 +36,6 @@ def rows_of(kind: str, n: int, largest: int) -> Integers:
     if kind == "signs":
         return np.asarray(signs * largest)
     return rng.integers(-largest, largest, size=(n, 2), endpoint=True)
-
-
-def true_sums(
-    decay: tuple[float, ...], output_decay: tuple[float, ...], x: Integers
-) -> list[list[int]]:
-    """C·x in steps of 2⁻²⁰⁰, by a recursion on integers with w from its definition."""
-    a, b = [Fraction(y) for y in decay], [Fraction(y) for y in output_decay]
-    weights = []
-    for i, here in enumerate(a):
-        weight = Fraction(1)
-        for j, other in enumerate(b):
-            weight *= other - here
-            weight /= a[j] - here if j != i else 1
-        weights.append(int(abs(weight) * 2**PLACES))
-    thetas = [int((1 - y) * 2**PLACES) for y in a]
-    states = [[0] * x.shape[1] for _ in a]
-    found = []
-    for row in x.tolist():
-        sums = [v << PLACES for v in row]
-        for i, weight in enumerate(weights):
-            for d, v in enumerate(row):
-                sums[d] += weight * states[i][d] >> PLACES
-                states[i][d] = (thetas[i] * states[i][d] >> PLACES) + (v << PLACES)
-        found.append(sums)
-    return found
 
 
 def largest_error(found: Integers, true: list[list[int]]) -> float:
