@@ -4,6 +4,9 @@ A domain turns a block of records into vectors that provably lie in the set, wha
 record with NaN, infinity or a wrong shape becomes the null value ``clip(0)``.  `sensitivity` is
 then the largest distance, in a norm ℓp, between two contributions (replace-one) or between a
 contribution and the null value (zero-out, add-remove).
+
+`integers` clips to integers in steps of a public grid, for exact noise: only a check of these
+integers is trusted (docs/proofs.md, "Clipping on integers").
 """
 
 from __future__ import annotations

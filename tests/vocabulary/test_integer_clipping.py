@@ -34,7 +34,8 @@ from privlearn.grid import Grid
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-NORMS: tuple[Norm, ...] = ("l1", "l2", "linf", 3.0)
+NORMS: dict[Norm, int] = {"l1": 1, "l2": 2, "linf": 1, 3.0: 3}
+"""And the power of the norm that is compared."""
 
 DOMAINS: tuple[IntegerDomain[Any], ...] = (
     *(Ball(1.0, d, norm) for norm in ("l1", "l2", "linf", 1.5, 3.0) for d in (1, 3, 15)),
@@ -111,18 +112,16 @@ def records(domain: Domain[Any], rng: np.random.Generator) -> Any:
     raise AssertionError(domain)
 
 
-def exceeds(change: list[int], norm: Norm, step: Fraction, limit: float) -> bool:
-    """Whether step·‖change‖ > limit, in exact arithmetic."""
-    most = Fraction(limit) / step
-    sizes = [abs(x) for x in change]
+def exceeds(change: list[int], norm: Norm, most: int) -> bool:
+    """Whether the p-th power of the norm of integers is above a whole number."""
     match norm:
         case "l1":
-            return sum(sizes) > most
+            return sum(map(abs, change)) > most
         case "l2":
-            return sum(x * x for x in sizes) > most**2
+            return sum(x * x for x in change) > most
         case "linf":
-            return max(sizes) > most
-    return sum(x**3 for x in sizes) > most**3
+            return max(change) > most or min(change) < -most
+    return sum(abs(x) ** 3 for x in change) > most
 
 
 def neighbours(
@@ -133,7 +132,7 @@ def neighbours(
         # the longest ones, and some that lie in between
         distinct.sort(key=lambda row: -sum(x * x for x in row))
         chosen = distinct[:40] + distinct[40::7]
-        pairs = itertools.combinations(chosen[: 8 if domain.size > 100 else 50], 2)
+        pairs = itertools.combinations(chosen[: 8 if domain.size > 100 else 40], 2)
         for one, other in pairs:
             yield [a - b for a, b in zip(one, other, strict=True)]
         return
@@ -150,10 +149,13 @@ def too_far(domain: IntegerDomain[Any], grid: Grid, rows: Integers) -> str | Non
     step = Fraction(grid.step)
     everything = np.concatenate([rows, domain.null_integers(grid)[None]])
     for adjacency in Adjacency:
-        limits = [(norm, domain.sensitivity(adjacency, norm)) for norm in NORMS]
+        limits = [
+            (norm, math.floor((Fraction(domain.sensitivity(adjacency, norm)) / step) ** power))
+            for norm, power in NORMS.items()
+        ]
         for change in neighbours(domain, grid, everything, adjacency):
             for norm, limit in limits:
-                if exceeds(change, norm, step, limit):
+                if exceeds(change, norm, limit):
                     return f"{adjacency} {norm} on {grid}"
     return None
 
