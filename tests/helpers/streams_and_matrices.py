@@ -94,9 +94,9 @@ def true_sums(
     found = []
     for row in x.tolist():
         sums = [v << PLACES for v in row]
-        for i, weight in enumerate(weights):
+        for i, factor in enumerate(weights):
             for d, v in enumerate(row):
-                sums[d] += weight * states[i][d] >> PLACES
+                sums[d] += factor * states[i][d] >> PLACES
                 states[i][d] = (thetas[i] * states[i][d] >> PLACES) + (v << PLACES)
         found.append(sums)
     return found

@@ -178,8 +178,9 @@ def column_times(factorization: Factorization, j: int, number: int) -> Array:
         return matrix_c(factorization, T) @ impulse[:, 0]
     blt = cast(BufferedToeplitz, factorization)
     column = [sums[0] / 2**PLACES for sums in true_sums(blt.decay, blt.output_decay, impulse)]
-    scaled = isinstance(factorization, ColumnNormalizedBLT)
-    return np.array(column) / (norms_from(factorization, j + 1)[0] if scaled else 1.0)
+    if isinstance(factorization, ColumnNormalizedBLT):
+        return np.array(column) / norms_from(factorization, j + 1)[0]
+    return np.array(column)
 
 
 @by_kind

@@ -13,6 +13,7 @@ from streams_and_matrices import PLACES, true_sums
 from privlearn.mechanisms import AnytimeBLT, BufferedToeplitz, ColumnNormalizedBLT, toeplitz_sums
 from privlearn.mechanisms._blt_table import TOEPLITZ
 from privlearn.mechanisms.column_normalized import norms_from
+from privlearn.mechanisms.factorization import Rounding
 from privlearn.mechanisms.toeplitz import Toeplitz, toeplitz
 from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
 
@@ -31,7 +32,7 @@ def rows_of(kind: str, n: int, largest: int) -> Integers:
     """Columns of adversarial data: constant at the bound, and signs at random."""
     rng = np.random.default_rng(n)
     if kind == "bound":
-        return np.full((n, 2), largest, dtype=np.int64) * np.array([1, -1])
+        return np.array([[largest, -largest]] * n)
     signs = rng.choice([-1, 1], size=(n, 2))
     if kind == "signs":
         return np.asarray(signs * largest)
@@ -58,7 +59,7 @@ def test_sums_are_within_the_stated_error(blt: BufferedToeplitz | AnytimeBLT, ki
     x = rows_of(kind, blt.horizon, LARGEST)
     true = true_sums(blt.decay, blt.output_decay, x)
     stated = sums_error(numbers_of(blt), blt.horizon, LARGEST)
-    assert blt.rounding(LARGEST) == (0, 2 * stated)
+    assert blt.rounding(LARGEST) == Rounding(Fraction(0), 2 * stated)
     error = largest_error(blt.encoder(2)(x), true)
     assert error <= stated
     assert error > 0.4  # rounding to integers alone
