@@ -60,7 +60,7 @@ def unprotected(text: str, *, weakens: bool = False) -> Assumption:
     return Assumption(kind="not protected", text=text, weakens=weakens)
 
 
-_EVERY = (
+_RECORD = (
     trusted(
         "This verifies the record; that the deployed code is the code that wrote it is not proved."
     ),
@@ -69,6 +69,8 @@ _EVERY = (
         "spent is stated beside it, ex post, and is not a guarantee."
     ),
     declared("The index of a user is fixed on arrival, and batches are closed by public counts."),
+)
+_EVERYWHERE = (
     unprotected("Running time and memory use are not protected."),
     unprotected(
         "Other ledgers about the same people, and accountants opened later in this one, add up "
@@ -84,21 +86,19 @@ _IN_DOUBLES = trusted(
 )
 """Of ledgers that were begun before noise was exact, whoever goes on with them."""
 _EXACT = (
-    checked(
-        "Exact: what is released has the law that is priced, to the last bit and without a cut "
-        "tail, as noise and clipped rows are integers on a public grid. The grid, the bound of the "
-        "integers and the sampler's tables of each such spend were looked at."
-    ),
-    trusted(
-        "That it is exact rests on 64-bit integers, and doubles that are added, subtracted, "
-        "multiplied, divided and compared to nearest by IEEE 754, in NumPy, and on the error "
-        "bounds of the sampler's tables, which were proved in ball arithmetic (Arb)."
-    ),
+    "what is released has the law that is priced, to the last bit and without a cut tail, as noise "
+    "and clipped rows are integers on a public grid. The grid, the bound of the integers and the "
+    "sampler's tables of each such spend were looked at."
+)
+_MACHINE = trusted(
+    "That it is exact rests on 64-bit integers, on doubles that NumPy adds, subtracts, multiplies, "
+    "divides and compares as IEEE 754 says, to nearest, and on the error bounds of the sampler's "
+    "tables, which were proved in ball arithmetic (Arb)."
 )
 _RANDOM_BITS = trusted("AES-256 in counter mode is taken for a source of random bits.")
-_NOTHING_YET = checked(
-    "No spend stands here yet. What computes in double precision will be named, as its rounding is "
-    "not priced."
+_LATER = checked(
+    "Whether noise is exact is said of the spends that stand here. What is spent later may be "
+    "computed in double precision, whose rounding is not priced, and is then named."
 )
 _DRAWN_BY_CLIENTS = declared(
     "Whether messages are drawn exactly or in double precision is not seen here: that they have "
@@ -175,8 +175,9 @@ def _basis(state: AccountState, totals: SpendTotals, rounds: int) -> list[Assump
     basis = "committed plan" if state.plan is not None else "cap (spends are ad hoc)"
     lines = [
         paid(f"Basis: {basis}."),
-        *_EVERY,
+        *_RECORD,
         *_arithmetic(state, totals),
+        *_EVERYWHERE,
         _NAMED if state.functions_named else _UNNAMED,
     ]
     if state.plan is None:
@@ -203,8 +204,13 @@ def _arithmetic(state: AccountState, totals: SpendTotals) -> list[Assumption]:
         return [_DRAWN_BY_CLIENTS]
     bits = [] if state.opened.simulated else [_RANDOM_BITS]
     if not totals.exact and not totals.in_doubles:
-        return [_NOTHING_YET, *bits]
-    lines = [*(_EXACT if totals.exact else ()), *bits]
+        return [*([] if state.closed else [_LATER]), *bits]
+    lines = bits
+    if totals.exact:
+        but = ", but for what is named as not exact" if totals.in_doubles else ""
+        lines = [checked(f"Exact{but}: {_EXACT}"), _MACHINE, *bits]
+    if not state.closed:
+        lines.append(_LATER)
     if totals.in_doubles:
         lines.append(
             trusted(

@@ -299,8 +299,9 @@ class Chain:
             self._declared.setdefault(str(body.get("accountant")), frozenset(names))
         if "ext" in envelope:
             ext = envelope["ext"]
-            declared = self._declared.get(str(body.get("accountant")), frozenset())
-            if not isinstance(ext, dict) or not declared.issuperset(ext):
+            # of an accountant that was not opened, which is a problem by itself, nothing is known
+            declared = self._declared.get(str(body.get("accountant")))
+            if not isinstance(ext, dict) or not (declared is None or declared.issuperset(ext)):
                 problems.append("it holds data of extensions that its accountant did not declare")
 
 
