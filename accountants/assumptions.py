@@ -91,9 +91,9 @@ _EXACT = (
     "sampler's tables of each such spend were looked at."
 )
 _MACHINE = trusted(
-    "That it is exact rests on 64-bit integers, on doubles that NumPy adds, subtracts, multiplies, "
-    "divides and compares as IEEE 754 says, to nearest, and on the error bounds of the sampler's "
-    "tables, which were proved in ball arithmetic (Arb)."
+    "That it is exact rests on 64-bit integers, on doubles that NumPy and its BLAS add, subtract, "
+    "multiply, divide and compare as IEEE 754 says, to nearest, and on the error bounds of the "
+    "sampler's tables, which were proved in ball arithmetic (Arb)."
 )
 _RANDOM_BITS = trusted("AES-256 in counter mode is taken for a source of random bits.")
 _LATER = checked(

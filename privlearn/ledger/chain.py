@@ -114,7 +114,7 @@ class Record:
         if root is not None:
             envelope["root"] = root
         if ext:
-            envelope["ext"] = dict(ext)
+            envelope["ext"] = ext
         data = canonical({**envelope, "body": body})
         if len(data) > MOST_BYTES:
             raise ValueError(f"an entry of {len(data)} bytes: at most {MOST_BYTES} can be stored")

@@ -108,6 +108,9 @@ def test_the_tables_of_this_version_are_among_the_known_ones() -> None:
             "inversion/1",
         )
     }
+    page = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+    for tables, sampler in KNOWN_TABLES.items():
+        assert f"`{sampler}` with `{tables}`" in page
 
 
 @pytest.mark.parametrize(
