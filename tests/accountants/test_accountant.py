@@ -273,7 +273,6 @@ def test_the_joint_certificate_says_what_it_rests_on() -> None:
         "public and were not tuned",
         "item revenues",
         "Noise: ",
-        "floating-point",
         "solver",
         "act on each row by itself",
         "double precision",

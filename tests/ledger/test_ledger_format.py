@@ -239,14 +239,14 @@ def with_features(features: dict[str, str], small: Path, path: Path) -> Path:
 def test_an_unknown_critical_extension_has_its_own_error_and_exit_code(
     small: Path, tmp_path: Path
 ) -> None:
-    features = {"exact/1": "critical", "values/1": "optional"}
+    features = {"curve/1": "critical", "values/1": "optional", "exact/1": "critical"}
     path = with_features(features, small, tmp_path / "x.jsonl")
     for read in (read_records, audit, Ledger.open):
-        with pytest.raises(LedgerFeatureError, match="needs the extensions 'exact/1', which"):
+        with pytest.raises(LedgerFeatureError, match="needs the extensions 'curve/1', which"):
             read(path)
     done = CliRunner().invoke(app, ["audit", str(path)])
     assert done.exit_code == 6
-    assert "exact/1" in done.output
+    assert "curve/1" in done.output
     verify = [sys.executable, str(ROOT / "docs" / "verify_ledger.py"), str(path)]
     assert subprocess.run(verify, capture_output=True).returncode == 6
 
