@@ -240,9 +240,6 @@ def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entr
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
         ValueError: data of an extension where they have no place.
     """
-<<<<<<< HEAD
-    return _validate()(body)
-=======
     if "exact" in body:
         raise ValueError(f"field 'exact': the body has none; it is data of {EXACT!r}")
     if EXACT not in ext:
@@ -250,9 +247,3 @@ def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entr
     if body.get("entry") != "spend" or ext[EXACT] is None:
         raise ValueError(f"data of {EXACT!r}: only a spend has them, as an object")
     return _validate()({**body, "exact": ext[EXACT]})
-
-
-def to_users(users: range) -> Users:
-    """A range as it is stored."""
-    return (users.start, users.stop)
->>>>>>> ledger16

@@ -92,17 +92,12 @@ class Spend:
     own: role and name.  Written to the ledger before rows are opened."""
     grid: Grid | None = None
     """Where rows are clipped to integers and integer noise is added to them, so that what leaves
-<<<<<<< HEAD
     has exactly the law that is priced; with a loss of its own its scale may be that of the noise
     over a power of two, where noise is added to scores and not to rows.  Without one the mechanism
     computes in doubles, and certificates say so."""
-=======
-    has exactly the law that is priced; without one the mechanism computes in doubles, and
-    certificates say so."""
     exact: bool = False
     """Without a grid: whether what leaves has exactly the law that is priced all the same, such as
     a report that is drawn by comparisons alone.  That is the mechanism's word."""
->>>>>>> ledger16
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What follows from domain and noise, if both are ours and never change."""
 
@@ -632,11 +627,12 @@ class Receipt:
         """``n`` fresh standard variates of the stated noise, that can be refined.
 
         Raises:
-            As `draw_integers`.
+            TokenError: noise of a kind that has none.  TokenSpentError: the receipt is closed.
         """
-        self._check_grid()
         self._check_own()
         self._check_open()
+        if not hasattr(self._spend.noise, "variates"):
+            raise TokenError(f"{self._spend.noise!r} has no variates: use receipt.draw(shape)")
         drawn = cast(Any, self._spend.noise).variates(self._noise(), n)
         self._count((n,))
         return cast(Variates, drawn)
