@@ -175,8 +175,8 @@ def regular_exponent(q: float, dim: int) -> float:
 def whole_exponent(q: float, dim: int) -> float:
     """The integer p in [2, q] with the least κ, for which noise is drawn exactly.
 
-    `regular_exponent` itself if that is more than a fiftieth better, as it can be for q < 3 only,
-    or if no integer up to 1000 is as good.
+    `regular_exponent` itself if that is more than a fiftieth better, as it can be where q is no
+    integer, or if none up to 1000 is as good.
     """
     best = regular_exponent(q, dim)
     near = {math.floor(best), min(math.ceil(best), math.floor(min(q, 1000.0)))}

@@ -349,8 +349,6 @@ def _solver_error(
 ) -> float:
     """What is certified for tilts of every size."""
     reach = _reach(objective, region, ridge, noise_std, rows)
-    if reach is not None and isinstance(region, EuclideanBall):
-        return reach.distance
     usual = attainable(
         objective,
         region or WholeSpace(objective.dim),
@@ -358,7 +356,9 @@ def _solver_error(
         ridge=ridge,
         tilt_std=noise_std,
     )
-    return usual if reach is None else max(usual, reach.distance)
+    if reach is None:
+        return usual
+    return reach.distance if isinstance(region, EuclideanBall) else max(usual, reach.distance)
 
 
 def _reach(

@@ -276,8 +276,6 @@ class GeneralizedGaussianNoise(Checked):
     """
 
     independent: ClassVar[bool] = False
-    finest: ClassVar[int] = _VECTOR_BITS
-    """Bits of the finest grid that `privlearn.mechanisms.grids.grid_of` gives it."""
     std: Positive
     exponent: SmoothExponent
 
@@ -307,6 +305,11 @@ class GeneralizedGaussianNoise(Checked):
         """σ for an integer p; None for others, whose noise is drawn in doubles only."""
         return self.std if self.exponent == int(self.exponent) else None
 
+    @property
+    def finest(self) -> int:
+        """Bits of the finest grid that `privlearn.mechanisms.grids.grid_of` gives it."""
+        return FLOOR_BITS if self.exponent == 2 else _VECTOR_BITS
+
     def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
         """⌊2^bits·z⌋ of vectors at σ = 1 along the last axis, exactly, int64; bits <= 40.
 
@@ -327,8 +330,8 @@ class GeneralizedGaussianNoise(Checked):
 
     def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
         if self.unit is not None:
-            step = 2.0**-_VECTOR_BITS
-            return np.asarray((self.integers(pool, shape, _VECTOR_BITS) + 0.5) * step) * self.std
+            found = self.integers(pool, shape, self.finest)
+            return np.asarray((found + 0.5) * 2.0**-self.finest) * self.std
         from scipy.special import gamma, gammaincinv
 
         squares = np.square(_doubles(pool, "normal", shape)).sum(axis=-1, keepdims=True)
