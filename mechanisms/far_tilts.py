@@ -29,7 +29,7 @@ import numpy as np
 from privlearn.domains import Array
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mechanisms.regions import EuclideanBall, Region, RegionStep, WholeSpace
-from privlearn.mechanisms.solver import TILT_BITS, Problem, longest, minimise
+from privlearn.mechanisms.solver import TILT_BITS, TILT_ERROR, Problem, longest, minimise
 
 _HUGE = 2**52
 """In units of G: beyond, only the direction of a tilt matters."""
@@ -79,7 +79,7 @@ class Reach:
         away = (2 * d + 24) * UNIT * radius
         steady = rows * objective.rounding(1.001 * radius) + bend * away
         steady += UNIT * (64 * slopes + 8 * ridge * radius + 12 * force)
-        steady += 2.0**-TILT_BITS * tilt_std * math.sqrt(d)
+        steady += TILT_ERROR * tilt_std * math.sqrt(d)
         steep = away + 12 * UNIT * radius
         # half is what is accepted, and half what rounding hides; then z itself, and huge tilts
         distance = 2 * steady / ridge + 4 * steep + away
@@ -92,7 +92,7 @@ def minimise_far(problem: Problem, reach: Reach, known: Sequence[int], tilt_std:
     Args:
         problem: J; its tilt is not looked at where ``known`` is huge.
         reach: of the ball.
-        known: ⌊2^60 Z⌋ of the standard tilt.
+        known: 2^58·Z of the standard tilt, nearly (`TILT_ERROR`).
         tilt_std: σ.
 
     Raises:

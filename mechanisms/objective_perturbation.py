@@ -23,6 +23,8 @@ from privlearn.errors import (
     SolverError,
 )
 from privlearn.exact import exact
+from privlearn.exact_noise.near import nearly
+from privlearn.exact_noise.variates import Variates
 from privlearn.grid import Grid
 from privlearn.losses import Loss, MinimizerLoss, gaussian_loss, gaussian_std, zcdp_rate
 from privlearn.mechanisms.far_tilts import Reach, minimise_far
@@ -60,9 +62,10 @@ class ObjectivePerturbation(Generic[X]):
     (`privlearn.mechanisms.far_tilts`).
 
     Privacy: a `MinimizerLoss` for the exact minimiser θ*.  The computed one lies within a distance
-    e of it for every data set and every tilt (`privlearn.mechanisms.solver`; on polyhedra for every
-    tilt up to 40σ, and the spend does not say ``exact``), where e follows from public constants; given θ* the error is therefore a vector of norm at most e in both worlds, and the
-    output noise makes it cost a Gaussian of mass (2e/v)² more (``docs/proofs.md``).
+    e of it for every data set and every tilt (`privlearn.mechanisms.solver`; on polyhedra for tilts
+    up to 40σ, and the spend does not say ``exact``), where e follows from public constants; given
+    θ* the error is therefore a vector of norm at most e in both worlds, and the output noise makes
+    it cost a Gaussian of mass (2e/v)² more (``docs/proofs.md``).
 
     Args:
         objective: ℓ with its bounds; they are tried on random records (`check_objective`).
@@ -195,7 +198,7 @@ class ObjectivePerturbation(Generic[X]):
 
     @property
     def solver_error(self) -> float:
-        """e, the certified distance of the computed from the exact minimiser, on the blur's grid."""
+        """e, the certified distance of the computed from the exact one, with the blur's grid."""
         return _on_grid(self._certified, self.blur_std, self.objective.dim)
 
     @property
@@ -261,13 +264,13 @@ class ObjectivePerturbation(Generic[X]):
             records = receipt.open(rows)
             dim = self.objective.dim
             drawn = receipt.draw_variates(2 * dim)
-            theta = self._minimiser(records, [drawn.refined(i, TILT_BITS) for i in range(dim)])
+            theta = self._minimiser(records, nearly(drawn.part(0, dim)))
             spot_check(self.objective, records, theta)
-            theta = self._blurred_on_grid(theta, [drawn.refined(dim + i, BLUR_BITS) for i in range(dim)])
+            theta = self._blurred_on_grid(theta, _floors(drawn.part(dim, 2 * dim)))
             return receipt.release(self._region.project(theta))
 
     def _minimiser(self, records: Array, known: list[int]) -> Array:
-        """Within `_certified` of the exact minimiser, for ``known`` = ⌊2^60 Z⌋ of the tilt σZ."""
+        """Within `_certified` of the exact minimiser, for ``known`` near 2^58·Z, the tilt σZ."""
         far = max(max(m, ~m) for m in known) >= int(tail_of(self._region)) << TILT_BITS
         reach = self._reach if far or isinstance(self.region, EuclideanBall) else None
         if far and reach is None:
@@ -290,8 +293,16 @@ class ObjectivePerturbation(Generic[X]):
         return np.array([float(x + n) * step for x, n in zip(steps, noise, strict=True)])
 
 
+def _floors(drawn: Variates) -> list[int]:
+    """⌊2^40 z_i⌋, also where int64 ends."""
+    return [
+        m if abs(m) < 1 << 62 else drawn.refined(i, BLUR_BITS)
+        for i, m in enumerate(drawn.floors.tolist())
+    ]
+
+
 def _double(m: int) -> float:
-    """(m + ½)·2^−60, rounded."""
+    """(m + ½)·2^−58, rounded."""
     return float(Fraction(2 * m + 1, 2 << TILT_BITS)) if m.bit_length() < 900 else math.inf
 
 

@@ -30,6 +30,7 @@ import numpy as np
 
 from privlearn.domains import Array
 from privlearn.errors import SolverError
+from privlearn.exact_noise.near import NEAR_BITS, NEAR_ERROR
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mechanisms.regions import EuclideanBall, Region, RegionStep, WholeSpace
 
@@ -39,8 +40,10 @@ TILT_TAIL = 9.0
 `privlearn.mechanisms.far_tilts` takes over on R^d and on balls."""
 FAR_TAIL = 40.0
 """The same on other regions, where nothing is certified beyond (1e-349)."""
-TILT_BITS = 60
-"""Fractional bits to which standard tilts are known."""
+TILT_BITS = NEAR_BITS
+"""Fractional bits of standard tilts,"""
+TILT_ERROR = (NEAR_ERROR + 1) * 2.0**-TILT_BITS
+"""and how far they may be off."""
 STEEPEST = 1e8
 """Largest ratio of nT to Δ; the number of accelerated steps grows with its root."""
 _SUM = 64
@@ -106,7 +109,8 @@ def attainable(
     """A distance to the minimiser that is certified for every data set of up to ``rows`` records.
 
     For every tilt up to `tail_of`.  Twice the error that double precision can make in the computed
-    gradient (from `rounding`, sums, ridge and tilt, which is known to 2⁻⁶⁰ only), over Δ; on a bounded region also the rounding of its boundary.
+    gradient (from `rounding`, sums, ridge and tilt, which is known to 2⁻⁵³ only), over Δ; on a
+    bounded region also the rounding of its boundary.
 
     Raises:
         ValueError: ``ridge`` is so small for so many rows that double precision certifies nothing.
@@ -115,7 +119,7 @@ def attainable(
     slopes = rows * objective.gradient_bound
     spread = tilt_std * math.sqrt(objective.dim)
     tilt = tail_of(region) * spread
-    error = rows * objective.rounding(2 * radius) + 2.0**-TILT_BITS * spread
+    error = rows * objective.rounding(2 * radius) + TILT_ERROR * spread
     error += UNIT * (_SUM * slopes + 8 * ridge * radius + 12 * tilt)
     distance = 2 * error / ridge
     if math.isfinite(region.radius):

@@ -267,8 +267,8 @@ class GeneralizedGaussianNoise(Checked):
     coordinates of ‖·‖ the radius r has density ∝ r^{d−1}·exp(−r²/(2std²)), so r² is Gamma(d/2,
     scale 2std²): std² times the sum of d squared normals.  The direction is independent of it, with
     the law of x/‖x‖ for any x of density f(‖x‖); take ∏exp(−|x_i|^p), where |x_i|^p is Gamma(1/p)
-    with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such; for other
-    integers `privlearn.exact_noise.powers` draws it exactly; for p between integers doubles do.
+    with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such; for
+    other integers `privlearn.exact_noise.powers` draws it exactly; between integers doubles do.
 
     Args:
         std: σ; the mean of ‖z‖² is d·std², and the std of a coordinate is `coordinate_std`.

@@ -52,9 +52,7 @@ def discrete_laplace(pool: Pool, scale: Exact, n: int) -> list[int]:
         left = n - len(found)
         sizes = geometric(pool, scale, left)
         signs = (pool.words(left) & np.uint64(1)).tolist()
-        found += [
-            -k if sign else k for k, sign in zip(sizes, signs, strict=True) if k or not sign
-        ]
+        found += [-k if sign else k for k, sign in zip(sizes, signs, strict=True) if k or not sign]
     return found
 
 

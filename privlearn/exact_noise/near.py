@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,8 @@ from privlearn.exact_noise.variates import Variates, table_of
 
 NEAR_BITS: Final = 58
 """Fractional bits of `near`."""
+NEAR_ERROR: Final = 17
+"""The largest error, in units of 2^−58; most are 2 or so."""
 TOO_LARGE: Final = 1 << 62
 """Stands for every variate of 16 or more."""
 
@@ -55,3 +57,24 @@ def near(drawn: Variates) -> tuple[Floors, Floors]:
         exact = drawn.refined(i, NEAR_BITS)
         found[i], off[i] = min(max(exact, ~exact), TOO_LARGE), 1
     return found, off
+
+
+class Refinable(Protocol):
+    """Variates, or what stands for them in a check."""
+
+    def __len__(self) -> int: ...
+
+    def refined(self, i: int, bits: int) -> int:
+        """⌊2^bits z_i⌋."""
+
+
+def nearly(drawn: Refinable) -> list[int]:
+    """Integers within 17 of 2^58·z_i for normal, Laplace or exponential variates of any size."""
+    if not isinstance(drawn, Variates):
+        return [drawn.refined(i, NEAR_BITS) for i in range(len(drawn))]
+    sizes = near(drawn)[0].tolist()
+    signed = [table_of(drawn.kind, word & 1)[1] for word in drawn.words.tolist()]
+    return [
+        drawn.refined(i, NEAR_BITS) if size == TOO_LARGE else -size if turned else size
+        for i, (size, turned) in enumerate(zip(sizes, signed, strict=True))
+    ]

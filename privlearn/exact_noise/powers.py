@@ -3,11 +3,11 @@
 z = r·x/‖x‖, r² a sum of d squared normals, x_i independent with density ∝ exp(−|x_i|^p)
 (`privlearn.noise.GeneralizedGaussianNoise`).  Two squared normals are twice an exponential.
 
-**|x_i| by rejection**, with no table for p.  With probability p/(p+1) propose a uniform x in (0, 1),
-and accept it if an exponential E′ exceeds x^p; else propose x = 1 + E/p, E exponential, and accept
-it if E + E′ > x^p.  The proposal has density p/(p+1) on (0, 1) and p/(p+1)·e^{−p(x−1)} beyond, and
-it is accepted with probability e^{−x^p} and e^{−x^p + p(x−1)} (x^p >= 1 + p(x−1), as powers are
-convex): p/(p+1)·e^{−x^p} either way.  Of the proposals p/(p+1)·Γ(1 + 1/p) are accepted.
+**|x_i| by rejection**, with no table for p.  With probability p/(p+1) propose a uniform x in
+(0, 1), and accept it if an exponential E′ exceeds x^p; else propose x = 1 + E/p, E exponential, and
+accept it if E + E′ > x^p.  The proposal has density p/(p+1) on (0, 1) and p/(p+1)·e^{−p(x−1)}
+beyond, and it is accepted with probability e^{−x^p} and e^{−x^p + p(x−1)} (x^p >= 1 + p(x−1), as
+powers are convex): p/(p+1)·e^{−x^p} either way.  Of the proposals p/(p+1)·Γ(1 + 1/p) are accepted.
 
 **Exactness.**  All variates are real numbers whose bits are drawn as they are needed.  Comparisons
 and floors come from doubles (+ − × ÷ √ only, with bounds on what rounding does; the p-th root is
@@ -90,7 +90,9 @@ class Sizes:
     @classmethod
     def drawn(cls, pool: Pool, n: int, p: int) -> Sizes:
         """``n`` of them."""
-        made = cls(p, np.empty(n, np.uint64), np.empty(n, np.int64), np.ones(n, np.int64), {}, pool.more)
+        made = cls(
+            p, np.empty(n, np.uint64), np.empty(n, np.int64), np.ones(n, np.int64), {}, pool.more
+        )
         left = np.arange(n)
         while len(left):
             left = left[~made._propose(pool, left)]
@@ -127,7 +129,7 @@ class Sizes:
             self.tails[int(places[at])] = tails, j
         for at in np.flatnonzero(unsure).tolist():
             accepted[at] = self._accepts(int(places[at]), levels, at)
-        return accepted
+        return np.asarray(accepted)
 
     def _accepts(self, place: int, levels: Variates, at: int) -> bool:
         """Whether E′ (+ E) > x^p, by integers."""
@@ -345,7 +347,7 @@ def root_above(n: int, p: int) -> float:
     found = math.ceil(n ** (1 / p) * 1.001 * 2**20)
     while found**p < n << 20 * p:
         found += 1
-    return found * 2.0**-20
+    return float(found * 2.0**-20)
 
 
 def integer_root(number: int, p: int) -> int:
@@ -357,10 +359,10 @@ def integer_root(number: int, p: int) -> int:
     exponent = (math.log2(number >> drop) + drop) / p
     whole = max(int(exponent) - 60, 0)
     # a guess, made a little too large; should it not be, the first step makes it so
-    root = (int(2 ** (exponent - whole) * (1 + 2.0**-40)) + 1) << whole
+    root: int = (int(2 ** (exponent - whole) * (1 + 2.0**-40)) + 1) << whole
     root = ((p - 1) * root + number // root ** (p - 1)) // p + 1
     while True:
-        smaller = ((p - 1) * root + number // root ** (p - 1)) // p
+        smaller: int = ((p - 1) * root + number // root ** (p - 1)) // p
         if smaller >= root:
             return root
         root = smaller

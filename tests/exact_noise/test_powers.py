@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from privlearn.exact_noise import powers
-from privlearn.exact_noise.near import NEAR_BITS, TOO_LARGE, near
+from privlearn.exact_noise.near import NEAR_BITS, TOO_LARGE, near, nearly
 from privlearn.exact_noise.pool import NoisePool
 from privlearn.exact_noise.powers import (
     Sizes,
@@ -124,9 +124,7 @@ def test_rounding_that_is_not_allowed_for_would_be_seen() -> None:
 
 
 @pytest.mark.parametrize("p", [3, 8])
-def test_acceptance_by_integers_is_that_by_doubles(
-    p: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_acceptance_by_integers_is_that_by_doubles(p: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = Sizes.drawn(NoisePool(SeededWords(3)), 400, p)
     monkeypatch.setattr(powers, "integer_power", lambda x, p: x * np.nan)
     exact = Sizes.drawn(NoisePool(SeededWords(3)), 400, p)
@@ -148,9 +146,7 @@ def test_sizes_have_the_density_e_to_the_minus_x_to_the_p(p: int) -> None:
 
 
 @pytest.mark.parametrize("p", [2, 3, 6])
-def test_wrong_weights_of_the_proposal_are_seen(
-    p: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_weights_of_the_proposal_are_seen(p: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as many from beyond 1 as there should be."""
     below = powers.below
     monkeypatch.setattr(powers, "below", lambda pool, bound, n: below(pool, bound, n) // 2)
@@ -177,6 +173,8 @@ def test_near_numbers_are_as_near_as_they_say(kind: Kind) -> None:
             assert number - error <= exact <= number + error
             wrong += number != exact
     assert wrong > 0, "they are not floors"
+    for i, number in enumerate(nearly(drawn)):
+        assert abs(number - drawn.refined(i, NEAR_BITS)) <= 18
 
 
 def test_the_same_noise_whatever_the_sizes_of_tiles(monkeypatch: pytest.MonkeyPatch) -> None:

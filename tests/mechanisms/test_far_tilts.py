@@ -1,4 +1,4 @@
-"""Tilts of any size: the minimiser over a ball, certified with mpmath's gradient of the real tilt."""
+"""Tilts of any size: minimisers over balls, certified with mpmath's gradient of the real tilt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ N, STD = 30, 3.0
 
 
 def known_tilt(size: float | int, seed: int = 0) -> list[int]:
-    """⌊2^60 Z⌋ for a vector Z about ``size`` long."""
+    """2^58·Z for a vector Z about ``size`` long."""
     direction = np.random.default_rng(seed).standard_normal(3).tolist()
     return [math.floor(Fraction(v) * Fraction(size) * 2**TILT_BITS) for v in direction]
 
@@ -57,7 +57,7 @@ def logistic_gradient(records: Array, theta: list[Any]) -> list[Any]:
 
 
 def certified(records: Array, reach: Reach, known: list[int], ridge: float, theta: Array) -> Any:
-    """A bound on the distance to the minimiser for the real tilt, by the docstring's certificate."""
+    """A bound on the distance to the minimiser for the real tilt, by the certificate."""
     with mpmath.workdps(600):
         radius, at = mpf(reach.ball.radius), [mpf(v) for v in theta.tolist()]
         length = mpmath.norm(at)
@@ -100,7 +100,9 @@ def test_tilts_that_are_cut_or_rounded_are_not_within_it(size: float) -> None:
     most = 9 << TILT_BITS
     for wrong in (
         [max(min(m, most), -most) for m in known],
-        [m >> 48 << 48 for m in known] if size < 100 else [m * 3 // 4 if m > 0 else m for m in known],
+        [m >> 48 << 48 for m in known]
+        if size < 100
+        else [m * 3 // 4 if m > 0 else m for m in known],
     ):
         made = problem(objective, wrong, ridge)
         theta = minimise_far(made, reach, wrong, STD)
@@ -166,9 +168,9 @@ def test_the_blur_is_added_in_integers_of_any_size(blur_std: float) -> None:
     for at, n, value in zip(theta.tolist(), noise, found.tolist(), strict=True):
         exact = step * (math.floor(Fraction(at) / step) + n)
         assert value == pytest.approx(float(exact), rel=1e-15)
-        # two θ in one cell of the grid leave as one
-    cell = [float(step * k + step / 3) for k in (5, 5)]
-    nearby = mechanism._blurred_on_grid(np.array([cell[0], cell[1] * (1 + 1e-3), 0.0]), [3, 3, 3])
+    # two θ in one cell of the grid leave as one
+    inside = float(step * 5 + step / 3)
+    nearby = mechanism._blurred_on_grid(np.array([inside, inside * 1.001, 0.0]), [3, 3, 3])
     assert nearby[0] == nearby[1] == 8 * float(step)
 
 

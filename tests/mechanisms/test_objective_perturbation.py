@@ -324,7 +324,7 @@ def test_the_release_is_the_blurred_minimiser() -> None:
     block = pairs(6)
     mechanism = fit(blur_std=0.125)
     drawn = NoiseSource.simulation(7).pool().variates("normal", 4)
-    tilt = np.ldexp([drawn.refined(i, 60) + 0.5 for i in range(2)], -60) * 4.0
+    tilt = np.ldexp([drawn.refined(i, 58) + 0.5 for i in range(2)], -58) * 4.0
     blur = drawn.floors[2:] * 2.0**-40 * 0.125
     data = LinearObjective.logistic(2).domain.clip(block)
     theta = release(mechanism, block, seed=7)
@@ -488,7 +488,7 @@ def test_the_solver_is_asked_for_the_distance_that_is_priced(
     usual = attainable(LinearObjective.logistic(2), WholeSpace(2), **known)
     far = Reach.of(LinearObjective.logistic(2), None, **known)
     assert far is not None
-    assert usual < far.distance < 3 * usual
+    assert usual < far.distance < 4 * usual
     assert asked == [far.distance] * 3
     # and the grid of the blur
     assert mechanism.solver_error == pytest.approx(far.distance + 1e-6 * 2.0**-40 * math.sqrt(2))
@@ -569,9 +569,9 @@ def test_the_ledger_names_everything_public(export: Path) -> None:
 
 def test_the_certificate_says_what_is_trusted_and_what_is_covered(export: Path) -> None:
     certificate = audit(export)
-    (note,) = certificate.trusted_code
-    assert note.startswith("objective-perturbation: ")
-    assert "double precision" not in note, "its tilt and its blur are exact"
+    own, exactly = certificate.trusted_code
+    assert own.startswith("objective-perturbation: its loss, ")
+    assert exactly.startswith("objective-perturbation: that it draws exactly ")
     lines = certificate.guarantees[0].assumptions
     worst = max(entry.parameters["solver_error"] for entry in spends(export))
     (solver,) = [line for line in lines if "Minimisers are certified" in line]
