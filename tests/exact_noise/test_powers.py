@@ -14,7 +14,7 @@ from scipy import stats
 
 from privlearn.exact_noise import powers
 from privlearn.exact_noise.near import NEAR_BITS, TOO_LARGE, near, nearly
-from privlearn.exact_noise.pool import NoisePool
+from privlearn.exact_noise.pool import NoisePool, below
 from privlearn.exact_noise.powers import (
     Sizes,
     _Vectors,
@@ -91,7 +91,7 @@ def test_doubles_integers_and_refined_integers_agree(n: int, dim: int, p: int) -
     for row in range(n):
         exact = vectors._by_integers(row, columns, 40)
         sure = ~unsure[row]
-        assert fast[row][sure].tolist() == [exact[i] for i in np.flatnonzero(sure)]
+        assert fast[row][sure].tolist() == [exact[i] for i in np.flatnonzero(sure).tolist()]
         nearly, closely = vectors._nearly(row), vectors._closely(row, 128)
         assert nearly is not None
         for (low, high), (least, most) in zip(
@@ -148,7 +148,6 @@ def test_sizes_have_the_density_e_to_the_minus_x_to_the_p(p: int) -> None:
 @pytest.mark.parametrize("p", [2, 3, 6])
 def test_wrong_weights_of_the_proposal_are_seen(p: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as many from beyond 1 as there should be."""
-    below = powers.below
     monkeypatch.setattr(powers, "below", lambda pool, bound, n: below(pool, bound, n) // 2)
     sizes = as_doubles(Sizes.drawn(NoisePool(SeededWords(p)), 40_000, p).near)
     assert stats.kstest(sizes**p, stats.gamma(1 / p).cdf).pvalue < 1e-9
