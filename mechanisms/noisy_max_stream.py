@@ -130,7 +130,7 @@ class NoisyMaxStream:
         return Spend(
             "noisy-max-stream",
             self._first.domain,
-            GumbelNoise(self.scale),
+            GumbelNoise(self.scale / self._first.unit),
             own_loss=self.loss(),
             parameters={
                 **self._first.parameters(),

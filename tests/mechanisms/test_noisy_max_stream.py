@@ -21,7 +21,7 @@ from privlearn.losses import BoundedRangeLoss
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
 from privlearn.mechanisms.vertices import CrossPolytope
-from privlearn.noise import NoiseSource
+from privlearn.noise import GumbelNoise, NoiseSource
 from privlearn.rows import Rows
 
 LINE = CrossPolytope(1)
@@ -60,12 +60,13 @@ def test_the_ledger_has_what_the_price_follows_from() -> None:
     stated, total = spend.parameters, Fraction(0)
     for k, text in enumerate(stated["growth"]):
         times = min(2**k, stated["horizon"] - 2**k + 1)
-        eta = round_up(Fraction(stated["spread"]) / (Fraction(40) * Fraction(text)))
+        eta = round_up(Fraction(stated["spread"]) / (Fraction(spend.noise.scale) * Fraction(text)))
         assert Fraction(text) ** 2 >= 2**k, "never less noise than the root"
         total += times * BoundedRangeLoss(eta).zcdp()
     assert stream.loss().zcdp() == round_up(total)
     assert len(stated["growth"]) == 7
     assert spend.grid == stream.grid == Grid(20.0, 40)
+    assert spend.noise == GumbelNoise(20.0)
 
 
 def test_sums_of_the_whole_horizon_fit() -> None:
