@@ -85,8 +85,8 @@ class ReportNoisyMax:
     """The points with the largest ⟨Σ rows, v⟩ + noise, by index; best first.
 
     Only indices leave: no score, no noise.  For a step that descends, feed −∇.  Prices are proved
-    in the module's docstring.  With Gumbel noise it is the exponential mechanism itself, on rows
-    that were cut to a grid of at most 2^−30 scales of a score: no rounding changes a pick.
+    in the module's docstring.  With Gumbel noise it is the exponential mechanism itself: rounding
+    changes no pick.  Rows are cut to a public `grid`, by less than 2^−29 scales of a score each.
 
     Args:
         vertices: what is chosen from.

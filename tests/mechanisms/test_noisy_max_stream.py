@@ -77,6 +77,8 @@ def test_sums_of_the_whole_horizon_fit() -> None:
     assert 2**20 * int(stated["bound"]["largest"]) < 2**61
     with pytest.raises(ValueError, match="no grid has room"):
         NoisyMaxStream(LINE, 1.0, 2.0**-3, 2**28)
+    found = NoisyMaxStream.calibrated(LINE, 1.0, ZCDP(1), horizon=2**27)
+    assert found.grid.bits == 36, "although scales were tried for which there is no grid"
     stream = NoisyMaxStream(LINE, 1.0, 2.0**-3, 2**12)
     rows = np.ones((2**12, 1))
     assert not opened(stream)[1].append(Rows.seal(rows, users=range(2**12))).value[100:].any()
