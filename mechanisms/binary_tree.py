@@ -27,6 +27,8 @@ from privlearn.mechanisms.noise_stream import NoiseStream
 
 _BLOCK = 64
 """Rows; a power of two."""
+_BEFORE = np.arange(_BLOCK + 1) & np.arange(-1, _BLOCK)
+"""t - lowbit(t), where the node of row t begins."""
 _ROUND_UP = 1.0 + 2.0**-50
 """Covers the rounding of a square root and of this product."""
 
@@ -160,10 +162,9 @@ class _NodeSums:
             first, stop = self._at, min(self._at + len(x) - done, _BLOCK)
             part = slice(done, done + stop - first)
             filled = prefix[first + 1 : stop + 1]
-            np.cumsum(x[part], axis=0, out=filled)
+            np.add.accumulate(x[part], axis=0, out=filled)
             filled += prefix[first]
-            rows = np.arange(first + 1, stop + 1)
-            np.subtract(filled, prefix[rows & (rows - 1)], out=found[part])
+            np.subtract(filled, prefix[_BEFORE[first + 1 : stop + 1]], out=found[part])
             done, self._at = part.stop, stop
             if stop == _BLOCK:
                 self._advance(found[part])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privlearn._validate import count
 from privlearn.exact import float_up
 from privlearn.mechanisms._blt_table import ANYTIME, TOEPLITZ, Decays
-from privlearn.mechanisms.block_products import BLOCK, product, rows_of_product
+from privlearn.mechanisms.block_products import BLOCK, RowProducts, product
 from privlearn.mechanisms.factorization import (
     JSON,
     Array,
@@ -169,14 +169,14 @@ class AnytimeBLT(_ToeplitzFactorization):
 class _ToeplitzOutputs:
     """Rows of B y, by `block_products`."""
 
-    __slots__ = ("_at", "_input", "_numbers", "_states", "_sums")
+    __slots__ = ("_at", "_input", "_numbers", "_products", "_states")
 
     def __init__(self, numbers: Toeplitz, dim: int) -> None:
         states = len(numbers.output_states)
         self._numbers = numbers
         self._states = np.empty((states, dim))
         self._input = np.zeros((states + BLOCK, dim))
-        self._sums = np.empty((BLOCK, dim))
+        self._products = RowProducts(numbers.output_rows, self._input)
         self._at = 0
 
     def __call__(self, y: NDArray[np.int64] | NDArray[np.float64], /) -> Array:
@@ -186,8 +186,7 @@ class _ToeplitzOutputs:
             first, stop = self._at, min(self._at + len(y) - done, BLOCK)
             part = slice(done, done + stop - first)
             self._input[states + first : states + stop] = y[part]
-            rows_of_product(self._numbers.output_rows, self._input, first, stop, self._sums)
-            found[part] = self._sums[first:stop]
+            found[part] = self._products(first, stop)
             done, self._at = part.stop, stop
             if stop == BLOCK:
                 product(self._numbers.output_states, self._input, self._states)

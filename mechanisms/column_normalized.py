@@ -10,7 +10,7 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.mechanisms.block_products import BLOCK, product, rows_of_product
+from privlearn.mechanisms.block_products import BLOCK, RowProducts, product
 from privlearn.mechanisms.buffered_toeplitz import (
     check_horizon,
     decay_parameters,
@@ -29,12 +29,13 @@ from privlearn.mechanisms.factorization import (
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.mechanisms.toeplitz import Toeplitz, check_decays, toeplitz
-from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
+from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, rounded_up, sums_error
 
 _CHUNK = 4096
 """Times per vectorised pass of an error profile."""
 _NORMS = 16 * BLOCK
 """Norms made at once."""
+_BEFORE = np.tri(BLOCK + 1, BLOCK, -1)
 
 
 @final
@@ -101,7 +102,7 @@ class ColumnNormalizedBLT:
         numbers = toeplitz(self.decay, self.output_decay)
         norm = Fraction(float(numbers.column_norms(np.array([self.horizon]))[0]))
         error = sums_error(numbers, self.horizon, largest + int(off) + 1)
-        return Rounding(2 * off * norm, 2 * error)
+        return Rounding(rounded_up(2 * off * norm), 2 * error)
 
     def error_std(self, t: int, /) -> float:
         """Standard deviation of W_t; the first call takes time O(horizon)."""
@@ -135,29 +136,45 @@ class ColumnNormalizedBLT:
 class _ScaledSums:
     """Rows of R for rows of X, each scaled by r_j and rounded to integers."""
 
-    __slots__ = ("_factorization", "_next", "_sums")
+    __slots__ = ("_at", "_factorization", "_next", "_scales", "_sums")
 
     def __init__(self, factorization: ColumnNormalizedBLT, sums: ToeplitzSums) -> None:
         self._factorization, self._sums = factorization, sums
-        self._next = 1
+        self._scales = np.empty((0, 1))
+        self._next, self._at = 1, 0  # the next chunk of scales, and the place in this one
 
     def __call__(self, x: Integers, /) -> Integers:
-        scaled = np.empty_like(x)
-        done = 0
-        while done < len(x):
-            norms = norms_from(self._factorization, self._next)[:-1][: len(x) - done]
-            part = slice(done, done + len(norms))
-            # 1/n and the product are rounded up by less than the factor takes off
-            scaled[part] = np.rint(x[part] * (1.0 / norms * (1 - 2.0**-52))[:, None])
-            done, self._next = part.stop, self._next + len(norms)
-        return self._sums(scaled)
+        stop = self._at + len(x)
+        while stop > len(self._scales):
+            stop -= self._at
+            self._more()
+        scaled = np.multiply(x, self._scales[self._at : stop])
+        self._at = stop
+        return self._sums(np.rint(scaled, out=scaled).astype(np.int64))
+
+    def _more(self) -> None:
+        """Puts the scales of the next rows behind what is left of these."""
+        norms = norms_from(self._factorization, self._next)[:-1]
+        # 1/n and the product are rounded up by less than the factor takes off
+        scales = 1.0 / norms * (1 - 2.0**-52)
+        self._scales = np.concatenate([self._scales[self._at :], scales[:, None]])
+        self._next, self._at = self._next + len(norms), 0
 
 
 @final
 class _WeightedOutputs:
-    """Rows of B' y, by `block_products`; its first state is the sum of (n_s - n_{s+1}) Y_s so far."""
+    """Rows of B' y, by `block_products`; the first state is the sum of (n_s - n_{s+1}) Y_s."""
 
-    __slots__ = ("_at", "_factorization", "_first", "_full", "_input", "_numbers", "_out", "_sums")
+    __slots__ = (
+        "_at",
+        "_factorization",
+        "_first",
+        "_full",
+        "_input",
+        "_numbers",
+        "_out",
+        "_products",
+    )
 
     def __init__(self, factorization: ColumnNormalizedBLT, dim: int) -> None:
         self._factorization = factorization
@@ -168,7 +185,7 @@ class _WeightedOutputs:
         self._full[BLOCK + 1 :, 1:] = self._numbers.output_states
         self._input = np.zeros((1 + states + BLOCK, dim))
         self._out = np.empty((1 + states, dim))
-        self._sums = np.empty((BLOCK, dim))
+        self._products = RowProducts(self._full, self._input)
         self._first, self._at = 1, 0
         self._weigh()
 
@@ -179,8 +196,7 @@ class _WeightedOutputs:
             first, stop = self._at, min(self._at + len(y) - done, BLOCK)
             part = slice(done, done + stop - first)
             self._input[states + first : states + stop] = y[part]
-            rows_of_product(self._full, self._input, first, stop, self._sums)
-            found[part] = self._sums[first:stop]
+            found[part] = self._products(first, stop)
             done, self._at = part.stop, stop
             if stop == BLOCK:
                 product(self._full[BLOCK:], self._input, self._out)
@@ -193,7 +209,7 @@ class _WeightedOutputs:
     def _weigh(self) -> None:
         """Puts the weights of the next block into the matrix."""
         norms = norms_from(self._factorization, self._first)[: BLOCK + 1]
-        weights = np.tri(BLOCK + 1, BLOCK, -1) * (norms[:-1] - norms[1:])
+        weights = _BEFORE * (norms[:-1] - norms[1:])
         np.fill_diagonal(weights, norms)
         np.matmul(weights, self._numbers.output_rows, out=self._full[: BLOCK + 1, 1:])
 

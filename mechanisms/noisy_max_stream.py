@@ -181,7 +181,7 @@ class NoisyMaxPicks(ReceiptStream[Array]):
             UsersError: not the next users of the stream.
         """
         with self._lock, self._receipt.round():
-            totals = self._taken(rows, self._receipt.open_integers).cumsum(axis=0)
+            totals = self._next_rows(rows, self._receipt.open_integers).cumsum(axis=0)
             totals += self.__total
             self.__total = totals[-1] if len(totals) else self.__total
             units = self._units(len(totals))

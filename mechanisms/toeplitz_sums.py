@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.exact import float_down, float_up
-from privlearn.mechanisms.block_products import BLOCK, product, rows_of_product
+from privlearn.mechanisms.block_products import BLOCK, RowProducts, product
 from privlearn.mechanisms.toeplitz import Toeplitz
 
 Integers = NDArray[np.int64]
@@ -35,7 +35,7 @@ _UNIT = Fraction(1, 2**53)
 class ToeplitzSums:
     """Rows of R for rows of X, each once and in order, however the calls are split."""
 
-    __slots__ = ("_at", "_input", "_moved", "_numbers", "_out", "_residue", "_state")
+    __slots__ = ("_at", "_input", "_moved", "_numbers", "_products", "_residue", "_state")
 
     def __init__(self, numbers: Toeplitz, dim: int) -> None:
         buffers = len(numbers.decay)
@@ -44,25 +44,31 @@ class ToeplitzSums:
         self._residue = np.zeros((buffers, dim))
         self._moved = np.empty((buffers, dim))
         self._input = np.zeros((buffers + BLOCK, dim))
-        self._out = np.empty((BLOCK, dim))
+        self._products = RowProducts(numbers.state_rows, self._input)
         self._at = 0
 
     def __call__(self, x: Integers, /) -> Integers:
         """R of the next rows, shape (n, dim), in memory of the caller's own."""
-        found = np.empty_like(x)
-        buffers, done = len(self._state), 0
+        if self._at + len(x) <= BLOCK:
+            return self._within(x)
+        found, done = np.empty_like(x), 0
         while done < len(x):
-            first, stop = self._at, min(self._at + len(x) - done, BLOCK)
-            part = slice(done, done + stop - first)
-            self._input[buffers + first : buffers + stop] = x[part]
-            rows_of_product(self._numbers.state_rows, self._input, first, stop, self._out)
-            rounded = self._out[first:stop]
-            np.rint(rounded, out=rounded)
-            found[part] = rounded
-            done, self._at = part.stop, stop
-            if stop == BLOCK:
-                self._advance()
+            part = slice(done, done + BLOCK - self._at)
+            found[part] = self._within(x[part])
+            done = part.stop
+        return found
+
+    def _within(self, x: Integers) -> Integers:
+        """Rows of one block."""
+        first, stop = self._at, self._at + len(x)
+        buffers = len(self._state)
+        self._input[buffers + first : buffers + stop] = x
+        sums = self._products(first, stop)
+        found = np.rint(sums, out=sums).astype(np.int64)
         found += x
+        self._at = stop
+        if stop == BLOCK:
+            self._advance()
         return found
 
     def _advance(self) -> None:
@@ -119,10 +125,10 @@ def sums_error(numbers: Toeplitz, horizon: int, largest: int) -> Fraction:
         sizes += w * (state + off + 1)
     later = [Fraction(c) for c in numbers.state_rows[BLOCK - 1, len(numbers.decay) :].tolist()]
     sizes += largest * sum(later) * (1 + 2 * _UNIT)
-    return _rounded_up(error + factor * (sizes + 1))
+    return rounded_up(error + factor * (sizes + 1))
 
 
-def _rounded_up(value: Fraction) -> Fraction:
+def rounded_up(value: Fraction) -> Fraction:
     """With 40 significant bits, so that fractions stay short."""
     shift = 40 - (value.numerator.bit_length() - value.denominator.bit_length())
     unit = Fraction(1, 2**shift) if shift >= 0 else Fraction(2**-shift)

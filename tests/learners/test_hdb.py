@@ -179,7 +179,7 @@ def arm_pair(
     """One pair of neighbouring populations; the same arguments give the same pair.
 
     Who is replaced is in turn the first user, the last, one of ``positions``, and anybody; what
-    changes is the whole record, the rewards alone (the arm stays), the context alone (the arm may
+    changes is the whole record, only the rewards (the arm stays), only the context (the arm may
     change), or the user becomes the null record; either population may come first.
     """
     rng = np.random.default_rng([seed, number])

@@ -93,7 +93,7 @@ def test_the_spread_is_attained_and_never_exceeded(
             # Hölder's extremal vectors of a few exponents, and random ones
             tried = [np.sign(apart) * np.abs(apart) ** k for k in (0, 0.5, 1, 2, 40)]
             records = np.array([*tried, *rng.standard_normal((20, vertices.dim))]) * 1e3
-            # the extremal one of ℓ1 is on the axis of the largest entry alone
+            # the extremal one of ℓ1 is only on the axis of the largest entry
             axis = np.zeros(vertices.dim)
             axis[np.abs(apart).argmax()] = 1e3 * np.sign(apart[np.abs(apart).argmax()])
             rows = mechanism.domain.clip(np.concatenate([records, [axis]]))
