@@ -325,7 +325,13 @@ class GeneralizedGaussianNoise(Checked):
         from privlearn.exact_noise.powers import power_vectors
 
         *vectors, dim = shape
-        found = power_vectors(pool, math.prod(vectors), dim, int(self.exponent), bits)
+        n, p = math.prod(vectors), int(self.exponent)
+
+        def make(count: int) -> Floors:
+            return power_vectors(pool, count, dim, p, bits)
+
+        law = "powers", dim, p, bits
+        found = pool.vectors(law, n, make) if isinstance(pool, NoisePool) else make(n)
         return found.reshape(shape)
 
     def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:

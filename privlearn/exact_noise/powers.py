@@ -39,6 +39,8 @@ Doubles = NDArray[np.float64]
 
 _U = 2.0**-53
 """Relative rounding error of one operation."""
+_SATURATED = 2.0**22
+"""Where floors end."""
 _NUMBERS = 1 << 14
 """Coordinates at a time."""
 _Enclosed: TypeAlias = tuple[list[Bounds], Bounds, Bounds]
@@ -77,6 +79,7 @@ class Sizes:
         tails: the exponential E of each x_i = 1 + E/p.
         more: 64 further bits.
         extended: the bits of uniform x_i that took more than their word.
+        accepted: of proposals, which ones are.
     """
 
     p: int
@@ -86,21 +89,24 @@ class Sizes:
     tails: dict[int, tuple[Variates, int]]
     more: Callable[[], int]
     extended: dict[int, Bits] = field(default_factory=dict)
+    accepted: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, np.bool_))
 
     @classmethod
     def drawn(cls, pool: Pool, n: int, p: int) -> Sizes:
         """``n`` of them."""
         made = cls(
-            p, np.empty(n, np.uint64), np.empty(n, np.int64), np.ones(n, np.int64), {}, pool.more
+            p, np.empty(n, np.uint64), np.empty(n, np.int64), np.empty(n, np.int64), {}, pool.more
         )
-        left = np.arange(n)
-        while len(left):
-            left = left[~made._propose(pool, left)]
+        at = 0
+        while at < n:
+            # two in three are accepted, or more: mostly enough at once
+            tried = cls._proposed(pool, int((n - at) * 1.6) + 16, p)
+            at += made._take(tried, np.flatnonzero(tried.accepted)[: n - at], at)
         return made
 
-    def _propose(self, pool: Pool, places: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Draws x_i for ``places``, and says which are accepted."""
-        n, p = len(places), self.p
+    @classmethod
+    def _proposed(cls, pool: Pool, n: int, p: int) -> Sizes:
+        """``n`` proposals, and which are accepted."""
         words = np.array(pool.words(n))
         sizes = (words >> np.uint64(WORD_BITS + 1 - NEAR_BITS)).astype(np.int64)
         beyond = np.flatnonzero(below(pool, p + 1, n) == 0)
@@ -108,35 +114,43 @@ class Sizes:
         deep, off = near(tails)
         sizes[beyond] = np.where(deep < TOO_LARGE, (1 << NEAR_BITS) + deep // p, TOO_LARGE)
         words[beyond] = tails.words
+        made = cls(p, words, sizes, np.ones(n, np.int64), {}, pool.more)
+        made.off[beyond] = off // p + 2
+        made.tails = {place: (tails, j) for j, place in enumerate(beyond.tolist())}
         levels = pool.variates("exponential", n)
-        x = as_doubles(sizes)
         shift = np.zeros(n)
         shift[beyond] = as_doubles(deep)
-        power = integer_power(x, p)
+        power = integer_power(as_doubles(sizes), p)
         level = levels.floors * STEP
         lead = level + shift - power
         # 2^−40 of the floor; x to 2u(x + 1), so x^p to 2pu·2·max(x^p, 1), and p − 1 products; E to
         # u(E + 1); the two sums
         margin = STEP + 8 * _U * (p * np.maximum(power, 1) + level + shift + 1)
-        accepted = lead > margin
-        unsure = ~(accepted | (lead < -margin))
-        self.words[places], self.near[places], self.off[places] = words, sizes, 1
-        self.off[places[beyond]] = off // p + 2
-        for place in places.tolist():
-            self.tails.pop(place, None)
-            self.extended.pop(place, None)
-        for j, at in enumerate(beyond.tolist()):
-            self.tails[int(places[at])] = tails, j
-        for at in np.flatnonzero(unsure).tolist():
-            accepted[at] = self._accepts(int(places[at]), levels, at)
-        return np.asarray(accepted)
+        made.accepted = np.asarray(lead > margin)
+        for place in np.flatnonzero(
+            ~(made.accepted | (lead < -margin) & (level < _SATURATED))
+        ).tolist():
+            made.accepted[place] = made._accepts(place, levels)
+        return made
 
-    def _accepts(self, place: int, levels: Variates, at: int) -> bool:
+    def _take(self, tried: Sizes, places: NDArray[np.intp], at: int) -> int:
+        """Takes over some of other ones, from place ``at`` on; how many."""
+        to = slice(at, at + len(places))
+        self.words[to], self.near[to] = tried.words[places], tried.near[places]
+        self.off[to] = tried.off[places]
+        for i, place in enumerate(places.tolist(), at):
+            if place in tried.tails:
+                self.tails[i] = tried.tails[place]
+            elif place in tried.extended:
+                self.extended[i] = tried.extended[place]
+        return len(places)
+
+    def _accepts(self, place: int, levels: Variates) -> bool:
         """Whether E′ (+ E) > x^p, by integers."""
         precision = 2 * _MORE
         while True:
             low, high = self.between(place, precision)
-            least = most = levels.refined(at, precision)
+            least = most = levels.refined(place, precision)
             most += 1
             if place in self.tails:
                 variates, j = self.tails[place]

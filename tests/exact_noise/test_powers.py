@@ -27,6 +27,7 @@ from privlearn.exact_noise.powers import (
 )
 from privlearn.exact_noise.variates import Kind, variates
 from privlearn.exact_noise.words import SeededWords, WordArray
+from privlearn.noise import GeneralizedGaussianNoise
 
 SHAPES = [(30, 1, 3), (30, 2, 4), (20, 15, 6), (5, 60, 11), (3, 7, 1000)]
 by_shape = pytest.mark.parametrize(("n", "dim", "p"), SHAPES)
@@ -205,3 +206,23 @@ def test_powers_and_sums_round_as_little_as_is_said(dim: int, p: int) -> None:
     with mpmath.workprec(300):
         exact = mpmath.fsum(mpmath.mpf(v) ** p for v in x.tolist())
         assert abs(found - exact) <= exact * 1.01 * 2.0**-53 * (p - 1 + math.ceil(math.log2(dim)))
+
+
+def test_vectors_are_drawn_ahead_and_handed_out_once() -> None:
+    pool = NoisePool(SeededWords(3))
+    noise = GeneralizedGaussianNoise(1.0, 4.0)
+    single = [noise.integers(pool, (5,), 34) for _ in range(70)]
+    single += list(noise.integers(pool, (100, 5), 34))
+    assert len({row.tobytes() for row in single}) == 170
+    assert noise.integers(pool, (0, 5), 34).shape == (0, 5)
+    other = noise.integers(pool, (2, 5), 40)
+    assert (other >> 6).tobytes() not in {row.tobytes() for row in single}
+    norms = (np.abs(np.array(single) * 2.0**-34) ** 4).sum(axis=1) ** 0.5
+    assert stats.kstest(norms, "gamma", (2.5, 0, 2)).pvalue > 1e-3
+
+
+def test_exponents_between_integers_have_no_integers() -> None:
+    noise = GeneralizedGaussianNoise(1.0, 2.5)
+    assert noise.unit is None
+    with pytest.raises(ValueError, match=r"exponent = 2\.5: must be an integer"):
+        noise.integers(NoisePool(SeededWords(0)), (3,), 34)
