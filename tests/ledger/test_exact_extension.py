@@ -287,19 +287,20 @@ def test_a_ledger_of_exact_spends_says_exact_and_names_what_that_rests_on() -> N
     for part in ("AES-256 in counter mode", "IEEE 754", "64-bit integers", "Arb", "Running time"):
         assert part in text
     assert "double precision" not in text
+    assert "floating point" not in text
 
 
-def test_mechanisms_that_compute_in_doubles_are_named() -> None:
+def test_mechanisms_that_compute_in_floating_point_are_named() -> None:
     found = certify(recorded(OWN))
-    assert found.noise == "secure keystream, exact and in double precision"
-    line = "Not exact: clipping, sums and noise of the following are computed in double precision"
+    assert found.noise == "secure keystream, exact and in floating point"
+    line = "Not exact: clipping, sums and noise of the following are computed in floating point"
     assert [text for text in weaknesses(found) if text.startswith(line)] == [
         f"{line}, and their rounding is not priced: own."
     ]
-    assert any(note.startswith("own: computes in double precision") for note in found.trusted_code)
+    assert any(note.startswith("own: computes in floating point") for note in found.trusted_code)
     assert "Exact, but for what is named as not exact:" in rests_on(found)
     alone = certify(recorded(OWN, sums=0))
-    assert alone.noise == "secure keystream, in double precision"
+    assert alone.noise == "secure keystream, in floating point"
     assert "Exact" not in rests_on(alone)
     assert "IEEE 754" not in rests_on(alone)
 
@@ -318,7 +319,7 @@ def test_an_exact_mechanism_without_a_grid_is_its_own_word() -> None:
 
 
 def test_of_an_open_ledger_exactness_is_said_of_what_stands_there() -> None:
-    later = "What is spent later may be computed in double precision"
+    later = "What is spent later may be computed in floating point"
     assert later in rests_on(certify(RECORDS[:-1]))
     assert later in rests_on(certify(RECORDS[:1]))
     assert later not in rests_on(certify(RECORDS))
