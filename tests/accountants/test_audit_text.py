@@ -111,7 +111,7 @@ def records_of_every_kind() -> list[Record]:
 
 RECORDS = records_of_every_kind()
 BODIES = [record.body for record in RECORDS]
-EXTENSIONS = {record.seq: record.ext for record in RECORDS if record.ext}
+EXTENSIONS = {record.seq: dict(record.ext) for record in RECORDS if record.ext}
 
 
 def texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

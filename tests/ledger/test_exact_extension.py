@@ -315,7 +315,7 @@ def test_an_exact_mechanism_without_a_grid_is_its_own_word() -> None:
     assert any(note.startswith("report: that it draws exactly") for note in found.trusted_code)
     for wrong in ({"arithmetic": "sum"}, {"grid": Grid(20.0, 40)}):
         with pytest.raises(ValueError, match="exact = True: is for a mechanism"):
-            Spend("report", Ball(1.0, 2), GaussianNoise(20.0), exact=True, **wrong)  # type: ignore[arg-type]
+            Spend("report", Ball(1.0, 2), GaussianNoise(20.0), exact=True, **wrong)
 
 
 def test_of_an_open_ledger_exactness_is_said_of_what_stands_there() -> None:
@@ -387,6 +387,18 @@ def test_a_ledger_from_before_is_resumed_for_its_rest_under_its_old_line(tmp_pat
     assert OLD_LINE in rests_on(found)
     assert "Exact" not in rests_on(found)
     assert not any(record.ext for record in Ledger.open(path).records)
+
+
+def test_a_ledger_of_exact_spends_is_resumed_with_exact_spends(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    ledger = Ledger.create(path)
+    CentralAccountant(ZCDP(1), users=USERS, ledger=ledger)
+    ledger.close()
+    book: CentralAccountant[ZCDP] = CentralAccountant.resume(path)
+    with book:
+        SUM.release(sealed(), book.issue(SUM.loss(), users=USERS, label="sum"))
+    found = audit(path)
+    assert (found.problems, found.noise) == ([], "secure keystream, exact")
 
 
 def test_beside_an_accountant_from_before_a_new_one_is_exact(tmp_path: Path) -> None:
