@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from privlearn._json_forms import OBJECT, TEXT, check_form
 from privlearn.domains import domain_from_dict, has_integers, largest_number
 from privlearn.entries import SpendEntry
 from privlearn.errors import BudgetError
+from privlearn.exact_noise.tables import SAMPLER, SHA256
 from privlearn.grid import Grid
 from privlearn.noise import noise_from_dict
 
-KNOWN_TABLES: Final = {
-    "7fce20f2db5bfc6c82ca1781447c3ce8442ae90d3b801b9b2b3705c85af4e55e": "inversion/1",
-}
-"""SHA-256 of the tables of every version that was released, and the sampler that read them.
-
-A version with other tables adds its own; none is ever removed."""
+_FORMER_TABLES: dict[str, str] = {}
+"""Those of versions that were released, as of this one; none is ever removed."""
+KNOWN_TABLES: Final = {**_FORMER_TABLES, SHA256: SAMPLER}
+"""SHA-256 of tables, and the sampler that reads them."""
 
 _FORM = {"sampler": TEXT, "tables": TEXT}
 _ON_GRID = {"grid": OBJECT, "bound": OBJECT}
@@ -56,8 +56,10 @@ def _check(entry: SpendEntry, said: dict[str, Any]) -> None:
     grid, noise = Grid.from_dict(said["grid"]), noise_from_dict(entry.noise)
     if noise is None:
         return
-    unit = getattr(noise, "unit", None)
-    if unit != grid.scale:
+    unit = getattr(noise, "unit", 0.0)
+    # with a loss of its own, noise may be added to scores, in steps of another power of two
+    own = not entry.derived and math.frexp(unit)[0] == math.frexp(grid.scale)[0]
+    if unit != grid.scale and not own:
         raise ValueError(f"grid of scale {grid.scale!r}: that of the noise is {unit!r}")
     _check_bound(entry, said, grid)
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Domain
+from privlearn.domains import Array, Domain, largest_number
 from privlearn.errors import AdjacencyError
 from privlearn.mechanisms.least_noise import family_of
 from privlearn.mechanisms.noisy_sum import Noisy
-from privlearn.mechanisms.report_streams import Draw, EachReport, largest_number
+from privlearn.mechanisms.report_streams import Draw, EachReport
 from privlearn.noise import noise_from_dict
 from privlearn.tokens import Spend
 

@@ -125,9 +125,3 @@ class EachStream(ReceiptStream[X]):
             values = receipt.open(rows)  # users may be left out
             self._next = rows.users.stop
             return receipt.publish(self._report.randomized(values, self._draw))
-
-
-def largest_number(domain: Domain[Any]) -> float:
-    """A bound on every number of a contribution: what null has, and how far from it others are."""
-    null = float(max(abs(domain.null()), default=0.0))
-    return null + domain.sensitivity(Adjacency.ZERO_OUT, "linf")

@@ -247,8 +247,3 @@ def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entr
     if body.get("entry") != "spend" or ext[EXACT] is None:
         raise ValueError(f"data of {EXACT!r}: only a spend has them, as an object")
     return _validate()({**body, "exact": ext[EXACT]})
-
-
-def to_users(users: range) -> Users:
-    """A range as it is stored."""
-    return (users.start, users.stop)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self, cast, final
 
 import numpy as np
 
@@ -11,9 +13,12 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import Currency
 from privlearn.domains import Array
 from privlearn.errors import CheckError
+from privlearn.exact_noise.fast import Floors
+from privlearn.exact_noise.pool import Pool
+from privlearn.exact_noise.variates import Variates
 from privlearn.losses import Loss
-from privlearn.noise import CapNoise, CategoryNoise, Noise, NoiseSource
-from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token, mint_token
+from privlearn.noise import CapNoise, CategoryNoise, ExactNoise, Noise, NoiseSource
+from privlearn.tokens import Outcome, RecordedToken, ReleaseObserver, Spend, Token, mint_token
 
 
 @final
@@ -24,7 +29,7 @@ class _Anything(Currency):
     kind: ClassVar[str] = "anything"
 
     def __init__(self) -> None:
-        self._amounts = ()
+        self.amounts = ()
 
     def _with(self, amounts: tuple[Fraction, ...]) -> Self:
         return type(self)()
@@ -38,18 +43,52 @@ class _Anything(Currency):
 
 @final
 class _DividedNoise:
-    """Noise divided by a number; everything else is said as before."""
+    """Noise divided by a power of two; everything else is said as before.
 
-    def __init__(self, noise: Noise, by: float) -> None:
+    Integers and variates are those of z/2^halvings itself: ⌊2^b z/2^h⌋ = ⌊2^(b−h) z⌋.
+    """
+
+    def __init__(self, noise: Noise, halvings: int) -> None:
         if isinstance(noise, CapNoise | CategoryNoise):
             raise CheckError(f"{type(noise).__name__} has no scale that could be divided")
-        self.noise, self._by = noise, by
+        self.noise, self._halvings = noise, halvings
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
-        return np.asarray(self.noise.draw(source, shape) / self._by)
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        return np.ldexp(self.noise.draw(pool, shape), -self._halvings)
+
+    def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
+        return cast(ExactNoise, self.noise).integers(pool, shape, bits - self._halvings)
+
+    def variates(self, pool: Pool, n: int) -> _DividedVariates:
+        return _DividedVariates(cast(Any, self.noise).variates(pool, n), self._halvings)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.noise, name)
+
+
+@final
+class _DividedVariates:
+    """Variates divided by 2^halvings, to as many bits as are asked for."""
+
+    def __init__(self, variates: Variates, halvings: int) -> None:
+        self._variates, self._halvings = variates, halvings
+        self.kind, self.floors = variates.kind, variates.floors >> halvings
+
+    def __len__(self) -> int:
+        return len(self.floors)
+
+    def refined(self, i: int, bits: int) -> int:
+        return self._variates.refined(i, bits - self._halvings)
+
+    def part(self, start: int, stop: int) -> _DividedVariates:
+        return _DividedVariates(self._variates.part(start, stop), self._halvings)
+
+
+@dataclass(slots=True)
+class _StubRecord:
+    """What is recorded of a spent token: how it ended."""
+
+    outcome: str | None = None
 
 
 def _stated(noise: Noise) -> Noise:
@@ -66,8 +105,11 @@ class StubAccountant:
     Args:
         noise: where it is drawn; a number is the seed of simulated noise.
         adjacency: the neighbour relation that tokens carry.
-        noise_divisor: by how much the noise is divided that receipts draw: a planted fault, by
-            which a check measures its own power.
+        noise_divisor: by how much the noise is divided that receipts draw, a power of two: a
+            planted fault, by which a check measures its own power.
+
+    Raises:
+        ValueError: another divisor.
     """
 
     trust: ClassVar[Trust] = Trust.CENTRAL
@@ -80,12 +122,15 @@ class StubAccountant:
         *,
         noise_divisor: float = 1.0,
     ) -> None:
-        self._noise_divisor = noise_divisor
+        mantissa, exponent = math.frexp(noise_divisor)
+        if mantissa != 0.5 or exponent < 1:
+            raise ValueError(f"noise_divisor = {noise_divisor!r}: must be a power of two >= 1")
+        self._halvings = exponent - 1
         self._stated: dict[str, tuple[Spend, Noise]] = {}
         self.id, self.adjacency = "stub", adjacency
         self.last_spend: Spend | None = None
         self._noise = NoiseSource.simulation(noise) if isinstance(noise, int) else noise
-        self._open: set[str] = set()
+        self._open: dict[str, _StubRecord] = {}
         self._count = 0
         self._budget = _Anything()
 
@@ -104,24 +149,22 @@ class StubAccountant:
         )
         return token
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         self.last_spend = spend
-        self._open.add(token.id)
-        if self._noise_divisor != 1.0:
+        account = self._open[token.id] = _StubRecord()
+        if self._halvings:
             self._stated[token.id] = spend, _stated(spend.noise)
             # behind the back of the receipt, which holds this object
-            object.__setattr__(
-                spend, "noise", _DividedNoise(_stated(spend.noise), self._noise_divisor)
-            )
+            divided = _DividedNoise(_stated(spend.noise), self._halvings)
+            object.__setattr__(spend, "noise", divided)
+        return account
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         pass
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
-        self._open.discard(token.id)
+        if token.id in self._open:
+            self._open.pop(token.id).outcome = outcome
         if token.id in self._stated:
             spend, noise = self._stated.pop(token.id)
             object.__setattr__(spend, "noise", noise)
-
-    def outstanding(self, token: Token[Any]) -> bool:
-        return token.id in self._open

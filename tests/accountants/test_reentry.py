@@ -515,9 +515,10 @@ def things_with_a_lock() -> Iterator[tuple[Exclusive, Callable[[], object]]]:
     case = Case()
     token = case.accountant.issue(ZCDP("0.001"), users=USERS, label="x")
     yield token._lock, token.retire
-    pool = NoiseSource.simulation(0).pool()
-    yield pool._lock, lambda: pool.words(1)
-    account = CentralAccountant(ZCDP(99), users=USERS, noise=NoiseSource.simulation(0))
+    noise = NoiseSource.simulation(0)
+    pool = noise.pool()
+    yield pool._lock, lambda: pool.floors("normal", 1)
+    account = CentralAccountant(ZCDP(99), users=USERS, noise=noise)
     rows = Rows.seal(np.zeros((4, 2)), users=USERS)
     for mechanism in (
         PrefixSum(Ball(1.0, 2), BinaryTree(4), 9.0),

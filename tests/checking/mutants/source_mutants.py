@@ -188,7 +188,7 @@ MUTANTS = (
             Edit(
                 "privlearn.tokens:Token.spend",
                 "self._issuer.record_spend(self, spend, loss)",
-                "pass",
+                "self._issuer._state.accounts[self.id]",
             ),
             Edit(
                 "privlearn.tokens:Receipt._retire",
@@ -207,7 +207,7 @@ MUTANTS = (
             Edit("privlearn.tokens:Token._check_price", "not self.budget.covers(price)", "False"),
             Edit(
                 "privlearn.accountants.state:AccountState._check_holds",
-                "not account.budget.covers(price)",
+                "held is not price.budget and not held.covers(price.budget)",
                 "False",
             ),
         ),
@@ -219,9 +219,9 @@ MUTANTS = (
         "All sums of a block share the first one's noise.",
         (
             Edit(
-                "privlearn.mechanisms.prefix_sums:PrefixSumStream._append",
-                "self._noise.next(len(sums))",
-                "self._noise.next(len(sums))[:1]",
+                "privlearn.mechanisms.running_sums:_IntegerSums.after",
+                "self._ahead.next(len(values))",
+                "self._ahead.next(len(values))[:1]",
             ),
         ),
         against_own_loss(buffered, stream(16, 3), -stream(16, 3)),
@@ -231,7 +231,7 @@ MUTANTS = (
         "A tree forgets one of the nodes that each record is in.",
         (
             Edit(
-                "privlearn.mechanisms.factorization:BinaryTree.column_norm_at",
+                "privlearn.mechanisms.binary_tree:BinaryTree._nodes",
                 "nodes = 0",
                 "nodes = -1",
             ),
@@ -244,8 +244,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.mechanisms.prefix_sums:PrefixSum.calibrated",
-                "gain=norm",
-                "gain=1.0",
+                "least_std(domain, budget, adjacency, gain, norm)",
+                "least_std(domain, budget, adjacency, lambda std: 1.0, 1.0)",
             ),
         ),
         against_budget(
@@ -255,13 +255,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "buffers without a memory",
-        "The noise of a buffered Toeplitz stream is not correlated within a block.",
+        "buffers with too much memory",
+        "Rows of a buffered Toeplitz stream enter later ones more than their norm says.",
         (
             Edit(
-                "privlearn.mechanisms.factorization:_Toeplitz.block_matrix",
-                "np.where(lag >= 0,",
-                "np.where(lag == 0,",
+                "privlearn.mechanisms.toeplitz:_data_matrices",
+                "[weighted.total(k - 1) for",
+                "[3 * weighted.total(k - 1) for",
             ),
         ),
         against_own_loss(buffered, stream(16), -stream(16)),
