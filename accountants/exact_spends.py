@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 from privlearn._json_forms import OBJECT, TEXT, check_form
@@ -56,10 +55,8 @@ def _check(entry: SpendEntry, said: dict[str, Any]) -> None:
     grid, noise = Grid.from_dict(said["grid"]), noise_from_dict(entry.noise)
     if noise is None:
         return
-    unit = getattr(noise, "unit", 0.0)
-    # with a loss of its own, noise may be added to scores, in steps of another power of two
-    own = not entry.derived and math.frexp(unit)[0] == math.frexp(grid.scale)[0]
-    if unit != grid.scale and not own:
+    unit = getattr(noise, "unit", None)
+    if unit != grid.scale:
         raise ValueError(f"grid of scale {grid.scale!r}: that of the noise is {unit!r}")
     _check_bound(entry, said, grid)
 

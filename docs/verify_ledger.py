@@ -220,8 +220,8 @@ class Account:
         if drawn and ({"grid", "bound"} & drawn.keys() or body["arithmetic"] == "sum"):
             bits, scale = drawn["grid"]["bits"], float.fromhex(drawn["grid"]["scale"])
             largest = exact(drawn["bound"]["largest"])
-            unit = body["derived"] and noise.get("std" if family == "gaussian" else "scale")
-            need(unit in (scale, None, False) and 30 <= bits <= 40 and 0 <= largest < 2**61, "grid")
+            unit = noise.get("std" if family == "gaussian" else "scale")
+            need(unit in (scale, None) and 30 <= bits <= 40 and 0 <= largest < 2**61, "grid")
             need(kind != "ball" or largest * Fraction(scale) / 2**bits <= domain["radius"], "ball")
         if not body["derived"] or body.get("profile"):
             self.unchecked.add("losses, domains and noise that are a mechanism's word")
