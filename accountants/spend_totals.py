@@ -116,7 +116,8 @@ class SpendTotals:
             ] = None
             return
         self.exact = True
-        if "grid" not in entry.exact:
+        # of reports that noise makes as a whole, it is said anyway that they are code's word
+        if "grid" not in entry.exact and entry.noise.get("family") not in ("cap", "category"):
             self.trusted_code[
                 f"{entry.mechanism}: that it draws exactly from the law that is priced, without a "
                 "grid, is its code's word"

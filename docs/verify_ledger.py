@@ -220,7 +220,7 @@ class Account:
         if drawn and ({"grid", "bound"} & drawn.keys() or body["arithmetic"] == "sum"):
             bits, scale = drawn["grid"]["bits"], float.fromhex(drawn["grid"]["scale"])
             largest = exact(drawn["bound"]["largest"])
-            unit = noise.get("std" if family == "gaussian" else "scale")
+            unit = noise.get("std", noise.get("scale"))
             need(unit in (scale, None) and 30 <= bits <= 40 and 0 <= largest < 2**61, "grid")
             need(kind != "ball" or largest * Fraction(scale) / 2**bits <= domain["radius"], "ball")
         if not body["derived"] or body.get("profile"):
