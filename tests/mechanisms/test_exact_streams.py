@@ -179,7 +179,7 @@ def column_times(factorization: Factorization, j: int, number: int) -> Array:
     blt = cast(BufferedToeplitz, factorization)
     column = [sums[0] / 2**PLACES for sums in true_sums(blt.decay, blt.output_decay, impulse)]
     if isinstance(factorization, ColumnNormalizedBLT):
-        return np.array(column) / norms_from(factorization, j + 1)[0]
+        return np.asarray(np.array(column) / norms_from(factorization, j + 1)[0])
     return np.array(column)
 
 
