@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privlearn._records import join, leaves, length, record_at
 from privlearn.adjacency import Adjacency
 from privlearn.checking.laws.report import Broken, LawFinding, LawReport, NotApplicable, perform_all
-from privlearn.checking.neighbours import extreme_records
+from privlearn.checking.neighbours import each_float, extreme_records
 from privlearn.checking.session import note
 from privlearn.domains import (
     Array,
@@ -127,21 +127,13 @@ def tried_records(domain: Domain[Any], records: Any, seed: int) -> Any:
     parts = [base]
     with np.errstate(all="ignore"):
         for scale in _SCALES:
-            parts.append(_each_float(base, lambda leaf, s=scale: leaf * s))
-            parts.append(_each_float(base, lambda leaf, s=scale: -leaf * s))
+            parts.append(each_float(base, lambda leaf, s=scale: leaf * s))
+            parts.append(each_float(base, lambda leaf, s=scale: -leaf * s))
         for _ in range(8):
-            parts.append(_each_float(base, lambda leaf: leaf * _spread(leaf, rng)))
+            parts.append(each_float(base, lambda leaf: leaf * _spread(leaf, rng)))
         for special in (np.nan, np.inf, -np.inf, np.finfo(float).max, 5e-324):
-            parts.append(_each_float(base, lambda leaf, x=special: _with_one(leaf, x, rng)))
+            parts.append(each_float(base, lambda leaf, x=special: _with_one(leaf, x, rng)))
     return join(parts)
-
-
-def _each_float(block: Any, change: Any) -> Any:
-    if isinstance(block, tuple):
-        fields = [_each_float(field, change) for field in block]
-        return type(block)(*fields) if hasattr(block, "_fields") else tuple(fields)
-    leaf = np.asarray(block)
-    return np.asarray(change(leaf), dtype=leaf.dtype) if leaf.dtype.kind == "f" else leaf
 
 
 def _spread(leaf: Array, rng: np.random.Generator) -> Array:
@@ -225,7 +217,7 @@ def check_null_is_a_member(case: DomainCase) -> LawFinding:
         raise Broken("null() is not the same every time")
     if not any(leaf.dtype.kind == "f" for leaf in leaves(case.block)):
         raise NotApplicable("records hold no floating-point numbers")
-    lost = _each_float(record_at(case.block, slice(0, 2)), lambda leaf: leaf * np.nan)
+    lost = each_float(record_at(case.block, slice(0, 2)), lambda leaf: leaf * np.nan)
     if not np.array_equal(contributions(case.domain, lost), np.stack([null, null])):
         raise Broken("a record of only NaN does not become null()")
     return "a record of NaN becomes null()"
@@ -314,11 +306,11 @@ def check_integers_are_row_local(case: DomainCase) -> LawFinding:
             _integers(domain, record_at(case.block, slice(i, i + 1)), grid)[0], whole[i]
         ):
             raise Broken(f"the integers of record {i} depend on the records beside it")
-    turned = _each_float(case.block, np.asfortranarray)
+    turned = each_float(case.block, np.asfortranarray)
     with np.errstate(all="ignore"):
         if not np.array_equal(domain.integers(turned, grid), whole):
             raise Broken("integers depend on how the block lies in memory")
-    lost = _each_float(record_at(case.block, slice(0, 1)), lambda leaf: leaf * np.nan)
+    lost = each_float(record_at(case.block, slice(0, 1)), lambda leaf: leaf * np.nan)
     floats = any(leaf.dtype.kind == "f" for leaf in leaves(case.block))
     if floats and not np.array_equal(_integers(domain, lost, grid)[0], domain.null_integers(grid)):
         raise Broken("a record of only NaN does not become null_integers()")
