@@ -145,7 +145,7 @@ class AnytimeBLT(_ToeplitzFactorization):
     O(dim * (buffers + 32)).
 
     Each row adds to the price what its rounding may tell, so that a stream must end: after
-    ``horizon`` rows, with HorizonError.  By default that adds 2e-8 to mu**2 at mu = 1, replace-one
+    ``horizon`` rows, with HorizonError.  By default that adds 1e-8 to mu**2 at mu = 1, replace-one
     and 15 coordinates.
     """
 
