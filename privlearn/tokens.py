@@ -327,7 +327,7 @@ class Token(Generic[B]):
 
     def check_total(self, total: PartialSum, spend: Spend) -> None:
         """Raises what `Receipt.release_total` would raise for ``total``, before it is spent."""
-        _check_total(self, total, self._users.start)
+        _check_total(self, total, self.users.start)
         _check_terms(spend, total)
 
     def spend(self, spend: Spend) -> Receipt:
