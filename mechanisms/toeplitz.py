@@ -53,8 +53,8 @@ class Toeplitz:
     """1 - theta**(rows - r) at X_r: what is lost of it by the end of its block, (buffers, rows)."""
     output_rows: Array
     """[S_0; y_1 .. y_rows] -> B y, (rows, buffers + 1 + rows)."""
-    output_states: Array
-    """[S_0; y_1 .. y_rows] -> S_rows, (buffers + 1, buffers + 1 + rows)."""
+    output_moves: Array
+    """[S_0; y_1 .. y_rows] -> S_rows - S_0, (buffers + 1, buffers + 1 + rows)."""
     powers: Array
     """Lower bounds on (theta_i theta_j)**(2**b) over pairs i <= j: (bits, pairs)."""
     scale: Array
@@ -206,12 +206,12 @@ def _output_matrices(outputs: list[Fraction], beta: list[Fraction]) -> dict[str,
     move = np.zeros((states, states + BLOCK))
     for j in range(states):
         rows[:, j] = [weighted.term(j, r + 1) for r in range(BLOCK)]
-        move[j, j] = plain.term(j, BLOCK)
+        move[j, j] = -plain.lost(j, BLOCK)
         move[j, states:] = [plain.term(j, BLOCK - 1 - r) for r in range(BLOCK)]
     below = [weighted.total(k) for k in range(BLOCK)]
     for r in range(BLOCK):
         rows[r, states : states + r + 1] = below[r::-1]
-    return {"output_rows": rows, "output_states": move}
+    return {"output_rows": rows, "output_moves": move}
 
 
 def check_decays(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> None:
