@@ -2,14 +2,15 @@
 
 A record x, clipped to length R, first becomes a unit vector u: x/‖x‖ with probability
 (1 + ‖x‖/R)/2, else −x/‖x‖, so that E u = x/R; and a report about u is R/μ times a point of
-`CapNoise`, so that its mean is x, up to half a step of 2⁻²³ of the largest number.  For x = 0, which is also what a record without use counts as,
+`CapNoise`, so that its mean is x.  For x = 0, which is also what a record without use counts as,
 the report has the null law itself, R/μ times a uniform point (or a normal vector); its mean is 0.
+Numbers are rounded to multiples of limit/2²³.
 
 Privacy: whatever x is, the law of the report is a mixture of laws with density in [m, M] against
 the null law, so that two records differ by a factor of at most M/m <= e^ε.  That also is the price
-of K such reports of which one is real (`OneOfKReport`).  How x/‖x‖ is rounded, and the coin that
-chooses its sign, only say which mixture it is; the law of a report about u is exact
-(`exact_noise.caps`), and its numbers are rounded to multiples of limit/2²³.
+of K such reports of which one is real (`OneOfKReport`).  The law of a report about u is exact
+(`exact_noise.caps`); how x/‖x‖ and the probability of its sign are rounded only says which mixture
+it is.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ def rounded(values: Array, radius: float, uniform: Array) -> tuple[Array, NDArra
 def in_blocks(
     values: Array, draw: Draw, dim: int, make: Callable[[Array, CapRows], Array]
 ) -> Array:
-    """What ``make`` makes of contributions and their noise, block by block: for each row its own."""
+    """What ``make`` makes of contributions and their noise, each row of its own, in blocks."""
     size = max(1, _AT_ONCE // dim)
     blocks = [values[i : i + size] for i in range(0, max(len(values), 1), size)]
     found = [make(block, draw(len(block))) for block in blocks]

@@ -8,12 +8,12 @@ exact variates by rejection, with no function but + − × ÷ √:
   below t;
 - in the cap h = x/√(x² + r²) with x normal and r the length of d − 1 normals.  For caps of a large
   share of the sphere |x| is drawn again until h >= t.  For others (d >= 3), as x >= τr with
-  τ = t/√(1 − t²), write r = ρ√(1 − t²) and x = tρ + s.  The density r^(d−2)·e^(−(x² + r²)/2) is then
+  τ = t/√(1 − t²), write r = ρ√(1 − t²) and x = tρ + s.  The density r^(d−2)·e^(−(x² + r²)/2) is
   ∝ ρ^(d−2)·e^(−ρ²/2)·e^(−tρs)·e^(−s²/2): so ρ is the length of d − 2 normals (the lost power of ρ
   is in ds), s = E/(tρ) with E exponential, kept with probability e^(−s²/2).  For d = 2 only the
-  direction tρ + s, ρ√(1 − t²) counts: its angle is uniform in the cap if ρ and s are exponential and
-  it is kept with probability ∝ (ρ + s)²/(ρ² + 2tρs + s²);
-- for normals h = t + E/λ, kept with probability e^(−(h − λ)²/2), for any λ >= t;
+  direction tρ + s, ρ√(1 − t²) counts: its angle is uniform in the cap if ρ and s are exponential
+  and it is kept with probability ∝ (ρ + s)²/(ρ² + 2tρs + s²);
+- for normals h = t + E/λ, kept with probability e^(−(h − λ)²/2);
 - squared lengths of normals in pairs are twice an exponential; the rest of z across u is a
   direction of normals of its own.
 
@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ from privlearn.exact_noise.variates import Variates
 from privlearn.exact_noise.words import WordArray
 
 T = TypeVar("T")
+Margin = Callable[[Any, Any, int | None], Any]
+"""Of exponentials and normals, in doubles (bits None) or in intervals alike."""
 Places = NDArray[np.int64]
 REPORT_LEVELS: Final = 2**23
 """Released numbers are multiples of limit/2^23."""
@@ -58,7 +60,7 @@ _SHORT = 128
 _FIRST_BITS, _MORE_BITS = 48, 16
 """Of variates, when doubles on 40 of them do not decide; and more until the integers do."""
 _WIDE = 0.36
-"""Caps with t²·d below it are a large share of the sphere: rejection from it takes below 2 tries."""
+"""Caps with t²·d below it are a large share of the sphere: rejection takes below 2 tries."""
 
 
 @final
@@ -132,6 +134,19 @@ def certainly(margin: Any, exactly: Any) -> NDArray[np.bool_]:
     return np.asarray(found)
 
 
+class _Constants(NamedTuple):
+    """Of a law, in doubles or intervals, in arrays of one."""
+
+    two: Any
+    t: Any
+    one_and_t: Any
+    twice_t_squared: Any
+    rate: Any
+    """λ: near the best one, (t + √(t² + 4))/2."""
+    across: Any
+    """√(1 − t²) on the sphere."""
+
+
 @final
 @dataclass(frozen=True)
 class CapLaw:
@@ -148,10 +163,6 @@ class CapLaw:
     threshold: float
     numerator: int
     sphere: bool
-    _t: Fraction = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_t", Fraction(self.threshold))
 
     def rows(self, pool: Pool, n: int) -> CapRows:
         """What ``n`` reports are made of; none of it depends on a record.
@@ -171,7 +182,7 @@ class CapLaw:
             at = known[0][heights], known[1][heights]
             return CapRows(self, inside, turns, public, whole, first, last, cap, heights, at)
 
-    def _kept(self, pool: Pool, n: int, wide: tuple[int, int], margin: Any) -> Any:
+    def _kept(self, pool: Pool, n: int, wide: tuple[int, int], margin: Margin) -> Any:
         """Candidates, and the places of the first ``n`` for which the margin is positive.
 
         Candidates between two that are kept are used by nobody else: the first of them is one of
@@ -195,14 +206,17 @@ class CapLaw:
 
         return np.flatnonzero(certainly(margin(*found.approximate(), None), exactly))
 
-    # The formulas: on doubles (bits None) and on intervals alike ------------------------------
-
     def _outside(self, exponentials: Any, normals: Any, bits: int | None) -> Any:
         """Positive where a normal vector has height below t."""
-        t, x = number(self._t, bits), normals[:, 0]
+        t, x = self._constants(bits).t, normals[:, 0]
         if not self.sphere:
             return t - x
-        return t * root((normals * normals).sum(axis=1)) - x
+        if bits is not None:
+            return t * root((normals * normals).sum(axis=1)) - x
+        # the same, faster: length and x are off by √dδ and δ
+        w, off = normals.value, (1 + math.sqrt(self.dim)) * _largest_error(normals)
+        length = np.sqrt(np.einsum("ij,ij->i", w, w))
+        return Approx(self.threshold * length - w[:, 0], off * 1.01 + length * _rounding(self.dim))
 
     @cached_property
     def _wide_cap(self) -> bool:
@@ -221,13 +235,14 @@ class CapLaw:
 
     def _in_cap(self, exponentials: Any, normals: Any, bits: int | None) -> Any:
         """Positive where a candidate for a height in the cap is kept."""
-        t, two = number(self._t, bits), number(2, bits)
+        known = self._constants(bits)
+        t, two = known.t, known.two
         if not self.sphere:
-            above = self.height(exponentials, normals, bits)[0] - number(self._rate, bits)
+            above = self.height(exponentials, normals, bits)[0] - known.rate
             return two * exponentials[:, 1] - above * above
         if self.dim == 2:
             rho, s = exponentials[:, 0], exponentials[:, 1]
-            least = (number(1, bits) + t) * (rho + s) * (rho + s)
+            least = known.one_and_t * (rho + s) * (rho + s)
             length = rho * rho + two * t * rho * s + s * s
             e, f = exponentials[:, 2], exponentials[:, 3]
             return least * (e + f) - two * e * length
@@ -236,37 +251,47 @@ class CapLaw:
             return x - t * root(x * x + r * r)
         square = self._length_squared(exponentials[:, 2:], normals, bits)
         e, f = exponentials[:, 0], exponentials[:, 1]
-        return two * f * t * t * square - e * e
+        return self._constants(bits).twice_t_squared * f * square - e * e
 
     def height(self, exponentials: Any, normals: Any, bits: int | None) -> tuple[Any, Any]:
         """x and r of a height x/√(x² + r²) in the cap; for normals the height, twice."""
-        t = number(self._t, bits)
+        known = self._constants(bits)
+        t = known.t
         if not self.sphere:
-            height = t + exponentials[:, 0] / number(self._rate, bits)
+            height = t + exponentials[:, 0] / known.rate
             return height, height
         if self.dim > 2 and self._wide_cap:
             square = self._length_squared(exponentials, normals[:, 1:], bits)
             return abs(normals[:, 0]), root(square)
-        across = root(number(1 - self._t**2, bits))
         if self.dim == 2:
             rho, s = exponentials[:, 0], exponentials[:, 1]
+            along = t * rho
         else:
             rho = root(self._length_squared(exponentials[:, 2:], normals, bits))
-            s = exponentials[:, 0] / (t * rho)
-        return t * rho + s, rho * across
+            along = t * rho
+            s = exponentials[:, 0] / along
+        return along + s, rho * known.across
+
+    def _constants(self, bits: int | None) -> _Constants:
+        return self._in_doubles if bits is None else self._known_to(bits)
 
     @cached_property
-    def _rate(self) -> Fraction:
-        """λ: near the best one, and at least t."""
-        t = self.threshold
-        return Fraction((t + math.sqrt(t * t + 4)) / 2)
+    def _in_doubles(self) -> _Constants:
+        return self._known_to(None)
+
+    def _known_to(self, bits: int | None) -> _Constants:
+        t = Fraction(self.threshold)
+        rate = Fraction((self.threshold + math.sqrt(self.threshold**2 + 4)) / 2)
+        across = root(number(1 - t * t, bits)) if self.sphere else None
+        known = (number(x, bits) for x in (Fraction(2), t, 1 + t, 2 * t * t, rate))
+        return _Constants(*known, across)
 
     def _length_squared(self, exponentials: Any, normals: Any, bits: int | None) -> Any:
         """Of as many normals as twice the exponentials, and one more if there is one."""
         odd = normals.shape[1] > 0
         if not exponentials.shape[1]:
             return normals[:, 0] * normals[:, 0]
-        even = number(2, bits) * exponentials.sum(axis=1)
+        even = self._constants(bits).two * exponentials.sum(axis=1)
         return even + normals[:, 0] * normals[:, 0] if odd else even
 
     def length(self, normals: Any) -> Any:
@@ -291,32 +316,30 @@ class CapLaw:
         whole = root(x * x + r * r)
         return x / whole, others * (r / (length * whole))[:, None]
 
-    def turned(self, about: tuple[Any, Any], units: Any, sign: Any, bits: int | None) -> Any:
-        """z in steps of the grid, plus ½: its first number, (n,), and the others, (n, d − 1).
+    def turned(self, about: tuple[Any, Any], units: Any, sign: Any, bits: int) -> Any:
+        """z in steps of the grid, plus ½, in intervals, (1, d).
 
         A point about the first axis is turned to u by a rotation that takes the axis there: by
         half a turn about u ± e₁, with the same sign.
 
         Args:
             about: of `about_axis`.
-            units: u times any positive number, (n, d).
-            sign: of its first numbers, (n,).
-            bits: None for doubles.
+            units: u times any positive number, (1, d).
+            sign: of its first number, (1,).
+            bits: of the intervals.
         """
-        first, others = about
+        points = np.concatenate([about[0][:, None], about[1]], axis=1)
         units = units / root((units * units).sum(axis=1))[:, None]
-        one, ahead = number(1, bits), units[:, 0]
-        inner = ahead * first + sign * first
-        if self.dim > 1:
-            inner = inner + (units[:, 1:] * others).sum(axis=1)
-        along = inner / (one + abs(ahead))
-        scale = number(Fraction(REPORT_LEVELS, 1 if self.sphere else NORMAL_LIMIT), bits)
-        half = number(Fraction(1, 2), bits)
-        top = (sign * (ahead * along - first) + along) * scale + half
-        if self.dim == 1:
-            return top, None
-        rest = sign[:, None] * (units[:, 1:] * along[:, None] - others)
-        return top, rest * scale[:, None] + half[:, None]
+        inner = (units * points).sum(axis=1) + sign * points[:, 0]
+        along = inner / (number(1, bits) + abs(units[:, 0]))
+        found = sign[:, None] * (units * along[:, None] - points)
+        found[:, 0] += along
+        return found * number(self.scale, bits) + number(Fraction(1, 2), bits)
+
+    @property
+    def scale(self) -> Fraction:
+        """Steps in 1."""
+        return Fraction(REPORT_LEVELS, 1 if self.sphere else NORMAL_LIMIT)
 
 
 def settled(decide: Callable[[int], T]) -> T:
@@ -327,6 +350,17 @@ def settled(decide: Callable[[int], T]) -> T:
             return decide(2 * known)
         except Undecided:
             known += _MORE_BITS
+
+
+def _rounding(d: int) -> float:
+    """A bound on the rounding of a sum of d products and some 30 further operations, relative."""
+    return (d + 32) * 2.0**-52
+
+
+def _largest_error(values: Approx) -> NDArray[np.float64] | float:
+    """Of each row."""
+    error = values.error
+    return error if isinstance(error, float) else np.asarray(error.max(axis=1))
 
 
 @final
@@ -383,35 +417,90 @@ class CapRows:
             null: which are to have the null law, whatever their direction.
         """
         with np.errstate(all="ignore"):
-            inside = self.inside & ~null
-            places = np.where(null, self.first, self.last)
-            normals = self.whole.normals_at(places)
-            sign = np.copysign(1.0, units[:, 0])
-            x, length = normals[:, 0], self.law.length(normals)
-            if self.known:
-                x, r = self.known[0].where(inside, x), self.known[1].where(inside, length)
-            else:
-                sized = np.where(inside, np.abs(x.value), -np.abs(x.value))
-                x, r = Approx(np.where(null, x.value, sized), x.error), length
-            about = self.law.about_axis(x, r, length, normals)
-            found = self.law.turned(about, Approx(units), Approx(sign), None)
-            steps = np.empty(units.shape)
-            unsure = np.empty(units.shape, np.bool_)
-            _floors(found[0][:, None], steps[:, :1], unsure[:, :1])
-            if self.law.dim > 1:
-                _floors(found[1], steps[:, 1:], unsure[:, 1:])
-            if not unsure.any():
-                return steps.astype(np.int64)
-            steps[unsure] = 0.0
-            found = steps.astype(np.int64)
+            values, errors = self._in_doubles(units, null)
+            floors = np.floor(values)
+            values -= floors
+            unsure = ~((values > errors) & (1 - values > errors))  # also where one is NaN
+            np.clip(floors, -REPORT_LEVELS, REPORT_LEVELS, out=floors)
+            if not np.count_nonzero(unsure):
+                return floors.astype(np.int64)
+            floors[unsure] = 0.0
+            found = floors.astype(np.int64)
             for row in np.flatnonzero(unsure.any(axis=1)).tolist():
                 columns = np.flatnonzero(unsure[row]).tolist()
                 found[row, columns] = settled(
                     lambda bits, row=row, columns=columns: self._exactly(
-                        row, columns, units[row : row + 1], bool(null[row]), bits
+                        row, columns, units[row], bool(null[row]), bits
                     )
                 )
             return found
+
+    def _in_doubles(
+        self, units: NDArray[np.float64], null: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What `CapLaw.turned` gives, and bounds on the errors, both of shape (n, d).
+
+        Let δ be the error of a normal w_i, ω that of a height c = x/√(x² + r²) and of √(1 − c²), N
+        the length of the normals but the first, κ = δ/(N − √dδ), and η a bound on the rounding of a
+        sum of d products and of some further operations, relative.  The point p about the first
+        axis is then off by |Δp_i| <= κ + (ω + √dκ + η)|w_i|/N, |Δp_0| <= ω + (1 + √d)κ and
+        ‖Δp‖ <= 2ω + 2√dκ, but for roundings; A = (⟨u, p⟩ ± p_0)/(1 + |u_0|) by ‖Δp‖ + |Δp_0|, by 3ν
+        where ‖u‖² is off by 2ν, and by 2η in all; and z_i by |u_i| times that, 2ν|u_i| and |Δp_i|.
+        For normals p_i is off by δ, p_0 by ω or δ, and ν and η count relative to ‖p‖.
+        """
+        law, d = self.law, self.law.dim
+        inside = self.inside & ~null
+        normals = self.whole.normals_at(np.where(null, self.first, self.last))
+        delta, eta = _largest_error(normals), _rounding(d)
+        w = normals.value
+        x = w[:, 0]
+        length = np.sqrt(np.einsum("ij,ij->i", w[:, 1:], w[:, 1:]))
+        if self.known:
+            height, across = self.known
+            x = np.where(inside, height.value, x)
+            r = np.where(inside, across.value, length)
+            off = np.where(inside, height.error + across.error, 0.0)
+        else:
+            x = np.where(null, x, np.where(inside, np.abs(x), -np.abs(x)))
+            r, off = length, np.zeros(len(x))
+        sizes, sign = np.abs(units), np.copysign(1.0, units[:, 0])
+        nu = np.abs(np.einsum("ij,ij->i", units, units) - 1)
+        if law.sphere:
+            whole = np.sqrt(x * x + r * r)
+            off = 2 * off / (whole - off)
+            off[~(off >= 0)] = math.inf
+            if d > 1:
+                kappa = delta / (length * (1 - eta) - math.sqrt(d) * delta)
+                kappa[~(kappa >= 0)] = math.inf
+                share = r / (length * whole)
+                slope = (off + math.sqrt(d) * kappa + eta) / length
+            else:
+                kappa, share, slope = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x))
+            first, size = x / whole, 1.0
+            axis = off + (1 + math.sqrt(d)) * kappa
+        else:
+            first, share = x, np.ones(len(x))
+            size = length + np.abs(x)
+            kappa, slope = np.zeros(len(x)) + delta, np.full(len(x), eta)
+            axis = off + delta
+        points = w * share[:, None]
+        points[:, 0] = first
+        inner = np.einsum("ij,ij->i", units, points) + sign * first
+        along = inner / (1 + sizes[:, 0])
+        turned = units * along[:, None]
+        turned -= points
+        turned *= sign[:, None]
+        turned[:, 0] += along
+        lever = 2 * off + 2 * math.sqrt(d) * kappa + axis + (3 * nu + 4 * eta) * size
+        sizes *= lever[:, None]
+        sizes += kappa[:, None]
+        sizes += slope[:, None] * np.abs(w)
+        sizes[:, 0] += lever + axis
+        scale = float(law.scale)
+        turned *= scale
+        turned += 0.5
+        sizes *= scale * 1.01
+        return turned, sizes
 
     def _exactly(
         self, row: int, columns: list[int], unit: NDArray[np.float64], null: bool, bits: int
@@ -427,16 +516,6 @@ class CapRows:
         elif self.cap is not None and inside:
             x, r = law.height(*self.cap.enclosed(int(self.heights[row]), bits), bits)
         about = law.about_axis(x, r, length, normals)
-        sign = numbers(np.copysign(1.0, unit[:, 0]), bits)
-        first, others = law.turned(about, numbers(unit, bits), sign, bits)
-        found = [(others[0, i - 1] if i else first[0]).floor() for i in columns]
-        return [min(max(step, -REPORT_LEVELS), REPORT_LEVELS) for step in found]
-
-
-def _floors(values: Approx, out: NDArray[np.float64], unsure: NDArray[np.bool_]) -> None:
-    """Writes ⌊x⌋ within ±2^23, and where it is not certain."""
-    floor = np.floor(values.value)
-    above = values.value - floor
-    certain = (above > values.error) & (1 - above > values.error)
-    np.logical_not(certain, out=unsure)
-    np.clip(floor, -REPORT_LEVELS, REPORT_LEVELS, out=out)
+        sign = numbers(np.copysign(1.0, unit[:1]), bits)
+        steps = law.turned(about, numbers(unit[None], bits), sign, bits)[0, columns]
+        return [min(max(step.floor(), -REPORT_LEVELS), REPORT_LEVELS) for step in steps]
