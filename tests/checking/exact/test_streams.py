@@ -92,18 +92,24 @@ class _Fixed:
         return {}
 
     def stream(self, draw: Any, /) -> NoiseStream:
-        return NoiseStream(draw, lambda dim: lambda z: np.asarray(self.matrix @ z), 2)
+        return NoiseStream(draw, lambda dim: _Product(self.matrix), 2)
+
+
+class _Product:
+    def __init__(self, matrix: Array) -> None:
+        self._matrix = matrix
+
+    def __call__(self, z: Array, /) -> Array:
+        return np.asarray(self._matrix @ z)
 
 
 def short_norms(monkeypatch: pytest.MonkeyPatch, short: int) -> None:
     """Column norms of a shorter horizon, and past it those of its last column."""
 
-    def wrong(made: ColumnNormalizedBLT, first: int) -> Array:
-        numbers = toeplitz(made.decay, made.output_decay)
-        later = range(first, first + 64)
-        return np.array(
-            [column_normalized.column_norms(numbers, short, min(j, short), 1)[0] for j in later]
-        )
+    def wrong(blt: ColumnNormalizedBLT, first: int) -> Array:
+        numbers = toeplitz(blt.decay, blt.output_decay)
+        j = np.minimum(np.arange(first, first + 65), short)
+        return numbers.column_norms(short - j + 1)
 
     monkeypatch.setattr(column_normalized, "norms_from", wrong)
 
@@ -141,7 +147,7 @@ def test_a_price_that_is_too_low_late_in_a_stream_is_caught(
 
 def test_a_window_says_so_and_is_not_called_exact() -> None:
     endless = PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=AnytimeBLT())
-    found = white_box(endless, orders=ORDERS)
+    found = white_box(endless, users=1024, orders=ORDERS)
     assert not found.whole
     assert "NOT LOOKED AT AS A WHOLE" in str(found)
     assert "the first 1024 of 16777216 arrivals" in str(found)
