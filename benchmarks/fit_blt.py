@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from privlearn.mechanisms.factorization import AnytimeBLT, BufferedToeplitz
+from privlearn.mechanisms.buffered_toeplitz import AnytimeBLT, BufferedToeplitz
 
 BUFFERS = 5
 LARGEST = 30  # log2 of the largest horizon

@@ -26,13 +26,10 @@ from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball, Domain, PSDTrace
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import PrefixSum
-from privlearn.mechanisms.factorization import (
-    AnytimeBLT,
-    BinaryTree,
-    BufferedToeplitz,
-    ColumnNormalizedBLT,
-    Factorization,
-)
+from privlearn.mechanisms.binary_tree import BinaryTree
+from privlearn.mechanisms.buffered_toeplitz import AnytimeBLT, BufferedToeplitz
+from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
+from privlearn.mechanisms.factorization import Factorization
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 

@@ -1,15 +1,12 @@
 from .ball_reports import BallReport
 from .batched_sums import BatchedPrefixSum
+from .binary_tree import BinaryTree
+from .buffered_toeplitz import AnytimeBLT, BufferedToeplitz
 from .category_reports import CategoryReport
+from .column_normalized import ColumnNormalizedBLT
 from .constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
 from .cvxpy_sets import CvxpySet
 from .envelope import LipschitzEnvelope
-from .factorization import (
-    AnytimeBLT,
-    BinaryTree,
-    BufferedToeplitz,
-    ColumnNormalizedBLT,
-)
 from .function_mechanism import FunctionMechanism, mechanism
 from .linear_models import LinearObjective
 from .multinomial import MultinomialLogit

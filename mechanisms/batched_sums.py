@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privlearn._validate import Positive, check_fields, count
+from privlearn._validate import Positive, assign, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import UsersError
 from privlearn.losses import Loss
-from privlearn.mechanisms.factorization import ColumnNormalizedBLT, Factorization
-from privlearn.mechanisms.least_noise import gaussian_noise
+from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
+from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.prefix_sums import SummingStream
 from privlearn.mechanisms.receipt_stream import StreamAdjacency
+from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
@@ -36,7 +38,8 @@ class BatchedPrefixSum(Generic[X]):
     one user changes one x_j, by at most the domain's sensitivity: one Gaussian mechanism of mass
     (sensitivity·max_j‖C_j‖/noise_std)² for the whole stream, also if contributions are chosen after
     seeing earlier outputs (Denisov et al. 2022, Theorem 2.1).  Nothing leaves within a batch, and
-    memory is O(size) besides the noise ahead.
+    memory is O(size) besides the noise ahead.  Numbers are integers as there, and x_j is an exact
+    sum; what rounding adds to the price grows with the largest batch.
 
     Args:
         domain: what one user can contribute.
@@ -51,6 +54,8 @@ class BatchedPrefixSum(Generic[X]):
     factorization: Factorization
     noise_std: Positive
     adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
+    _terms: StreamTerms = field(init=False, repr=False, compare=False)
+    _spend: Spend = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.sizes, tuple) or not self.sizes:
@@ -59,8 +64,22 @@ class BatchedPrefixSum(Generic[X]):
             count(size=size)
         check_fields(self)
         horizon = self.factorization.horizon
-        if horizon is not None and horizon < len(self.sizes):
+        if horizon < len(self.sizes):
             raise ValueError(f"factorization: for {horizon} batches, not {len(self.sizes)}")
+        noise = GaussianNoise(self.noise_std)
+        terms = stream_terms(
+            self.domain, noise, self.factorization, self.adjacency, max(self.sizes)
+        )
+        spend = Spend(
+            "batched-prefix-sum",
+            self.domain,
+            noise,
+            gain=terms.gain(),
+            parameters={"sizes": list(self.sizes), **terms.parameters()},
+            interactive=True,
+            grid=terms.grid,
+        )
+        assign(self, _terms=terms, _spend=spend)
 
     @classmethod
     def calibrated(
@@ -78,23 +97,18 @@ class BatchedPrefixSum(Generic[X]):
         """
         batches = tuple(sizes)
         factorization = ColumnNormalizedBLT.fitted(max(len(batches), 1))
-        noise = gaussian_noise(domain, budget, adjacency, gain=factorization.column_norm())
-        return cls(domain, batches, factorization, noise.std, adjacency)
+        together = max(batches, default=1)
+
+        def gain(std: float) -> float:
+            noise = GaussianNoise(std)
+            return stream_terms(domain, noise, factorization, adjacency, together).gain()
+
+        std = least_std(domain, budget, adjacency, gain, factorization.column_norm())
+        return cls(domain, batches, factorization, std, adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
-        return Spend(
-            "batched-prefix-sum",
-            self.domain,
-            GaussianNoise(self.noise_std),
-            gain=self.factorization.column_norm(),
-            parameters={
-                "sizes": list(self.sizes),
-                "factorization": self.factorization.kind,
-                **self.factorization.parameters(),
-            },
-            interactive=True,
-        )
+        return self._spend
 
     def loss(self) -> Loss:
         """The price of the whole stream."""
@@ -120,10 +134,11 @@ class BatchedPrefixSum(Generic[X]):
 class BatchedStream(SummingStream[X]):
     """An open stream; it retires the token with its last batch."""
 
-    __slots__ = ("_batch", "_ends")
+    __slots__ = ("_batch", "_ends", "_total")
 
     def __init__(self, mechanism: BatchedPrefixSum[X], token: Token[B]) -> None:
-        super().__init__(mechanism.spend(), mechanism.factorization, token, mechanism.adjacency)
+        super().__init__(mechanism._spend, mechanism._terms, token, mechanism.adjacency)
+        self._total: NDArray[Any] | None = None  # of the open batch
         self._ends = [token.users.start + int(end) for end in np.cumsum(mechanism.sizes)]
         self._batch = 0
 
@@ -154,11 +169,15 @@ class BatchedStream(SummingStream[X]):
                     f"the stream is at user {self._next} and its batch ends before {end}; "
                     f"the rows are {rows.users!r}"
                 )
-            total = self._sums(rows)[-1]
+            values = self._values(rows)
+            if self._total is not None:
+                values[0] += self._total
+            self._total = np.add.accumulate(values, axis=0)[-1]
             if self._next < end:
                 return None
             self._batch += 1
-            noisy = total + self._noise.next(1)[0]
+            noisy = self._noisy(self._total[None])[0]
+            self._total = None
             released = self._receipt.publish(self._domain.decode(noisy))
             if self._complete:
                 self._receipt.close()

@@ -24,6 +24,11 @@ Laplace and exponential noise
     Gumbel noise is four times cheaper.  Several picks are made one after the other with fresh
     noise, since one draw for all is not k picks here: k losses, composed adaptively.
 
+Scores and noise are exact, so that these are the prices of what runs.  G is a sum of integers, rows
+in steps of a public grid; points are the doubles that they are; noisy scores are compared as real
+numbers (`NoisyScores`), and no tie is left to an index.  Integers lie in the ball, so that the
+spread is no larger than that of real rows.
+
 Claims of Han et al. 2022 for this step, and what is wrong with them: ``docs/errata/pofw.md``.
 """
 
@@ -31,20 +36,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count, positive
+from privlearn._validate import assign, count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Ball, Norm, exponent_of
 from privlearn.errors import BudgetError
 from privlearn.exact import float_up, round_up
+from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
+from privlearn.mechanisms.exact_choices import NoisyScores, Picks
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
@@ -52,9 +60,6 @@ from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
 ChoiceNoise = Literal["gumbel", "laplace", "exponential"]
-Picks = NDArray[np.int64]
-"""Indices of points, the first pick first."""
-
 _NOISES: dict[ChoiceNoise, type[GumbelNoise] | type[LaplaceNoise] | type[ExponentialNoise]] = {
     "gumbel": GumbelNoise,
     "laplace": LaplaceNoise,
@@ -80,9 +85,8 @@ class ReportNoisyMax:
     """The points with the largest ⟨Σ rows, v⟩ + noise, by index; best first.
 
     Only indices leave: no score, no noise.  For a step that descends, feed −∇.  Prices are proved
-    in the module's docstring.  Noise is drawn in double precision, which certificates name: a
-    rounded arg max has the stated law up to the rounding of scores and noise, and is no exact
-    exponential mechanism.  Ties have probability about 2^−50 and go to the lowest index.
+    in the module's docstring.  With Gumbel noise it is the exponential mechanism itself, on rows
+    that were cut to a grid of at most 2^−30 scales of a score: no rounding changes a pick.
 
     Args:
         vertices: what is chosen from.
@@ -94,7 +98,8 @@ class ReportNoisyMax:
         adjacency: must be the accountant's; add-remove is as zero-out, the null row being 0.
 
     Raises:
-        ValueError: a number is out of range, or a spread of more than 700 scales.
+        ValueError: a number is out of range, a spread of more than 700 scales, or points that are
+        so long for their distances that no grid has room for rows.
     """
 
     vertices: Vertices
@@ -104,6 +109,7 @@ class ReportNoisyMax:
     noise: ChoiceNoise = "gumbel"
     norm: Norm = "linf"
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    _spend: Spend = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         positive(scale=self.scale)
@@ -113,7 +119,7 @@ class ReportNoisyMax:
             )
         if not isinstance(self.adjacency, Adjacency):
             raise TypeError(f"adjacency = {self.adjacency!r}: must be an Adjacency")
-        self.loss()
+        assign(self, _spend=self._stated())
 
     @classmethod
     def calibrated(
@@ -156,6 +162,11 @@ class ReportNoisyMax:
         """spread/scale, rounded up: the range (Gumbel) or the ε (else) of one pick."""
         return self.eta_of(self.adjacency)
 
+    @property
+    def grid(self) -> Grid:
+        """Where rows are clipped; see `choice_grid`."""
+        return cast(Grid, self._spend.grid)
+
     def eta_of(self, adjacency: Adjacency, times: int = 1) -> Fraction:
         """``times`` the spread under a neighbour relation, over the scale, rounded up."""
         return round_up(
@@ -164,16 +175,20 @@ class ReportNoisyMax:
 
     def loss(self) -> Loss:
         """The price of one release: ``top`` picks."""
-        return choice_loss(self.noise, self.eta, self.top, self.adjacency)
+        return self._spend.loss(self.adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
+        return self._spend
+
+    def _stated(self) -> Spend:
         return Spend(
             "report-noisy-max",
             self.domain,
             _NOISES[self.noise](self.scale),
-            own_loss=self.loss(),
+            own_loss=choice_loss(self.noise, self.eta, self.top, self.adjacency),
             parameters=self.parameters(),
+            grid=choice_grid(self.domain, self.vertices, self.scale),
         )
 
     def parameters(self) -> dict[str, Any]:
@@ -193,18 +208,55 @@ class ReportNoisyMax:
         check_adjacency(self.adjacency, token)
         token.check(rows)
         with token.spend(self.spend()) as receipt:
-            scores = self.vertices.scores(receipt.open(rows).sum(axis=0))
-            return release_picks(receipt, self.picked(receipt, scores))
+            total = sum_of_rows(receipt.open_integers(rows))
+            return release_picks(receipt, self.picked(receipt, total[None])[0])
 
-    def picked(self, receipt: Receipt, scores: Array) -> Picks:
-        """Picks by the noise of ``receipt``; scores of shape (..., count) to (..., top)."""
-        if self.noise == "gumbel" or self.top == 1:
-            return _largest(scores + receipt.draw(scores.shape), self.top)
-        left, picks = scores.copy(), []
+    def picked(self, receipt: Receipt, totals: NDArray[Any]) -> Picks:
+        """Picks by the noise of ``receipt``, (n, top), for sums in steps, (n, dim)."""
+        units = np.full(len(totals), self.scale / self.grid.step)
+
+        def drawn() -> NoisyScores:
+            noise = receipt.draw_variates(len(totals) * self.vertices.count)
+            return NoisyScores(self.vertices, totals, units, noise)
+
+        if self.noise == "gumbel":
+            return drawn().largest(self.top)
+        picks = np.empty((len(totals), 0), dtype=np.int64)
         for _ in range(self.top):
-            picks.append(_largest(left + receipt.draw(left.shape), 1))
-            np.put_along_axis(left, picks[-1], -np.inf, axis=-1)
-        return np.concatenate(picks, axis=-1)
+            picks = np.concatenate([picks, drawn().largest(1, taken=picks)], axis=1)
+        return picks
+
+
+def choice_grid(
+    domain: Ball, vertices: Vertices, scale: float, rows: float | Fraction = 1
+) -> Grid:
+    """The finest grid for rows whose scores get noise of this scale.
+
+    Its scale is that of the noise over a power of two, the largest below `Vertices.longest`: a row
+    that is cut to the grid then moves scores by less than 2^(1−bits) scales of the noise.
+
+    Args:
+        domain: of the rows.
+        vertices: of the scores.
+        scale: of the noise, unit of the scores.
+        rows: see `Grid.fitting`.
+
+    Raises:
+        ValueError: no grid has room for rows; it names clip, scale and length of the points.
+    """
+    return _fitting(domain.radius, vertices.longest, scale, rows)
+
+
+@lru_cache(maxsize=256)
+def _fitting(clip: float, longest: float, scale: float, rows: float | Fraction) -> Grid:
+    unit = math.ldexp(scale, 1 - math.frexp(longest)[1])
+    try:
+        return Grid.fitting(unit, clip, rows)
+    except ValueError as refused:
+        raise ValueError(
+            f"clip = {clip!r}, scale = {scale!r}, points of length {longest!r}: no grid has room "
+            f"for their scores ({refused})"
+        ) from None
 
 
 def _spread(domain: Ball, vertices: Vertices, adjacency: Adjacency) -> Fraction:
@@ -234,19 +286,6 @@ def _largest_eta(price: Callable[[Fraction], Currency], budget: Currency) -> Fra
         middle = round_up((low + high) / 2)
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def _largest(values: Array, top: int) -> Picks:
-    """Indices of the ``top`` largest of the last axis, in order; of equal ones the lowest."""
-    if top == 1:
-        return np.asarray(values.argmax(axis=-1), dtype=np.int64)[..., None]
-    flat = values.reshape(-1, values.shape[-1])
-    found = np.empty((len(flat), top), dtype=np.int64)
-    for row, picks in zip(flat, found, strict=True):
-        least = np.partition(row, -top)[-top]
-        enough = np.flatnonzero(row >= least)
-        picks[:] = enough[np.argsort(-row[enough], kind="stable")[:top]]
-    return found.reshape(*values.shape[:-1], top)
 
 
 def release_picks(receipt: Receipt, picks: Picks) -> Released[Picks]:

@@ -12,16 +12,28 @@ import numpy as np
 from privlearn._validate import Count, Positive, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
-from privlearn.domains import Array, Ball
+from privlearn.domains import Array
 from privlearn.errors import HorizonError
 from privlearn.exact import round_up
+from privlearn.grid import Grid
 from privlearn.losses import BoundedRangeLoss, Loss, ZCDPLoss
-from privlearn.mechanisms.noisy_max import Picks, ReportNoisyMax
+from privlearn.mechanisms.exact_choices import NoisyScores, Picks
+from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_grid
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
+
+_ROOT = Fraction(92682, 65536)
+"""√2 and 1.1·10⁻⁶ of it more."""
+_AT_ONCE = 2**18
+"""Scores that are computed at a time."""
+
+
+def growth(k: int) -> Fraction:
+    """By how much noise has grown when 2^k rows are there: 2^{k/2}, or a millionth of it more."""
+    return Fraction(2 ** (k // 2)) * (_ROOT if k % 2 else 1)
 
 
 @final
@@ -29,12 +41,13 @@ from privlearn.tokens import Released, Spend, Token
 class NoisyMaxStream:
     """The point with the largest ⟨running sum, v⟩ + Gumbel noise, after every row.
 
-    Han et al. 2022, Algorithm 2, with Gumbel noise: the noise on sums grows like √t, here by √2 at
-    t = 2, 4, 8, …: it is scale·2^{k/2} for 2^k <= t < 2^{k+1}.  One user changes one row and with
-    it every later sum, so the stream is a sequence of exponential mechanisms of bounded range
-    η_k = spread/(scale·2^{k/2}), at most 2^k of each, composed adaptively: ρ is about
-    spread²/(8·scale²) times log₂ of the horizon.  The price is stated in zCDP, which adds up also
-    where other mechanisms run in between.  The first user pays for all, and is the worst.
+    Han et al. 2022, Algorithm 2, with Gumbel noise: the noise on sums grows like √t, here by about
+    √2 at t = 2, 4, 8, …: it is scale·`growth`(k) for 2^k <= t < 2^{k+1}, a rational number that is
+    2^{k/2}, or 10⁻⁶ of it more.  One user changes one row and with it every later sum, so the
+    stream is a sequence of exponential mechanisms of bounded range η_k = spread/(scale·growth(k)),
+    at most 2^k of each, composed adaptively: ρ is about spread²/(8·scale²) times log₂ of the
+    horizon.  The price is stated in zCDP, which adds up also where other mechanisms run in between.
+    The first user pays for all, and is the worst.  Picks are exact, as those of `ReportNoisyMax`.
 
     Args:
         vertices: what is chosen from.
@@ -42,6 +55,10 @@ class NoisyMaxStream:
         scale: of the noise at t = 1, unit of the scores.
         horizon: the most rows.
         adjacency: replace-one or zero-out.
+
+    Raises:
+        ValueError: a number is out of range, a spread of more than 700 scales, or sums of
+        ``horizon`` rows have no room on a grid.
     """
 
     vertices: Vertices
@@ -53,6 +70,7 @@ class NoisyMaxStream:
     def __post_init__(self) -> None:
         check_fields(self)
         self.loss()
+        choice_grid(self._first.domain, self.vertices, self.scale, self.horizon)
 
     @classmethod
     def calibrated(
@@ -91,13 +109,18 @@ class NoisyMaxStream:
 
     def scale_at(self, t: int) -> float:
         """Scale of the noise on the scores after ``t`` >= 1 rows."""
-        return float(self.scale * math.sqrt(2.0 ** (count(t=t).bit_length() - 1)))
+        return float(self.scale * growth(count(t=t).bit_length() - 1))
+
+    @property
+    def grid(self) -> Grid:
+        """Where rows are clipped, with room for the sum of ``horizon`` of them."""
+        return choice_grid(self._first.domain, self.vertices, self.scale, self.horizon)
 
     def loss(self) -> Loss:
         """The zCDP price of the whole stream: the sum over the picks."""
         total = Fraction(0)
         for k in range(self.horizon.bit_length()):
-            eta = round_up(Fraction(self._first.spread) / Fraction(self.scale_at(2**k)))
+            eta = round_up(Fraction(self._first.spread) / (Fraction(self.scale) * growth(k)))
             single = BoundedRangeLoss(eta, adjacency=self.adjacency).zcdp()
             total += min(2**k, self.horizon - 2**k + 1) * single
         return ZCDPLoss(round_up(total), adjacency=self.adjacency)
@@ -106,11 +129,16 @@ class NoisyMaxStream:
         """The statement for the ledger."""
         return Spend(
             "noisy-max-stream",
-            Ball(self.clip, self.vertices.dim, "linf"),
+            self._first.domain,
             GumbelNoise(self.scale),
             own_loss=self.loss(),
-            parameters={**self._first.parameters(), "horizon": self.horizon},
+            parameters={
+                **self._first.parameters(),
+                "horizon": self.horizon,
+                "growth": [str(growth(k)) for k in range(self.horizon.bit_length())],
+            },
             interactive=True,
+            grid=self.grid,
         )
 
     def open(self, token: Token[B]) -> NoisyMaxPicks:
@@ -129,12 +157,12 @@ class NoisyMaxStream:
 class NoisyMaxPicks(ReceiptStream[Array]):
     """An open stream; close it (or leave its ``with`` block) to retire the token."""
 
-    __slots__ = ("__total", "_mechanism", "_taken")
+    __slots__ = ("__total", "_mechanism", "_seen")
 
     def __init__(self, mechanism: NoisyMaxStream, token: Token[B]) -> None:
         super().__init__(mechanism.spend(), token, mechanism.adjacency)
-        self._mechanism, self._taken = mechanism, 0
-        self.__total = np.zeros(mechanism.vertices.dim)
+        self._mechanism, self._seen = mechanism, 0
+        self.__total = np.zeros(mechanism.vertices.dim, dtype=np.int64)
 
     def append(self, rows: Rows[Array]) -> Released[Picks]:
         """Adds the next rows and releases one pick after each of them.
@@ -146,13 +174,25 @@ class NoisyMaxPicks(ReceiptStream[Array]):
             UsersError: not the next users of the stream.
         """
         with self._lock, self._receipt.round():
-            vertices, scale = self._mechanism.vertices, self._mechanism.scale
-            picks = np.empty(len(rows), dtype=np.int64)
-            for place, value in enumerate(self._opened(rows)):
-                self._taken += 1
-                self.__total += value
-                growth = self._mechanism.scale_at(self._taken) / scale
-                noise = growth * self._receipt.draw((vertices.count,))
-                picks[place] = np.argmax(vertices.scores(self.__total) + noise)
+            values = self._taken(rows, self._receipt.open_integers)
+            values[:1] += self.__total
+            totals = np.cumsum(values, axis=0, out=values)
+            self.__total = totals[-1].copy() if len(totals) else self.__total
+            units = self._units(len(totals))
+            vertices, found = self._mechanism.vertices, [np.empty(0, dtype=np.int64)]
+            size = max(_AT_ONCE // vertices.count, 1)
+            for start in range(0, len(totals), size):
+                part = slice(start, start + size)
+                noise = self._receipt.draw_variates(len(totals[part]) * vertices.count)
+                scores = NoisyScores(vertices, totals[part], units[part], noise)
+                found.append(scores.largest(1)[:, 0])
+            picks = np.concatenate(found)
             released: Released[Picks] = self._receipt.publish(picks)  # type: ignore[assignment, arg-type]
             return released
+
+    def _units(self, n: int) -> Array:
+        """Scales of the noise in steps after the next ``n`` rows; exact, as `growth` is short."""
+        first, self._seen = self._seen + 1, self._seen + n
+        logs = [t.bit_length() - 1 for t in range(first, first + n)]
+        unit = self._mechanism.scale / self._mechanism.grid.step
+        return np.array([unit * float(growth(k)) for k in logs])

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from privlearn._validate import assign
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Domain
+from privlearn.domains import Array, Domain, largest_number
 from privlearn.errors import AdjacencyError
 from privlearn.grid import Grid
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import check_noise, family_of
 from privlearn.mechanisms.noisy_sum import Noisy
-from privlearn.mechanisms.report_streams import Draw, EachReport, largest_number
+from privlearn.mechanisms.report_streams import Draw, EachReport
 from privlearn.noise import noise_from_dict
 from privlearn.tokens import Receipt, Spend
 

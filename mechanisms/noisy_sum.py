@@ -15,8 +15,8 @@ from privlearn.losses import Loss
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import Family, check_noise, family_of, least_noise
 from privlearn.noise import AdditiveNoise
-from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows import PartialSum, Rows
+from privlearn.tokens import Released, Spend, Token, partial_sum
 
 X = TypeVar("X")
 
@@ -110,3 +110,26 @@ class NoisySum(Noisy[X]):
         token.check(rows)
         with token.spend(self.spend()) as receipt:
             return receipt.release_sum(rows)
+
+    def partial(self, rows: Rows[X]) -> PartialSum:
+        """The sealed sum over ``rows``, to be merged with those of other rows; nothing leaves.
+
+        Partial sums of the same mechanism add up to the integers that one sum over all rows would
+        be, in any order and on any number of machines (`merge`).
+
+        Raises:
+            ValueError: the domain is somebody's own, without integers.  TypeError: no rows.
+        """
+        return partial_sum(self.spend(), rows)
+
+    def release_partial(self, total: PartialSum, token: Token[B]) -> Released[Array]:
+        """Releases what `release` would on all rows that ``total`` is the sum of.
+
+        Raises:
+            ValueError: another mechanism made it.  TokenError, UsersError, ProvenanceError: as
+            `release`.
+        """
+        spend = self.spend()
+        token.check_total(total, spend)
+        with token.spend(spend) as receipt:
+            return receipt.release_total(total)

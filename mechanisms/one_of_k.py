@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._validate import AtLeastTwo, check_fields
@@ -43,6 +44,7 @@ from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, OneOf
 from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact, exact, round_up
+from privlearn.grid import sum_of_rows
 from privlearn.losses import Loss, PureLoss
 from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.noisy_max import (
@@ -54,7 +56,7 @@ from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.noise import noise_from_dict
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.tokens import Receipt, Released, Spend, Token
 
 X = TypeVar("X")
 Single = NoisySum[X] | ReportNoisyMax
@@ -145,8 +147,12 @@ class OneOfK(Generic[X]):
         one = self.mechanism.spend()
         name, more = f"one-of-k/{one.mechanism}", {**one.parameters, "arms": self.arms}
         if self._one_sum:
-            return Spend(name, self.domain, one.noise, arithmetic="sum", parameters=more)
-        return Spend(name, self.domain, one.noise, own_loss=self.loss(), parameters=more)
+            return Spend(
+                name, self.domain, one.noise, arithmetic="sum", parameters=more, grid=one.grid
+            )
+        return Spend(
+            name, self.domain, one.noise, own_loss=self.loss(), parameters=more, grid=one.grid
+        )
 
     def loss(self) -> Loss:
         """The price of one release of all arms."""
@@ -182,13 +188,25 @@ class OneOfK(Generic[X]):
         with token.spend(self.spend()) as receipt:
             if self._one_sum:
                 return receipt.release_sum(rows)
-            flat = receipt.open(rows).sum(axis=0)
-            sums = flat.reshape(self.arms, -1)
             if isinstance(mechanism, ReportNoisyMax):
-                picks = mechanism.picked(receipt, mechanism.vertices.scores(sums))
-                return cast(Released[Array], release_picks(receipt, picks))
-            noisy = sums + receipt.draw(sums.shape)
+                totals = sum_of_rows(receipt.open_integers(rows)).reshape(self.arms, -1)
+                return cast(
+                    Released[Array], release_picks(receipt, mechanism.picked(receipt, totals))
+                )
+            noisy = self._noisy(receipt, rows)
             return receipt.release(self.domain.decode(noisy.reshape(-1)))
+
+    def _noisy(self, receipt: Receipt, rows: Rows[tuple[X, NDArray[Any]]]) -> Array:
+        """The sums of all arms, (arms, size), with noise that draws the numbers of an arm together.
+
+        In doubles where the noise draws no integers, which certificates say.
+        """
+        grid = self.spend().grid
+        if grid is None:
+            sums = receipt.open(rows).sum(axis=0).reshape(self.arms, -1)
+            return np.asarray(sums + receipt.draw(sums.shape))
+        steps = sum_of_rows(receipt.open_integers(rows)).reshape(self.arms, -1)
+        return grid.values(steps + receipt.draw_integers(steps.shape))
 
 
 def local_one_of_k(

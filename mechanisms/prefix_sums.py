@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, final
 
-import numpy as np
+from numpy.typing import NDArray
 
-from privlearn._validate import Checked, Positive
+from privlearn._validate import Positive, assign, check_fields
 from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import HorizonError
 from privlearn.losses import Loss
-from privlearn.mechanisms.factorization import BufferedToeplitz, Factorization
+from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
+from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.least_noise import (
     first_that_fits,
-    gaussian_noise,
     generalized_gaussian_noise,
 )
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
+from privlearn.mechanisms.running_sums import running_sums
+from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, SmoothExponent
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
@@ -29,14 +31,19 @@ X = TypeVar("X")
 
 @final
 @dataclass(frozen=True, slots=True)
-class PrefixSum(Checked, Generic[X]):
+class PrefixSum(Generic[X]):
     """Running sums of clipped contributions, released after every row of a stream.
 
-    Releases A·x + B·z for the prefix-sum matrix A = B·C with iid Gaussian z of std ``noise_std``,
-    which is post-processing of C·x + z.  One user changes one row of x by at most the domain's
-    sensitivity, so the whole stream is a single Gaussian mechanism of mass
-    (sensitivity·max_j‖C_j‖/noise_std)².  C is lower triangular and the noise Gaussian, so rows may
-    be chosen after seeing earlier outputs (Denisov et al. 2022, Theorem 2.1).
+    Releases B·(C·x + z) = A·x + B·z for the prefix-sum matrix A = B·C with iid Gaussian z of std
+    ``noise_std``.  One user changes one row of x by at most the domain's sensitivity, so the whole
+    stream is a single Gaussian mechanism of mass (sensitivity·max_j‖C_j‖/noise_std)².  C is lower
+    triangular and the noise Gaussian, so rows may be chosen after seeing earlier outputs (Denisov
+    et al. 2022, Theorem 2.1).
+
+    x and z are integers, in steps of a public grid (`privlearn.mechanisms.factorization`): C·x + z
+    is then known within a few steps, which the price pays for (`stream_price`), and what leaves is
+    a function of the continuous mechanism's output.  The finest grid is taken on which no sum can
+    overflow, so contributions may be at most 2³¹/horizon times as large as the noise.
 
     With an ``exponent`` p > 2 each row of z is generalized Gaussian in ℓp
     (`GeneralizedGaussianNoise`), and row t of C·x + z moves by C_tj·v when x_j moves by v.  Given
@@ -52,6 +59,9 @@ class PrefixSum(Checked, Generic[X]):
         by_arrival: charge each user for the own column of C, (sensitivity·‖C_j‖/noise_std)², where
             late ones are shorter; the horizon is then a fixed, public number.
         exponent: p in [2, 1000] of the noise; 2 is Gaussian, and never worse where measured.
+
+    Raises:
+        ValueError: contributions are too large for the noise, see `Grid.fitting`.
     """
 
     domain: Domain[X]
@@ -61,6 +71,26 @@ class PrefixSum(Checked, Generic[X]):
     calibration: Calibration = Calibration.PROVED
     by_arrival: bool = False
     exponent: SmoothExponent = 2.0
+    _terms: StreamTerms = field(init=False, repr=False, compare=False)
+    _spend: Spend = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        noise = stream_noise(self.noise_std, self.exponent)
+        terms = stream_terms(self.domain, noise, self.factorization, self.adjacency)
+        profile = terms.profile() if self.by_arrival else ()
+        spend = Spend(
+            "prefix-sum",
+            self.domain,
+            noise,
+            gain=profile[0][1] if profile else terms.gain(),
+            parameters=terms.parameters(),
+            calibration=self.calibration,
+            interactive=True,
+            profile=profile,
+            grid=terms.grid,
+        )
+        assign(self, _terms=terms, _spend=spend)
 
     @classmethod
     def calibrated(
@@ -93,59 +123,29 @@ class PrefixSum(Checked, Generic[X]):
         if factorization is None:
             assert horizon is not None
             factorization = BufferedToeplitz.fitted(horizon)
+        single = generalized_gaussian_noise(domain, budget, exponent, adjacency)
+        power = single.exponent
+
+        def gain(std: float) -> float:
+            noise = stream_noise(std, power)
+            return stream_terms(domain, noise, factorization, adjacency).gain()
+
         norm = factorization.column_norm()
-        if exponent != 2:
-            single = generalized_gaussian_noise(domain, budget, exponent, adjacency)
-            if single.exponent != 2:
+        if power == 2:
+            std = least_std(domain, budget, adjacency, gain, norm)
+            return cls(domain, factorization, std, adjacency)
 
-                def made(std: float) -> PrefixSum[X]:
-                    return cls(domain, factorization, std, adjacency, exponent=single.exponent)
+        def made(std: float) -> PrefixSum[X]:
+            return cls(domain, factorization, std, adjacency, exponent=power)
 
-                def fits(std: float) -> bool:
-                    return budget.covers(budget.price(made(std).loss()))
+        def fits(std: float) -> bool:
+            return budget.covers(budget.price(made(std).loss()))
 
-                return made(first_that_fits(single.std * norm, fits))
-        noise = gaussian_noise(domain, budget, adjacency, gain=norm)
-        return cls(domain, factorization, noise.std, adjacency)
+        return made(first_that_fits(single.std * gain(single.std * norm), fits))
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
-        return Spend(
-            "prefix-sum",
-            self.domain,
-            self._noise(),
-            gain=self.factorization.column_norm(),
-            parameters={
-                "factorization": self.factorization.kind,
-                **self.factorization.parameters(),
-            },
-            calibration=self.calibration,
-            interactive=True,
-            profile=self._profile() if self.by_arrival else (),
-        )
-
-    def _noise(self) -> GaussianNoise | GeneralizedGaussianNoise:
-        if self.exponent == 2:
-            return GaussianNoise(self.noise_std)
-        return GeneralizedGaussianNoise(self.noise_std, self.exponent)
-
-    def _profile(self) -> tuple[tuple[int, float], ...]:
-        """Numbers of users and bounds on their column norms, in at most about 40 steps.
-
-        Steps are halved towards the horizon, and each has the largest norm of its columns.
-        """
-        horizon = self.factorization.horizon
-        if horizon is None:
-            raise HorizonError("by_arrival = True: columns differ only up to a horizon")
-        norms = [self.factorization.column_norm_at(j) for j in range(1, horizon + 1)]
-        top = max(*norms, self.factorization.column_norm())
-        steps: list[tuple[int, float]] = []
-        start = 0
-        while start < horizon:
-            stop = start + max((horizon - start) // 2, 1)
-            steps.append((stop - start, max(norms[start:stop])))
-            start = stop
-        return ((steps[0][0], top), *steps[1:])
+        return self._spend
 
     def loss(self) -> Loss:
         """The price of the whole stream."""
@@ -164,31 +164,35 @@ class PrefixSum(Checked, Generic[X]):
             another neighbour relation.  TokenError: see `Token.spend`.
         """
         horizon = self.factorization.horizon
-        if horizon is not None and len(token.users) > horizon:
+        if len(token.users) > horizon:
             raise HorizonError(f"users = {token.users!r} exceed horizon = {horizon}")
-        return PrefixSumStream(self.spend(), self.factorization, token, self.adjacency)
+        return PrefixSumStream(self._spend, self._terms, token, self.adjacency)
+
+
+def stream_noise(std: float, exponent: float) -> GaussianNoise | GeneralizedGaussianNoise:
+    """The noise of each row; 2 is Gaussian."""
+    return GaussianNoise(std) if exponent == 2 else GeneralizedGaussianNoise(std, exponent)
 
 
 class SummingStream(ReceiptStream[X]):
-    """An open stream of running sums, with the noise of a factorisation ahead."""
+    """An open stream of running sums."""
 
-    __slots__ = ("__total", "_domain", "_noise")
+    __slots__ = ("_domain", "_first", "_sums")
 
     def __init__(
-        self, spend: Spend, factorization: Factorization, token: Token[Any], adjacency: Adjacency
+        self, spend: Spend, terms: StreamTerms, token: Token[Any], adjacency: Adjacency
     ) -> None:
         super().__init__(spend, token, adjacency)
-        self._domain, size = spend.domain, spend.domain.size
-        self._noise = factorization.stream(lambda n: self._receipt.draw((n, size)))
-        self.__total = np.zeros(size)
+        self._domain, self._first = spend.domain, token.users.start
+        self._sums = running_sums(self._receipt, spend, terms)
 
-    def _sums(self, rows: Rows[X]) -> Array:
-        """Sums of all rows so far, after each of the next ones; however these were cut."""
-        values = self._opened(rows)
-        values[0] += self.__total
-        sums = values if len(values) == 1 else np.cumsum(values, axis=0)
-        self.__total = sums[-1].copy()
-        return sums
+    def _values(self, rows: Rows[X]) -> NDArray[Any]:
+        """The contributions of the next users, as `RunningSums` takes them."""
+        return self._of_next(rows, self._sums.opened)
+
+    def _noisy(self, values: NDArray[Any]) -> Array:
+        """The noisy running sum after each of the next rows of the factorisation."""
+        return self._sums.after(values, self._next - self._first)
 
 
 @final
@@ -221,6 +225,5 @@ class PrefixSumStream(SummingStream[X]):
 
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
         with self._lock, self._receipt.round():  # one noise row is for one sum
-            sums = self._sums(rows)
-            noisy = sums + self._noise.next(len(sums))
+            noisy = self._noisy(self._values(rows))
             return self._receipt.publish(self._domain.decode(noisy[kept]))

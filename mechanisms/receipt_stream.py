@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Annotated, Any, Generic, Self, TypeVar
 
@@ -13,6 +14,7 @@ from privlearn.errors import AdjacencyError, UsersError
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
+T = TypeVar("T")
 X = TypeVar("X")
 
 
@@ -55,9 +57,13 @@ class ReceiptStream(ABC, Generic[X]):
         Raises:
             UsersError: these are others.
         """
+        return self._of_next(rows, self._receipt.open)
+
+    def _of_next(self, rows: Rows[X], opened: Callable[[Rows[X]], T]) -> T:
+        """What ``opened`` gives of the next users; raises as `_opened`."""
         if rows.users.start != self._next:
             raise UsersError(f"the stream is at user {self._next}, the rows at {rows.users.start}")
-        values = self._receipt.open(rows)
+        values = opened(rows)
         self._next = rows.users.stop
         return values
 

@@ -137,9 +137,3 @@ class EachStream(ReceiptStream[X]):
 
 def _opened(receipt: Receipt, rows: Rows[Any]) -> NDArray[Any]:
     return receipt.open(rows) if receipt.grid is None else receipt.open_integers(rows)
-
-
-def largest_number(domain: Domain[Any]) -> float:
-    """A bound on every number of a contribution: what null has, and how far from it others are."""
-    null = float(max(abs(domain.null()), default=0.0))
-    return null + domain.sensitivity(Adjacency.ZERO_OUT, "linf")

@@ -35,8 +35,15 @@ class Vertices(Protocol):
     def count(self) -> int:
         """How many points there are, at least 2."""
 
+    @property
+    def longest(self) -> float:
+        """The largest ℓ1 norm of a point, or a little more; in [1e-100, 1e200]."""
+
     def scores(self, direction: Array) -> Array:
-        """⟨direction, v⟩ for every point; shape (..., dim) to (..., count)."""
+        """⟨direction, v⟩ for every point; shape (..., dim) to (..., count).
+
+        By products and sums of doubles, in any order: `NoisyScores` bounds their rounding.
+        """
 
     def points(self, indices: NDArray[np.int64]) -> Array:
         """The points of these indices; shape (...) to (..., dim)."""
@@ -63,6 +70,10 @@ class CrossPolytope(Checked):
     @property
     def count(self) -> int:
         return 2 * self.dim
+
+    @property
+    def longest(self) -> float:
+        return self.radius
 
     def scores(self, direction: Array) -> Array:
         scaled = self.radius * np.asarray(direction, dtype=np.float64)
@@ -96,6 +107,10 @@ class SimplexVertices(Checked):
     def count(self) -> int:
         return self.dim
 
+    @property
+    def longest(self) -> float:
+        return self.radius
+
     def scores(self, direction: Array) -> Array:
         return self.radius * np.asarray(direction, dtype=np.float64)
 
@@ -125,7 +140,7 @@ class ExplicitVertices:
     """
 
     kind: ClassVar[str] = "explicit"
-    __slots__ = ("_diameters", "_points", "_sha256")
+    __slots__ = ("_diameters", "_longest", "_points", "_sha256")
 
     def __init__(self, points: Array) -> None:
         array = np.array(points, dtype=np.float64, order="C") + 0.0  # −0.0 and 0.0 are one point
@@ -137,10 +152,13 @@ class ExplicitVertices:
             raise ValueError("points: must be at most 1e100 in every coordinate")
         if (array == array[0]).all():
             raise ValueError("points: all are the same, so there is nothing to choose")
+        longest = float(np.abs(array).sum(axis=1).max()) * _UP
+        if longest < 1e-100:
+            raise ValueError("points: one must have an l1 norm of 1e-100 or more")
         array.setflags(write=False)
         head = f"{array.shape}".encode()
         digest = hashlib.sha256(head + array.tobytes()).hexdigest()
-        assign(self, _points=array, _sha256=digest, _diameters={})
+        assign(self, _points=array, _sha256=digest, _diameters={}, _longest=longest)
 
     @property
     def dim(self) -> int:
@@ -149,6 +167,10 @@ class ExplicitVertices:
     @property
     def count(self) -> int:
         return int(self._points.shape[0])
+
+    @property
+    def longest(self) -> float:
+        return self._longest
 
     def scores(self, direction: Array) -> Array:
         return np.asarray(np.asarray(direction, dtype=np.float64) @ self._points.T)
@@ -196,6 +218,7 @@ class ExplicitVertices:
     _points: Array
     _sha256: str
     _diameters: dict[float, float]
+    _longest: float
 
 
 def _indices(indices: NDArray[np.int64], count: int) -> NDArray[np.int64]:

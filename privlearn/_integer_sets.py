@@ -25,11 +25,11 @@ MOST = 2**62
 _UNIT = Fraction(1, 2**52)
 _EXACT = 2**53
 """Doubles hold all integers up to here."""
-_HALF = 31
-_LOW = np.uint64(2**_HALF - 1)
+_HALF, _LOW = np.uint64(31), np.uint64(2**31 - 1)
 _ROOTS = 44
 """Binary digits of a fractional exponent that are used."""
-_MOST_EXPONENT = 2.0**30
+MOST_EXPONENT = 2.0**30
+"""Of norms other than ℓ∞: a ball of a larger exponent is cut to that of this one."""
 
 
 def inside(steps: Integers, radius: int, exponent: float) -> Inside:
@@ -37,8 +37,8 @@ def inside(steps: Integers, radius: int, exponent: float) -> Inside:
     if exponent == 1:
         return _inside_l1(steps, radius)
     if exponent == 2:
-        return inside_l2(steps, radius)
-    within = np.asarray(_magnitudes(steps).max(axis=1) <= radius)
+        return _inside_l2(steps, radius)
+    within = _inside_cube(steps, radius)
     return within if exponent == math.inf else within & _inside_lq(steps, radius, exponent)
 
 
@@ -47,20 +47,26 @@ def _magnitudes(steps: Integers) -> NDArray[np.uint64]:
     return np.abs(steps).view(np.uint64)
 
 
+def _inside_cube(steps: Integers, radius: int) -> Inside:
+    sizes = _magnitudes(steps)
+    if sizes.max(initial=0) <= radius:
+        return np.ones(len(steps), dtype=np.bool_)
+    return np.asarray(sizes.max(axis=1) <= radius)
+
+
 def _inside_l1(steps: Integers, radius: int) -> Inside:
     sizes = _magnitudes(steps)
-    within = sizes.max(axis=1) <= radius  # first, so that the sums below cannot wrap
-    if radius * steps.shape[1] < 2**63:
-        return np.asarray(within & (np.add.reduce(sizes, axis=1) <= radius))
-    low = np.add.reduce(sizes & _LOW, axis=1)  # of d numbers below 2^31, and of d below 2^31
-    high = np.add.reduce(sizes >> np.uint64(_HALF), axis=1) + (low >> np.uint64(_HALF))
-    most = np.uint64(radius >> _HALF)
-    rest = (low & _LOW) <= (radius & int(_LOW))
-    return np.asarray(within & ((high < most) | ((high == most) & rest)))
+    # Cut one above the radius a sum is as much too large as before, and cannot wrap.
+    np.minimum(sizes, np.uint64(radius + 1), out=sizes)
+    if (radius + 1) * steps.shape[1] < 2**64:
+        return np.asarray(np.einsum("ij->i", sizes) <= radius)
+    low = np.add.reduce(sizes & _LOW, axis=1)  # of d numbers below 2^31, and of d below 2^32
+    high = np.add.reduce(sizes >> _HALF, axis=1) + (low >> _HALF)
+    most, rest = np.uint64(radius) >> _HALF, np.uint64(radius) & _LOW
+    return np.asarray((high < most) | ((high == most) & ((low & _LOW) <= rest)))
 
 
-def inside_l2(steps: Integers, radius: int) -> Inside:
-    """Which rows certainly have ΣX² <= radius²."""
+def _inside_l2(steps: Integers, radius: int) -> Inside:
     values = steps.astype(np.float64)
     squares = np.einsum("ij,ij->i", values, values)
     return np.asarray(squares <= certain(radius**2, steps.shape[1] + 8))
@@ -82,7 +88,7 @@ def _inside_lq(steps: Integers, radius: int, exponent: float) -> Inside:
     """Which rows, of entries no larger than ``radius``, certainly have Σ|X/radius|^q <= 1."""
     if radius == 0:
         return np.ones(len(steps), dtype=np.bool_)
-    q = min(exponent, _MOST_EXPONENT)  # a larger ball is cut to a smaller one
+    q = min(exponent, MOST_EXPONENT)
     whole = int(q)
     ratios = np.abs(steps.astype(np.float64)) / float_down(Fraction(radius))
     powers = _power(ratios, whole)

@@ -4,6 +4,9 @@ A domain turns a block of records into vectors that provably lie in the set, wha
 record with NaN, infinity or a wrong shape becomes the null value ``clip(0)``.  `sensitivity` is
 then the largest distance, in a norm ℓp, between two contributions (replace-one) or between a
 contribution and the null value (zero-out, add-remove).
+
+`integers` clips to integers in steps of a public grid, for exact noise: only a check of these
+integers is trusted (docs/proofs.md, "Clipping on integers").
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._integer_sets import MOST, Integers, inside
+from privlearn._integer_sets import MOST, MOST_EXPONENT, Integers, inside
 from privlearn._json_forms import OBJECT, REAL, TEXT, WHOLE, Form, Kind, check_form, named
 from privlearn._validate import AtLeastTwo, Checked, Count, Finite, check_fields, positive
 from privlearn.adjacency import Adjacency
@@ -185,7 +188,7 @@ def _drop(steps: Integers, held: NDArray[np.bool_]) -> None:
         steps[~held] = 0
 
 
-def _tiles(values: Array) -> Iterator[slice]:
+def _tiles(values: NDArray[Any]) -> Iterator[slice]:
     """Slices of rows that stay in the cache together with what is computed of them."""
     rows = max(_TILE // max(values[:1].size, 1), 1)
     for start in range(0, len(values), rows):
@@ -298,6 +301,8 @@ class Ball(_Diameter):
     def integers(self, block: Array, grid: Grid) -> Integers:
         """Scales each row, shape (size,), so that its norm in steps is at most ⌊radius/step⌋."""
         radius, exponent = _radius_in_steps(self.radius, grid), exponent_of(self.norm)
+        if exponent < math.inf:
+            exponent = min(exponent, MOST_EXPONENT)
         aim = radius * _shrunk(self.size) * grid.step
         values = _shaped(block, (self.size,))
         steps = np.empty(values.shape, dtype=np.int64)
@@ -366,8 +371,14 @@ class Box(_Diameter):
     def integers(self, block: Array, grid: Grid) -> Integers:
         """Clamps each entry of each row, shape (size,), to ⌈low/step⌉ … ⌊high/step⌋."""
         low, high = _ends_in_steps(self, grid)
-        steps = (self.clip(block) / grid.step).astype(np.int64)
-        return np.clip(steps, low, high, out=steps)
+        values = _shaped(block, (self.size,))
+        steps = np.empty(values.shape, dtype=np.int64)
+        with np.errstate(all="ignore"):
+            for tile in _tiles(values):
+                part = np.clip(_usable(values[tile]), self.low, self.high)
+                steps[tile] = np.divide(part, grid.step, out=part)  # toward zero
+                np.clip(steps[tile], low, high, out=steps[tile])
+        return steps
 
     def null_integers(self, grid: Grid) -> Integers:
         low, high = _ends_in_steps(self, grid)
@@ -481,21 +492,22 @@ class PSDTrace(_Diameter):
         factors = _shaped(block, (None, self.dim))
         count, terms = factors.shape[1], factors.shape[1] * self.dim
         radius, trace = _trace_in_steps(self, count, grid)
-        limit = float_down(trace * Fraction(grid.step) / (1 + (terms + 8) * Fraction(1, 2**52)))
+        limit = _certain_trace(trace, grid.step, terms)
         aim = math.sqrt(limit) * _shrunk(terms)
         rows, columns, weights = _upper(self.dim, self.layout)
         in_steps = weights / grid.step
+        flat = factors.reshape(len(factors), terms)
         steps = np.empty((len(factors), self.size), dtype=np.int64)
         with np.errstate(all="ignore"):
             for tile in _tiles(steps):
-                part = factors[tile].reshape(-1, terms)
+                part = flat[tile]
                 norms = _norms(part, 2.0)
                 if not np.isfinite(norms).all():
                     part, norms = _without(part, norms, np.isfinite(norms))
                 part = part * np.minimum(aim / norms, 1.0)[:, None]
                 held = np.einsum("ij,ij->i", part, part) <= limit
-                part = part.reshape(-1, count, self.dim)
-                matrices = np.matmul(part.transpose(0, 2, 1), part)
+                scaled = part.reshape(len(part), count, self.dim)
+                matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
                 steps[tile] = matrices[:, rows, columns] * in_steps  # toward zero
                 _drop(steps[tile], held & inside(steps[tile], radius, 2.0))
         return steps
@@ -547,6 +559,12 @@ def _trace_in_steps(domain: PSDTrace, count: int, grid: Grid) -> tuple[int, int]
     truncation = math.isqrt(domain.size) + 2
     trace = (radius - Fraction(3, 2) * truncation) / (1 + Fraction(3, 2) * rounding)
     return radius, max(math.floor(trace), 0)
+
+
+@lru_cache(maxsize=256)
+def _certain_trace(trace: int, step: float, terms: int) -> float:
+    """As `certain`, for a sum of so many squares of doubles, in the unit of the data."""
+    return float_down(trace * Fraction(step) / (1 + (terms + 8) * Fraction(1, 2**52)))
 
 
 @final
@@ -622,9 +640,9 @@ class OneOf(_Diameter, Generic[X]):
         p, single = exponent_of(norm), self.inner.sensitivity(adjacency, norm)
         if adjacency is Adjacency.REPLACE_ONE:
             moved = self.inner.sensitivity(Adjacency.ZERO_OUT, norm)
-            return max(single, moved * (math.sqrt(2) if p == 2 else 2 ** (1 / p)))
+            return max(single, _at_places(2, moved, p))
         if adjacency is Adjacency.ADD_REMOVE and self.inner.null().any():
-            return float(self.arms ** (1 / p)) * single  # the null entries come and go too
+            return _at_places(self.arms, single, p)  # the null entries come and go too
         return single
 
     def decode(self, total: Array) -> Array:
@@ -634,6 +652,18 @@ class OneOf(_Diameter, Generic[X]):
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "arms": self.arms, "inner": self.inner.to_dict()}
+
+
+def _at_places(places: int, one: float, p: float) -> float:
+    """The ℓp norm of a vector that has norm ``one`` at each of several places, rounded up."""
+    if p == 1:
+        return float_up(places * Fraction(one))
+    norm = one * _power(places, 1 / p)
+    if p == 2:
+        while Fraction(norm) ** 2 < places * Fraction(one) ** 2:
+            norm = math.nextafter(norm, math.inf)
+        return norm
+    return norm if p == math.inf else norm * (1 + 2.0**-50)
 
 
 @final

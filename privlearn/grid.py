@@ -109,9 +109,7 @@ class Grid:
         except (ValueError, OverflowError):
             scale = math.nan
         if scale.hex() != written:
-            raise ValueError(
-                f"grid: scale = {written!r:.80}: must be a double written as by float.hex"
-            )
+            raise ValueError(f"grid: scale = {written!r:.80}: must be what float.hex writes")
         return cls(scale, data["bits"])
 
 
@@ -133,6 +131,14 @@ def sum_of_rows(rows: NDArray[np.int64]) -> NDArray[Any]:
             for part in parts
         )
     )
+
+
+def added(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
+    """The exact sum of two sums of rows, int64 or Python's integers, in the same way."""
+    total = one.astype(object) + other.astype(object)
+    if not total.size or max(abs(int(x)) for x in (total.max(), total.min())) < 2**62:
+        return np.asarray(total.astype(np.int64))
+    return np.asarray(total)
 
 
 def _normal(**named: float) -> float:

@@ -9,12 +9,13 @@ out of a receipt and nowhere else, so a billboard can tell it from anything unpa
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeVar, cast, final
 
@@ -53,7 +54,7 @@ from privlearn.noise import (
     ReportNoise,
     noise_from_dict,
 )
-from privlearn.rows import Rows
+from privlearn.rows import PartialSum, Rows
 from privlearn.rows.functions import RowFunction
 
 T = TypeVar("T")
@@ -100,8 +101,9 @@ class Spend:
     own: role and name.  Written to the ledger before rows are opened."""
     grid: Grid | None = None
     """Where rows are clipped to integers and integer noise is added to them, so that what leaves
-    has exactly the law that is priced; without one the mechanism computes in doubles, and
-    certificates say so."""
+    has exactly the law that is priced; with a loss of its own its scale may be that of the noise
+    over a power of two, where noise is added to scores and not to rows.  Without one the mechanism
+    computes in doubles, and certificates say so."""
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What follows from domain and noise, if both are ours and never change."""
 
@@ -127,8 +129,13 @@ class Spend:
     def _check_grid(self, grid: Grid) -> None:
         if not isinstance(self.domain, IntegerDomain):
             raise TypeError(f"domain = {self.domain!r}: has no integers to clip to (grid = None)")
-        if getattr(self.noise, "unit", None) != grid.scale:
-            raise ValueError(f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}")
+        unit = getattr(self.noise, "unit", None)
+        own = self.own_loss is not None
+        if unit != grid.scale and not (own and unit and _digits(unit) == _digits(grid.scale)):
+            raise ValueError(
+                f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}, or with a "
+                "loss of its own that over a power of two"
+            )
         self.domain.null_integers(grid)  # refuses a grid on which the domain has no numbers
 
     def exact_form(self) -> dict[str, Any] | None:
@@ -174,6 +181,11 @@ class Spend:
             if _frozen(self.domain) and _frozen(self.noise):
                 self._known["shipped"] = found
         return found
+
+
+def _digits(number: float) -> float:
+    """All but the power of two."""
+    return math.frexp(number)[0]
 
 
 def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
@@ -340,6 +352,11 @@ class Token(Generic[B]):
         """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
         _check_rows(self, rows, self._users.start)
 
+    def check_total(self, total: PartialSum, spend: Spend) -> None:
+        """Raises what `Receipt.release_total` would raise for ``total``, before it is spent."""
+        _check_total(self, total, self._users.start)
+        _check_terms(spend, total)
+
     def spend(self, spend: Spend) -> Receipt:
         """Records ``spend`` durably and returns the receipt that allows it.
 
@@ -447,7 +464,7 @@ class Receipt:
         self._named: set[str] = set()
         self._clipping = _clipping(spend.domain, spend.grid)
         self._pool: NoisePool | None = None  # made when noise is first asked for
-        self._name((*spend.functions, *self._clipping.rows.names))
+        self._name((*spend.functions, *self._clipping.checked.names))
 
     def _name(self, functions: tuple[str, ...]) -> None:
         """Records user code that rows pass through, before any of them is opened."""
@@ -477,17 +494,54 @@ class Receipt:
         Raises:
             UsersError, ProvenanceError, RowLocalityError, TokenSpentError: as `open`.
         """
-        values, grid = self._opened(rows), self._spend.grid
-        if grid is None:
-            total: Array = np.add.reduce(values, axis=0)
-            noise = cast(DrawnNoise, self._spend.noise)
-            noisy = total + noise.draw(self._noise(), total.shape)
-        else:
-            summed = sum_of_rows(values)
-            noisy = grid.values(summed + self._integers(summed.shape))
+        values = self._opened(rows)
+        if self._spend.grid is not None:
+            return self._noisy(sum_of_rows(values))
+        total: Array = np.add.reduce(values, axis=0)
+        noise = cast(DrawnNoise, self._spend.noise)
+        noisy = total + noise.draw(self._noise(), total.shape)
+        return self._released_sum(noisy)
+
+    def release_total(self, total: PartialSum) -> Released[Array]:
+        """As `release_sum`, for rows whose contributions were added up before (`partial_sum`).
+
+        Raises:
+            UsersError, ProvenanceError, RowLocalityError, TokenSpentError: as `open`.
+            ValueError: a sum that another mechanism made.
+        """
+        return self._noisy(self._opened_total(total))
+
+    def open_total(self, total: PartialSum) -> NDArray[Any]:
+        """The sum of the rows of ``total`` in steps, for mechanisms with arithmetic of their own.
+
+        Raises:
+            As `release_total` and `open`.
+        """
+        self._check_may_open()
+        return self._opened_total(total)
+
+    def _noisy(self, total: NDArray[Any]) -> Released[Array]:
+        grid = self._check_grid()
+        return self._released_sum(grid.values(total + self._integers(total.shape)))
+
+    def _released_sum(self, noisy: Array) -> Released[Array]:
         self._drawn += 1
         self._check_open()
         return self._released(self._spend.domain.decode(noisy), last=True)
+
+    def _opened_total(self, total: PartialSum) -> NDArray[Any]:
+        with self._token._lock:
+            self._check_open()
+            _check_total(self._token, total, self._next)
+            _check_terms(self._spend, total)
+            self._name(total.functions)
+            self._next = total.users[-1].stop
+            self._left = False
+        try:
+            return PartialSum._opened(total)
+        except RowLocalityError:
+            self._end("uncovered")
+            raise
 
     def open(self, rows: Rows[Any]) -> Array:
         """Contributions of the rows, clipped by the stated domain; shape (n, domain.size).
@@ -525,6 +579,10 @@ class Receipt:
         return self._spend.grid
 
     def _open(self, rows: Rows[Any]) -> NDArray[Any]:
+        self._check_may_open()
+        return self._opened(rows)
+
+    def _check_may_open(self) -> None:
         self._check_own()
         self._check_open()
         if not self._scopes:
@@ -533,7 +591,6 @@ class Receipt:
                 f"{self._spend.mechanism}: rows are opened inside `with {within}:`, which retires "
                 "the token if the mechanism then fails"
             )
-        return self._opened(rows)
 
     def _opened(self, rows: Rows[Any]) -> NDArray[Any]:
         with self._token._lock:
@@ -545,44 +602,12 @@ class Receipt:
             self._left = False
             self._due += len(users)
         try:
-            parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
+            values = self._clipping.contributions(rows)
         except RowLocalityError:
             self._end("uncovered")
             raise
-        # a copy: an observer may write to it
-        values = np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
         if self._issuer.observer is not None:
             self._issuer.observer.opened(self._token, self._spend, users, values)
-        return values
-
-    def _clip(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any]:
-        clipping = self._clipping
-        values = None if block is None else self._clipped(block, valid)
-        if values is not None and values.shape == (len(valid), len(clipping.null)):
-            if np.count_nonzero(valid) == len(valid):
-                return values
-            return np.where(valid[:, None], values, clipping.null)
-        if block is None or len(valid) == 1:
-            return np.broadcast_to(clipping.null, (len(valid), len(clipping.null)))
-        # A third party's clip may fail on a whole block because of one row.
-        return np.concatenate(
-            [
-                self._clip(record_at(block, slice(i, i + 1)), valid[i : i + 1])
-                for i in range(len(valid))
-            ]
-        )
-
-    def _clipped(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any] | None:
-        """The contributions of a block, or None where it cannot be clipped as a whole."""
-        clipping = self._clipping
-        if type(block) is np.ndarray and block.dtype == np.float64 and clipping.own:
-            try:  # our own code, on plain numbers, warns of nothing
-                return clipping.function(block)
-            except (ValueError, ArithmeticError):
-                return None
-        values = clipping.rows.attempt(block, len(valid))
-        if values is not None:
-            clipping.rows.check(block, valid, values)
         return values
 
     def draw(self, shape: tuple[int, ...]) -> Array:
@@ -627,9 +652,14 @@ class Receipt:
         """Fresh noise in steps of the stated grid, ⌊2^bits·Z⌋, int64.
 
         Raises:
-            TokenError: the spend stated no grid.  Else as `draw`.
+            TokenError: the spend stated no grid, or one of another scale than the noise.  Else as
+            `draw`.
         """
-        self._check_grid()
+        if self._check_grid().scale != cast(ExactNoise, self._spend.noise).unit:
+            raise TokenError(
+                f"{self._spend.mechanism} said a grid of another scale than its noise: use "
+                "receipt.draw_variates(n)"
+            )
         self._check_own()
         self._check_open()
         noise = self._integers(shape)
@@ -839,13 +869,78 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class _Clipping:
-    """How a receipt gets contributions out of blocks of records."""
+    """How contributions come out of sealed rows."""
 
     function: Callable[[Any], NDArray[Any]]
-    null: NDArray[Any]
-    rows: RowFunction[Any, NDArray[Any]]
+    null: Callable[[], NDArray[Any]]
+    size: int
+    checked: RowFunction[Any, NDArray[Any]]
     own: bool
     """Whether the domain is ours."""
+
+    def contributions(self, rows: Rows[Any]) -> NDArray[Any]:
+        """Of all rows, shape (n, domain.size), in memory of the caller's own.
+
+        Raises:
+            RowLocalityError: a function that the rows passed through is not row-local.
+        """
+        parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
+        # a copy: an observer may write to it
+        return np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
+
+    def _clip(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any]:
+        values = None if block is None else self._clipped(block, valid)
+        if values is not None and values.shape == (len(valid), self.size):
+            if np.count_nonzero(valid) == len(valid):
+                return values
+            return np.where(valid[:, None], values, self.null())
+        if block is None or len(valid) == 1:
+            return np.broadcast_to(self.null(), (len(valid), self.size))
+        # A third party's clip may fail on a whole block because of one row.
+        return np.concatenate(
+            [
+                self._clip(record_at(block, slice(i, i + 1)), valid[i : i + 1])
+                for i in range(len(valid))
+            ]
+        )
+
+    def _clipped(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any] | None:
+        """The contributions of a block, or None where it cannot be clipped as a whole."""
+        if type(block) is np.ndarray and block.dtype == np.float64 and self.own:
+            try:  # our own code, on plain numbers, warns of nothing
+                return self.function(block)
+            except (ValueError, ArithmeticError):
+                return None
+        values = self.checked.attempt(block, len(valid))
+        if values is not None:
+            self.checked.check(block, valid, values)
+        return values
+
+
+def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
+    """The sealed sum of the contributions of ``rows`` to ``spend``; nothing leaves.
+
+    Raises:
+        TypeError: no rows.  ValueError: the spend has no grid, so that sums depend on the order.
+    """
+    if not isinstance(rows, Rows):
+        raise TypeError(f"rows: must be Rows (see Rows.seal), not {type(rows).__name__}")
+    if spend.grid is None:
+        raise ValueError(f"{spend.mechanism}: adds up in doubles, which cannot be merged exactly")
+    clipping = _clipping(spend.domain, spend.grid)
+    functions = tuple(dict.fromkeys((*rows.functions, *clipping.checked.names)))
+    total, defect = np.zeros(clipping.size, np.int64), None
+    try:
+        total = sum_of_rows(clipping.contributions(rows))
+    except RowLocalityError as error:  # told to whoever releases it, when that is paid for
+        defect = error
+    return PartialSum((rows.users,), total, _terms(spend), functions, Rows._board_of(rows), defect)
+
+
+def _terms(spend: Spend) -> dict[str, Any]:
+    """What partial sums that add up have in common."""
+    form = spend.exact_form()
+    return {"mechanism": spend.mechanism, "domain": spend.domain.to_dict(), "exact": form}
 
 
 def _clipping(domain: Domain[Any], grid: Grid | None) -> _Clipping:
@@ -865,15 +960,16 @@ def _clipping_of(domain: Domain[Any], grid: Grid | None) -> _Clipping:
         def clip(block: Any) -> NDArray[Any]:
             return np.asarray(domain.clip(block), dtype=np.float64)
 
-        null: NDArray[Any] = domain.null()
-    else:
-        exact = cast(IntegerDomain[Any], domain)
+        checked = RowFunction(clip, "clip", code=domain)
+        return _Clipping(clip, domain.null, domain.size, checked, _frozen(domain))
+    exact = cast(IntegerDomain[Any], domain)
 
-        def clip(block: Any) -> NDArray[Any]:
-            return np.asarray(exact.integers(block, grid), dtype=np.int64)
+    def integers(block: Any) -> NDArray[Any]:
+        return np.asarray(exact.integers(block, grid), dtype=np.int64)
 
-        null = exact.null_integers(grid)
-    return _Clipping(clip, null, RowFunction(clip, "clip", code=domain), _frozen(domain))
+    checked = RowFunction(integers, "clip", code=domain)
+    null = partial(exact.null_integers, grid)
+    return _Clipping(integers, null, domain.size, checked, _frozen(domain))
 
 
 def _may_tell(error: BaseException | None) -> bool:
@@ -896,11 +992,39 @@ def _check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
             f"under add-remove every index behind a removed user shifts: all of {token.users!r} "
             f"must be opened at once, not {users!r}"
         )
-    if issuer.trust is Trust.JOINT and getattr(Rows._board_of(rows), "issuer", None) is not issuer:
+    _check_board(issuer, Rows._board_of(rows))
+
+
+def _check_board(issuer: Issuer, board: object | None) -> None:
+    if issuer.trust is Trust.JOINT and getattr(board, "issuer", None) is not issuer:
         raise ProvenanceError(
             "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
             "rows of another billboard) need a CentralAccountant"
         )
+
+
+def _check_total(token: Token[Any], total: PartialSum, first: int) -> None:
+    if not isinstance(total, PartialSum):
+        raise TypeError(f"total: must be a PartialSum (see merge), not {type(total).__name__}")
+    parts, last = total.users, token.users.stop
+    if parts[0].start < first or parts[-1].stop > last:
+        raise UsersError(
+            f"{total!r} cannot be opened by token {token.label!r}: users {first}..{last - 1} are "
+            "left, each once"
+        )
+    issuer = token._issuer
+    if issuer.adjacency is Adjacency.ADD_REMOVE and parts != (token.users,):
+        raise UsersError(
+            f"under add-remove all of {token.users!r} must be opened at once, not {total!r}"
+        )
+    _check_board(issuer, PartialSum._board_of(total))
+
+
+def _check_terms(spend: Spend, total: PartialSum) -> None:
+    terms = _terms(spend)
+    for name, wanted in terms.items():
+        if total.terms.get(name) != wanted:
+            raise ValueError(f"total: has {name} = {total.terms.get(name)!r}, must be {wanted!r}")
 
 
 def _digest_of(value: Array) -> str:

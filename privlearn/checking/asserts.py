@@ -113,7 +113,7 @@ def assert_private(
     seed: int = ...,
     seconds: float | None = ...,
     adjacency: Adjacency | None = ...,
-    bits: bool = ...,
+    bits: bool | None = ...,
     name: str | None = ...,
 ) -> Evidence: ...
 @overload
@@ -129,7 +129,7 @@ def assert_private(
     seed: int = ...,
     seconds: float | None = ...,
     adjacency: Adjacency | None = ...,
-    bits: bool = ...,
+    bits: bool | None = ...,
     name: str | None = ...,
 ) -> Evidence: ...
 def assert_private(
@@ -144,7 +144,7 @@ def assert_private(
     seed: int = 0,
     seconds: float | None = None,
     adjacency: Adjacency | None = None,
-    bits: bool = False,
+    bits: bool | None = None,
     name: str | None = None,
 ) -> Evidence:
     """Raises if a mechanism is seen to lose more privacy than it claims.
@@ -169,7 +169,8 @@ def assert_private(
         seed: the same seed gives the same samples.
         seconds: time limit; default 60, or what the test has left.
         adjacency: if given, pairs that are no such neighbours are refused.
-        bits: look at the last bits of floating-point numbers too; see `black_box`.
+        bits: look at the last bits of floating-point numbers too; default: where noise is said to
+            be exact; see `black_box`.
         name: for messages.
 
     Raises:
@@ -180,8 +181,8 @@ def assert_private(
     subject = sampling_target(mechanism, claim, neighbours, name=name, adjacency=adjacency)
     settings: dict[str, Any] = {} if samples is None else {"samples": samples}
     settings |= {"sequential": sequential, "confidence": level_of(confidence), "seed": seed}
-    if bits:
-        settings["bits"] = True
+    if bits is not None:
+        settings["bits"] = bits
     look = partial(
         _look, subject, distinguisher=distinguisher, seconds=time_of(seconds), **settings
     )

@@ -8,6 +8,7 @@ what the code does, not what `sensitivity` says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -26,6 +27,15 @@ _TOO_LARGE = 1e3
 """How many times too large records are before they are clipped."""
 _MOST = 24
 """Pairs that are returned at most."""
+
+
+def each_float(block: Any, change: Callable[[Any], Any]) -> Any:
+    """A block of records with its floating-point numbers changed, all else as it is."""
+    if isinstance(block, tuple):
+        fields = [each_float(field, change) for field in block]
+        return type(block)(*fields) if hasattr(block, "_fields") else tuple(fields)
+    leaf = np.asarray(block)
+    return np.asarray(change(leaf), dtype=leaf.dtype) if leaf.dtype.kind == "f" else leaf
 
 
 def worst_pairs(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self, cast, final
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import Currency
 from privlearn.domains import Array
 from privlearn.errors import CheckError
+from privlearn.exact_noise.fast import Floors
+from privlearn.exact_noise.pool import Pool
+from privlearn.exact_noise.variates import Variates
 from privlearn.losses import Loss
-from privlearn.noise import CapNoise, CategoryNoise, Noise, NoiseSource
+from privlearn.noise import CapNoise, CategoryNoise, ExactNoise, Noise, NoiseSource
 from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token, mint_token
 
 
@@ -38,18 +42,45 @@ class _Anything(Currency):
 
 @final
 class _DividedNoise:
-    """Noise divided by a number; everything else is said as before."""
+    """Noise divided by a power of two; everything else is said as before.
 
-    def __init__(self, noise: Noise, by: float) -> None:
+    Integers and variates are those of z/2^halvings itself: ⌊2^b z/2^h⌋ = ⌊2^(b−h) z⌋.
+    """
+
+    def __init__(self, noise: Noise, halvings: int) -> None:
         if isinstance(noise, CapNoise | CategoryNoise):
             raise CheckError(f"{type(noise).__name__} has no scale that could be divided")
-        self.noise, self._by = noise, by
+        self.noise, self._halvings = noise, halvings
 
-    def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
-        return np.asarray(self.noise.draw(source, shape) / self._by)
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        return np.ldexp(self.noise.draw(pool, shape), -self._halvings)
+
+    def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
+        return cast(ExactNoise, self.noise).integers(pool, shape, bits - self._halvings)
+
+    def variates(self, pool: Pool, n: int) -> _DividedVariates:
+        return _DividedVariates(cast(Any, self.noise).variates(pool, n), self._halvings)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.noise, name)
+
+
+@final
+class _DividedVariates:
+    """Variates divided by 2^halvings, to as many bits as are asked for."""
+
+    def __init__(self, variates: Variates, halvings: int) -> None:
+        self._variates, self._halvings = variates, halvings
+        self.kind, self.floors = variates.kind, variates.floors >> halvings
+
+    def __len__(self) -> int:
+        return len(self.floors)
+
+    def refined(self, i: int, bits: int) -> int:
+        return self._variates.refined(i, bits - self._halvings)
+
+    def part(self, start: int, stop: int) -> _DividedVariates:
+        return _DividedVariates(self._variates.part(start, stop), self._halvings)
 
 
 def _stated(noise: Noise) -> Noise:
@@ -66,8 +97,11 @@ class StubAccountant:
     Args:
         noise: where it is drawn; a number is the seed of simulated noise.
         adjacency: the neighbour relation that tokens carry.
-        noise_divisor: by how much the noise is divided that receipts draw: a planted fault, by
-            which a check measures its own power.
+        noise_divisor: by how much the noise is divided that receipts draw, a power of two: a
+            planted fault, by which a check measures its own power.
+
+    Raises:
+        ValueError: another divisor.
     """
 
     trust: ClassVar[Trust] = Trust.CENTRAL
@@ -80,7 +114,10 @@ class StubAccountant:
         *,
         noise_divisor: float = 1.0,
     ) -> None:
-        self._noise_divisor = noise_divisor
+        mantissa, exponent = math.frexp(noise_divisor)
+        if mantissa != 0.5 or exponent < 1:
+            raise ValueError(f"noise_divisor = {noise_divisor!r}: must be a power of two >= 1")
+        self._halvings = exponent - 1
         self._stated: dict[str, tuple[Spend, Noise]] = {}
         self.id, self.adjacency = "stub", adjacency
         self.last_spend: Spend | None = None
@@ -107,12 +144,11 @@ class StubAccountant:
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
         self.last_spend = spend
         self._open.add(token.id)
-        if self._noise_divisor != 1.0:
+        if self._halvings:
             self._stated[token.id] = spend, _stated(spend.noise)
             # behind the back of the receipt, which holds this object
-            object.__setattr__(
-                spend, "noise", _DividedNoise(_stated(spend.noise), self._noise_divisor)
-            )
+            divided = _DividedNoise(_stated(spend.noise), self._halvings)
+            object.__setattr__(spend, "noise", divided)
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         pass

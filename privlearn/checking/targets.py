@@ -37,6 +37,8 @@ class SamplingTarget(Generic[D]):
             its own power (`privlearn.checking.power`); None if that cannot be had.
         default_neighbours: whether the pairs were chosen by this package, the most informative
             first; the last may then be left out where samples are few.
+        exact: whether it says that its noise is exact, so that the last bits of its outputs must
+            not tell either.
     """
 
     name: str
@@ -45,6 +47,7 @@ class SamplingTarget(Generic[D]):
     neighbours: Sequence[tuple[D, D]]
     start_reduced: Callable[[D, int], Callable[[], Any]] | None = None
     default_neighbours: bool = False
+    exact: bool = False
 
 
 def sampling_target(
@@ -294,13 +297,23 @@ def _of_mechanism(
 
     if neighbours is None:
         pairs = default_pairs(mechanism, adjacency=relation)
-        return SamplingTarget(name, start, promise, pairs, start_reduced, default_neighbours=True)
+        exact = _says_exact(mechanism, pairs[0][0], relation)
+        return SamplingTarget(name, start, promise, pairs, start_reduced, True, exact)
     pairs = _pairs(neighbours)
     _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
     for i, (first, second) in enumerate(pairs):
         _check_adjacent(i, _records(first), _records(second), relation)
         _check_form(i, mechanism, (first, second), relation)
-    return SamplingTarget(name, start, promise, pairs, start_reduced)
+    exact = _says_exact(mechanism, pairs[0][0], relation)
+    return SamplingTarget(name, start, promise, pairs, start_reduced, exact=exact)
+
+
+def _says_exact(mechanism: Any, block: Any, adjacency: Adjacency) -> bool:
+    """Whether the ledger would say that its noise is exact."""
+    stub = StubAccountant(0, adjacency)
+    with contextlib.suppress(Exception):  # an output like any other, when it is run in earnest
+        run_once(mechanism, Rows.seal(block, users=range(length(block))), stub)
+    return stub.last_spend is not None and stub.last_spend.exact_form() is not None
 
 
 def _check_form(i: int, mechanism: Any, blocks: tuple[Any, Any], adjacency: Adjacency) -> None:

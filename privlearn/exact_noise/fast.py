@@ -26,9 +26,9 @@ Extended: TypeAlias = dict[int, Bits]
 
 _TILE = 1 << 13
 """Words at a time: scratch and table stay in the cache."""
-_MOST = 1 << 62
-"""Floors end here, at |z| = 2^22: a sum of probability e^(−2^21) is post-processing of the true one,
-and comparisons look at the bits instead."""
+_MOST = (1 << 62) - 1
+"""Floors end here, at |z| = 2^22: passed with probability e^(−2^22), and where they are added it is
+post-processing; comparisons look at the bits instead."""
 _FIRST_CELL = (1023 + WORD_BITS - OCTAVES) << CELL_BITS
 """Exponent and first digits of the double 2^(63−24)."""
 

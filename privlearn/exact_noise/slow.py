@@ -12,6 +12,12 @@ _MORE = 64
 """Bits that are appended at a time."""
 _GUARD = 32
 """Bits of precision beyond those of V."""
+_SPARE = 16
+"""Bits of V beyond those after the point: fewer would hardly ever do."""
+_GUESSED = 45
+"""Bits after the point that a guess in doubles has nearly right."""
+_SECANTS = 4
+"""Each all but doubles the number of digits."""
 
 
 @dataclass(slots=True)
@@ -46,9 +52,9 @@ def exact_floor(family: Family, bits: Bits, more: Callable[[], int], k: int) -> 
                 return False
             bits.extend(more)
 
-    while not bits.prefix:
+    while not bits.prefix or bits.count < k + _SPARE:
         bits.extend(more)
-    low = _guess(family, bits, k)
+    low = _improved(family, bits, k, _guess(family, bits, k))
     step = 1
     while not reaches(low):
         low, step = low - step, 2 * step
@@ -72,4 +78,21 @@ def _guess(family: Family, bits: Bits, k: int) -> int:
     z = family.guess(min(max(v, 1e-300), 1 - 2.0**-53))
     if not math.isfinite(z):
         return 0
-    return int(math.floor(math.ldexp(z, min(k, 60)))) << max(k - 60, 0)
+    return math.floor(math.ldexp(z, min(k, 60))) << max(k - 60, 0)
+
+
+def _improved(family: Family, bits: Bits, k: int, m: int) -> int:
+    """Nearer to 2^k f(V) than what is near it already, by secants; any integer is correct."""
+    apart, precision = 1 << max(k - _GUESSED, 0), bits.count + _GUARD
+    if k <= _GUESSED:
+        return m
+    v = (bits.prefix << _GUARD) + (1 << _GUARD - 1)
+    for _ in range(_SECANTS):
+        here, there = (family.tail(x, k, precision)[0] for x in (m, m + apart))
+        if here <= there:
+            return m
+        moved = (here - v) * apart // (here - there)
+        m += moved
+        if abs(moved) <= 1:
+            break
+    return m

@@ -131,6 +131,8 @@ def exponential_tail(m: int, bits: int, precision: int) -> Bounds:
 def gumbel_top_tail(m: int, bits: int, precision: int) -> Bounds:
     """2·P(G > m·2^−bits) = 2 − 2·exp(−e^−z), for the upper half of a Gumbel variate G."""
     one = 1 << precision
+    if m <= 0:  # 2 − 2/e > 1
+        return one, 2 * one
     low, high = _exp_minus_between(_exp_of_minus(m, bits, precision), precision, precision)
     return 2 * (one - high), 2 * (one - low)
 
@@ -139,6 +141,8 @@ def gumbel_bottom_tail(m: int, bits: int, precision: int) -> Bounds:
     """2·P(G < −m·2^−bits) = 2·exp(−e^y), y = m·2^−bits, for the lower half."""
     if m > 0 and m >> bits >= precision.bit_length() + 2:  # e^y > 2^y > 4·precision
         return 0, 1
+    if m < -1 << bits:  # 2·exp(−1/e) > 1
+        return 1 << precision, 2 << precision
     low, high = _exp_minus_between(_exp_of_minus(-m, bits, precision), precision, precision)
     return 2 * low, 2 * high
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from privlearn.adjacency import Adjacency
 from privlearn.losses import GaussianLoss, Loss, gaussian_loss
-from privlearn.mechanisms.factorization import BinaryTree
+from privlearn.mechanisms.binary_tree import BinaryTree
 
 Comparison = Literal["=", "<=", ">="]
 

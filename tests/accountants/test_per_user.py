@@ -23,7 +23,8 @@ from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, PerArrivalLoss, loss_from_dict
 from privlearn.mechanisms import PrefixSum
-from privlearn.mechanisms.factorization import AnytimeBLT, BinaryTree, BufferedToeplitz
+from privlearn.mechanisms.binary_tree import BinaryTree
+from privlearn.mechanisms.buffered_toeplitz import AnytimeBLT, BufferedToeplitz
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.reporting import certificates as report

@@ -516,7 +516,8 @@ def things_with_a_lock() -> Iterator[tuple[Exclusive, Callable[[], object]]]:
     token = case.accountant.issue(ZCDP("0.001"), users=USERS, label="x")
     yield token._lock, token.retire
     noise = NoiseSource.simulation(0)
-    yield noise._lock, lambda: noise.normal((1,))
+    pool = noise.pool()
+    yield pool._lock, lambda: pool.floors("normal", 1)
     account = CentralAccountant(ZCDP(99), users=USERS, noise=noise)
     rows = Rows.seal(np.zeros((4, 2)), users=USERS)
     for mechanism in (

@@ -358,7 +358,7 @@ KILLED = """
     elif when == "before opening":
         Receipt._opened = die
     elif when == "before noise":
-        GaussianNoise.draw = die
+        GaussianNoise.integers = die
     elif when == "before release":
         Receipt._released = die
 
@@ -367,7 +367,7 @@ KILLED = """
     token = accountant.issue(ZCDP("0.1"), users=range(4), label="sum")
     rows = Rows.seal(np.ones((4, 2)), users=range(4))
     if when == "planted: noise before the spend":
-        noisy = 4 + accountant.noise.normal((2,))
+        noisy = 4 + accountant.noise.pool().floors("normal", 2)
         Path(out).write_text(str(noisy))
         die()
     released = mechanism.release(rows, token)

@@ -19,7 +19,8 @@ from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import AdjacencyError, CurrencyError, UsersError
 from privlearn.losses import GaussianLoss
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
-from privlearn.mechanisms.factorization import BinaryTree, ColumnNormalizedBLT
+from privlearn.mechanisms.binary_tree import BinaryTree
+from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 
@@ -68,7 +69,8 @@ def test_the_price_is_that_of_one_gaussian_mechanism() -> None:
 
 def test_noise_is_for_as_many_arrivals_as_there_are_batches() -> None:
     sums = BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=(100,) * 12)
-    assert sums.error_std(12) == 2.0 * ColumnNormalizedBLT.fitted(12).error_std(12)
+    error = ColumnNormalizedBLT.fitted(12).error_std(12)
+    assert sums.error_std(12) == pytest.approx(2.0 * error, rel=1e-9)
     assert 1.5 * sums.noise_std < sums.error_std(12) < 2.0 * sums.noise_std
 
 
@@ -82,7 +84,7 @@ def test_sums_do_not_depend_on_how_the_users_come(cuts: list[int]) -> None:
 
 
 def test_with_little_noise_the_sums_are_the_sums() -> None:
-    sums = BatchedPrefixSum(BALL, SIZES, ColumnNormalizedBLT.fitted(4), 1e-9)
+    sums = BatchedPrefixSum(BALL, SIZES, ColumnNormalizedBLT.fitted(4), 1e-8)
     stream = sums.open(
         (central := accountant(budget=GaussianDP(10**10))).issue(
             sums.loss(), users=USERS, label="sums"
@@ -90,7 +92,7 @@ def test_with_little_noise_the_sums_are_the_sums() -> None:
     )
     found = released(stream, data(), [2])
     exact = np.cumsum(BALL.clip(data()), axis=0)[np.cumsum(SIZES) - 1]
-    assert np.array(found) == pytest.approx(exact, abs=1e-7)
+    assert np.array(found) == pytest.approx(exact, abs=1e-6)
     assert central.budget.covers(central.spent())
 
 

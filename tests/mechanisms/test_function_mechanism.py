@@ -55,7 +55,7 @@ def test_it_computes_from_clipped_rows_and_adds_the_priced_noise() -> None:
     assert trimmed_total.loss() == LaplaceLoss("0.25")
     found = run(of(trimmed_total.function, noise=LaplaceNoise(0.1)), data)
     assert found == pytest.approx([9.0], abs=3)
-    noise = LaplaceNoise(0.1).draw(NoiseSource.simulation(0), (1,))
+    noise = LaplaceNoise(0.1).draw(NoiseSource.simulation(0).pool(), (1,))
     assert found - noise == pytest.approx([9.0]), "7 counts as 1, −3 and NaN as 0"
 
 
@@ -205,7 +205,7 @@ def test_noise_of_a_matrix_in_another_norm_is_one_vector() -> None:
     accountant = CentralAccountant(ZCDP(9), users=range(3), noise=NoiseSource.simulation(2))
     made = of(means, domain=Ball(1.0, 4, 4.0), noise=noise, shape=(2, 2))
     found = run(made, np.zeros((3, 4)), accountant)
-    assert found == pytest.approx(noise.draw(NoiseSource.simulation(2), (4,)).reshape(2, 2))
+    assert found == pytest.approx(noise.draw(NoiseSource.simulation(2).pool(), (4,)).reshape(2, 2))
 
 
 def test_bad_parameters_are_refused_before_anything_is_spent() -> None:

@@ -8,6 +8,7 @@ import os
 import pickle
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
 from privlearn.errors import TokenCopyError
+from privlearn.exact_noise.pool import uniform
 from privlearn.losses import GaussianLoss, LaplaceLoss
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource, noise_from_dict
 
@@ -31,7 +33,7 @@ def std_is(sample: NDArray[np.float64], std: float) -> bool:
 
 
 def test_gaussian_noise_has_its_std_and_five_percent_less_is_seen() -> None:
-    draw = GaussianNoise(2.5).draw(NoiseSource.simulation(1), (SAMPLE_SIZE // 4, 4))
+    draw = GaussianNoise(2.5).draw(NoiseSource.simulation(1).pool(), (SAMPLE_SIZE // 4, 4))
     assert draw.shape == (SAMPLE_SIZE // 4, 4)
     assert std_is(draw, 2.5)
     assert not std_is(draw * 0.95, 2.5)
@@ -40,65 +42,60 @@ def test_gaussian_noise_has_its_std_and_five_percent_less_is_seen() -> None:
 
 
 def test_laplace_noise_has_its_scale_and_five_percent_less_is_seen() -> None:
-    draw = LaplaceNoise(3.0).draw(NoiseSource.simulation(2), (SAMPLE_SIZE,))
+    draw = LaplaceNoise(3.0).draw(NoiseSource.simulation(2).pool(), (SAMPLE_SIZE,))
     assert std_is(draw, 3.0 * math.sqrt(2))
     assert not std_is(draw * 0.95, 3.0 * math.sqrt(2))
     assert scipy.stats.kstest(draw / 3.0, "laplace").pvalue > 1e-4
 
 
 def test_secure_noise_is_normal_laplace_and_uniform() -> None:
-    source = NoiseSource.secure()
+    pool = NoiseSource.secure().pool()
     tests: list[tuple[NDArray[np.float64], str]] = [
-        (source.normal((20_000,)), "norm"),
-        (source.uniform((20_000,)), "uniform"),
-        (LaplaceNoise(1.0).draw(source, (20_000,)), "laplace"),
+        (GaussianNoise(1.0).draw(pool, (20_000,)), "norm"),
+        (uniform(pool, 20_000), "uniform"),
+        (LaplaceNoise(1.0).draw(pool, (20_000,)), "laplace"),
     ]
     for sample, law in tests:
         assert scipy.stats.kstest(sample, law).pvalue > P_THRESHOLD
-    planted = source.normal((20_000,)) * 0.9
+    planted = GaussianNoise(0.9).draw(pool, (20_000,))
     assert scipy.stats.kstest(planted, "norm").pvalue < P_THRESHOLD
-
-
-def test_both_halves_of_box_muller_are_independent() -> None:
-    flat = NoiseSource.simulation(3).normal((100_000,))
-    first, second = flat[:50_000], flat[50_000:]
-    assert abs(np.corrcoef(first, second)[0, 1]) < 0.03
-    assert abs(np.corrcoef(np.abs(first), np.abs(second))[0, 1]) < 0.03
 
 
 def test_two_secure_sources_never_agree_and_one_never_repeats() -> None:
     first, second = NoiseSource.secure(), NoiseSource.secure()
-    a, b, c = first.normal((1000,)), second.normal((1000,)), first.normal((1000,))
+    a, b, c = (source.pool().floors("normal", 1000) for source in (first, second, first))
     assert len(np.unique(np.concatenate([a, b, c]))) == 3000
     assert not first.simulated
-    assert "floating-point" in first.name
+    assert first.name == "secure keystream"
 
 
 def test_simulation_repeats_itself_and_says_so() -> None:
     first, second = NoiseSource.simulation(7), NoiseSource.simulation(7)
-    assert np.array_equal(first.normal((10,)), second.normal((10,)))
+    one, two = (source.pool().floors("normal", 10) for source in (first, second))
+    assert np.array_equal(one, two)
     assert first.simulated
     assert first.name == "simulation, seed 7"
     with pytest.raises(ValueError, match="seed = -1"):
         NoiseSource.simulation(-1)
 
 
-def test_uniforms_never_touch_zero_or_one() -> None:
-    class Extreme:
-        def words(self, n: int) -> NDArray[np.uint64]:
-            return np.array([0, 2**64 - 1] * n, dtype=np.uint64)[:n]
-
-    source = NoiseSource(Extreme(), "extreme", simulated=True)  # type: ignore[arg-type]
-    uniforms = source.uniform((2,))
-    assert 0 < uniforms[0] < uniforms[1] < 1
-    assert np.isfinite(source.normal((4,))).all()
-    assert np.isfinite(LaplaceNoise(1.0).draw(source, (4,))).all()
+@pytest.mark.parametrize("noise", [GaussianNoise(0.3), LaplaceNoise(7.0)])
+@pytest.mark.parametrize("bits", [30, 33, 40])
+def test_integers_are_floors_of_the_same_noise(noise: Any, bits: int) -> None:
+    fine = noise.integers(NoiseSource.simulation(1).pool(), (50, 2), 40)
+    coarse = noise.integers(NoiseSource.simulation(1).pool(), (50, 2), bits)
+    assert (coarse == fine >> 40 - bits).all()
+    doubles = noise.draw(NoiseSource.simulation(1).pool(), (50, 2))
+    assert np.abs(doubles / noise.unit - fine * 2.0**-40).max() <= 2.0**-40
+    variates = noise.variates(NoiseSource.simulation(1).pool(), 100)
+    assert (variates.floors == fine.reshape(-1)).all()
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3,), (2, 0), (2, 3)])
 def test_every_shape_can_be_drawn(shape: tuple[int, ...]) -> None:
     for source in (NoiseSource.secure(), NoiseSource.simulation(0)):
-        assert np.shape(source.normal(shape)) == shape
+        assert GaussianNoise(1.0).draw(source.pool(), shape).shape == shape
+        assert GaussianNoise(1.0).integers(source.pool(), shape, 40).shape == shape
 
 
 @pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, pickle.dumps])

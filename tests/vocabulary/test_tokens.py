@@ -228,7 +228,7 @@ def test_a_forked_child_can_spend_nothing(kind: str, tmp_path: Any) -> None:
     )
     unspent = accountant.issue(ZCDP("0.1"), users=USERS, label="unspent")
     receipt = accountant.issue(ZCDP("0.1"), users=USERS, label="open").spend(SPEND)
-    before = len(book.entries)
+    before, pool = len(book.entries), accountant.noise.pool()
     acts: list[Callable[[], object]] = [
         lambda: unspent.spend(SPEND),
         unspent.retire,
@@ -237,7 +237,7 @@ def test_a_forked_child_can_spend_nothing(kind: str, tmp_path: Any) -> None:
         lambda: receipt.publish(np.zeros(2)),
         receipt.close,
         lambda: accountant.issue(ZCDP("0.1"), users=USERS, label="child"),
-        lambda: accountant.noise.normal((1,)),
+        lambda: pool.floors("normal", 1),
         accountant.close,
     ]
     assert [in_child(act) for act in acts] == ["TokenCopyError"] * len(acts)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +20,10 @@ from privlearn.checking.exact.distributions import (
     DistributionPair,
     whitened,
 )
+from privlearn.checking.exact.noisy_integers import differing_outputs
 from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
 from privlearn.checking.exact.streams import MOST_ARRIVALS, Stream, tried_places
-from privlearn.checking.neighbours import extreme_records, worst_pairs
+from privlearn.checking.neighbours import each_float, extreme_records, worst_pairs
 from privlearn.checking.stream_runs import (
     accepted_users,
     declared_users,
@@ -46,7 +48,14 @@ from privlearn.rows import Rows
 _REPORTS = 24
 """Users of local reports, where none are asked for."""
 _ENDLESS = 1024
-"""Users of a stream without a horizon, where none are asked for."""
+"""Users of a stream without a horizon, or with one that is only there to end it, where none are
+asked for."""
+_AT_FIRST = 48
+"""Numbers of a stream that is solved for on which its noisy integers are looked at."""
+_INNER = (0.618, 3.7e-4)
+"""By which records are made smaller that need not be extreme."""
+_NO_END = 2**20
+"""A horizon beyond which nobody plans for all arrivals."""
 _MEASURED = 256
 """A stream that does not say how many rows it takes is asked for so many."""
 _PROBED = 96
@@ -63,6 +72,8 @@ class AdditiveDistributions(NamedTuple):
     """At which arrivals; empty for a single release."""
     whole: bool
     """Whether all outputs were looked at."""
+    telling: int = 0
+    """Numbers of the output that are no function of the noisy integers of a stated grid."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,7 @@ def additive_distributions(
         most = wanted or (_REPORTS if hasattr(mechanism, "open") else 3)
         return _probed(_Look(mechanism, loss, claim, neighbours, most, None))
     horizon = _horizon(mechanism, loss)
-    most = wanted or horizon or _ENDLESS
+    most = wanted or (horizon if horizon and horizon <= _NO_END else _ENDLESS)
     if fixed_users(mechanism) is None:
         most = min(most, MOST_ARRIVALS)
     size = _size(mechanism, loss)
@@ -237,7 +248,39 @@ def _probed(look: _Look) -> AdditiveDistributions:
         for part, promise in paid
         if any(place in part for place in places)
     ]
-    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole)
+    telling = _telling(look, [pair for pair, _ in tried], noise)
+    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole, telling)
+
+
+def _telling(look: _Look, pairs: Sequence[tuple[Any, Any]], noise: Affine) -> int:
+    grid = _spend(look.mechanism, look.loss).grid
+    if grid is None:
+        return 0
+    # two extreme records may be an even number of steps apart
+    inner = [each_float(pairs[0][0], partial(np.multiply, factor)) for factor in _INNER]
+    tried = [*pairs, *((block, pairs[0][1]) for block in inner)]
+    return max(
+        differing_outputs(look.mechanism, look.loss, pair, noise, grid, seed)
+        for seed, pair in enumerate(tried)
+    )
+
+
+def _telling_at_first(look: _Look, stream: Stream) -> int:
+    """The same on the first users of a stream that was solved for, one of whom is another."""
+    size = _size(look.mechanism, look.loss)
+    users = min(max(_AT_FIRST // size, 2), look.users)
+    if fixed_users(look.mechanism) is not None:
+        if stream.arrivals * size > _PROBED:
+            return 0
+        users = look.users
+    if look.neighbours is None:
+        pair = worst_pairs(look.mechanism.domain, adjacency=look.loss.adjacency)[0]
+        first = _at(record_at(_others(look), slice(0, users)), users // 2, pair)
+    else:
+        one, two = look.neighbours[0]
+        first = record_at(one, slice(0, users)), record_at(two, slice(0, users))
+    noise = affine(look.mechanism, look.loss, first[0])
+    return _telling(look, [first], noise)
 
 
 def _laws(
@@ -315,7 +358,8 @@ def _solved(look: _Look) -> AdditiveDistributions:
         for part, promise in look.promised()
         if any(place in part for place in places)
     ]
-    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole)
+    telling = _telling_at_first(look, stream)
+    return AdditiveDistributions(parts, look.looked(len(set(places))), look.whole, telling)
 
 
 def _largest(masses: Array, places: Sequence[int], part: range) -> DistributionPair:

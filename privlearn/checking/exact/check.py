@@ -47,6 +47,7 @@ ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _EPSILONS = (0.0, 0.25, 1.0, 4.0)
 """Where a Gaussian claim is compared as a curve of (ε, δ)."""
 _TIGHT = 1e-6
+_TELLING = "outputs that are no function of noisy integers"
 _MEASURED = ((choice_pairs, CHOICE_ERROR), (report_pairs, REPORT_ERROR))
 """What finds the measured output distributions, if they are of its kind, and their error."""
 
@@ -57,7 +58,7 @@ class Row:
     """One number of a claim, and the same number computed; the larger one of both directions."""
 
     measure: str
-    """"D(order)", "rho", "mu²", "epsilon" or "delta(epsilon)"."""
+    """"D(order)", "rho", "mu²", "epsilon" or "delta(epsilon)"; or what there must be none of."""
     claimed: float
     exact: float
     error: float
@@ -376,4 +377,7 @@ def _additive(
     laws = additive_distributions(mechanism, claim, neighbours, users)
     parts = [compare(promise, pairs, orders=orders) for promise, pairs in laws.parts]
     worst = min(parts, key=lambda result: (not result.violated, result.worst.ratio))
-    return replace(worst, looked=laws.looked, whole=laws.whole)
+    rows = worst.rows
+    if laws.telling:
+        rows += (Row(_TELLING, 0.0, float(laws.telling), 0.0, "the same noisy integers"),)
+    return replace(worst, rows=rows, looked=laws.looked, whole=laws.whole)

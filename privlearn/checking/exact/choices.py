@@ -28,9 +28,11 @@ from privlearn.checking.exact.distributions import (
     DistributionPair,
     renyi,
 )
-from privlearn.checking.exact.probe import released_on
+from privlearn.checking.exact.probe import check_sampler, released_on
+from privlearn.checking.scripted_noise import ScriptedCalls
 from privlearn.domains import Array, Ball
 from privlearn.errors import CheckError
+from privlearn.exact_noise.variates import Kind
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import (
     Discrete,
@@ -53,8 +55,7 @@ _UNLIKELY = 12.0
 _TRIALS = 16
 """Runs with random noise for each data set."""
 _FLOOR = 4.0
-"""Gumbel noise of all others while one candidate's score is measured lies so far below 0, where
-uniform numbers have digits to spare."""
+"""Noise of all others while one candidate's score is measured lies so far below 0."""
 _REACH = 18.0
 """Scores further apart are not measured: what is that unlikely has no digits."""
 _CROWD = 200
@@ -64,61 +65,30 @@ ERROR = 4 * _REACH * 2.0**-_STEPS
 _NODES = np.polynomial.legendre.leggauss(16)
 
 
-class _Uniforms:
-    """A noise source with uniform numbers that are given in advance, call by call."""
-
-    name, simulated = "scripted", True
-
-    def __init__(self, calls: Sequence[Array]) -> None:
-        self._calls = list(calls)
-        self.shapes: list[tuple[int, ...]] = []
-
-    def uniform(self, shape: tuple[int, ...]) -> Array:
-        self.shapes.append(shape)
-        if len(self.shapes) > len(self._calls):
-            return np.full(shape, 0.5)
-        return np.array(self._calls[len(self.shapes) - 1]).reshape(shape)
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        raise CheckError("normal numbers decide: no choice by Gumbel, Laplace or exponential noise")
-
-
 @dataclass(frozen=True)
 class _Family:
-    """A law of noise of scale 1: density and distribution function, and uniforms that make it."""
+    """A law of noise of scale 1: its kind, density and distribution function."""
 
+    kind: Kind
     density: Callable[[Array], Array]
     below: Callable[[Array], Array]
-    uniforms: Callable[[Array], list[Array]]
     floor: float
-
-
-def _gumbel(z: Array) -> list[Array]:
-    return [np.exp(-np.exp(-z))]
-
-
-def _exponential(z: Array) -> list[Array]:
-    return [np.minimum(np.exp(-z), 1 - 2.0**-53)]
-
-
-def _laplace(z: Array) -> list[Array]:
-    return [np.where(z >= 0, 0.75, 0.25), np.minimum(np.exp(-np.abs(z)), 1 - 2.0**-53)]
 
 
 _FAMILIES: dict[type, _Family] = {
     GumbelNoise: _Family(
-        lambda x: np.exp(-x - np.exp(-x)), lambda x: np.exp(-np.exp(-x)), _gumbel, -_FLOOR
+        "gumbel", lambda x: np.exp(-x - np.exp(-x)), lambda x: np.exp(-np.exp(-x)), -_FLOOR
     ),
     ExponentialNoise: _Family(
+        "exponential",
         lambda x: np.where(x >= 0, np.exp(-np.maximum(x, 0)), 0.0),
         lambda x: -np.expm1(-np.maximum(x, 0)),
-        _exponential,
         0.0,
     ),
     LaplaceNoise: _Family(
+        "laplace",
         lambda x: np.exp(-np.abs(x)) / 2,
         lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)) / 2, 1 - np.exp(-np.maximum(x, 0)) / 2),
-        _laplace,
         -_FLOOR,
     ),
 }
@@ -167,20 +137,19 @@ def _made(
 ) -> _Choice | None:
     """How it draws and what it returns, on any data."""
     block = informative_records(spend.domain) if neighbours is None else neighbours[0][0]
-    source = _Uniforms([])
+    source = ScriptedCalls(family.kind, [])
     picks = released_on(mechanism, loss, record_at(block, slice(0, 1)), source)
     if picks.dtype.kind not in "iu":
         return None
-    if picks.ndim > 1 or not source.shapes or len({*source.shapes}) > 1:
+    if picks.ndim > 1 or not source.sizes or len({*source.sizes}) > 1:
         raise CheckError("picks, but not from one number of noise for each candidate")
-    n, top = math.prod(source.shapes[0]), picks.size
-    each = len(family.uniforms(np.zeros(1)))
-    draws = len(source.shapes) // each
-    if draws * each != len(source.shapes) or draws not in (1, top):
+    n, top, draws = source.sizes[0], picks.size, len(source.sizes)
+    if draws not in (1, top):
         raise CheckError("picks from neither one draw of noise nor one for each pick")
     one_draw = draws == 1
     if n > _MOST_CANDIDATES or math.perm(n, top) > _MOST_OUTCOMES:
         raise CheckError(f"{top} of {n} candidates: too many outcomes for their exact law")
+    check_sampler(family.kind)
     if one_draw and top > 2 and family is not _FAMILIES[GumbelNoise]:
         raise CheckError("more than two picks from one draw: their law is not computed")
     return _Choice(mechanism, loss, family, n, top, one_draw)
@@ -199,8 +168,8 @@ class _Choice:
 
     def picks(self, block: Any, noise: Array) -> Array:
         """On scripted noise, shape (draws, n)."""
-        calls = [uniforms for row in noise for uniforms in self.family.uniforms(row)]
-        return released_on(self.mechanism, self.loss, block, _Uniforms(calls)).reshape(-1)
+        script = ScriptedCalls(self.family.kind, list(noise))
+        return released_on(self.mechanism, self.loss, block, script).reshape(-1)
 
     def worst(self, alone: Sequence[tuple[Any, Any]]) -> list[DistributionPair]:
         """Of pairs of data sets those that look worst on a rough measurement, and with a crowd."""

@@ -18,8 +18,9 @@ from privlearn.checking.exact.distributions import (
     DistributionPair,
     rough_renyi,
 )
-from privlearn.checking.exact.probe import Script, run
+from privlearn.checking.exact.probe import run
 from privlearn.checking.neighbours import worst_pairs
+from privlearn.checking.scripted_noise import Script
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses.output_laws import (

@@ -7,96 +7,36 @@ about itself: not its sensitivity, not its noise level, not its factorisation.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 
 from privlearn._records import length
+from privlearn.checking.scripted_noise import LimitedSource, Script
 from privlearn.checking.stream_runs import released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.domains import Array
 from privlearn.errors import CheckError
+from privlearn.exact_noise.tables import FLOOR_BITS
+from privlearn.exact_noise.variates import Kind, variates
 from privlearn.losses import Loss
-from privlearn.noise import LaplaceNoise, NoiseSource
+from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 
 _MOST_NUMBERS = 4096
-_GRID = 512
+_GRID = 1 << 14
+"""Words of each sign, or half, on which a sampler is tried."""
 _DRAWS, _DRAWS_EACH = 2_000, 64
 """Times that one run may ask for noise, and times more for every user."""
-_SAMPLER_GAP = 0.004
+_SAMPLER_GAP = 1e-3
 """Distance of a sampler's distribution function from the true one that the grid can resolve."""
-
-
-class Script:
-    """A noise source that hands out numbers written down in advance, and zeros behind them."""
-
-    name, simulated = "scripted", True
-
-    def __init__(self, numbers: Array, signs: Array | None = None) -> None:
-        self._numbers, self._signs = numbers, signs
-        self.normals = self.uniforms = 0
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        first, self.normals = self.normals, self.normals + math.prod(shape)
-        return self._take(self._numbers, first, shape)
-
-    def uniform(self, shape: tuple[int, ...]) -> Array:
-        """In turn a sign (above 1/2 for +) and e^−x for the next number x."""
-        if self.normals:
-            raise CheckError("normal and uniform numbers are mixed: check it by sampling")
-        n, calls = math.prod(shape), self.uniforms
-        first = calls // 2
-        if calls % (2 * n) not in (0, n):
-            raise CheckError("uniform numbers are not used in pairs of a sign and a size")
-        self.uniforms += n
-        if calls % (2 * n) == 0:
-            signs = np.ones(n) if self._signs is None else self._take(self._signs, first, (n,))
-            return np.where(signs >= 0, 0.75, 0.25).reshape(shape)
-        sizes = np.exp(-self._take(self._numbers, first - n // 2, shape))
-        return np.asarray(np.minimum(sizes, 1 - 2.0**-53))  # uniforms are below 1
-
-    def _take(self, numbers: Array, first: int, shape: tuple[int, ...]) -> Array:
-        taken = np.zeros(math.prod(shape))
-        part = numbers[first : first + len(taken)]
-        taken[: len(part)] = part
-        return taken.reshape(shape)
-
-
-class _LimitedSource:
-    """A noise source with a limit on its draws, for a mechanism that draws until a value suits it.
-
-    Numbers that are written down in advance may never suit it, and the run would not end.
-    """
-
-    name, simulated = "scripted", True
-
-    def __init__(self, source: Any, draws: int) -> None:
-        self._source, self._most, self._left = source, draws, draws
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        self._count()
-        return cast(Array, self._source.normal(shape))
-
-    def uniform(self, shape: tuple[int, ...]) -> Array:
-        self._count()
-        return cast(Array, self._source.uniform(shape))
-
-    def _count(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise CheckError(
-                f"one run asks for noise more than {self._most} times, so that the noise may be "
-                "chosen by what it gives: check it by sampling"
-            )
 
 
 def released_on(mechanism: Any, loss: Loss, block: Any, source: Any) -> Array:
     """What one run on ``block`` lets out, with the random numbers of ``source``."""
     users = range(length(block))
-    limited = _LimitedSource(source, _DRAWS + _DRAWS_EACH * len(users))
+    limited = LimitedSource(source, _DRAWS + _DRAWS_EACH * len(users))
     token = StubAccountant(cast(NoiseSource, limited), loss.adjacency).issue(users)
     return np.asarray(released_by(mechanism, Rows.seal(block, users=users), token)[1])
 
@@ -114,7 +54,7 @@ def run(mechanism: Any, loss: Loss, block: Any, script: Script) -> Array:
 class Affine(NamedTuple):
     """output = centre(data) + matrix @ z, z independent of one family ('normal' or 'laplace')."""
 
-    family: str
+    family: Kind
     matrix: Array
     """(outputs, numbers drawn)"""
 
@@ -127,10 +67,9 @@ def affine(mechanism: Any, loss: Loss, block: Any) -> Affine:
     """
     script = Script(np.zeros(0))
     base = run(mechanism, loss, block, script)
-    if bool(script.normals) == bool(script.uniforms):
+    if set(script.drawn) not in ({"normal"}, {"laplace"}):
         raise CheckError("neither normal noise alone nor Laplace noise alone is drawn")
-    family = "normal" if script.normals else "laplace"
-    n = script.normals or script.uniforms // 2
+    ((family, n),) = script.drawn.items()
     if n > _MOST_NUMBERS:
         raise CheckError(f"{n} random numbers are drawn: at most {_MOST_NUMBERS} can be probed")
     matrix = np.empty((len(base), n))
@@ -157,8 +96,7 @@ def check_noise(mechanism: Any, loss: Loss, block: Any, noise: Affine, seed: int
     sizes: Array = rng.exponential(size=noise.matrix.shape[1:])
     signs = rng.choice([-1.0, 1.0], len(sizes))
     base = centre(mechanism, loss, block)
-    script = Script(sizes * signs) if noise.family == "normal" else Script(sizes, signs)
-    moved = _same_shape(run(mechanism, loss, block, script), base)
+    moved = _same_shape(run(mechanism, loss, block, Script(sizes * signs)), base)
     expected = noise.matrix @ (sizes * signs)
     if len(base) != len(expected) or not np.allclose(
         moved - base, expected, rtol=1e-7, atol=1e-9 * (1 + float(np.abs(base).max(initial=0)))
@@ -176,42 +114,46 @@ def _same_shape(output: Array, base: Array) -> Array:
 
 
 @final
-@dataclass
+@dataclass(frozen=True)
 class _Grid:
-    """Words of uniform numbers on a grid: every pair of two numbers once."""
-
-    calls: int = 0
+    """Words on a grid, each with both of its last bits."""
 
     def words(self, n: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
-        ticks = ((np.arange(_GRID) + 0.5) / _GRID * 2.0**64).astype(np.uint64)
-        slow, fast = np.repeat(ticks, _GRID), np.tile(ticks, _GRID)
-        self.calls += 1
-        if n == 2 * _GRID**2:
-            return np.concatenate([slow, fast])
-        return slow if self.calls % 2 else fast
+        ticks = ((np.arange(n // 2) + 0.5) / (n // 2) * 2.0**64).astype(np.uint64)
+        return np.concatenate([ticks & ~np.uint64(1), ticks | np.uint64(1)])
+
+    def more(self) -> int:
+        return 1 << 63
 
 
-def sampler_gap(family: str) -> float:
+def _quantiles(kind: Kind, levels: Array) -> Array:
+    match kind:
+        case "normal":
+            from scipy.special import ndtri
+
+            return np.asarray(ndtri(levels))
+        case "laplace":
+            return np.sign(levels - 0.5) * -np.log(2 * np.minimum(levels, 1 - levels))
+        case "exponential":
+            return -np.log1p(-levels)
+        case "gumbel":
+            return -np.log(-np.log(levels))
+
+
+def sampler_gap(kind: Kind) -> float:
     """Distance between distribution functions: of the real sampler on a grid, and of its law."""
-    source = NoiseSource(cast(Any, _Grid()), "grid", simulated=True)
+    drawn = np.ldexp(variates(kind, _Grid(), 2 * _GRID).floors, -FLOOR_BITS)
     levels = (np.arange(64) + 0.5) / 64
-    if family == "normal":
-        from scipy.special import ndtri
-
-        drawn, quantiles = source.normal((2 * _GRID**2,)), ndtri(levels)
-    else:
-        drawn = LaplaceNoise(1.0).draw(source, (_GRID**2,))
-        quantiles = np.sign(levels - 0.5) * -np.log(2 * np.minimum(levels, 1 - levels))
-    below = np.searchsorted(quantiles, drawn)
+    below = np.searchsorted(_quantiles(kind, levels), drawn)
     reached = np.cumsum(np.bincount(below, minlength=65))[:64] / len(drawn)
     return float(np.abs(reached - levels).max())
 
 
-def check_sampler(family: str) -> None:
+def check_sampler(kind: Kind) -> None:
     """Raises CheckError unless the numbers that are drawn have the law that is assumed."""
-    gap = sampler_gap(family)
+    gap = sampler_gap(kind)
     if not gap <= _SAMPLER_GAP:
         raise CheckError(
-            f"the {family} sampler is off by {gap:.3g} in its distribution function: the noise "
+            f"the {kind} sampler is off by {gap:.3g} in its distribution function: the noise "
             "that is drawn is not the noise that is stated"
         )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
 
 from privlearn._records import length, record_at
@@ -25,8 +26,10 @@ from privlearn.checking.exact.distributions import (
 )
 from privlearn.checking.exact.probe import released_on
 from privlearn.checking.neighbours import extreme_records
+from privlearn.checking.scripted_noise import ScriptedPool
 from privlearn.domains import Array
 from privlearn.errors import CheckError
+from privlearn.exact_noise.variates import Kind
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import (
     Discrete,
@@ -43,26 +46,25 @@ _LEAST = 1e-9
 """A level so near 0 is inside of every cap."""
 
 
-class _Levels:
-    """A noise source whose uniform numbers are given column by column, and its normals whole."""
+class _Levels(ScriptedPool):
+    """Uniform numbers of one report are given one by one, and its normals whole."""
 
-    name, simulated = "scripted", True
+    def __init__(self, uniforms: Sequence[float], normals: Array | None = None) -> None:
+        super().__init__()
+        self._uniforms, self._normals = uniforms, normals
 
-    def __init__(self, columns: Sequence[float], normals: Array | None = None) -> None:
-        self._columns, self._normals = columns, normals
-        self.dim = 0
+    @property
+    def dim(self) -> int:
+        """How many normals were asked for."""
+        return self.drawn["normal"]
 
-    def uniform(self, shape: tuple[int, ...]) -> Array:
-        values = np.full(shape, 0.3)
-        for place, value in enumerate(self._columns):
-            values[..., place] = value
-        return values
+    def words(self, n: int) -> NDArray[np.uint64]:
+        values = np.full(n, 0.3)
+        values[: len(self._uniforms)] = self._uniforms[:n]
+        return (np.minimum(values, 1 - 2.0**-53) * 2.0**64).astype(np.uint64)
 
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        self.dim = shape[-1]
-        if self._normals is None:
-            return np.zeros(shape)
-        return np.broadcast_to(self._normals[: shape[-1]], shape).copy()
+    def numbers(self, kind: Kind, n: int) -> Array:
+        return np.zeros(n) if self._normals is None else self._normals[:n]
 
 
 def report_pairs(

@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from privlearn.checking.exact.probe import Script, centre, run
+from privlearn.checking.exact.probe import centre, run
+from privlearn.checking.scripted_noise import Script
 from privlearn.domains import Array, Domain
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.mechanisms.factorization import Factorization, NoiseStream
+from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.noise_stream import NoiseStream
 
 MOST_ARRIVALS = 2**16
 """Arrivals of a longer stream that are looked at."""

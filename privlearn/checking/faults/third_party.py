@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
 from privlearn.adjacency import Adjacency
-from privlearn.checking.faults.cases import Fault, LawCase
+from privlearn.checking.faults.cases import ExactCase, Fault, LawCase
 from privlearn.checking.faults.learners_learning import LyingBall
+from privlearn.checking.laws.mechanisms import check_grid_is_public
 from privlearn.domains import Array, Ball
+from privlearn.grid import Grid
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.tokens import Receipt, Released, Spend, Token
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,81 @@ class WritesDataToTheLedger(HonestSum):
             return receipt.release(receipt.open(rows).sum(axis=0) + receipt.draw((2,)))
 
 
+@dataclass(frozen=True)
+class ExactSum(HonestSum):
+    """A noisy sum on a public grid, which is right; the others override one step."""
+
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def loss(self) -> Loss:
+        return self.spend().loss(self.adjacency)
+
+    def spend(self) -> Spend:
+        return self.on(40)
+
+    def on(self, bits: int) -> Spend:
+        """The statement for the ledger, with a grid."""
+        return Spend("exact-sum", self.domain, GaussianNoise(self.std), grid=Grid(self.std, bits))
+
+    def release(self, rows: Rows[Array], token: Token[Any]) -> Released[Array]:
+        spend = self.spend_on(rows)
+        with token.spend(spend) as receipt:
+            return receipt.release(self.noisy(receipt, rows, cast(Grid, spend.grid)))
+
+    def spend_on(self, rows: Rows[Array]) -> Spend:
+        """The statement for some rows."""
+        return self.spend()
+
+    def noisy(self, receipt: Receipt, rows: Rows[Array], grid: Grid) -> Array:
+        """What is released."""
+        total = receipt.open_integers(rows).sum(axis=0)
+        return grid.values(total + receipt.draw_integers(total.shape))
+
+
+class GridOfTheData(ExactSum):
+    """The grid is as fine as the largest number in the rows allows."""
+
+    def spend_on(self, rows: Rows[Array]) -> Spend:
+        seen: list[float] = []
+
+        def peek(block: Array) -> Array:
+            seen.append(float(np.nan_to_num(np.abs(block), posinf=0.0).max()))
+            return block
+
+        rows.map_rows(peek)
+        return self.on(40 if max(seen, default=0.0) < 1 else 36)
+
+
+class GridOfTheirNumber(ExactSum):
+    """The grid has room for as many rows as there are, which nobody may know under add-remove."""
+
+    def spend_on(self, rows: Rows[Array]) -> Spend:
+        return self.on(40 - len(rows).bit_length())
+
+
+class ScaledMean(ExactSum):
+    """A third of the exact noisy sum, which is right."""
+
+    def noisy(self, receipt: Receipt, rows: Rows[Array], grid: Grid) -> Array:
+        return super().noisy(receipt, rows, grid) / 3
+
+
+class RoundsBeforeTheNoise(ExactSum):
+    """A third of the exact noise is added to a third of the exact sum, after either was rounded."""
+
+    def noisy(self, receipt: Receipt, rows: Rows[Array], grid: Grid) -> Array:
+        total = receipt.open_integers(rows).sum(axis=0)
+        return grid.values(total) / 3 + grid.values(receipt.draw_integers(total.shape)) / 3
+
+
+class SaysExactAndDrawsDoubles(ExactSum):
+    """The spend states a grid, and the noise is drawn in doubles and rounded to it."""
+
+    def noisy(self, receipt: Receipt, rows: Rows[Array], grid: Grid) -> Array:
+        total = receipt.open_integers(rows).sum(axis=0)
+        return grid.values(total + np.rint(receipt.draw(total.shape) / grid.step).astype(np.int64))
+
+
 _OURS = "a mechanism of a third party that passes `mypy` and runs; see the guide to your own"
 
 _RECORDS = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, -0.5], [9.0, 0.1], [-1.0, 0.0], [0.2, 0.3]])
@@ -95,6 +173,12 @@ _RECORDS = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, -0.5], [9.0, 0.1], [-1.0, 0.0
 
 
 _HONEST = LawCase(HonestSum, _RECORDS)
+_GRIDS = "exact noise is private on a grid that is public, for a function of noisy integers"
+
+
+def _of_grid(kind: type[ExactSum]) -> LawCase:
+    made = partial(kind, adjacency=Adjacency.ADD_REMOVE)
+    return LawCase(made, _RECORDS, only=check_grid_is_public)
 
 
 def _fault(name: str, fault: str, broken: Callable[[], HonestSum]) -> Fault:
@@ -116,5 +200,14 @@ FAULTS = (
         "a domain that does not clip",
         "The stated sensitivity is not that of what ``clip`` returns.",
         lambda: HonestSum(LyingBall(1.0, 2)),
+    ),
+    *(
+        Fault(f"third party: {kind.__name__}", kind.__doc__ or "", _GRIDS, *cases)
+        for kind, cases in (
+            (GridOfTheData, (_of_grid(GridOfTheData), _of_grid(ExactSum))),
+            (GridOfTheirNumber, (_of_grid(GridOfTheirNumber), _of_grid(ExactSum))),
+            (RoundsBeforeTheNoise, (ExactCase(RoundsBeforeTheNoise), ExactCase(ScaledMean))),
+            (SaysExactAndDrawsDoubles, (ExactCase(SaysExactAndDrawsDoubles), ExactCase(ExactSum))),
+        )
     ),
 )

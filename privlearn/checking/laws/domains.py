@@ -5,17 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn._records import join, leaves, length, record_at
 from privlearn.adjacency import Adjacency
 from privlearn.checking.laws.report import Broken, LawFinding, LawReport, NotApplicable, perform_all
-from privlearn.checking.neighbours import extreme_records
+from privlearn.checking.neighbours import each_float, extreme_records
 from privlearn.checking.session import note
-from privlearn.domains import Array, Domain, Norm, domain_from_dict, exponent_of, is_shipped
+from privlearn.domains import (
+    Array,
+    Domain,
+    IntegerDomain,
+    Norm,
+    domain_from_dict,
+    exponent_of,
+    fitting_grid,
+    has_integers,
+    is_shipped,
+    largest_number,
+)
 from privlearn.errors import CheckError
+from privlearn.grid import Grid
 
 _SCALES = (0.0, 1e-310, 1e-160, 1e-3, 1.0, 1e3, 1e150, 1e300)
 _ROUNDING = 1e-9
@@ -113,21 +127,13 @@ def tried_records(domain: Domain[Any], records: Any, seed: int) -> Any:
     parts = [base]
     with np.errstate(all="ignore"):
         for scale in _SCALES:
-            parts.append(_each_float(base, lambda leaf, s=scale: leaf * s))
-            parts.append(_each_float(base, lambda leaf, s=scale: -leaf * s))
+            parts.append(each_float(base, lambda leaf, s=scale: leaf * s))
+            parts.append(each_float(base, lambda leaf, s=scale: -leaf * s))
         for _ in range(8):
-            parts.append(_each_float(base, lambda leaf: leaf * _spread(leaf, rng)))
+            parts.append(each_float(base, lambda leaf: leaf * _spread(leaf, rng)))
         for special in (np.nan, np.inf, -np.inf, np.finfo(float).max, 5e-324):
-            parts.append(_each_float(base, lambda leaf, x=special: _with_one(leaf, x, rng)))
+            parts.append(each_float(base, lambda leaf, x=special: _with_one(leaf, x, rng)))
     return join(parts)
-
-
-def _each_float(block: Any, change: Any) -> Any:
-    if isinstance(block, tuple):
-        fields = [_each_float(field, change) for field in block]
-        return type(block)(*fields) if hasattr(block, "_fields") else tuple(fields)
-    leaf = np.asarray(block)
-    return np.asarray(change(leaf), dtype=leaf.dtype) if leaf.dtype.kind == "f" else leaf
 
 
 def _spread(leaf: Array, rng: np.random.Generator) -> Array:
@@ -211,7 +217,7 @@ def check_null_is_a_member(case: DomainCase) -> LawFinding:
         raise Broken("null() is not the same every time")
     if not any(leaf.dtype.kind == "f" for leaf in leaves(case.block)):
         raise NotApplicable("records hold no floating-point numbers")
-    lost = _each_float(record_at(case.block, slice(0, 2)), lambda leaf: leaf * np.nan)
+    lost = each_float(record_at(case.block, slice(0, 2)), lambda leaf: leaf * np.nan)
     if not np.array_equal(contributions(case.domain, lost), np.stack([null, null])):
         raise Broken("a record of only NaN does not become null()")
     return "a record of NaN becomes null()"
@@ -242,6 +248,73 @@ def check_clip_changes_nothing(case: DomainCase) -> LawFinding:
     ):
         raise Broken("clip writes to the records it is given")
     return "deterministic"
+
+
+def _on_a_grid(case: DomainCase) -> tuple[IntegerDomain[Any], Grid]:
+    if not has_integers(case.domain):
+        raise NotApplicable("the domain does not clip to integers")
+    return case.domain, fitting_grid(case.domain, largest_number(case.domain) or 1.0)
+
+
+def _integers(domain: IntegerDomain[Any], block: Any, grid: Grid) -> NDArray[np.int64]:
+    with np.errstate(all="ignore"):
+        steps = domain.integers(_copied(block), grid)
+    if steps.dtype != np.int64 or steps.shape != (length(block), domain.size):
+        raise Broken(f"integers returns {steps.dtype} of shape {steps.shape}")
+    return steps
+
+
+def check_integers_are_members(case: DomainCase) -> LawFinding:
+    """Contributions in steps are as close together as `sensitivity` says, exactly."""
+    domain, grid = _on_a_grid(case)
+    null = domain.null_integers(grid)
+    steps = np.unique(np.concatenate([_integers(domain, case.block, grid), null[None]]), axis=0)
+    largest = domain.integer_bound(grid)["largest"]
+    if steps.min() < -largest or steps.max() > largest:
+        raise Broken(f"an integer beyond {largest}, which integer_bound() calls the largest")
+    others = {
+        Adjacency.REPLACE_ONE: steps,
+        Adjacency.ZERO_OUT: null[None],
+        Adjacency.ADD_REMOVE: 0 * null[None],
+    }[case.adjacency]
+    for norm in case.norms:
+        limit = float(domain.sensitivity(case.adjacency, norm))
+        for other in others:
+            far = np.linalg.norm((steps - other).astype(float), ord=exponent_of(norm), axis=1)
+            change = [int(x) for x in steps[far.argmax()] - other]
+            if _longer(change, exponent_of(norm), Fraction(limit) / Fraction(grid.step)):
+                raise Broken(f"two integer contributions are more than {limit:.9g} apart in {norm}")
+    return f"{len(steps)} different ones on {grid}"
+
+
+def _longer(change: list[int], p: float, limit: Fraction) -> bool:
+    """Whether the ℓp norm of integers is above a limit; exact for ℓ1, ℓ2, ℓ∞ and whole p."""
+    sizes = [abs(x) for x in change]
+    if p == np.inf:
+        return max(sizes) > limit
+    if p == int(p):
+        return bool(sum(x ** int(p) for x in sizes) > limit ** int(p))
+    return float(np.linalg.norm(np.array(sizes, dtype=float), ord=p)) > limit * (1 + _ROUNDING)
+
+
+def check_integers_are_row_local(case: DomainCase) -> LawFinding:
+    """Integers follow from the record alone, bit for bit, and from no layout in memory."""
+    domain, grid = _on_a_grid(case)
+    whole = _integers(domain, case.block, grid)
+    for i in _some(len(whole)):
+        if not np.array_equal(
+            _integers(domain, record_at(case.block, slice(i, i + 1)), grid)[0], whole[i]
+        ):
+            raise Broken(f"the integers of record {i} depend on the records beside it")
+    turned = each_float(case.block, np.asfortranarray)
+    with np.errstate(all="ignore"):
+        if not np.array_equal(domain.integers(turned, grid), whole):
+            raise Broken("integers depend on how the block lies in memory")
+    lost = each_float(record_at(case.block, slice(0, 1)), lambda leaf: leaf * np.nan)
+    floats = any(leaf.dtype.kind == "f" for leaf in leaves(case.block))
+    if floats and not np.array_equal(_integers(domain, lost, grid)[0], domain.null_integers(grid)):
+        raise Broken("a record of only NaN does not become null_integers()")
+    return f"{len(whole)} records alone, together and in another layout"
 
 
 def check_decode_keeps_size(case: DomainCase) -> LawFinding:
@@ -276,6 +349,8 @@ DOMAIN_CHECKS = (
     check_null_is_a_member,
     check_clip_is_row_local,
     check_clip_changes_nothing,
+    check_integers_are_members,
+    check_integers_are_row_local,
     check_decode_keeps_size,
     check_domain_is_written_down,
 )

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn._records import length, record_at
 from privlearn.accountants import CentralAccountant, LocalAccountant
@@ -36,6 +37,11 @@ USERS = 6
 ROUNDING = 1e-9
 
 
+def in_unit(spend: Spend, rows: NDArray[Any]) -> Array:
+    """Opened contributions in the unit of the data; those of a spend with a grid are integers."""
+    return np.array(rows) if spend.grid is None else spend.grid.values(rows)
+
+
 class RunObserver:
     """Records what a mechanism does with its receipt, in order."""
 
@@ -50,7 +56,7 @@ class RunObserver:
 
     def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
         self.said.append("open")
-        self.rows.append(np.array(rows))
+        self.rows.append(in_unit(spend, rows))
 
     def released(self, token: Token[Any], value: Array) -> Array:
         self.said.append("release")

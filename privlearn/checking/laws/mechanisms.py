@@ -24,7 +24,7 @@ from privlearn.checking.laws.harness import CAPS, ROUNDING, Case, ObservedRun, p
 from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
 from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.stream_runs import released_by
+from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.targets import SamplingTarget, sampling_target
 from privlearn.domains import Array, PSDTrace, exponent_of
 from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
@@ -471,6 +471,31 @@ def check_ledger_is_blind(case: Case) -> LawFinding:
     return f"{len(texts)} data sets"
 
 
+def check_grid_is_public(case: Case) -> LawFinding:
+    """The grid of exact noise is the same for all data, and for any number of users."""
+    tried: dict[str, Rows[Any]] = {
+        "the examples": Rows.seal(case.block, users=case.users),
+        "null records": Rows.null(case.users),
+    }
+    for k, record in enumerate(_first_records(case)):
+        tried[f"the examples with record {k} first"] = case.replaced(0, record)
+    if fixed_users(case.mechanism) is None:
+        for n in range(1, len(case.users)):
+            part = record_at(case.block, slice(0, n))
+            tried[f"{n} of the examples"] = Rows.seal(part, users=range(n))
+    forms = {
+        name: [spend.exact_form() for spend in case.run(rows).observer.spends]
+        for name, rows in tried.items()
+    }
+    first = forms["the examples"]
+    if not any(first):
+        raise NotApplicable("its noise is not exact")
+    for name, form in forms.items():
+        if form != first:
+            raise Broken(f"exact noise: for the examples {first}, for {name} {form}")
+    return f"{len(forms)} data sets"
+
+
 def check_says_the_same_of_everybody(case: Case) -> LawFinding:
     """What is printed, warned of and logged does not depend on data."""
     messages = []
@@ -602,6 +627,7 @@ MECHANISM_CHECKS: tuple[Callable[[Case], LawFinding], ...] = (
     check_sum_moves_by_its_sensitivity,
     check_noise_decides,
     check_ledger_is_blind,
+    check_grid_is_public,
     check_says_the_same_of_everybody,
     check_stream_takes_users_in_order,
     check_domain_laws,

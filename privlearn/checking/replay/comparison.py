@@ -136,7 +136,7 @@ def _named(event: TokenEvent | None) -> str:
 
 def _change(a: TokenEvent, b: TokenEvent) -> Array:
     """By how much the values of two events differ; 0 where both are the same NaN or infinity."""
-    x, y = (np.asarray(event.rows, dtype=np.float64) for event in (a, b))
+    x, y = a.numbers, b.numbers
     with np.errstate(all="ignore"):
         return np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, y - x)
 
@@ -147,7 +147,7 @@ def _compare_opened(a: TokenEvent, b: TokenEvent, replaced: int | None, where: s
     moved = np.flatnonzero((change != 0).any(axis=1))
     others = [a.users.start + int(i) for i in moved if a.users.start + int(i) != replaced]
     if others:
-        x, y = (event.rows[others[0] - a.users.start].tolist() for event in (a, b))  # type: ignore[index]
+        x, y = (event.numbers[others[0] - a.users.start].tolist() for event in (a, b))
         raise InterferenceError(
             f"{where}: rows of users {others[:5]} changed with user {replaced}; "
             f"that of user {others[0]}: {short(['list', *x])}, then {short(['list', *y])}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
 from privlearn.checking.isolation import TimeLimit
@@ -33,8 +34,15 @@ class TokenEvent:
     adjacency: Adjacency
     said: str
     """For a spend its ledger entry, in full; for a release shape and type."""
-    rows: Array | None = None
-    """The clipped rows, or the value before it was frozen."""
+    rows: NDArray[Any] | None = None
+    """The clipped rows, integers where the spend has a grid; or the value before it was frozen."""
+
+    @property
+    def numbers(self) -> Array:
+        """``rows`` in the unit of the data."""
+        if self.what == "open" and self.spend.grid is not None and self.rows is not None:
+            return self.spend.grid.values(self.rows)
+        return np.asarray(self.rows, dtype=np.float64)
 
     @property
     def reach(self) -> float:
@@ -104,7 +112,12 @@ class Recorder:
         return value
 
     def _note(
-        self, what: str, token: Token[Any], users: range, said: str, rows: Array | None = None
+        self,
+        what: str,
+        token: Token[Any],
+        users: range,
+        said: str,
+        rows: NDArray[Any] | None = None,
     ) -> None:
         self.run.events.append(
             TokenEvent(

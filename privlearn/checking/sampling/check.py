@@ -106,7 +106,7 @@ def black_box(
     seed: int = 0,
     seconds: float = 60.0,
     adjacency: Adjacency | None = None,
-    bits: bool = False,
+    bits: bool | None = None,
     name: str | None = None,
 ) -> Evidence:
     """Bounds the loss of a mechanism from below by sampling.
@@ -128,8 +128,9 @@ def black_box(
             the clock is read between runs.
         adjacency: see `sampling_target`.
         bits: look at the last bits of floating-point numbers too.  They give away the data behind
-            nearly all noise that is sampled in floating point, this package's included (its
-            certificates say so); without ``bits`` a note tells where they would.
+            nearly all noise that is sampled in floating point, and nothing behind exact noise.
+            Default: where the mechanism's spend says that its noise is exact, as those of this
+            package do; elsewhere a note tells whether they would.
         name: for reports.
 
     Raises:
@@ -145,7 +146,8 @@ def black_box(
     limit = TimeLimit(positive(seconds=seconds), f"{subject.name}: the check")
     start = count(at_least=0, seed=seed)
     promise = claim_of(subject.claim)
-    check = _Check(subject, promise, samples, confidence, distinguisher, start, bits, limit)
+    look = subject.exact if bits is None else bits
+    check = _Check(subject, promise, samples, confidence, distinguisher, start, look, limit)
     with limit:
         pair, used, known = check.choose_pair()
         result = (check.bet if sequential else check.split)(pair, used, known)

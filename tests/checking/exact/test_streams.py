@@ -23,9 +23,11 @@ from privlearn.mechanisms import (
     BufferedToeplitz,
     ColumnNormalizedBLT,
     PrefixSum,
-    factorization,
+    column_normalized,
 )
-from privlearn.mechanisms.factorization import Factorization, NoiseStream
+from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.toeplitz import toeplitz
 from privlearn.noise import GaussianNoise
 
 RHO = ZCDP("0.5")
@@ -90,13 +92,10 @@ class _Fixed:
         return {}
 
     def stream(self, draw: Any, /) -> NoiseStream:
-        advance: Any = _Product(self.matrix)
-        return NoiseStream(draw, advance, 2)
+        return NoiseStream(draw, lambda dim: _Product(self.matrix), 2)
 
 
 class _Product:
-    rows = 2
-
     def __init__(self, matrix: Array) -> None:
         self._matrix = matrix
 
@@ -106,13 +105,13 @@ class _Product:
 
 def short_norms(monkeypatch: pytest.MonkeyPatch, short: int) -> None:
     """Column norms of a shorter horizon, and past it those of its last column."""
-    true = factorization._column_norms
 
-    def wrong(toeplitz: Any, horizon: int, first: int, size: int) -> Array:
-        known = [true(toeplitz, short, min(j, short), 1)[0] for j in range(first, first + size)]
-        return np.array(known)
+    def wrong(blt: ColumnNormalizedBLT, first: int) -> Array:
+        numbers = toeplitz(blt.decay, blt.output_decay)
+        j = np.minimum(np.arange(first, first + 65), short)
+        return numbers.column_norms(short - j + 1)
 
-    monkeypatch.setattr(factorization, "_column_norms", wrong)
+    monkeypatch.setattr(column_normalized, "norms_from", wrong)
 
 
 def test_a_price_that_is_too_low_late_in_a_stream_is_caught(
@@ -148,10 +147,10 @@ def test_a_price_that_is_too_low_late_in_a_stream_is_caught(
 
 def test_a_window_says_so_and_is_not_called_exact() -> None:
     endless = PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=AnytimeBLT())
-    found = white_box(endless, orders=ORDERS)
+    found = white_box(endless, users=1024, orders=ORDERS)
     assert not found.whole
     assert "NOT LOOKED AT AS A WHOLE" in str(found)
-    assert "the first 1024 arrivals of a stream without a known horizon" in str(found)
+    assert "the first 1024 of 16777216 arrivals" in str(found)
     assert " exact " not in str(found)
     line = suite._of_exact("endless", found)
     assert (line.check, line.result, line.exact) == ("window", "not refuted", None)

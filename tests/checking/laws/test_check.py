@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
@@ -21,6 +22,7 @@ from privlearn.checking.laws.check import check_domain, check_mechanism, mechani
 from privlearn.checking.laws.report import LawReport
 from privlearn.domains import Array, Ball, Box, Norm, PSDTrace
 from privlearn.errors import CheckError, PrivacyViolation, TokenError
+from privlearn.grid import Grid
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (
     BallReport,
@@ -282,7 +284,61 @@ class RandomNull(Upper):
         return np.random.default_rng().random(self.size)
 
 
+class WholeUpper(Upper):
+    """Clips to integers, too."""
+
+    def integers(self, block: Array, grid: Grid) -> NDArray[np.int64]:
+        return np.asarray(self.clip(block) / grid.step).astype(np.int64)
+
+    def null_integers(self, grid: Grid) -> NDArray[np.int64]:
+        return np.zeros(self.size, dtype=np.int64)
+
+    def integer_bound(self, grid: Grid) -> dict[str, int]:
+        return {"largest": int(1 / Fraction(grid.step))}
+
+
+class AStepTooFar(WholeUpper):
+    def integers(self, block: Array, grid: Grid) -> NDArray[np.int64]:
+        rows = super().integers(block, grid)
+        return rows + rows // 2**40  # one step where an entry is 1
+
+    def integer_bound(self, grid: Grid) -> dict[str, int]:
+        return {"largest": 2**60}
+
+
+class LargestIsMore(WholeUpper):
+    def integer_bound(self, grid: Grid) -> dict[str, int]:
+        return {"largest": int(1 / Fraction(grid.step)) - 1}
+
+
+class DoublesOfSteps(WholeUpper):
+    def integers(self, block: Array, grid: Grid) -> Any:
+        return super().integers(block, grid).astype(float)
+
+
+class IntegersFromTheBlock(WholeUpper):
+    def integers(self, block: Array, grid: Grid) -> NDArray[np.int64]:
+        rows = super().integers(block, grid)
+        return rows // max(len(rows) - 1, 1)
+
+
+class IntegersByLayout(WholeUpper):
+    def integers(self, block: Array, grid: Grid) -> NDArray[np.int64]:
+        return super().integers(block, grid) // (1 if block.flags.c_contiguous else 2)
+
+
+class NullIntegersAreOne(WholeUpper):
+    def null_integers(self, grid: Grid) -> NDArray[np.int64]:
+        return np.ones(self.size, dtype=np.int64)
+
+
 DOMAINS: list[tuple[type[Upper], str]] = [
+    (AStepTooFar, "check_integers_are_members"),
+    (LargestIsMore, "check_integers_are_members"),
+    (DoublesOfSteps, "check_integers_are_members"),
+    (IntegersFromTheBlock, "check_integers_are_row_local"),
+    (IntegersByLayout, "check_integers_are_row_local"),
+    (NullIntegersAreOne, "check_integers_are_row_local"),
     (HalfSensitivity, "check_sensitivity_holds"),
     (LetsNaNThrough, "check_clip_is_finite"),
     (NaNIsOne, "check_null_is_a_member"),
@@ -300,6 +356,10 @@ def test_a_sound_domain_passes() -> None:
     assert check_domain(Box(0, 1, 3), adjacency=Adjacency.ADD_REMOVE, norms=("linf",)).passed
     report = check_domain(Ball(1.0, 2))
     assert "l2: 2 of 2 (attained)" in report["check_sensitivity_holds"].detail
+    assert check_domain(WholeUpper(2)).passed
+    for law in ("check_integers_are_members", "check_integers_are_row_local"):
+        assert check_domain(WholeUpper(2))[law].verdict == "passed"
+        assert check_domain(Upper(2))[law].verdict == "not applicable"
 
 
 @pytest.mark.parametrize(("broken", "law"), DOMAINS)

@@ -1,0 +1,116 @@
+"""How a stream of prefix sums is added up in integers: its grid, its rounding, and its gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, final
+
+from privlearn.adjacency import Adjacency
+from privlearn.budgets import Currency
+from privlearn.domains import Domain, largest_number
+from privlearn.grid import Grid
+from privlearn.mechanisms.factorization import NO_ROUNDING, Factorization, Rounding
+from privlearn.mechanisms.grids import grid_of
+from privlearn.mechanisms.least_noise import gaussian_noise
+from privlearn.mechanisms.stream_price import gain_profile, largest_gain, root_up
+from privlearn.noise import Noise
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StreamTerms:
+    """What is public of a stream, and follows from domain, noise and factorisation."""
+
+    factorization: Factorization
+    grid: Grid | None
+    """None: the domain or the noise has no integers, and the stream computes in doubles."""
+    largest: int
+    """Bound on every number of a row of X, in steps."""
+    centred: bool
+    """Whether rows of X are contributions less the null one."""
+    rounding: Rounding
+    step: Fraction
+    """The norm of one step in every coordinate, against the sensitivity; see `stream_price`."""
+
+    def gain(self) -> float:
+        """Of every row."""
+        return largest_gain(self.factorization, self.rounding, self.step)
+
+    def profile(self) -> tuple[tuple[int, float], ...]:
+        """Numbers of rows and their gains."""
+        return gain_profile(self.factorization, self.rounding, self.step)
+
+    def parameters(self) -> dict[str, Any]:
+        """For the ledger: with domain, grid and factorisation, what the gain follows from."""
+        known = {"factorization": self.factorization.kind, **self.factorization.parameters()}
+        if self.grid is None:
+            return known
+        rounding = {"column": float(self.rounding.column), "each": float(self.rounding.each)}
+        return known | {"largest": self.largest, "rounding": rounding}
+
+
+def stream_terms(
+    domain: Domain[Any],
+    noise: Noise,
+    factorization: Factorization,
+    adjacency: Adjacency,
+    together: int = 1,
+) -> StreamTerms:
+    """The finest grid on which no sum of the stream can reach 2⁶¹ steps, and what follows.
+
+    Where rounding grows with the numbers, rows of X are contributions less the null one: a box far
+    from 0 has then none above its width.
+
+    Args:
+        domain: of the contributions.
+        noise: on each row of C·X.
+        factorization: B and C.
+        adjacency: the neighbour relation of the price.
+        together: the most contributions in one row of X.
+
+    Raises:
+        ValueError: contributions are too large for the noise, see `Grid.fitting`.
+    """
+    largest = Fraction(largest_number(domain))
+    centred = factorization.rounding(1) != NO_ROUNDING
+    spread = Fraction(domain.sensitivity(Adjacency.ZERO_OUT, "linf")) if centred else largest
+    rows = max(factorization.reach() * together * spread / largest, Fraction(1))
+    grid = grid_of(domain, noise, rows)
+    if grid is None:
+        return StreamTerms(factorization, None, 0, False, NO_ROUNDING, Fraction(0))
+    step = Fraction(grid.step)
+    steps = together * (int(spread / step) + 1)
+    reach = Fraction(domain.sensitivity(adjacency, noise.norm))
+    return StreamTerms(
+        factorization,
+        grid,
+        steps,
+        centred,
+        factorization.rounding(steps),
+        root_up(Fraction(domain.size)) * step / reach,
+    )
+
+
+def least_std(
+    domain: Domain[Any],
+    budget: Currency,
+    adjacency: Adjacency,
+    gain: Callable[[float], float],
+    least: float,
+) -> float:
+    """The least Gaussian noise, where contributions enter with a norm that hangs on the noise.
+
+    ``least`` is a lower bound on that norm, ``gain`` gives it for a noise.
+
+    Rounding in steps of the noise's grid adds some 1e-8 to the gain, and next to nothing of that
+    changes with the noise, so that the second or third try fits.
+
+    Raises:
+        CurrencyError: no Gaussian fits this currency.  ValueError: a budget of zero.
+    """
+    std = gaussian_noise(domain, budget, adjacency, gain=least).std
+    while (needed := gaussian_noise(domain, budget, adjacency, gain=gain(std)).std) > std:
+        std = needed
+    return std

@@ -1,0 +1,190 @@
+"""Noise that is written down in advance, behind the interface of a pool."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Never, Protocol, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.domains import Array
+from privlearn.errors import CheckError
+from privlearn.exact_noise.fast import Floors
+from privlearn.exact_noise.pool import Pool
+from privlearn.exact_noise.tables import FLOOR_BITS
+from privlearn.exact_noise.variates import Kind
+
+_ODD = 0x9E3779B97F4A7C15
+_TAIL_BITS = 64
+
+
+class PoolSource(Protocol):
+    """What receipts ask for the noise of a spend: a `NoiseSource`, or a script in its place."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def simulated(self) -> bool: ...
+
+    def pool(self) -> Pool:
+        """The noise of one spend."""
+
+
+@final
+@dataclass(frozen=True)
+class ScriptedVariates:
+    """Numbers that are given on 2^−40, with 64 further bits that no two of a run have in common.
+
+    Args:
+        kind: of all of them.
+        floors: the numbers, int64.
+        first: the place of the first of them in the run.
+    """
+
+    kind: Kind
+    floors: Floors
+    first: int
+
+    def __len__(self) -> int:
+        return len(self.floors)
+
+    def refined(self, i: int, bits: int) -> int:
+        """⌊2^bits z_i⌋."""
+        tail = (self.first + i + 1) * _ODD & (1 << _TAIL_BITS) - 1
+        known = (int(self.floors[i]) << _TAIL_BITS) + tail
+        drop = FLOOR_BITS + _TAIL_BITS - bits
+        return known >> drop if drop >= 0 else known << -drop
+
+    def part(self, start: int, stop: int) -> ScriptedVariates:
+        """Some of them."""
+        return ScriptedVariates(self.kind, self.floors[start:stop], self.first + start)
+
+
+class ScriptedPool(ABC):
+    """A noise source, and its own pool: every spend goes on where the one before it stopped."""
+
+    name, simulated = "scripted", True
+
+    def __init__(self) -> None:
+        self.drawn: Counter[Kind] = Counter()
+        """How many numbers of each kind were asked for."""
+
+    def pool(self) -> Self:
+        """Itself."""
+        return self
+
+    @abstractmethod
+    def numbers(self, kind: Kind, n: int) -> Array:
+        """The next ``n`` standard variates."""
+
+    def floors(self, kind: Kind, n: int) -> Floors:
+        """⌊2^40 z⌋, for numbers rounded to 2^−40."""
+        numbers = self.numbers(kind, n)
+        self.drawn[kind] += n
+        return np.rint(np.ldexp(numbers, FLOOR_BITS)).astype(np.int64)
+
+    def variates(self, kind: Kind, n: int) -> ScriptedVariates:
+        """The same with further bits."""
+        first = self.drawn.total()
+        return ScriptedVariates(kind, self.floors(kind, n), first)
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """Refused: nothing is known of what uniform words decide."""
+        return self._refuse()
+
+    def more(self) -> int:
+        """Refused, as `words`."""
+        return self._refuse()
+
+    def _refuse(self) -> Never:
+        raise CheckError("uniform words decide, so noise is not just added: check it by sampling")
+
+
+@final
+class Script(ScriptedPool):
+    """Hands out numbers of whatever kind in one row, and zeros behind them."""
+
+    def __init__(self, numbers: Array) -> None:
+        super().__init__()
+        self._numbers = numbers
+
+    def numbers(self, kind: Kind, n: int) -> Array:
+        first, taken = self.drawn.total(), np.zeros(n)
+        part = self._numbers[first : first + n]
+        taken[: len(part)] = part
+        return taken
+
+
+@final
+class ScriptedCalls(ScriptedPool):
+    """Hands out numbers of one kind call by call, and zeros behind them."""
+
+    def __init__(self, kind: Kind, calls: Sequence[Array]) -> None:
+        super().__init__()
+        self._kind, self._calls = kind, calls
+        self.sizes: list[int] = []
+        """Of the calls."""
+
+    def numbers(self, kind: Kind, n: int) -> Array:
+        if kind != self._kind:
+            raise CheckError(f"{kind} numbers decide, where the spend states {self._kind} noise")
+        self.sizes.append(n)
+        if len(self.sizes) > len(self._calls):
+            return np.zeros(n)
+        return np.array(self._calls[len(self.sizes) - 1]).reshape(n)
+
+
+@final
+class LimitedSource:
+    """A noise source with a limit on its draws, for a mechanism that draws until a value suits it.
+
+    Numbers that are written down in advance may never suit it, and the run would not end.
+    """
+
+    name, simulated = "scripted", True
+
+    def __init__(self, source: PoolSource, draws: int) -> None:
+        self._source, self._most, self._left = source, draws, draws
+
+    def pool(self) -> _LimitedPool:
+        """The noise of one spend; the limit is for all of them."""
+        return _LimitedPool(self._source.pool(), self)
+
+    def count(self) -> None:
+        """One draw.
+
+        Raises:
+            CheckError: one too many.
+        """
+        self._left -= 1
+        if self._left < 0:
+            raise CheckError(
+                f"one run asks for noise more than {self._most} times, so that the noise may be "
+                "chosen by what it gives: check it by sampling"
+            )
+
+
+@final
+class _LimitedPool:
+    def __init__(self, pool: Pool, limit: LimitedSource) -> None:
+        self._pool, self._limit = pool, limit
+
+    def floors(self, kind: Kind, n: int) -> Floors:
+        self._limit.count()
+        return self._pool.floors(kind, n)
+
+    def variates(self, kind: Kind, n: int) -> Any:
+        self._limit.count()
+        return self._pool.variates(kind, n)
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        self._limit.count()
+        return self._pool.words(n)
+
+    def more(self) -> int:
+        self._limit.count()
+        return self._pool.more()

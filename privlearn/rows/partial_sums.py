@@ -1,0 +1,204 @@
+"""Sums of clipped rows that are made apart and released together: sealed, like the rows.
+
+Integers add up to the same in any order and on any number of machines, so that a release of merged
+partial sums has exactly the law of one over all rows, whoever added up what.  A partial sum is *raw
+data*: without noise, of few people perhaps.  It cannot be looked at, copied or pickled; between
+machines it travels encrypted (`PartialSum.to_bytes`), and is to be deleted afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.errors import ProvenanceError, RowLocalityError, UsersError
+from privlearn.grid import added
+from privlearn.rows.sealed import Sealed
+
+Ranges = tuple[range, ...]
+"""Disjoint ranges of arrival indices in ascending order, none next to another."""
+
+_FORMAT: Final = b"privlearn partial sum 1"
+_NONCE = 12
+"""Bytes of a nonce of AES-GCM."""
+
+
+@final
+class PartialSum(Sealed):
+    """The sealed sum, in steps of a public grid, of the clipped rows of some users.
+
+    Made by ``partial`` of a mechanism, joined by `merge`, and released by ``release_partial``.
+    """
+
+    __slots__ = ("__board", "__defect", "__functions", "__terms", "__total", "__users")
+
+    def __init__(
+        self,
+        users: Ranges,
+        total: NDArray[Any],
+        terms: Mapping[str, Any],
+        functions: tuple[str, ...],
+        board: object | None,
+        defect: RowLocalityError | None,
+    ) -> None:
+        self.__users, self.__total, self.__terms = users, total, dict(terms)
+        self.__functions, self.__board, self.__defect = functions, board, defect
+
+    @property
+    def users(self) -> Ranges:
+        """Whose rows are in it."""
+        return self.__users
+
+    @property
+    def count(self) -> int:
+        """How many rows are in it, null ones included."""
+        return sum(len(part) for part in self.__users)
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """What was summed, and on which grid: equal for partial sums that can be merged."""
+        return dict(self.__terms)
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the user's functions that the rows passed through."""
+        return self.__functions
+
+    def __repr__(self) -> str:
+        users = ", ".join(f"{part.start}..{part.stop - 1}" for part in self.__users)
+        return f"PartialSum(users={users}, sealed)"
+
+    def to_bytes(self, key: bytes) -> bytes:
+        """Encrypts it (AES-256-GCM), for another machine that has the key.
+
+        Args:
+            key: 32 bytes, from ``secrets.token_bytes(32)``, known to both machines only.
+
+        Raises:
+            ValueError: another key.  RowLocalityError: a function that rows passed through acts on
+                more than one row.  ProvenanceError: rows that a billboard served do not travel.
+        """
+        if self.__defect is not None:
+            raise self.__defect
+        if self.__board is not None:
+            raise ProvenanceError(
+                "rows that a billboard served are released where it is: to another machine they "
+                "would be logged rows"
+            )
+        body = {
+            "users": [[part.start, part.stop] for part in self.__users],
+            "total": [int(x) for x in self.__total],
+            "terms": self.__terms,
+            "functions": list(self.__functions),
+        }
+        nonce = os.urandom(_NONCE)
+        text = json.dumps(body, separators=(",", ":")).encode()
+        return nonce + _cipher(key).encrypt(nonce, text, _FORMAT)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, key: bytes) -> PartialSum:
+        """Decrypts what `to_bytes` gave under the same key.
+
+        Raises:
+            ValueError: another key, or bytes that were changed.
+        """
+        from cryptography.exceptions import InvalidTag
+
+        cipher = _cipher(key)
+        try:
+            text = cipher.decrypt(data[:_NONCE], data[_NONCE:], _FORMAT)
+        except (InvalidTag, ValueError):
+            raise ValueError(
+                f"data of {len(data)} bytes: no partial sum under this key, or changed on the way"
+            ) from None
+        body = json.loads(text)
+        users = tuple(range(start, stop) for start, stop in body["users"])
+        total = _smallest(np.array(body["total"], dtype=object))
+        return cls(users, total, body["terms"], tuple(body["functions"]), None, None)
+
+    @staticmethod
+    def _opened(partial: PartialSum) -> NDArray[Any]:
+        """The sum itself; for `privlearn.tokens` only.
+
+        Raises:
+            RowLocalityError: a function that the rows passed through failed its spot check.
+        """
+        if partial.__defect is not None:
+            raise partial.__defect
+        return partial.__total
+
+    @staticmethod
+    def _board_of(partial: PartialSum) -> object | None:
+        return partial.__board
+
+    @staticmethod
+    def _merged(one: PartialSum, other: PartialSum) -> PartialSum:
+        for name in dict.fromkeys((*one.__terms, *other.__terms)):
+            first, second = one.__terms.get(name), other.__terms.get(name)
+            if first != second:
+                raise ValueError(
+                    f"{name} = {first!r} and {second!r}: partial sums can be merged where the same "
+                    "mechanism made them"
+                )
+        if one.__board is not other.__board:
+            raise ProvenanceError("cannot merge rows of different billboards or sources")
+        return PartialSum(
+            _joined(one.__users, other.__users),
+            added(one.__total, other.__total),
+            one.__terms,
+            tuple(dict.fromkeys((*one.__functions, *other.__functions))),
+            one.__board,
+            one.__defect or other.__defect,
+        )
+
+
+def merge(*partials: PartialSum) -> PartialSum:
+    """The partial sum over the rows of all of them, the same in any order.
+
+    Raises:
+        TypeError: something else than partial sums, or none.  ValueError: they were made with other
+            parameters, which are named.  UsersError: a user is in two of them.
+        ProvenanceError: of different billboards or sources.
+    """
+    if not partials or not all(isinstance(partial, PartialSum) for partial in partials):
+        kinds = ", ".join(type(partial).__name__ for partial in partials)
+        raise TypeError(f"partials = ({kinds}): must be one PartialSum or more")
+    total = partials[0]
+    for partial in partials[1:]:
+        total = PartialSum._merged(total, partial)
+    return total
+
+
+def _joined(one: Ranges, other: Ranges) -> Ranges:
+    """Both, in order; ranges that meet become one."""
+    parts = sorted((*one, *other), key=lambda part: part.start)
+    joined: list[range] = []
+    for part in parts:
+        if joined and part.start < joined[-1].stop:
+            twice = range(part.start, min(part.stop, joined[-1].stop))
+            raise UsersError(
+                f"users {twice.start}..{twice.stop - 1} are in two partial sums: every row counts "
+                "once"
+            )
+        if joined and part.start == joined[-1].stop:
+            joined[-1] = range(joined[-1].start, part.stop)
+        else:
+            joined.append(part)
+    return tuple(joined)
+
+
+def _smallest(total: NDArray[Any]) -> NDArray[Any]:
+    return added(total, np.zeros(total.shape, np.int64))
+
+
+def _cipher(key: bytes) -> Any:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    if not isinstance(key, bytes) or len(key) != 32:
+        raise ValueError("key: must be 32 bytes, such as secrets.token_bytes(32)")
+    return AESGCM(key)

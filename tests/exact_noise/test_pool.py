@@ -1,0 +1,156 @@
+"""The noise of one spend: each variate once, the same for all sizes of calls, in one process."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from privlearn.errors import TokenCopyError
+from privlearn.exact_noise.pool import NoisePool, below, bernoulli, uniform
+from privlearn.exact_noise.variates import variates
+from privlearn.exact_noise.words import Keystream, SeededWords
+from privlearn.noise import NoiseSource
+
+
+def test_sizes_of_calls_do_not_matter() -> None:
+    # nothing is asked for in between: words go to the draws in order
+    whole = NoisePool(SeededWords(1)).floors("normal", 20_000)
+    pool, parts = NoisePool(SeededWords(1)), []
+    for n in (1, 0, 255, 1, 5000, 7, 14_000, 736):
+        parts.append(pool.floors("normal", n))
+    assert (np.concatenate(parts) == whole).all()
+
+
+def test_no_variate_is_handed_out_twice() -> None:
+    pool = NoisePool(Keystream())
+    drawn = np.concatenate([pool.floors("normal", 100) for _ in range(200)])
+    assert len(np.unique(drawn)) == len(drawn)
+    drawn[:] = 0  # the caller's own: what is written there does not come back
+    assert pool.floors("normal", 100).all()
+
+
+def test_every_spend_has_a_key_of_its_own() -> None:
+    source = NoiseSource.secure()
+    first, second = (source.pool().floors("normal", 50) for _ in range(2))
+    assert not (first == second).any()
+
+
+def test_a_simulation_is_reproducible_and_goes_on() -> None:
+    one, two = NoiseSource.simulation(5), NoiseSource.simulation(5)
+    pools = [(one.pool(), two.pool()) for _ in range(2)]
+    drawn = [(a.floors("gumbel", 10), b.floors("gumbel", 10)) for a, b in pools]
+    assert all((a == b).all() for a, b in drawn)
+    assert not (drawn[0][0] == drawn[1][0]).any()
+
+
+def test_further_bits_move_no_later_word() -> None:
+    one, two = SeededWords(3), SeededWords(3)
+    one.more()
+    assert (one.words(5) == two.words(5)).all()
+    stream = Keystream()
+    assert stream.more() != stream.more()
+    assert stream.more() not in stream.words(1000).tolist()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_gets_none() -> None:
+    pool = NoisePool(Keystream())
+    pool.floors("normal", 1)
+    child = os.fork()
+    if not child:
+        try:
+            pool.floors("normal", 1)
+        except TokenCopyError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_it_cannot_be_copied() -> None:
+    pool = NoisePool(Keystream())
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TokenCopyError, match="copied or pickled"):
+            copied(pool)
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    """Of several pools, and of one."""
+    wanted = {seed: variates("laplace", SeededWords(seed), 40_000).floors for seed in range(4)}
+    wrong: list[int] = []
+
+    def draw(seed: int) -> None:
+        for _ in range(5):
+            if not (variates("laplace", SeededWords(seed), 40_000).floors == wanted[seed]).all():
+                wrong.append(seed)
+
+    shared, taken = NoisePool(SeededWords(0)), []
+
+    def take() -> None:
+        for _ in range(100):
+            taken.append(shared.floors("laplace", 97))
+
+    threads = [threading.Thread(target=draw, args=(seed,)) for seed in range(4)]
+    threads += [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    order = NoisePool(SeededWords(0)).floors("laplace", 97 * 400)
+    assert sorted(np.concatenate(taken).tolist()) == sorted(order.tolist())
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000, 2**20, 2**32])
+def test_uniform_integers(bound: int) -> None:
+    drawn = below(NoisePool(SeededWords(6)), bound, 20_000)
+    assert drawn.min() >= 0
+    assert drawn.max() < bound
+    if 1 < bound <= 1000:
+        assert stats.chisquare(np.bincount(drawn, minlength=bound)).pvalue > 1e-3
+
+
+class _Words:
+    """A pool of given words."""
+
+    def __init__(self, *words: int) -> None:
+        self._left = list(words)
+
+    def words(self, n: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        taken, self._left = self._left[:n], self._left[n:]
+        return np.array(taken, dtype=np.uint64)
+
+
+def test_words_beyond_the_last_multiple_are_left() -> None:
+    last = 2**64 // 3 * 3
+    pool: NoisePool = _Words(last, last - 1, 5)  # type: ignore[assignment]
+    assert below(pool, 3, 2).tolist() == [5 % 3, (last - 1) % 3]
+
+
+@pytest.mark.parametrize("bound", [0, -1, 2**32 + 1])
+def test_other_bounds_are_refused(bound: int) -> None:
+    with pytest.raises(ValueError, match=f"bound = {bound}"):
+        below(NoisePool(SeededWords(0)), bound, 1)
+
+
+def test_a_probability_is_met_to_its_last_bit() -> None:
+    least = np.uint64(1 << 12)
+    pool: NoisePool = _Words(0, int(least) - 1, int(least), 2**64 - 1)  # type: ignore[assignment]
+    assert bernoulli(pool, 1, 4).tolist() == [True, True, False, False]
+    pool = NoisePool(SeededWords(2))
+    assert bernoulli(pool, 1 << 52, 100).all()
+    assert not bernoulli(pool, 0, 100).any()
+    assert abs(bernoulli(pool, 3 << 50, 100_000).mean() - 0.75) < 0.005
+    with pytest.raises(ValueError, match="numerator"):
+        bernoulli(pool, 2**52 + 1, 1)
+
+
+def test_uniform_doubles_are_neither_end() -> None:
+    drawn = uniform(NoisePool(SeededWords(3)), 10_000)
+    assert 0 < drawn.min() < drawn.max() < 1
+    assert stats.kstest(drawn, "uniform").pvalue > 1e-3
