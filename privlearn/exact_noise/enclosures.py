@@ -175,6 +175,7 @@ def number(x: Fraction | int, bits: int | None) -> Any:
 
 
 def intervals(values: list[Fraction], bits: int) -> NDArray[np.object_]:
+    """Exact numbers, or the two multiples of 2^−bits around them."""
     found = np.empty(len(values), object)
     for i, x in enumerate(values):
         low = (x.numerator << bits) // x.denominator
