@@ -28,7 +28,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Ball, Bound
 from privlearn.exact import Exact
 from privlearn.exact_noise.caps import NORMAL_LIMIT, CapRows
-from privlearn.mechanisms.report_streams import LEVELS, Draw, EachReport
+from privlearn.mechanisms.report_streams import LEVELS, RowsOfNoise, EachReport
 from privlearn.noise import CapNoise
 from privlearn.tokens import Spend
 
@@ -163,15 +163,14 @@ class BallReport(EachReport[Array]):
             "ball-report", self.domain, self.cap, arithmetic="each", interactive=interactive
         )
 
-    def randomized(self, values: Array, draw: Draw) -> Array:
+    def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         """Reports about contributions, shape (n, dim), row by row; multiples of limit/2²³."""
         step = self.limit / LEVELS
-        return in_blocks(
-            values,
-            draw,
-            self.dim,
-            lambda part, rows: rows.steps(*rounded(part, self.radius, rows.turns)) * step,
-        )
+
+        def made(part: Array, rows: CapRows) -> Array:
+            return np.asarray(rows.steps(*rounded(part, self.radius, rows.turns)) * step)
+
+        return in_blocks(values, draw, self.dim, made)
 
     @property
     def estimate_limit(self) -> float:
@@ -216,7 +215,7 @@ def rounded(values: Array, radius: float, uniform: Array) -> tuple[Array, NDArra
 
 
 def in_blocks(
-    values: Array, draw: Draw, dim: int, make: Callable[[Array, CapRows], Array]
+    values: Array, draw: RowsOfNoise, dim: int, make: Callable[[Array, CapRows], Array]
 ) -> Array:
     """What ``make`` makes of contributions and their noise, each row of its own, in blocks."""
     size = max(1, _AT_ONCE // dim)

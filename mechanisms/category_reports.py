@@ -12,7 +12,7 @@ from privlearn._validate import assign
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Categories
 from privlearn.exact import Exact
-from privlearn.mechanisms.report_streams import Draw, EachReport
+from privlearn.mechanisms.report_streams import RowsOfNoise, EachReport
 from privlearn.noise import CategoryNoise, CategoryRows
 from privlearn.tokens import Spend
 
@@ -76,7 +76,7 @@ class CategoryReport(EachReport[NDArray[Any]]):
             "category-report", self.domain, noise, arithmetic="each", interactive=interactive
         )
 
-    def randomized(self, values: Array, draw: Draw) -> Array:
+    def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         """Answers reported about contributions, shape (n, 1), row by row."""
         rows: CategoryRows = draw(len(values))
         truth = np.argmax(values, axis=1)

@@ -122,7 +122,9 @@ class NoisyScores:
         def compare(one: int, two: int) -> int:
             lead, bits = scores[one] - scores[two], _FIRST_BITS
             while bits <= _MOST_BITS:
-                apart = self.noise.refined(start + one, bits) - self.noise.refined(start + two, bits)
+                apart = self.noise.refined(start + one, bits) - self.noise.refined(
+                    start + two, bits
+                )
                 if abs(found := lead * 2**bits + apart) >= 1:
                     return -1 if found > 0 else 1
                 bits *= 2

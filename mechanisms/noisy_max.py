@@ -227,9 +227,7 @@ class ReportNoisyMax:
         return picks
 
 
-def choice_grid(
-    domain: Ball, vertices: Vertices, scale: float, rows: float | Fraction = 1
-) -> Grid:
+def choice_grid(domain: Ball, vertices: Vertices, scale: float, rows: float | Fraction = 1) -> Grid:
     """The finest grid for rows whose scores get noise of this scale.
 
     Its scale is that of the noise over a power of two, the largest below `Vertices.longest`: a row

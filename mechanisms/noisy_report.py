@@ -24,7 +24,7 @@ from privlearn.grid import Grid
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import check_noise, family_of
 from privlearn.mechanisms.noisy_sum import Noisy
-from privlearn.mechanisms.report_streams import Draw, EachReport
+from privlearn.mechanisms.report_streams import RowsOfNoise, EachReport
 from privlearn.noise import noise_from_dict
 from privlearn.tokens import Receipt, Spend
 
@@ -80,11 +80,11 @@ class NoisyReport(Noisy[X], EachReport[X]):
             grid=self._grid,
         )
 
-    def noise_of(self, receipt: Receipt) -> Draw:
+    def noise_of(self, receipt: Receipt) -> RowsOfNoise:
         drawn: Any = receipt.draw if self._grid is None else receipt.draw_integers
         return lambda n: drawn((n, self.size))
 
-    def randomized(self, values: NDArray[Any], draw: Draw) -> Array:
+    def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
         """Reports about contributions, shape (n, size), row by row; integers on the grid."""
         noisy = values + draw(len(values))
         return noisy if self._grid is None else self._grid.values(noisy)

@@ -20,7 +20,7 @@ from privlearn.mechanisms.ball_reports import BallReport
 from privlearn.mechanisms.category_reports import CategoryReport
 from privlearn.mechanisms.noisy_report import NoisyReport
 from privlearn.mechanisms.projected_reports import ProjectedReport
-from privlearn.mechanisms.report_streams import Draw, EachReport
+from privlearn.mechanisms.report_streams import RowsOfNoise, EachReport
 from privlearn.noise import CapNoise, noise_from_dict
 from privlearn.protocols import Report
 from privlearn.tokens import Receipt, Spend
@@ -90,10 +90,10 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
             one, mechanism=f"one-of-k/{one.mechanism}", domain=self.domain, parameters=parameters
         )
 
-    def noise_of(self, receipt: Receipt) -> Draw:
+    def noise_of(self, receipt: Receipt) -> RowsOfNoise:
         return self.report.noise_of(receipt)
 
-    def randomized(self, values: NDArray[Any], draw: Draw) -> Array:
+    def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
         """Reports about contributions, shape (n, size), row by row."""
         parts = values.reshape(-1, self.report.domain.size)
         return self.report.randomized(parts, draw).reshape(len(values), self.size)

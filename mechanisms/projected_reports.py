@@ -26,7 +26,7 @@ from privlearn.domains import Array, Ball, Bound
 from privlearn.exact import Exact
 from privlearn.exact_noise.caps import CapRows
 from privlearn.mechanisms.ball_reports import BallReport, in_blocks, on_surface, rounded
-from privlearn.mechanisms.report_streams import LEVELS, Draw, EachReport
+from privlearn.mechanisms.report_streams import LEVELS, RowsOfNoise, EachReport
 from privlearn.noise import CapNoise
 from privlearn.tokens import Spend
 
@@ -114,7 +114,7 @@ class ProjectedReport(EachReport[Array]):
             "projected-report", self.domain, self.cap, arithmetic="each", interactive=interactive
         )
 
-    def randomized(self, values: Array, draw: Draw) -> Array:
+    def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         """Reports about contributions, shape (n, size), row by row."""
         step = self.limit / LEVELS
 

@@ -25,7 +25,7 @@ from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
 X = TypeVar("X")
-Draw = Callable[[int], Any]
+RowsOfNoise = Callable[[int], Any]
 """Noise for so many users, with a length, and parts as ``noise[start:stop]``."""
 _MOST_AHEAD = 64
 LEVELS = REPORT_LEVELS
@@ -49,10 +49,10 @@ class EachReport(ABC, Generic[X]):
         """The statement for the ledger; domain and noise give the price."""
 
     @abstractmethod
-    def randomized(self, values: NDArray[Any], draw: Draw) -> Array:
+    def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
         """Reports about clipped contributions, row by row."""
 
-    def noise_of(self, receipt: Receipt) -> Draw:
+    def noise_of(self, receipt: Receipt) -> RowsOfNoise:
         """Where `randomized` gets the noise of users from."""
         return receipt.draw_rows
 
@@ -91,7 +91,7 @@ class _Ahead:
 
     __slots__ = ("_draw", "_next", "_rows")
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, draw: RowsOfNoise) -> None:
         self._draw, self._next = draw, 0
         self._rows: Any = ()
 

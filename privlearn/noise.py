@@ -29,7 +29,7 @@ from privlearn._validate import (
 )
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Norm
-from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError
+from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError, TokenError
 from privlearn.exact import Exact, exact, float_down, round_up
 from privlearn.exact_noise.cap_mass import cap_mass, log_above
 from privlearn.exact_noise.caps import CapLaw, CapRows
@@ -63,7 +63,7 @@ def _uniform(pool: Pool, shape: tuple[int, ...]) -> Array:
 
 
 class Noise(Protocol):
-    """What makes a release private, with the loss it gives at a sensitivity."""
+    """Independent noise on every vector, with the loss it gives at a sensitivity."""
 
     @property
     def norm(self) -> Norm:
@@ -72,16 +72,11 @@ class Noise(Protocol):
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
         """The loss of adding this noise to a vector of that sensitivity."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
-
-
-@runtime_checkable
-class DrawnNoise(Noise, Protocol):
-    """Independent noise on every vector, in numbers."""
-
     def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
         """Fresh noise in doubles, for arithmetic in doubles."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
 
 
 @runtime_checkable
@@ -92,7 +87,7 @@ class ReportNoise(Noise, Protocol):
         """What ``n`` reports are made of: has a length, and parts as ``rows[start:stop]``."""
 
 
-class AdditiveNoise(DrawnNoise, Protocol):
+class AdditiveNoise(Noise, Protocol):
     """Noise that is added to numbers, which it makes private by itself."""
 
     @property
@@ -367,9 +362,30 @@ def _on_grid(**named: float) -> float:
 GridProbability = Annotated[float, _on_grid]
 
 
+class _ForReports(ABC):
+    """Noise that makes whole reports."""
+
+    __slots__ = ()
+
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        """Refused: such noise is not made of numbers that are drawn by themselves.
+
+        Raises:
+            TokenError: always.
+        """
+        raise TokenError(
+            f"{self.to_dict()['family']} noise makes whole reports, and no numbers to be added: "
+            "use receipt.draw_rows(n)"
+        )
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class CapNoise:
+class CapNoise(_ForReports):
     """Randomness of reports that fall into a cap around a unit vector u more often than not.
 
     Let Q be the null law: uniform on the unit sphere, or N(0, I).  A report about u has the law Q
@@ -602,7 +618,7 @@ class CategoryRows:
 
 @final
 @dataclass(frozen=True, slots=True)
-class CategoryNoise:
+class CategoryNoise(_ForReports):
     """Randomness of k-ary randomized response: the truth with ``probability``, or any other answer.
 
     A null report is uniform.  Against it the density is pk at the truth and (1−p)k/(k−1) elsewhere;

@@ -47,7 +47,6 @@ from privlearn.losses import Loss, PerArrivalLoss
 from privlearn.noise import (
     CapNoise,
     CategoryNoise,
-    DrawnNoise,
     ExactNoise,
     Noise,
     NoiseSource,
@@ -498,8 +497,7 @@ class Receipt:
         if self._spend.grid is not None:
             return self._noisy(sum_of_rows(values))
         total: Array = np.add.reduce(values, axis=0)
-        noise = cast(DrawnNoise, self._spend.noise)
-        noisy = total + noise.draw(self._noise(), total.shape)
+        noisy = total + self._spend.noise.draw(self._noise(), total.shape)
         return self._released_sum(noisy)
 
     def release_total(self, total: PartialSum) -> Released[Array]:
@@ -617,17 +615,12 @@ class Receipt:
         come.
 
         Raises:
-            TokenSpentError: the receipt is closed.
+            TokenSpentError: the receipt is closed.  TokenError: noise that makes whole reports
+            (`draw_rows`).
         """
         self._check_own()
         self._check_open()
-        family = self._spend.noise
-        if not isinstance(family, DrawnNoise):
-            raise TokenError(
-                f"{self._spend.mechanism}: {family!r} is not made of numbers that are drawn by "
-                "themselves; use receipt.draw_rows(n)"
-            )
-        noise = family.draw(self._noise(), shape)
+        noise = self._spend.noise.draw(self._noise(), shape)
         self._count(shape)
         return noise
 

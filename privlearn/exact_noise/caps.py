@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, TypeVar, final
 
 import numpy as np
@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from privlearn.exact_noise.enclosures import (
     Approx,
+    Interval,
     Undecided,
     approximate,
     enclosed,
@@ -182,7 +183,9 @@ class CapLaw:
             at = known[0][heights], known[1][heights]
             return CapRows(self, inside, turns, public, whole, first, last, cap, heights, at)
 
-    def _kept(self, pool: Pool, n: int, wide: tuple[int, int], margin: Margin) -> Any:
+    def _kept(
+        self, pool: Pool, n: int, wide: tuple[int, int], margin: Margin
+    ) -> tuple[Candidates, Places]:
         """Candidates, and the places of the first ``n`` for which the margin is positive.
 
         Candidates between two that are kept are used by nobody else: the first of them is one of
@@ -202,7 +205,11 @@ class CapLaw:
             return np.arange(len(found))
 
         def exactly(row: int) -> bool:
-            return settled(lambda b: margin(*found.enclosed(row, b), b)[0].positive())
+            def positive(bits: int) -> bool:
+                value: Interval = margin(*found.enclosed(row, bits), bits)[0]
+                return value.positive()
+
+            return settled(positive)
 
         return np.flatnonzero(certainly(margin(*found.approximate(), None), exactly))
 
@@ -283,8 +290,8 @@ class CapLaw:
         t = Fraction(self.threshold)
         rate = Fraction((self.threshold + math.sqrt(self.threshold**2 + 4)) / 2)
         across = root(number(1 - t * t, bits)) if self.sphere else None
-        known = (number(x, bits) for x in (Fraction(2), t, 1 + t, 2 * t * t, rate))
-        return _Constants(*known, across)
+        two, one_and_t, square = number(2, bits), number(1 + t, bits), number(2 * t * t, bits)
+        return _Constants(two, number(t, bits), one_and_t, square, number(rate, bits), across)
 
     def _length_squared(self, exponentials: Any, normals: Any, bits: int | None) -> Any:
         """Of as many normals as twice the exponentials, and one more if there is one."""
@@ -428,11 +435,8 @@ class CapRows:
             found = floors.astype(np.int64)
             for row in np.flatnonzero(unsure.any(axis=1)).tolist():
                 columns = np.flatnonzero(unsure[row]).tolist()
-                found[row, columns] = settled(
-                    lambda bits, row=row, columns=columns: self._exactly(
-                        row, columns, units[row], bool(null[row]), bits
-                    )
-                )
+                exactly = partial(self._exactly, row, columns, units[row], bool(null[row]))
+                found[row, columns] = settled(exactly)
             return found
 
     def _in_doubles(

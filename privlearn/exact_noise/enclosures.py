@@ -185,7 +185,7 @@ def intervals(values: list[Fraction], bits: int) -> NDArray[np.object_]:
 
 def approximate(floors: Floors) -> Approx:
     """Variates in doubles: the middles of their steps; with no bound if they are very large."""
-    values = (floors + 0.5) * STEP
+    values = np.asarray((floors + 0.5) * STEP, np.float64)
     size = np.abs(values)
     if size.size and size.max() >= _LARGE:
         return Approx(values, np.where(size < _LARGE, _HALF_STEP, math.inf))

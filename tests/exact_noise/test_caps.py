@@ -323,8 +323,13 @@ def test_bounds_in_doubles_hold_against_integers(
     null = np.arange(n) == 3
     values, errors = rows._in_doubles(units, null)
     exact: list[list[float]] = []
-    floors: list[Any] = []
-    monkeypatch.setattr(Interval, "floor", lambda self: floors.append(self) or 0)
+    floors: list[Interval] = []
+
+    def noted(self: Interval) -> int:
+        floors.append(self)
+        return 0
+
+    monkeypatch.setattr(Interval, "floor", noted)
     for i in range(n):
         floors.clear()
         rows._exactly(i, list(range(dim)), units[i], bool(null[i]), bits)
@@ -409,7 +414,8 @@ def test_a_decision_on_the_edge_is_made_on_more_bits() -> None:
             return (int(edge[i // 3]) << bits - 40) + (fine & (1 << bits - 40) - 1)
 
     moved: Any = caps.Candidates(None, Moved(), (0, 3))  # type: ignore[arg-type]
-    margins = law._outside(*moved.approximate(), None)
+    exponentials, normals = moved.approximate()
+    margins = law._outside(exponentials, normals, None)
     assert margins.unsure.all()
     kept = set(law._where_kept(moved, law._outside).tolist())
     assert len(set(asked)) == 1200

@@ -191,6 +191,11 @@ def test_density_ratios(make: Callable[..., BallReport], dim: int, epsilon: floa
     assert out == pytest.approx(math.exp(epsilon_of(zero)), rel=1e-9)
 
 
+def given(rows: CapRows) -> Callable[[int], CapRows]:
+    """These rows as noise, whatever their number."""
+    return lambda count: rows
+
+
 def rows_of(cap: CapNoise, n: int, seed: int = 0) -> CapRows:
     return cap.rows(NoiseSource.simulation(seed).pool(), n)
 
@@ -231,10 +236,10 @@ def test_a_report_by_itself_is_its_row_of_many(
     values[:4] = 0.0
     values[0, 0], values[1, -1], values[3, 0] = -2.0, 1.5, 1e-150
     rows = rows_of(report.cap, n, 4)
-    many = report.randomized(values, lambda count: rows[:count])
+    many = report.randomized(values, given(rows))
     for i in range(n):
         row = slice(i, i + 1)
-        one = report.randomized(values[row], lambda count, row=row: rows[row])
+        one = report.randomized(values[row], given(rows[row]))
         assert one.shape == (1, dim)
         assert one.tobytes() == many[row].tobytes()
     monkeypatch.setattr(ball_reports, "_AT_ONCE", 17 * dim)  # block by block
@@ -288,8 +293,8 @@ def test_the_sign_of_a_record_has_its_probability(
         },
     )
     x = np.tile(length * 2.0 / math.sqrt(dim) * np.ones(dim), (n, 1))
-    found = report.randomized(x, lambda count: rows)
-    ahead = report.randomized(x[:1] * (1 / length), lambda count: rows[:1])[0]
+    found = report.randomized(x, given(rows))
+    ahead = report.randomized(x[:1] * (1 / length), given(rows[:1]))[0]
     right = np.linalg.norm(found - ahead, axis=1) < 1e-5 * report.scale
     wrong = np.linalg.norm(found + ahead, axis=1) < 1e-5 * report.scale
     assert (right != wrong).all()
@@ -470,7 +475,7 @@ def test_projections_do_not_depend_on_the_block(
     x *= 1.5 / np.linalg.norm(x, axis=1)[:, None]
     x[3] = 0.0
     drawn = rows_of(report.cap, n, 2)
-    whole = report.randomized(x, lambda count: drawn)
+    whole = report.randomized(x, given(drawn))
     estimates = report.estimate(whole)
     made: list[int] = []
     inner = ProjectedReport._subspaces
@@ -483,7 +488,7 @@ def test_projections_do_not_depend_on_the_block(
     for rows in (1, 2, 7, 22, n):
         monkeypatch.setattr(projected_reports, "_AT_ONCE", rows * size * dim)
         made.clear()
-        assert report.randomized(x, lambda count: drawn).tobytes() == whole.tobytes()
+        assert report.randomized(x, given(drawn)).tobytes() == whole.tobytes()
         assert report.estimate(whole).tobytes() == estimates.tobytes()
         assert max(made) == rows
         assert sum(made) == 2 * n

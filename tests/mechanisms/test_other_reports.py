@@ -587,7 +587,7 @@ def test_the_price_of_an_answer_is_exact_to_its_12_digits(k: int, adjacency: Adj
             assert exact <= stated <= exact * (1 + mpmath.mpf(10) ** -11)
         # and the probability is the largest one at this price, up to the 12 digits
         more = CategoryNoise(k, report.probability + 2.0**-30 * (1 - report.probability))
-        assert more.loss(1.0, Adjacency.REPLACE_ONE).pure() > Fraction(epsilon)
+        assert (more.loss(1.0, Adjacency.REPLACE_ONE).pure() or 0) > Fraction(epsilon)
 
 
 @pytest.mark.parametrize("k", [2, 3, 7])
