@@ -32,7 +32,7 @@ from privlearn.mechanisms.report_streams import LEVELS, RowsOfNoise, EachReport
 from privlearn.noise import CapNoise
 from privlearn.tokens import Spend
 
-_AT_ONCE = 2**18
+_AT_ONCE = 2**14
 """Numbers of reports that are computed at once, in several copies."""
 _SHORTEST = 1e-140
 """Shorter records count as 0: their squares have too few digits for a unit vector."""
