@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/prefix_sums.py
 
 Error: column_norm() * max_error_std(), the largest standard deviation of a prefix sum at mu = 1
-(rho = 1/2), sensitivity 1; the AnytimeBLT's is its error at time n.  Speed: microseconds per
+(rho = 1/2), sensitivity 1.  Speed: microseconds per
 arrival of NoiseStream.next in calls of ROWS rows (or 1), drawing included, and in parentheses the
 ratio to drawing the same normals with the same numpy Generator in calls of the same size; both
 timed in turn, minimum of REPEATS.  Then the same through `PrefixSum` with the column-normalised
@@ -52,15 +52,13 @@ def factorizations(horizon: int) -> list[Factorization]:
         BinaryTree(horizon),
         BufferedToeplitz.fitted(horizon),
         ColumnNormalizedBLT.fitted(horizon),
-        AnytimeBLT(),
+        AnytimeBLT(horizon=horizon),
     ]
 
 
-def error(factorization: Factorization, horizon: int) -> float:
-    """Largest standard deviation at mu = 1, sensitivity 1; without a horizon, that at time n."""
-    bounded = factorization.horizon is not None
-    std = factorization.max_error_std() if bounded else factorization.error_std(horizon)
-    return factorization.column_norm() * std
+def error(factorization: Factorization) -> float:
+    """Largest standard deviation at mu = 1, sensitivity 1."""
+    return factorization.column_norm() * factorization.max_error_std()
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -156,7 +154,7 @@ def error_table() -> tuple[Table, dict[str, list[float]]]:
     """Largest errors against the best known."""
     found, rows = {}, []
     for index, first in enumerate(factorizations(1)):
-        errors = [error(factorizations(2**k)[index], 2**k) for k in LOG_HORIZONS]
+        errors = [error(factorizations(2**k)[index]) for k in LOG_HORIZONS]
         found[first.kind] = errors
         cells = [f"{e:.3f}" for e in errors]
         for i, known in enumerate(ANCHORS.get(first.kind, ())):

@@ -29,7 +29,7 @@ from privlearn.mechanisms.factorization import (
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.mechanisms.toeplitz import Toeplitz, check_decays, toeplitz
-from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
+from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, rounded_up, sums_error
 
 _CHUNK = 4096
 """Times per vectorised pass of an error profile."""
@@ -102,7 +102,7 @@ class ColumnNormalizedBLT:
         numbers = toeplitz(self.decay, self.output_decay)
         norm = Fraction(float(numbers.column_norms(np.array([self.horizon]))[0]))
         error = sums_error(numbers, self.horizon, largest + int(off) + 1)
-        return Rounding(2 * off * norm, 2 * error)
+        return Rounding(rounded_up(2 * off * norm), 2 * error)
 
     def error_std(self, t: int, /) -> float:
         """Standard deviation of W_t; the first call takes time O(horizon)."""
@@ -163,7 +163,7 @@ class _ScaledSums:
 
 @final
 class _WeightedOutputs:
-    """Rows of B' y, by `block_products`; its first state is the sum of (n_s - n_{s+1}) Y_s so far."""
+    """Rows of B' y, by `block_products`; the first state is the sum of (n_s - n_{s+1}) Y_s."""
 
     __slots__ = (
         "_at",

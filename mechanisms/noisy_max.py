@@ -182,11 +182,12 @@ class ReportNoisyMax:
         return self._spend
 
     def _stated(self) -> Spend:
+        loss = choice_loss(self.noise, self.eta, self.top, self.adjacency)
         return Spend(
             "report-noisy-max",
             self.domain,
             _NOISES[self.noise](self.scale),
-            own_loss=choice_loss(self.noise, self.eta, self.top, self.adjacency),
+            own_loss=loss,
             parameters=self.parameters(),
             grid=choice_grid(self.domain, self.vertices, self.scale),
         )
@@ -227,9 +228,7 @@ class ReportNoisyMax:
         return picks
 
 
-def choice_grid(
-    domain: Ball, vertices: Vertices, scale: float, rows: float | Fraction = 1
-) -> Grid:
+def choice_grid(domain: Ball, vertices: Vertices, scale: float, rows: float | Fraction = 1) -> Grid:
     """The finest grid for rows whose scores get noise of this scale.
 
     Its scale is that of the noise over a power of two, the largest below `Vertices.longest`: a row

@@ -174,7 +174,7 @@ class NoisyMaxPicks(ReceiptStream[Array]):
             UsersError: not the next users of the stream.
         """
         with self._lock, self._receipt.round():
-            values = self._taken(rows, self._receipt.open_integers)
+            values = self._next_rows(rows, self._receipt.open_integers)
             values[:1] += self.__total
             totals = np.cumsum(values, axis=0, out=values)
             self.__total = totals[-1].copy() if len(totals) else self.__total

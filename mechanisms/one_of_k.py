@@ -25,6 +25,9 @@ left out: ``docs/errata/synthetic-updates.md``, ``docs/errata/hdb.md``).
 Running sums by arm are `PrefixSum` over the domain `OneOf`: one token for all streams, of which
 every arm advances at every row; each row releases sums of shape (arms, size).
 
+Arms are exact where one of them is (`NoisySum`, `ReportNoisyMax`): contributions and noise are
+integers, and noisy scores real numbers.
+
 The local form has one message of K parts instead of K streams; see `local_one_of_k`.
 """
 
