@@ -56,8 +56,8 @@ from privlearn.mechanisms.exact_choices import NoisyScores, Picks
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
-from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.rows import PartialSum, Rows
+from privlearn.tokens import Receipt, Released, Spend, Token, partial_sum
 
 ChoiceNoise = Literal["gumbel", "laplace", "exponential"]
 _NOISES: dict[ChoiceNoise, type[GumbelNoise] | type[LaplaceNoise] | type[ExponentialNoise]] = {
@@ -209,8 +209,30 @@ class ReportNoisyMax:
         check_adjacency(self.adjacency, token)
         token.check(rows)
         with token.spend(self.spend()) as receipt:
-            total = sum_of_rows(receipt.open_integers(rows))
-            return release_picks(receipt, self.picked(receipt, total[None])[0])
+            return self._picks(receipt, sum_of_rows(receipt.open_integers(rows)))
+
+    def partial(self, rows: Rows[Array]) -> PartialSum:
+        """The sealed sum over ``rows``, to be merged with those of other rows; nothing leaves.
+
+        Raises:
+            As `NoisySum.partial`.
+        """
+        return partial_sum(self.spend(), rows)
+
+    def release_partial(self, total: PartialSum, token: Token[B]) -> Released[Picks]:
+        """Releases what `release` would on all rows that ``total`` is the sum of.
+
+        Raises:
+            ValueError: another mechanism made it.  Else as `release`.
+        """
+        check_adjacency(self.adjacency, token)
+        spend = self.spend()
+        token.check_total(total, spend)
+        with token.spend(spend) as receipt:
+            return self._picks(receipt, receipt.open_total(total))
+
+    def _picks(self, receipt: Receipt, total: NDArray[Any]) -> Released[Picks]:
+        return release_picks(receipt, self.picked(receipt, total[None])[0])
 
     def picked(self, receipt: Receipt, totals: NDArray[Any]) -> Picks:
         """Picks by the noise of ``receipt``, (n, top), for sums in steps, (n, dim)."""
