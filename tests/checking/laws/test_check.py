@@ -6,7 +6,7 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -650,7 +650,7 @@ class BackwardStream:
 
 class _Backward:
     def __init__(self, inner: PrefixSum[Array], token: Token[Any]) -> None:
-        self._receipt = token.spend(inner.spend())
+        self._receipt = token.spend(replace(inner.spend(), grid=None))  # in doubles
         self._noise = inner.factorization.stream(lambda n: self._receipt.draw((n, 2)))
 
     def __enter__(self) -> _Backward:
