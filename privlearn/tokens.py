@@ -9,7 +9,6 @@ out of a receipt and nowhere else, so a billboard can tell it from anything unpa
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -92,9 +91,8 @@ class Spend:
     own: role and name.  Written to the ledger before rows are opened."""
     grid: Grid | None = None
     """Where rows are clipped to integers and integer noise is added to them, so that what leaves
-    has exactly the law that is priced; with a loss of its own its scale may be that of the noise
-    over a power of two, where noise is added to scores and not to rows.  Without one the mechanism
-    computes in doubles, and certificates say so."""
+    has exactly the law that is priced; without one the mechanism computes in doubles, and
+    certificates say so."""
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What follows from domain and noise, if both are ours and never change."""
 
@@ -120,13 +118,8 @@ class Spend:
     def _check_grid(self, grid: Grid) -> None:
         if not isinstance(self.domain, IntegerDomain):
             raise TypeError(f"domain = {self.domain!r}: has no integers to clip to (grid = None)")
-        unit = getattr(self.noise, "unit", None)
-        own = self.own_loss is not None
-        if unit != grid.scale and not (own and unit and _digits(unit) == _digits(grid.scale)):
-            raise ValueError(
-                f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}, or with a "
-                "loss of its own that over a power of two"
-            )
+        if getattr(self.noise, "unit", None) != grid.scale:
+            raise ValueError(f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}")
         self.domain.null_integers(grid)  # refuses a grid on which the domain has no numbers
 
     def exact_form(self) -> dict[str, Any] | None:
@@ -167,11 +160,6 @@ class Spend:
             if _frozen(self.domain) and _frozen(self.noise):
                 self._known["shipped"] = found
         return found
-
-
-def _digits(number: float) -> float:
-    """All but the power of two."""
-    return math.frexp(number)[0]
 
 
 def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
@@ -600,14 +588,9 @@ class Receipt:
         """Fresh noise in steps of the stated grid, ⌊2^bits·Z⌋, int64.
 
         Raises:
-            TokenError: the spend stated no grid, or one of another scale than the noise.  Else as
-            `draw`.
+            TokenError: the spend stated no grid.  Else as `draw`.
         """
-        if self._check_grid().scale != cast(ExactNoise, self._spend.noise).unit:
-            raise TokenError(
-                f"{self._spend.mechanism} said a grid of another scale than its noise: use "
-                "receipt.draw_variates(n)"
-            )
+        self._check_grid()
         self._check_own()
         self._check_open()
         noise = self._integers(shape)
