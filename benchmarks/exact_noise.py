@@ -12,6 +12,7 @@ import argparse
 import importlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -61,11 +62,16 @@ def box_muller(words: Keystream) -> Callable[[int], Any]:
     return draw
 
 
+def zeros_released(release: Any, n: int) -> Any:
+    """Noise of a mechanism that adds it to a list of numbers."""
+    return release([0.0] * n)
+
+
 def other_samplers() -> dict[str, Callable[[int], Any]]:
     """Named samplers of ``n`` numbers."""
     generator, pool = np.random.default_rng(0), NoisePool(Keystream())
     found: dict[str, Callable[[int], Any]] = {
-        f"privlearn, exact {kind}": lambda n, kind=kind: pool.floors(kind, n) for kind in KINDS
+        f"privlearn, exact {kind}": partial(pool.floors, kind) for kind in KINDS
     }
     found["privlearn before, Box-Muller"] = box_muller(Keystream())
     found["NumPy, standard_normal"] = generator.standard_normal
@@ -79,7 +85,7 @@ def other_samplers() -> dict[str, Callable[[int], Any]]:
                 dp.l2_distance(T=float) if name == "gaussian" else dp.l1_distance(T=float),
             )
             release = make(*space, scale=1.0)
-            found[f"OpenDP, {name}"] = lambda n, release=release: release([0.0] * n)
+            found[f"OpenDP, {name}"] = partial(zeros_released, release)
     except ImportError:
         print("OpenDP is not installed")
     try:
@@ -99,7 +105,7 @@ def speeds() -> None:
         slow = name.startswith(("OpenDP", "diffprivlib"))
         for n in SIZES[: 2 if slow else 3]:
             draw(n)
-            took = cpu(lambda n=n, draw=draw: draw(n), 1 if slow else max(400_000 // n, 1))
+            took = cpu(partial(draw, n), 1 if slow else max(400_000 // n, 1))
             cells.append(f"{n}: {n / took / 1e6:.3g} M/s ({took * 1e6:.3g})")
         print(f"  {name:32} {'   '.join(cells)}")
 

@@ -267,6 +267,7 @@ def test_choices_and_arms_are_made_from_merged_sums_too(mechanism: Any) -> None:
     merged = mechanism.release_partial(merge(*parts), token_for(mechanism, account()))
     whole = mechanism.release(rows(0, USERS), token_for(mechanism, account()))
     assert (merged.value == whole.value).all()
+    other = NoisySum(Ball(1.0, 15), GaussianNoise(9.0)).partial(rows_of(0, USERS))
+    token = token_for(mechanism, account())
     with pytest.raises(ValueError, match="total: has"):
-        other = NoisySum(Ball(1.0, 15), GaussianNoise(9.0)).partial(rows_of(0, USERS))
-        mechanism.release_partial(other, token_for(mechanism, account()))
+        mechanism.release_partial(other, token)
