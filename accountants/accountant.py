@@ -31,7 +31,7 @@ from privlearn.accountants.guarantee import (
     unless_failed,
 )
 from privlearn.accountants.multiple_accountants import check_beside
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import Account, AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
 from privlearn.domains import Array
@@ -47,7 +47,6 @@ from privlearn.entries import (
     RetireEntry,
     ReturnEntry,
     SpendEntry,
-    to_users,
 )
 from privlearn.errors import (
     BudgetError,
@@ -68,6 +67,8 @@ X = TypeVar("X")
 T = TypeVar("T")
 
 Of = Literal["guarantee", "spent"]
+_Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]
+"""Domain, noise and loss of a spend as they are written, and whether the loss follows from them."""
 
 
 class _Accountant(Generic[B]):
@@ -135,7 +136,7 @@ class _Accountant(Generic[B]):
             software=f"privlearn {__version__}",
             trust=self.trust,
             adjacency=adjacency,
-            users=to_users(index),
+            users=(index.start, index.stop),
             cap=cap.to_dict(),
             promise=None if promise is None else promise.to_dict(),
             noise=source.name if not _attested or source.simulated else _ON_DEVICES,
@@ -171,8 +172,6 @@ class _Accountant(Generic[B]):
         self._interrupted = False
         self._resumed = False
         self._mechanisms: dict[str, Any] = {}
-        self._prices: dict[Loss, tuple[B, Fraction, dict[str, Any]]] = {}
-        self._forms: dict[Loss, dict[str, Any]] = {}
 
     @classmethod
     def resume(
@@ -332,14 +331,15 @@ class _Accountant(Generic[B]):
                 raise TypeError(f"{label} = {each!r}: must be a mechanism, which states a loss()")
         named = [Plan(label, each.loss(), self.users) for label, each in mechanisms.items()]
         whole = [*plan, *named]
+        ranges = [user_range(users=item.users) for item in whole]
         items = tuple(
             PlanItem(
                 label=item.label,
-                users=to_users(user_range(users=item.users)),
+                users=(users.start, users.stop),
                 loss=item.loss.to_dict(),
                 count=item.count,
             )
-            for item in whole
+            for item, users in zip(whole, ranges, strict=True)
         )
         with self._lock:
             stands = [Plan(i.label, i.loss, i.users, i.count) for i in self._state.plan or []]
@@ -406,14 +406,13 @@ class _Accountant(Generic[B]):
 
     def spends(self, label: str, users: range) -> int:
         """How many tokens of that label were spent on some of ``users``, also before a restart."""
+        spent = 0
         with self._lock:
-            return sum(
-                account.spend is not None
-                and account.label == label
-                and account.users[0] < users.stop
-                and users.start < account.users[1]
-                for account in self._state.accounts.values()
-            )
+            for account in self._state.accounts.values():
+                meets = account.users[0] < users.stop and users.start < account.users[1]
+                if meets and account.label == label and account.spend is not None:
+                    spent += 1
+        return spent
 
     def issue(self, price: Loss | B, *, users: range, label: str, failure: Exact = 0) -> Token[B]:
         """Issues a token for one loss, or for any loss that a budget covers, on ``users``.
@@ -433,10 +432,12 @@ class _Accountant(Generic[B]):
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
-                budget, failure, form = self._priced(price)
+                found = self._state.price(price)
+                form = found.form
+                budget, failure = cast(B, found.budget), found.failure
             else:
                 budget, form = price, price.to_dict()
-            index = self._state.ceiling.charged.check(user_range(users=users))
+            index = user_range(users=users)
             planned = None
             if self._state.plan is not None:
                 if not isinstance(price, Loss):
@@ -448,7 +449,7 @@ class _Accountant(Generic[B]):
                     accountant=self.id,
                     token=token,
                     label=label,
-                    users=to_users(index),
+                    users=(index.start, index.stop),
                     budget=form,
                     planned=planned,
                     failure=exact_text(failure) if failure else "0",
@@ -476,52 +477,33 @@ class _Accountant(Generic[B]):
                     accountant=self.id,
                     allowance=name,
                     label=label,
-                    users=to_users(index),
+                    users=(index.start, index.stop),
                     budget=budget.to_dict(),
                     failure=exact_text(exact("failure", failure)),
                 )
             )
             return Delegated(self, self._state, name, budget, index)
 
-    def _priced(self, loss: Loss) -> tuple[B, Fraction, dict[str, Any]]:
-        """The price of a loss, how likely it is to fail, and the price as it is written."""
-        found = self._prices.get(loss)
-        if found is None:
-            budget = cast(B, self._state.price(loss))
-            found = budget, loss.failure(), budget.to_dict()
-            if len(self._prices) >= 4096:
-                self._prices.clear()
-            self._prices[loss] = found
-        return found
-
-    def _form(self, loss: Loss) -> dict[str, Any]:
-        """A loss as it is written."""
-        found = self._forms.get(loss)
-        if found is None:
-            if len(self._forms) >= 4096:
-                self._forms.clear()
-            found = self._forms[loss] = loss.to_dict()
-        return found
-
     def _take_back(self, allowance: str) -> None:
         self._append(ReturnEntry(accountant=self.id, allowance=allowance))
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
-        """For tokens: writes the spend; returns when it is durable."""
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
+        """For tokens: writes the spend; returns the token's account when it is durable."""
+        domain, noise, loss_form, derived = _forms_of(spend, loss)
         entry = SpendEntry(
             accountant=self.id,
             token=token.id,
             mechanism=spend.mechanism,
-            users=to_users(token.users),
+            users=(token.users.start, token.users.stop),
             trust=self.trust,
             adjacency=self.adjacency,
-            domain=spend.domain.to_dict(),
-            noise=spend.noise.to_dict(),
+            domain=domain,
+            noise=noise,
             simulated=self.noise.simulated,
             gain=spend.gain,
-            loss=self._form(loss),
+            loss=loss_form,
             arithmetic=spend.arithmetic,
-            derived=spend.derived,
+            derived=derived,
             calibration=spend.calibration,
             parameters=dict(spend.parameters),
             interactive=spend.interactive,
@@ -531,6 +513,7 @@ class _Accountant(Generic[B]):
             self._append(entry)
         if self.observer is not None:
             self.observer.spent(token, spend)
+        return self._state.accounts[entry.token]
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""
@@ -543,10 +526,6 @@ class _Accountant(Generic[B]):
             self._append(
                 RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
             )
-
-    def outstanding(self, token: Token[Any]) -> bool:
-        """For receipts: whether the token has no recorded end yet."""
-        return self._state.accounts[token.id].outcome is None
 
     def _append(self, entry: Entry) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""
@@ -615,6 +594,22 @@ def _in_currency(
     if currency is not None and currency is not type(budget):
         raise BudgetError(f"currency = {currency}: the budget {budget} has its own")
     return budget, None
+
+
+_FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
+"""By identity of the spend: a mechanism keeps it, and its domain, noise and loss never change."""
+
+
+def _forms_of(spend: Spend, loss: Loss) -> _Forms:
+    found = _FORMS.get(id(spend))
+    if found is not None and found[0] is spend and found[1] is loss:
+        return found[2]
+    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict(), spend.derived
+    if spend.derived:  # all of it is ours
+        if len(_FORMS) >= 1024:
+            _FORMS.clear()
+        _FORMS[id(spend)] = spend, loss, forms
+    return forms
 
 
 _NO = Fraction(0)

@@ -48,7 +48,7 @@ from privlearn.entries import (
     Users,
     parse_entry,
 )
-from privlearn.errors import BudgetError
+from privlearn.errors import BudgetError, UsersError
 from privlearn.exact import float_down, float_up
 from privlearn.ledger import SCHEMA, Chain, Record, iterate_records
 from privlearn.losses import Loss
@@ -221,7 +221,8 @@ def audit(
 
     Raises:
         LedgerUnreadableError: missing, torn or not a ledger.  LedgerSchemaError: newer version.
-        LedgerFeatureError: it needs an unknown extension to be understood.
+        LedgerFeatureError: it needs an unknown extension to be understood.  UsersError: no
+        accountant has that user.
     """
     return certify(iterate_records(path), delta=delta, head=head, user=user, rounds=rounds)
 
@@ -235,6 +236,8 @@ def certify(
     rounds: int = 1,
 ) -> Certificate:
     """Recomputes everything from ledger records; problems are listed, not raised.
+
+    As `audit` does, it raises UsersError for a user of no accountant.
 
     The records are looked at one by one; of a token that has ended only its name is kept, and of
     no token the entries.
@@ -425,10 +428,16 @@ class _Audit:
 
     def certificate(self, delta: float | None, users: range | None, rounds: int) -> Certificate:
         """What follows from all records so far."""
+        books = list(self.books.values())
+        protecting = [b for b in books if users is None or users.start in b.state.users]
+        if books and users is not None and not protecting:
+            known = ", ".join(str(range(b.state.users.start, b.state.users.stop)) for b in books)
+            raise UsersError(
+                f"user = {users.start}: no accountant has this user; they have {known:.200}"
+            )
         if self.head_at is None:
             for problem in self.chain.end(self.head):
                 self.problems.add(problem)
-        books = list(self.books.values())
         states = [book.state for book in books]
         if self.gap:
             for book in books:
@@ -443,7 +452,6 @@ class _Audit:
         shares: list[Share] = []
         notes = remarks(states)
         work = Work()
-        protecting = [b for b in books if users is None or users.start in b.state.users] or books
         for book in protecting:
             state = book.state
             try:
@@ -514,8 +522,6 @@ def _guarantee(
     ex_post: bool = False,
 ) -> Guarantee:
     state = book.state
-    if users is not None:
-        state.ceiling.charged.check(users)
     lines = assumptions(state, book.totals, rounds)
     if totals.bounded:
         lines.append(

@@ -8,7 +8,7 @@ from typing import Any, Generic, Never, Protocol, Self, cast, final
 
 from privlearn._exclusive import Exclusive
 from privlearn._validate import user_range
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import Account, AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B
 from privlearn.errors import BudgetError, TokenCopyError
@@ -31,10 +31,9 @@ class _Parent(Protocol[B]):
     @property
     def trust(self) -> Trust: ...
     def spends(self, label: str, users: range) -> int: ...
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None: ...
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account: ...
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None: ...
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None: ...
-    def outstanding(self, token: Token[Any]) -> bool: ...
     def _issue(
         self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
     ) -> Token[B]: ...
@@ -131,9 +130,9 @@ class Delegated(Generic[B]):
         """As the accountant's, all of whose tokens it counts."""
         return self._parent.spends(label, users)
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
         """For tokens: as the accountant's."""
-        self._parent.record_spend(token, spend, loss)
+        return self._parent.record_spend(token, spend, loss)
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: as the accountant's."""
@@ -142,10 +141,6 @@ class Delegated(Generic[B]):
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """For tokens and receipts: as the accountant's."""
         self._parent.record_retire(token, outcome, digest)
-
-    def outstanding(self, token: Token[Any]) -> bool:
-        """For receipts: as the accountant's."""
-        return self._parent.outstanding(token)
 
     @property
     def failure(self) -> Fraction:

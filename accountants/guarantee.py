@@ -151,7 +151,12 @@ def _totals(state: AccountState, tallies: Tallies[Loss], users: range | None) ->
     tops = tallies.tops()
     if sum(top.terms for top in tops) <= MOST_TERMS:
         return Totals(compositions(tallies, [top.first for top in tops]))
-    prices = tallies.sums(state.price_and_failure, [top.first for top in tops])
+
+    def numbers(loss: Loss) -> tuple[Fraction, ...]:
+        price = state.price(loss)
+        return *price.budget.amounts, price.failure
+
+    prices = tallies.sums(numbers, [top.first for top in tops])
     order = sorted(range(len(tops)), key=prices.__getitem__, reverse=True)
     if all(isinstance(loss, GaussianLoss) for loss in tallies):
         order = order[:1]  # what they do to privacy is one number

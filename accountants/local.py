@@ -20,7 +20,7 @@ from privlearn._validate import text, user_range
 from privlearn.accountants.accountant import _Accountant
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B, Currency, GaussianDP, PureDP
-from privlearn.entries import AttestEntry, to_users
+from privlearn.entries import AttestEntry
 from privlearn.errors import CurrencyError
 from privlearn.exact import Exact
 from privlearn.ledger import Ledger
@@ -229,7 +229,7 @@ class LocalAccountant(_Accountant[B]):
                     by=text(by=by),
                     mechanism=text(mechanism=mechanism),
                     label=label,
-                    users=to_users(index),
+                    users=(index.start, index.stop),
                     adjacency=self.adjacency,
                     loss=loss.to_dict(),
                     most_messages=most,

@@ -112,7 +112,7 @@ class SpendTotals:
             CurrencyError: a loss without a price.
         """
         priced = {
-            group: [(state.price(loss).amounts[0], edges) for loss, edges in runs.items()]
+            group: [(state.price(loss).budget.amounts[0], edges) for loss, edges in runs.items()]
             for group, runs in self._runs.items()
         }
         steps: dict[int, Fraction] = {}

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from math import lcm
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Generic, TypeVar, cast, final
 
 from pydantic_core import to_json
 
@@ -19,7 +20,7 @@ from privlearn._validate import user_range
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ApproxDP, Budget, Currency, budget_from_dict
+from privlearn.budgets import ApproxDP, Budget, Currency, Renyi, budget_from_dict
 from privlearn.domains import Domain, domain_from_dict
 from privlearn.entries import (
     AttestEntry,
@@ -57,6 +58,7 @@ from privlearn.losses import (
     PerArrivalLoss,
     RandomizedResponse,
     compose,
+    foreign_kinds,
     gaussian_loss,
     is_bounded_range,
     leaves_of,
@@ -69,6 +71,7 @@ Tally = dict[Loss, int]
 """Losses with multiplicities."""
 _NEVER = Fraction(0)
 _LONGEST_FORM = 2048
+_MOST_SEEN = 1024
 _MOST_BITS = 4096
 """Of a common denominator of all amounts of an account."""
 
@@ -93,7 +96,9 @@ class _Reader(Generic[T]):
             key = _flat(data)
             found = self._known.get(key)
         except TypeError:  # it holds lists or objects
-            return self._read(data)
+            found = self._read(data)
+            self._last = data, found
+            return found
         if found is None:
             found = self._read(data)
             if len(self._known) >= 4096:
@@ -261,6 +266,33 @@ class CurveWork:
 
 
 @final
+class LossPrice:
+    """What a loss costs in one currency.
+
+    Attributes:
+        budget: apart from its failures, which are counted by themselves.
+        failure: how likely it is to fail.
+        work: values of its curve that were computed for it.
+    """
+
+    def __init__(self, budget: Currency, failure: Fraction, work: int) -> None:
+        self.budget, self.failure, self.work = budget, failure, work
+
+    @cached_property
+    def form(self) -> dict[str, Any]:
+        """The budget as it is written."""
+        form = self.budget.to_dict()
+        read = _read_budget(form)
+        assert read == self.budget
+        self.budget = cast(Currency, read)  # the very one that is read in entries of tokens
+        return form
+
+
+_PRICED: dict[tuple[type[Currency], tuple[Fraction, ...], type[Loss], Loss], LossPrice] = {}
+"""By currency, with its orders, and loss: the prices that all accounts share."""
+
+
+@final
 class AccountState:
     """Everything that follows from one accountant's entries so far."""
 
@@ -304,13 +336,14 @@ class AccountState:
         self.allowances: dict[str, Allowance] = {}
         self.interactive = self.interleaved = False
         self._running = 0
-        self._good: dict[tuple[bytes, str, str, bool, bool], Loss] = {}
-        """Spends that were found right, apart from their tokens and users."""
+        self._good = _GOOD[opened.adjacency]
         self._last_spend: tuple[SpendEntry, Loss] | None = None
         self._denominator = 1  # a common one of all amounts
-        self._prices: dict[Loss, tuple[Currency, Fraction]] = {}
-        self._last_budget: tuple[dict[str, object], Currency] | None = None
-        self._last_price: tuple[Loss, tuple[Currency, Fraction]] | None = None
+        self._orders = tuple(cap.curve) if isinstance(cap, Renyi) else ()
+        self._prices: dict[Loss, LossPrice] = {}
+        self._seen_losses: dict[int, tuple[Loss, LossPrice]] = {}
+        self._seen_budgets: dict[int, Budget] = {}
+        """By identity: prices, and budgets that were read before, in the currency of the cap."""
         self.attested: list[AttestEntry] = []
         self.closed = False
 
@@ -341,40 +374,45 @@ class AccountState:
         """
         return _read_loss(data)
 
-    def price(self, loss: Loss) -> Currency:
-        """What a loss costs apart from its failures, which are counted by themselves.
+    def price(self, loss: Loss) -> LossPrice:
+        """What a loss costs here.
 
         Raises:
-            CurrencyError: no finite price in this currency.
+            CurrencyError: no finite price in this currency.  BudgetError: it takes too long, or its
+            numbers are too long.
         """
-        return self._price(loss)[0]
-
-    def price_and_failure(self, loss: Loss) -> tuple[Fraction, ...]:
-        """The numbers of the price, and how likely the loss is to fail.
-
-        Raises:
-            CurrencyError: no finite price in this currency.
-        """
-        price, failure = self._price(loss)
-        return *price.amounts, failure
-
-    def _price(self, loss: Loss) -> tuple[Currency, Fraction]:
-        last = self._last_price
-        if last is not None and last[0] is loss:  # its hash takes time
-            return last[1]
-        self._last_price = None
+        seen = self._seen_losses.get(id(loss))
+        if seen is not None and seen[0] is loss:  # its hash takes time
+            return seen[1]
         found = self._prices.get(loss)
         if found is None:
-            orders = len(self.cap.amounts) if len(self.cap.amounts) > 1 else 0
-            if work := orders + _RESPONSE_WORK * _responses(loss):
-                self.curve_work.take(work)
-            failure = loss.failure() or _NEVER
-            found = self.cap.price(loss.unless_failed() if failure else loss), failure
+            found = self._priced(loss)
             if len(self._prices) >= 4096:
                 self._prices.clear()
             self._prices[loss] = found
-        self._addable(found[1], *found[0].amounts)
-        self._last_price = loss, found
+        self._addable(found.failure, *found.budget.amounts)
+        self._see_budget(found.budget)
+        if len(self._seen_losses) >= _MOST_SEEN:
+            self._seen_losses.clear()
+        self._seen_losses[id(loss)] = loss, found
+        return found
+
+    def _priced(self, loss: Loss) -> LossPrice:
+        """A price that is worked out, or that was for another account in the same currency."""
+        key = self.cap.__class__, self._orders, loss.__class__, loss
+        found = _PRICED.get(key)
+        if found is not None:
+            self.curve_work.take(found.work)
+            return found
+        orders = len(self._orders) if len(self._orders) > 1 else 0
+        work = orders + _RESPONSE_WORK * _responses(loss)
+        self.curve_work.take(work)
+        failure = loss.failure() or _NEVER
+        found = LossPrice(self.cap.price(loss.unless_failed() if failure else loss), failure, work)
+        if not any(foreign_kinds(loss)):  # equal ones of ours are alike
+            if len(_PRICED) >= 4096:
+                _PRICED.clear()
+            _PRICED[key] = found
         return found
 
     def _addable(self, *amounts: Fraction) -> None:
@@ -398,6 +436,7 @@ class AccountState:
 
         Raises:
             BudgetError: there is a plan, and no item of it is left for this token.
+            UsersError: some of the users are not the accountant's.
         """
         if self.plan is None:
             return None
@@ -405,6 +444,7 @@ class AccountState:
             item = self.plan[position]
             if item.left and _dominates(item.loss, loss):
                 return position
+        self.ceiling.charged.check(users)
         raise BudgetError(
             f"token {label!r} for users {users!r} is not (or no longer) in the committed plan; "
             "a plan is exhaustive: commit one that names it"
@@ -420,7 +460,9 @@ class AccountState:
         try:
             _CHECKS[entry.__class__](self, entry)
         except BaseException:
-            self._denominator, self._last_price, self._last_budget = before, None, None
+            self._denominator = before
+            self._seen_losses.clear()
+            self._seen_budgets.clear()
             raise
 
     def _check_close(self, _: CloseEntry) -> None:
@@ -444,8 +486,8 @@ class AccountState:
             loss = self._own_loss(item.loss)
             users = self._whole_ranges(_range(item.users))
             for piece, part in _over(loss, users):
-                price, failure = self._price(part)
-                trial.charge(piece, price * item.count, failure * item.count)
+                price = self.price(part)
+                trial.charge(piece, price.budget * item.count, price.failure * item.count)
         none = Ceiling(self.users, self.cap, self.failure)
         for users, total in trial.pieces():
             none.check(users, total, _NEVER)
@@ -462,7 +504,7 @@ class AccountState:
         failure = self._failing(entry.failure)
         if self.plan is not None and entry.allowance is not None:
             raise BudgetError(f"token {entry.token}: no allowance can stand beside a plan")
-        if budget.is_zero:
+        if not all(budget.amounts):
             raise BudgetError(f"token {entry.label!r}: a budget of {budget} can pay for nothing")
         if self.plan is not None:
             item = self._item(entry.planned)
@@ -470,8 +512,9 @@ class AccountState:
                 raise BudgetError(f"token {entry.token} is not in the committed plan")
             if not item.left or item.users != users or item.label != entry.label:
                 raise BudgetError(f"token {entry.token} does not match plan item {entry.planned}")
-            price, failing = self._price(item.loss)
-            if not price.covers(budget) or failing < failure:
+            price = self.price(item.loss)
+            more = price.budget is not budget and not price.budget.covers(budget)
+            if more or price.failure < failure:
                 raise BudgetError(f"token {entry.token} holds more than plan item {entry.planned}")
             return
         if entry.planned is not None:
@@ -557,10 +600,12 @@ class AccountState:
 
     def _check_holds(self, account: Account, entry: SpendEntry, loss: Loss) -> None:
         """The token must hold what the loss costs."""
-        price, failure = self._price(loss)
-        if not account.budget.covers(price):
+        price = self.price(loss)
+        failure = price.failure
+        held = account.budget
+        if held is not price.budget and not held.covers(price.budget):
             raise LossExceedsTokenError(
-                f"{entry.mechanism} costs {price}, token {entry.token} holds {account.budget}"
+                f"{entry.mechanism} costs {price.budget}, token {entry.token} holds {held}"
             )
         if failure and failure > account.failure:
             raise LossExceedsTokenError(
@@ -665,8 +710,7 @@ class AccountState:
                 f"{self.opened.adjacency.value}"
             )
         loss, users = self._own_loss(entry.loss), self.ceiling.charged.check(_range(entry.users))
-        single, failing = self._price(loss)
-        price, failure = single * entry.most_messages, failing * entry.most_messages
+        one, most = self.price(loss), entry.most_messages
         if entry.count > len(users) * entry.most_messages:
             raise BudgetError(
                 f"count = {entry.count}: {len(users)} users with at most {entry.most_messages} "
@@ -684,7 +728,7 @@ class AccountState:
             return
         if entry.planned is not None:
             raise BudgetError(f"attestation {entry.label!r} names a plan, but none was committed")
-        self.ceiling.check(users, price, failure)
+        self.ceiling.check(users, one.budget * most, one.failure * most)
 
     def _item(self, position: int | None) -> Planned | None:
         """The item of the plan at a position; None where there is none, which only audits meet."""
@@ -708,17 +752,20 @@ class AccountState:
             raise TokenError(f"token {token} was never issued here")
         return account
 
-    def _currency(self, data: dict[str, object]) -> Currency:
-        last = self._last_budget
-        if last is not None and last[0] is data:  # what is checked is then recorded
-            return last[1]
+    def _currency(self, data: dict[str, Any]) -> Currency:
         budget = _read_budget(data)
         if not isinstance(budget, Currency):
             raise BudgetError(f"{budget} is not a currency")
-        self.cap._same_kind(budget)  # raises for another currency
-        self._addable(*budget.amounts)
-        self._last_budget = data, budget
+        if self._seen_budgets.get(id(budget)) is not budget:
+            self.cap._same_kind(budget)  # raises for another currency
+            self._addable(*budget.amounts)
+            self._see_budget(budget)
         return budget
+
+    def _see_budget(self, budget: Currency) -> None:
+        if len(self._seen_budgets) >= _MOST_SEEN:
+            self._seen_budgets.clear()
+        self._seen_budgets[id(budget)] = budget
 
     def _failing(self, text: str) -> Fraction:
         if text == "0":
@@ -768,8 +815,8 @@ class AccountState:
             self._planned.setdefault((item.label, users), []).append(len(self.plan))
             self.plan.append(Planned(item.label, users, loss, item.count, item.count))
             for piece, part in _over(loss, users):
-                price, failure = self._price(part)
-                self.ceiling.charge(piece, price * item.count, failure * item.count)
+                price = self.price(part)
+                self.ceiling.charge(piece, price.budget * item.count, price.failure * item.count)
                 self.committed.add(piece, part, item.count)
 
     def _record_issue(self, entry: IssueEntry) -> None:
@@ -832,21 +879,23 @@ class AccountState:
             return
         account.held = False
         if held and len(pieces) == 1 and entry.users == account.users:
-            price, failure = self._price(loss)
-            same = failure is account.failure or failure == account.failure
-            if same and price.amounts == account.budget.amounts:
+            price = self.price(loss)
+            same = price.failure is account.failure or price.failure == account.failure
+            if same and price.budget.amounts == account.budget.amounts:
                 return
         ceiling = self._paying(account)
         if held:  # the token may have held more than its one loss; the rest is free again
             ceiling.release(_range(account.users), account.budget, account.failure)
         for piece, part in pieces:
-            ceiling.charge(piece, *self._price(part))
+            price = self.price(part)
+            ceiling.charge(piece, price.budget, price.failure)
 
     def _charge_again(self, entry: SpendEntry, loss: Loss) -> None:
         for piece, part in pieces_of(loss, _range(entry.users)):
             self.spent.add(piece, part)
             if self.plan is None:
-                self.ceiling.charge(piece, *self._price(part))
+                price = self.price(part)
+                self.ceiling.charge(piece, price.budget, price.failure)
 
     def _record_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
@@ -868,8 +917,8 @@ class AccountState:
         loss, users = loss_from_dict(entry.loss), _range(entry.users)
         self.spent.add(users, loss, entry.most_messages)
         if self.plan is None:
-            price, failure = self._price(loss)
-            self.ceiling.charge(users, price * entry.most_messages, failure * entry.most_messages)
+            price, most = self.price(loss), entry.most_messages
+            self.ceiling.charge(users, price.budget * most, price.failure * most)
         elif item := self._item(entry.planned):
             item.left -= entry.most_messages
 
@@ -960,8 +1009,13 @@ def _over(loss: Loss, users: range) -> list[tuple[range, Loss]]:
         raise BudgetError(str(error)) from None
 
 
-def _form(entry: SpendEntry) -> tuple[bytes, str, str, bool, bool]:
-    """What a spend states, apart from its token, its users and what every spend here has."""
+_SpendForm = tuple[bytes, str, str, bool, bool]
+_GOOD: dict[Adjacency, dict[_SpendForm, Loss]] = {relation: {} for relation in Adjacency}
+"""Spends of any account that were found right, apart from their tokens and users."""
+
+
+def _form(entry: SpendEntry) -> _SpendForm:
+    """What a spend states, apart from its token, its users and its account."""
     numbers = [
         entry.domain,
         entry.noise,

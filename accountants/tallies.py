@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, TypeVar, final
 from privlearn.accountants.per_user_charge import Amounts
 
 K = TypeVar("K", bound=Hashable)
+_MOST_SEEN = 256
 
 
 class Top(NamedTuple):
@@ -34,12 +35,12 @@ class Tallies(Generic[K]):
         users: all arrival indices; what is added outside of them does not count.
     """
 
-    __slots__ = ("_edges", "_last", "users")
+    __slots__ = ("_edges", "_seen", "users")
 
     def __init__(self, users: range) -> None:
         self.users = users
         self._edges: dict[K, dict[int, int]] = {}
-        self._last: tuple[K, dict[int, int]] | None = None
+        self._seen: dict[int, tuple[K, dict[int, int]]] = {}
 
     def add(self, users: range, what: K, count: int = 1) -> None:
         """Counts ``what`` so many times for each of the users."""
@@ -64,13 +65,15 @@ class Tallies(Generic[K]):
                 _change(mine, other.users.stop, -left)
 
     def _of(self, what: K) -> dict[int, int]:
-        last = self._last
-        if last is not None and last[0] is what:  # the hash of a loss takes time
-            return last[1]
+        seen = self._seen.get(id(what))
+        if seen is not None and seen[0] is what:  # the hash of a loss takes time
+            return seen[1]
         edges = self._edges.get(what)
         if edges is None:
             edges = self._edges[what] = {}
-        self._last = what, edges
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        self._seen[id(what)] = what, edges
         return edges
 
     def __iter__(self) -> Iterator[K]:

@@ -174,7 +174,7 @@ def unaided_run(name: str, broken: bool, samples: int, run: int) -> bool:
 
 
 def unaided(jobs: int, runs: int) -> Table:
-    """Mechanisms without given neighbours, by samples alone."""
+    """Mechanisms without given neighbours, only by samples."""
     rows = []
     for name in FEW_INPUT_FAULTS:
         caught = in_parallel(unaided_run, ((name, True, 5_000, r) for r in range(runs // 10)), jobs)

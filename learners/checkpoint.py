@@ -79,7 +79,7 @@ class BatchLearner(Served[Any, Any, Any]):
         batch = self._batches[self._batch]
         # After a crash in the middle of a release, this batch's tokens are gone and its outcome is
         # lost: nothing is drawn twice, the estimates stay, the next batch goes on.
-        if all(self._accountant.left(label, batch) for label in self._labels):
+        if all([self._accountant.left(label, batch) for label in self._labels]):
             self._failed = True  # until the release is whole
             self._release(rows, batch)
             self._failed = False

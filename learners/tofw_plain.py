@@ -40,7 +40,9 @@ class Plain(Strategy):
         budget, adjacency = accountant.budget, accountant.adjacency
         clip = clip or self._scale.clip(_CLIP)
         factorization: Factorization = (
-            AnytimeBLT() if anytime else ColumnNormalizedBLT.fitted(len(self._users))
+            AnytimeBLT(horizon=len(self._users))
+            if anytime
+            else ColumnNormalizedBLT.fitted(len(self._users))
         )
         self._sums = PrefixSum.calibrated(
             Ball(clip, learner._dim), budget, factorization=factorization, adjacency=adjacency

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import Count, check_fields
+from privlearn._validate import Count, assign, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Ball, Bound
 from privlearn.exact import Exact
@@ -58,11 +58,21 @@ class BallReport(EachReport[Array]):
     radius: Bound
     cap: CapNoise
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    domain: Ball = field(init=False, repr=False, compare=False)
+    """Where records are clipped."""
+    _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
+    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.cap.dim != self.dim:
             raise ValueError(f"cap = {self.cap!r}: must have dimension {self.dim}")
+        ball = Ball(self.radius, self.dim)
+        single, stream = (
+            Spend("ball-report", ball, self.cap, arithmetic="each", interactive=interactive)
+            for interactive in (False, True)
+        )
+        assign(self, domain=ball, _spends=(single, stream))
         self.loss()
 
     @classmethod
@@ -133,11 +143,6 @@ class BallReport(EachReport[Array]):
         return cls.privunit(dim, radius, epsilon, adjacency=adjacency)
 
     @property
-    def domain(self) -> Ball:
-        """Where records are clipped."""
-        return Ball(self.radius, self.dim)
-
-    @property
     def size(self) -> int:
         """Numbers in a report."""
         return self.dim
@@ -159,9 +164,7 @@ class BallReport(EachReport[Array]):
 
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger."""
-        return Spend(
-            "ball-report", self.domain, self.cap, arithmetic="each", interactive=interactive
-        )
+        return self._spends[interactive]
 
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         """Reports about contributions, shape (n, dim), row by row; multiples of limit/2²³."""

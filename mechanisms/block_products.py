@@ -28,20 +28,23 @@ _LEAST_WIDTH = 8
 class RowProducts:
     """Rows of matrix @ inputs, of arrays that may change in between."""
 
-    __slots__ = ("_out", "_rows", "_tiles")
+    __slots__ = ("_columns", "_inputs", "_matrix", "_out")
 
     def __init__(self, matrix: Array, inputs: Array) -> None:
         """Takes a matrix of at least 32 rows."""
-        self._rows = matrix[:BLOCK, None, :]
+        self._matrix, self._inputs = matrix, inputs  # no views of them: copies would lose these
         self._out = np.empty((BLOCK, inputs.shape[1]))
-        self._tiles = [(inputs[:, part], self._out[:, None, part]) for part in _columns(inputs)]
+        self._columns = _columns(inputs)
 
     def __call__(self, first: int, stop: int) -> Array:
         """Rows first, ..., stop - 1; in memory that the next call writes to."""
-        rows = self._rows[first:stop]
-        for inputs, out in self._tiles:
-            np.matmul(rows, inputs, out=out[first:stop])
-        return self._out[first:stop]
+        rows, found = self._matrix[first:stop, None], self._out[first:stop]
+        if len(self._columns) == 1:
+            np.matmul(rows, self._inputs, out=found[:, None])
+            return found
+        for part in self._columns:
+            np.matmul(rows, self._inputs[:, part], out=found[:, None, part])
+        return found
 
 
 def product(matrix: Array, inputs: Array, out: Array) -> None:

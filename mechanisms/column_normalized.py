@@ -29,7 +29,7 @@ from privlearn.mechanisms.factorization import (
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.mechanisms.toeplitz import Toeplitz, check_decays, toeplitz
-from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
+from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, rounded_up, sums_error
 
 _CHUNK = 4096
 """Times per vectorised pass of an error profile."""
@@ -102,7 +102,7 @@ class ColumnNormalizedBLT:
         numbers = toeplitz(self.decay, self.output_decay)
         norm = Fraction(float(numbers.column_norms(np.array([self.horizon]))[0]))
         error = sums_error(numbers, self.horizon, largest + int(off) + 1)
-        return Rounding(2 * off * norm, 2 * error)
+        return Rounding(rounded_up(2 * off * norm), 2 * error)
 
     def error_std(self, t: int, /) -> float:
         """Standard deviation of W_t; the first call takes time O(horizon)."""
@@ -163,7 +163,7 @@ class _ScaledSums:
 
 @final
 class _WeightedOutputs:
-    """Rows of B' y, by `block_products`; its first state is the sum of (n_s - n_{s+1}) Y_s so far."""
+    """Rows of B' y, by `block_products`; the first state is the sum of (n_s - n_{s+1}) Y_s."""
 
     __slots__ = (
         "_at",
@@ -171,27 +171,27 @@ class _WeightedOutputs:
         "_first",
         "_full",
         "_input",
+        "_moved",
         "_numbers",
-        "_out",
         "_products",
     )
 
     def __init__(self, factorization: ColumnNormalizedBLT, dim: int) -> None:
         self._factorization = factorization
         self._numbers = toeplitz(factorization.decay, factorization.output_decay)
-        states = len(self._numbers.output_states)
+        states = len(self._numbers.output_moves)
         self._full = np.zeros((BLOCK + 1 + states, 1 + states + BLOCK))
-        self._full[: BLOCK + 1, 0] = 1.0
-        self._full[BLOCK + 1 :, 1:] = self._numbers.output_states
+        self._full[:BLOCK, 0] = 1.0
+        self._full[BLOCK + 1 :, 1:] = self._numbers.output_moves
         self._input = np.zeros((1 + states + BLOCK, dim))
-        self._out = np.empty((1 + states, dim))
+        self._moved = np.empty((1 + states, dim))
         self._products = RowProducts(self._full, self._input)
         self._first, self._at = 1, 0
         self._weigh()
 
     def __call__(self, y: NDArray[np.int64] | NDArray[np.float64], /) -> Array:
         found = np.empty(y.shape)
-        states, done = len(self._out), 0
+        states, done = len(self._moved), 0
         while done < len(y):
             first, stop = self._at, min(self._at + len(y) - done, BLOCK)
             part = slice(done, done + stop - first)
@@ -199,8 +199,8 @@ class _WeightedOutputs:
             found[part] = self._products(first, stop)
             done, self._at = part.stop, stop
             if stop == BLOCK:
-                product(self._full[BLOCK:], self._input, self._out)
-                self._input[:states] = self._out
+                product(self._full[BLOCK:], self._input, self._moved)
+                self._input[:states] += self._moved
                 self._input[states:] = 0.0
                 self._first, self._at = self._first + BLOCK, 0
                 self._weigh()

@@ -6,12 +6,12 @@ can be asked for.  All of these are exact, so the order of noisy scores is that 
 the choice is the continuous mechanism's own.
 
 Doubles say which points can win at all, as in computational geometry.  With s >= Σ|G_i||v_i| for
-every point, a score is off by less than (dim + 2)·2^−53·s, in any order of summation; noise by u·2^−40
-(its floor) and two roundings.  So all is within half a margin of
-(dim + 8)·2^−51·s + 4·u·2^−40, where |Z| < 64; else nothing is assumed.  A lead of a margin is certain, and
-points that are nearer to each other are compared in integers: with a = (⟨G, v⟩ − ⟨G, w⟩)/u and
-floors of 2^b·Z, v is ahead where 2^b·a + ⌊2^b·Z_v⌋ − ⌊2^b·Z_w⌋ >= 1, behind where it is <= −1,
-and else b is doubled.  docs/proofs.md, "Choices", has the constants.
+every point, a score is off by at most (dim + 2)·2^−53·s, in any order of summation; noise of less
+than 64 scales by its floor, u·2^−40, and two roundings.  A lead of the margin
+(dim + 8)·2^−51·s + 4·u·2^−40 is therefore certain.  Points that are nearer to each other, and all
+where noise is farther out, are compared in integers: with a = (⟨G, v⟩ − ⟨G, w⟩)/u, the point v is
+ahead of w where 2^b·a + ⌊2^b·Z_v⌋ − ⌊2^b·Z_w⌋ >= 1, behind where it is <= −1, and else b is
+doubled.  docs/proofs.md, "Choices", has the proof.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Picks = NDArray[np.int64]
 
 _UNUSUAL = 2**46
 """Floors of noise that is 64 scales or more from 0: doubles decide nothing then."""
-_FIRST_BITS, _MOST_BITS = 64, 2**14
+_FIRST_BITS, _MOST_BITS = 64, 2**9
 
 
 class Refinable(Protocol):
@@ -74,7 +74,7 @@ class NoisyScores:
             taken: points that are out already, shape (n, any).
 
         Raises:
-            NoiseSamplerError: two variates are equal in 2^14 bits.
+            NoiseSamplerError: two variates are equal in 2^9 bits.
         """
         floors = self.noise.floors.reshape(len(self.totals), self.vertices.count)
         rough = self.totals.astype(np.float64)

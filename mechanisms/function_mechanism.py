@@ -4,6 +4,10 @@ What the price covers is one vector: what the function returns, with one draw of
 all of it.  That a user moves it by no more than the domain's sensitivity, times ``gain``, is the
 author's word: the audit lists the mechanism and the function as trusted code, and `check_mechanism`
 tries to break it.
+
+The function computes in doubles, on rows and noise in doubles: its spend has no grid, and
+certificates name floating-point noise.  The last bits of what it returns may tell more than the
+price says; where the contributions are added up, `NoisySum` has no such bits.
 """
 
 from __future__ import annotations

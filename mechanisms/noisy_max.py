@@ -56,8 +56,8 @@ from privlearn.mechanisms.exact_choices import NoisyScores, Picks
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
-from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.rows import PartialSum, Rows
+from privlearn.tokens import Receipt, Released, Spend, Token, partial_sum
 
 ChoiceNoise = Literal["gumbel", "laplace", "exponential"]
 _NOISES: dict[ChoiceNoise, type[GumbelNoise] | type[LaplaceNoise] | type[ExponentialNoise]] = {
@@ -85,8 +85,8 @@ class ReportNoisyMax:
     """The points with the largest ⟨Σ rows, v⟩ + noise, by index; best first.
 
     Only indices leave: no score, no noise.  For a step that descends, feed −∇.  Prices are proved
-    in the module's docstring.  With Gumbel noise it is the exponential mechanism itself, on rows
-    that were cut to a grid of at most 2^−30 scales of a score: no rounding changes a pick.
+    in the module's docstring.  With Gumbel noise it is the exponential mechanism itself: rounding
+    changes no pick.  Rows are cut to a public `grid`, by less than 2^−29 scales of a score each.
 
     Args:
         vertices: what is chosen from.
@@ -158,6 +158,11 @@ class ReportNoisyMax:
         return float_up(_spread(self.domain, self.vertices, self.adjacency))
 
     @property
+    def unit(self) -> float:
+        """A power of two near the length of the points: scores over it are in the unit of rows."""
+        return unit_of(self.vertices)
+
+    @property
     def eta(self) -> Fraction:
         """spread/scale, rounded up: the range (Gumbel) or the ε (else) of one pick."""
         return self.eta_of(self.adjacency)
@@ -182,18 +187,24 @@ class ReportNoisyMax:
         return self._spend
 
     def _stated(self) -> Spend:
+        loss = choice_loss(self.noise, self.eta, self.top, self.adjacency)
         return Spend(
             "report-noisy-max",
             self.domain,
-            _NOISES[self.noise](self.scale),
-            own_loss=choice_loss(self.noise, self.eta, self.top, self.adjacency),
+            _NOISES[self.noise](self.scale / self.unit),
+            own_loss=loss,
             parameters=self.parameters(),
             grid=choice_grid(self.domain, self.vertices, self.scale),
         )
 
     def parameters(self) -> dict[str, Any]:
-        """What the ledger says beside domain and noise."""
-        return {"vertices": self.vertices.to_dict(), "top": self.top, "spread": self.spread}
+        """What the ledger says beside domain and noise: spread and scale are those over `unit`."""
+        return {
+            "vertices": self.vertices.to_dict(),
+            "unit": self.unit,
+            "top": self.top,
+            "spread": self.spread / self.unit,
+        }
 
     def release(self, rows: Rows[Array], token: Token[B]) -> Released[Picks]:
         """Releases the picks over the sum of ``rows``; null rows count as 0.
@@ -208,8 +219,30 @@ class ReportNoisyMax:
         check_adjacency(self.adjacency, token)
         token.check(rows)
         with token.spend(self.spend()) as receipt:
-            total = sum_of_rows(receipt.open_integers(rows))
-            return release_picks(receipt, self.picked(receipt, total[None])[0])
+            return self._picks(receipt, sum_of_rows(receipt.open_integers(rows)))
+
+    def partial(self, rows: Rows[Array]) -> PartialSum:
+        """The sealed sum over ``rows``, to be merged with those of other rows; nothing leaves.
+
+        Raises:
+            As `NoisySum.partial`.
+        """
+        return partial_sum(self.spend(), rows)
+
+    def release_partial(self, total: PartialSum, token: Token[B]) -> Released[Picks]:
+        """Releases what `release` would on all rows that ``total`` is the sum of.
+
+        Raises:
+            ValueError: another mechanism made it.  Else as `release`.
+        """
+        check_adjacency(self.adjacency, token)
+        spend = self.spend()
+        token.check_total(total, spend)
+        with token.spend(spend) as receipt:
+            return self._picks(receipt, receipt.open_total(total))
+
+    def _picks(self, receipt: Receipt, total: NDArray[Any]) -> Released[Picks]:
+        return release_picks(receipt, self.picked(receipt, total[None])[0])
 
     def picked(self, receipt: Receipt, totals: NDArray[Any]) -> Picks:
         """Picks by the noise of ``receipt``, (n, top), for sums in steps, (n, dim)."""
@@ -230,8 +263,8 @@ class ReportNoisyMax:
 def choice_grid(domain: Ball, vertices: Vertices, scale: float, rows: float | Fraction = 1) -> Grid:
     """The finest grid for rows whose scores get noise of this scale.
 
-    Its scale is that of the noise over a power of two, the largest below `Vertices.longest`: a row
-    that is cut to the grid then moves scores by less than 2^(1−bits) scales of the noise.
+    Its scale is that of the noise over `unit_of` the points: a row that is cut to the grid then
+    moves scores by less than 2^(1−bits) scales of the noise.
 
     Args:
         domain: of the rows.
@@ -242,19 +275,21 @@ def choice_grid(domain: Ball, vertices: Vertices, scale: float, rows: float | Fr
     Raises:
         ValueError: no grid has room for rows; it names clip, scale and length of the points.
     """
-    return _fitting(domain.radius, vertices.longest, scale, rows)
-
-
-@lru_cache(maxsize=256)
-def _fitting(clip: float, longest: float, scale: float, rows: float | Fraction) -> Grid:
-    unit = math.ldexp(scale, 1 - math.frexp(longest)[1])
     try:
-        return Grid.fitting(unit, clip, rows)
+        return _fitting(scale / unit_of(vertices), domain.radius, rows)
     except ValueError as refused:
         raise ValueError(
-            f"clip = {clip!r}, scale = {scale!r}, points of length {longest!r}: no grid has room "
-            f"for their scores ({refused})"
+            f"clip = {domain.radius!r}, scale = {scale!r}, points of length {vertices.longest!r}: "
+            f"no grid has room for their scores ({refused})"
         ) from None
+
+
+_fitting = lru_cache(maxsize=256)(Grid.fitting)
+
+
+def unit_of(vertices: Vertices) -> float:
+    """The largest power of two that is not above `Vertices.longest`."""
+    return math.ldexp(1.0, math.frexp(vertices.longest)[1] - 1)
 
 
 def _spread(domain: Ball, vertices: Vertices, adjacency: Adjacency) -> Fraction:

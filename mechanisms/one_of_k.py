@@ -25,6 +25,9 @@ left out: ``docs/errata/synthetic-updates.md``, ``docs/errata/hdb.md``).
 Running sums by arm are `PrefixSum` over the domain `OneOf`: one token for all streams, of which
 every arm advances at every row; each row releases sums of shape (arms, size).
 
+Arms are exact where one of them is (`NoisySum`, `ReportNoisyMax`): contributions and noise are
+integers, and noisy scores real numbers.
+
 The local form has one message of K parts instead of K streams; see `local_one_of_k`.
 """
 
@@ -35,7 +38,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._validate import AtLeastTwo, check_fields
@@ -44,7 +46,7 @@ from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, OneOf
 from privlearn.errors import AdjacencyError
 from privlearn.exact import Exact, exact, round_up
-from privlearn.grid import sum_of_rows
+from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss, PureLoss
 from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.noisy_max import (
@@ -55,8 +57,8 @@ from privlearn.mechanisms.noisy_max import (
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.noise import noise_from_dict
-from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.rows import PartialSum, Rows
+from privlearn.tokens import Receipt, Released, Spend, Token, partial_sum
 
 X = TypeVar("X")
 Single = NoisySum[X] | ReportNoisyMax
@@ -182,31 +184,50 @@ class OneOfK(Generic[X]):
             AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError,
             ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
-        mechanism = self.mechanism
         check_adjacency(self.adjacency, token)
         token.check(rows)
-        with token.spend(self.spend()) as receipt:
+        spend = self.spend()
+        with token.spend(spend) as receipt:
             if self._one_sum:
                 return receipt.release_sum(rows)
-            if isinstance(mechanism, ReportNoisyMax):
-                totals = sum_of_rows(receipt.open_integers(rows)).reshape(self.arms, -1)
-                return cast(
-                    Released[Array], release_picks(receipt, mechanism.picked(receipt, totals))
-                )
-            noisy = self._noisy(receipt, rows)
-            return receipt.release(self.domain.decode(noisy.reshape(-1)))
+            if spend.grid is None:  # a domain or noise without integers; certificates say so
+                sums = receipt.open(rows).sum(axis=0).reshape(self.arms, -1)
+                noisy = sums + receipt.draw(sums.shape)
+                return receipt.release(self.domain.decode(noisy.reshape(-1)))
+            total = sum_of_rows(receipt.open_integers(rows))
+            return self._of_arms(receipt, spend.grid, total)
 
-    def _noisy(self, receipt: Receipt, rows: Rows[tuple[X, NDArray[Any]]]) -> Array:
-        """The sums of all arms, (arms, size), with noise that draws the numbers of an arm together.
+    def partial(self, rows: Rows[tuple[X, NDArray[Any]]]) -> PartialSum:
+        """The sealed sum over ``rows``, to be merged with those of other rows; nothing leaves.
 
-        In doubles where the noise draws no integers, which certificates say.
+        Raises:
+            As `NoisySum.partial`.
         """
-        grid = self.spend().grid
-        if grid is None:
-            sums = receipt.open(rows).sum(axis=0).reshape(self.arms, -1)
-            return np.asarray(sums + receipt.draw(sums.shape))
-        steps = sum_of_rows(receipt.open_integers(rows)).reshape(self.arms, -1)
-        return grid.values(steps + receipt.draw_integers(steps.shape))
+        return partial_sum(self.spend(), rows)
+
+    def release_partial(self, total: PartialSum, token: Token[B]) -> Released[Array]:
+        """Releases what `release` would on all rows that ``total`` is the sum of.
+
+        Raises:
+            ValueError: another mechanism made it.  Else as `release`.
+        """
+        check_adjacency(self.adjacency, token)
+        spend = self.spend()
+        token.check_total(total, spend)
+        with token.spend(spend) as receipt:
+            if self._one_sum:
+                return receipt.release_total(total)
+            assert spend.grid is not None  # else there were no partial sum
+            return self._of_arms(receipt, spend.grid, receipt.open_total(total))
+
+    def _of_arms(self, receipt: Receipt, grid: Grid, total: NDArray[Any]) -> Released[Array]:
+        """Releases what follows from the sums of all arms, in steps; noise is drawn arm by arm."""
+        sums = total.reshape(self.arms, -1)
+        if isinstance(self.mechanism, ReportNoisyMax):
+            picks = self.mechanism.picked(receipt, sums)
+            return cast(Released[Array], release_picks(receipt, picks))
+        noisy = grid.values(sums + receipt.draw_integers(sums.shape))
+        return receipt.release(self.domain.decode(noisy.reshape(-1)))
 
 
 def local_one_of_k(

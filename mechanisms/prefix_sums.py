@@ -188,7 +188,7 @@ class SummingStream(ReceiptStream[X]):
 
     def _values(self, rows: Rows[X]) -> NDArray[Any]:
         """The contributions of the next users, as `RunningSums` takes them."""
-        return self._of_next(rows, self._sums.opened)
+        return self._next_rows(rows, self._sums.opened)
 
     def _noisy(self, values: NDArray[Any]) -> Array:
         """The noisy running sum after each of the next rows of the factorisation."""

@@ -57,9 +57,9 @@ class ReceiptStream(ABC, Generic[X]):
         Raises:
             UsersError: these are others.
         """
-        return self._of_next(rows, self._receipt.open)
+        return self._next_rows(rows, self._receipt.open)
 
-    def _of_next(self, rows: Rows[X], opened: Callable[[Rows[X]], T]) -> T:
+    def _next_rows(self, rows: Rows[X], opened: Callable[[Rows[X]], T]) -> T:
         """What ``opened`` gives of the next users; raises as `_opened`."""
         if rows.users.start != self._next:
             raise UsersError(f"the stream is at user {self._next}, the rows at {rows.users.start}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, final
+from typing import Any, Protocol, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.domains import Array
+from privlearn.domains import Array, IntegerDomain
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.factorization import Factorization, Integers
 from privlearn.mechanisms.stream_terms import StreamTerms
@@ -39,8 +39,8 @@ class _IntegerSums:
     __slots__ = ("_ahead", "_centre", "_decoder", "_encoder", "_receipt", "_step")
 
     def __init__(self, receipt: Receipt, spend: Spend, terms: StreamTerms) -> None:
-        size = spend.domain.size
-        grid, domain = terms.grid, spend.domain
+        size, grid = spend.domain.size, terms.grid
+        domain = cast(IntegerDomain[Any], spend.domain)  # it has a grid
         assert grid is not None
         null = domain.null_integers(grid)
         self._receipt = receipt

@@ -48,7 +48,7 @@ class StreamTerms:
         if self.grid is None:
             return known
         rounding = {"column": float(self.rounding.column), "each": float(self.rounding.each)}
-        return known | {"largest": self.largest, "rounding": rounding}
+        return known | {"largest": str(self.largest), "rounding": rounding}
 
 
 def stream_terms(

@@ -125,10 +125,10 @@ def sums_error(numbers: Toeplitz, horizon: int, largest: int) -> Fraction:
         sizes += w * (state + off + 1)
     later = [Fraction(c) for c in numbers.state_rows[BLOCK - 1, len(numbers.decay) :].tolist()]
     sizes += largest * sum(later) * (1 + 2 * _UNIT)
-    return _rounded_up(error + factor * (sizes + 1))
+    return rounded_up(error + factor * (sizes + 1))
 
 
-def _rounded_up(value: Fraction) -> Fraction:
+def rounded_up(value: Fraction) -> Fraction:
     """With 40 significant bits, so that fractions stay short."""
     shift = 40 - (value.numerator.bit_length() - value.denominator.bit_length())
     unit = Fraction(1, 2**shift) if shift >= 0 else Fraction(2**-shift)

@@ -1,7 +1,9 @@
 """Former names: importing one answers with the new one, for one release.
 
-A name that moved is an `ImportError` with the new place in its message, never a silent alias: what
-stands in a program should be what stands in the documentation.
+A name that moved is an error with the new place in its message, never a silent alias: what stands
+in a program should be what stands in the documentation.  It is an `AttributeError` of the package,
+so that `hasattr` says that the name is not there.  An import takes that for a module that it has to
+look for, and the search for modules answers with an `ImportError`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 _MODULES = {
     "_cho_sun": "papers.cho_sun.experiments",
@@ -226,36 +228,41 @@ _NAMES = {
 """Names that a package no longer exports, by package."""
 
 
-def _moved(old: str, new: str) -> NoReturn:
-    raise ImportError(f"{old} is now {new}", name=old)
-
-
-def answer(package: str) -> Callable[[str], Any]:
-    """``__getattr__`` of a package, which answers for its former names.
+def answer(package: str) -> Callable[[str], NoReturn]:
+    """``__getattr__`` of a package, which says of a former name where it is now.
 
     Raises:
-        ImportError: the name has moved; the message says where.
+        AttributeError: always.
     """
     names = _NAMES.get(package.partition(".")[2], {})
 
-    def find(name: str) -> Any:
+    def find(name: str) -> NoReturn:
         if name in names:
-            _moved(f"{package}.{name}", names[name])
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"{package}.{name} is now {names[name]}", name=name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
 
     return find
 
 
 class _FormerModules:
-    """Comes last in the search for modules, when there is none of a name."""
+    """Comes last in the search for modules, when there is none of a name.
+
+    Of a package, ``from package import name`` also looks for a module, unless `hasattr` finds it.
+    """
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        package, _, rest = name.partition(".")
-        if package == "privlearn" and rest in _MODULES:
-            _moved(name, f"privlearn.{_MODULES[rest]}")
+        whole, _, rest = name.partition(".")
+        if whole != "privlearn":
+            return None
+        package, _, last = rest.rpartition(".")
+        new = (
+            f"privlearn.{_MODULES[rest]}" if rest in _MODULES else _NAMES.get(package, {}).get(last)
+        )
+        if new is not None:
+            raise ImportError(f"{name} is now {new}", name=name)
         return None
 
 

@@ -114,11 +114,13 @@ def length(block: object) -> int:
     return int(shapes[0][0])
 
 
-def runs(blocks: Sequence[T | None]) -> Iterator[tuple[int, list[T]]]:
+def runs(blocks: Sequence[T | None]) -> list[tuple[int, list[T]]]:
     """Neighbouring blocks that can be joined: how many, and the blocks; none for a run of None."""
+    found: list[tuple[int, list[T]]] = []
     for key, run in groupby(blocks, lambda block: None if block is None else signature(block)):
         together = list(run)
-        yield len(together), [] if key is None else cast("list[T]", together)
+        found.append((len(together), [] if key is None else cast("list[T]", together)))
+    return found
 
 
 def signature(block: object) -> object:

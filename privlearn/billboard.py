@@ -31,15 +31,15 @@ R = TypeVar("R")
 class Shown(Sealed, Generic[T, A]):
     """Users' own rows with what each of them was shown; sealed to those users."""
 
-    __slots__ = ("__board", "__both")
+    __slots__ = ("__board", "__both", "__users")
 
-    def __init__(self, both: Rows[tuple[T, A]], board: Billboard) -> None:
-        self.__both, self.__board = both, board
+    def __init__(self, both: Rows[tuple[T, A]], users: range, board: Billboard) -> None:
+        self.__both, self.__users, self.__board = both, users, board
 
     @property
     def users(self) -> range:
         """The public arrival indices."""
-        return self.__both.users
+        return self.__users
 
     def __repr__(self) -> str:
         return f"Shown(users={self.users.start}..{self.users.stop - 1}, sealed)"
@@ -88,10 +88,11 @@ class Billboard(Mapping[str, Any]):
         users: the arrival indices that may be served, each once, in order.
     """
 
-    __slots__ = ("_history", "_lock", "_next", "_values", "issuer", "users")
+    __slots__ = ("_history", "_lock", "_next", "_tokens", "_values", "issuer", "users")
 
     def __init__(self, issuer: Issuer, users: range) -> None:
         self.issuer, self.users = issuer, user_range(users=users)
+        self._tokens = f"{issuer.id}/"  # which the ids of all its tokens begin with
         self._next, self._lock = users.start, Exclusive("a billboard")
         self._values: dict[str, Any] = {}
         self._history: list[dict[str, Any]] = []
@@ -109,7 +110,7 @@ class Billboard(Mapping[str, Any]):
         """
         if not isinstance(released, Released):
             raise TypeError(f"{name}: only released values can be posted, got {type(released)}")
-        if not released.paid_by.startswith(self.issuer.id + "/"):
+        if not released.paid_by.startswith(self._tokens):
             raise ForeignTokenError(f"{name}: paid by {released.paid_by!r}, another accountant")
         self._values[name] = released.value
         self._history.append(
@@ -131,12 +132,13 @@ class Billboard(Mapping[str, Any]):
         Raises:
             UsersError: out of order, served before, or beyond ``users``.
         """
-        self._advance(rows.users)
+        users = rows.users
+        self._advance(users)
 
         def show(own: T) -> tuple[T, A]:
             return own, policy(own)
 
-        return Shown(Rows._shown(rows, RowFunction(show, "serve", code=policy)), self)
+        return Shown(Rows._shown(rows, RowFunction(show, "serve", code=policy)), users, self)
 
     def skip(self, users: range) -> Rows[Any]:
         """Null records for the next users, whose data were lost before they could be used.

@@ -35,14 +35,10 @@ def _non_negative(name: str, value: Exact) -> Fraction:
 class Budget(ABC):
     """Exact non-negative amounts, compared by `covers` within one kind only."""
 
-    __slots__ = ("_amounts",)
+    __slots__ = ("amounts",)
     kind: ClassVar[str]
-    _amounts: tuple[Fraction, ...]
-
-    @property
-    def amounts(self) -> tuple[Fraction, ...]:
-        """The exact numbers that add up, in a fixed order."""
-        return self._amounts
+    amounts: tuple[Fraction, ...]
+    """The exact numbers that add up, in a fixed order."""
 
     def covers(self, other: Self) -> bool:
         """Whether every amount of ``other`` is at most the same amount here.
@@ -51,14 +47,14 @@ class Budget(ABC):
             CurrencyError: ``other`` is of another kind.
         """
         self._same_kind(other)
-        if len(self._amounts) == 1:
-            (a,), (b,) = self._amounts, other._amounts
+        if len(self.amounts) == 1:
+            (a,), (b,) = self.amounts, other.amounts
             return a.numerator * b.denominator >= b.numerator * a.denominator
         # cross-multiplied: comparing fractions takes several times as long
         return all(
             [
                 a.numerator * b.denominator >= b.numerator * a.denominator
-                for a, b in zip(self._amounts, other._amounts, strict=True)
+                for a, b in zip(self.amounts, other.amounts, strict=True)
             ]
         )
 
@@ -71,7 +67,7 @@ class Budget(ABC):
         """JSON form; exact numbers are strings."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if hasattr(self, "_amounts"):
+        if hasattr(self, "amounts"):
             raise AttributeError(f"budgets are immutable: cannot set {name}")
         object.__setattr__(self, name, value)
 
@@ -79,7 +75,7 @@ class Budget(ABC):
         return type(self) is type(other) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
-        return hash((self.kind, self._amounts))
+        return hash((self.kind, self.amounts))
 
 
 class Currency(Budget):
@@ -111,40 +107,40 @@ class Currency(Budget):
         made = type(self).__new__(type(self))
         if hasattr(self, "_orders"):
             object.__setattr__(made, "_orders", self._orders)
-        object.__setattr__(made, "_amounts", amounts)
+        object.__setattr__(made, "amounts", amounts)
         return made
 
     def zero(self) -> Self:
         """Nothing, in this currency."""
-        return self._with(tuple(Fraction(0) for _ in self._amounts))
+        return self._with(tuple(Fraction(0) for _ in self.amounts))
 
     @property
     def is_zero(self) -> bool:
         """Whether nothing is left (some amount is zero)."""
-        return any([not a for a in self._amounts])
+        return any([not a for a in self.amounts])
 
     def share(self, part: Exact) -> Self:
         """Returns ``part`` (0 to 1, exact) of this budget."""
         fraction = exact("part", part)
         if not 0 <= fraction <= 1:
             raise ValueError(f"part = {part!r}: must lie between 0 and 1")
-        return self._with(tuple(a * fraction for a in self._amounts))
+        return self._with(tuple(a * fraction for a in self.amounts))
 
     def __add__(self, other: Self) -> Self:
         self._same_kind(other)
-        pairs = zip(self._amounts, other._amounts, strict=True)
+        pairs = zip(self.amounts, other.amounts, strict=True)
         return self._of(tuple([a + b for a, b in pairs]))
 
     def __sub__(self, other: Self) -> Self:
         if not self.covers(other):
             raise ValueError(f"cannot take {other} from {self}")
-        pairs = zip(self._amounts, other._amounts, strict=True)
+        pairs = zip(self.amounts, other.amounts, strict=True)
         return self._of(tuple([a - b for a, b in pairs]))
 
     def __mul__(self, count: int) -> Self:
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ValueError(f"count = {count!r}: must be an integer >= 0")
-        return self._with(tuple(a * count for a in self._amounts))
+        return self._with(tuple(a * count for a in self.amounts))
 
     __rmul__ = __mul__
 
@@ -157,12 +153,12 @@ class PureDP(Currency):
     kind = "pure"
 
     def __init__(self, epsilon: Exact):
-        self._amounts = (_non_negative("epsilon", epsilon),)
+        self.amounts = (_non_negative("epsilon", epsilon),)
 
     @property
     def epsilon(self) -> Fraction:
         """The bound on the absolute privacy loss, in nats."""
-        return self._amounts[0]
+        return self.amounts[0]
 
     def _with(self, amounts: tuple[Fraction, ...]) -> Self:
         return type(self)(amounts[0])
@@ -189,12 +185,12 @@ class ZCDP(Currency):
     kind = "zcdp"
 
     def __init__(self, rho: Exact):
-        self._amounts = (_non_negative("rho", rho),)
+        self.amounts = (_non_negative("rho", rho),)
 
     @property
     def rho(self) -> Fraction:
         """The zCDP parameter."""
-        return self._amounts[0]
+        return self.amounts[0]
 
     def _with(self, amounts: tuple[Fraction, ...]) -> Self:
         return type(self)(amounts[0])
@@ -227,24 +223,24 @@ class GaussianDP(Currency):
     kind = "gdp"
 
     def __init__(self, mu: Exact):
-        self._amounts = (_non_negative("mu", mu) ** 2,)
+        self.amounts = (_non_negative("mu", mu) ** 2,)
 
     @classmethod
     def from_mu_squared(cls, mu_squared: Exact) -> GaussianDP:
         """Makes the budget from μ² itself, exactly."""
         budget = cls.__new__(cls)
-        budget._amounts = (_non_negative("mu_squared", mu_squared),)
+        budget.amounts = (_non_negative("mu_squared", mu_squared),)
         return budget
 
     @property
     def mu_squared(self) -> Fraction:
         """μ², exact."""
-        return self._amounts[0]
+        return self.amounts[0]
 
     @property
     def mu(self) -> float:
         """μ as a float."""
-        return math.sqrt(self._amounts[0])
+        return math.sqrt(self.amounts[0])
 
     def _with(self, amounts: tuple[Fraction, ...]) -> Self:
         return type(self).from_mu_squared(amounts[0])
@@ -288,12 +284,12 @@ class Renyi(Currency):
         if len({a for a, _ in points}) != len(points):
             raise ValueError(f"curve = {dict(curve)!r}: names an order twice")
         self._orders = tuple(a for a, _ in points)
-        self._amounts = tuple(e for _, e in points)
+        self.amounts = tuple(e for _, e in points)
 
     @property
     def curve(self) -> dict[Fraction, Fraction]:
         """The bound ε(α) in nats at each order α."""
-        return dict(zip(self._orders, self._amounts, strict=True))
+        return dict(zip(self._orders, self.amounts, strict=True))
 
     def covers(self, other: Self) -> bool:
         """Whether ``other`` is at most this curve at each of this curve's orders."""
@@ -346,17 +342,17 @@ class ApproxDP(Budget):
         amounts = (_non_negative("epsilon", epsilon), exact("delta", delta))
         if not 0 < amounts[1] < 1:
             raise ValueError(f"delta = {delta!r}: must lie strictly between 0 and 1")
-        self._amounts = amounts
+        self.amounts = amounts
 
     @property
     def epsilon(self) -> Fraction:
         """ε in nats."""
-        return self._amounts[0]
+        return self.amounts[0]
 
     @property
     def delta(self) -> Fraction:
         """δ, a probability."""
-        return self._amounts[1]
+        return self.amounts[1]
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -223,8 +223,3 @@ def parse_entry(body: dict[str, Any]) -> Entry:
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
     """
     return _validate()(body)
-
-
-def to_users(users: range) -> Users:
-    """A range as it is stored."""
-    return (users.start, users.stop)

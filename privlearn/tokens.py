@@ -9,7 +9,6 @@ out of a receipt and nowhere else, so a billboard can tell it from anything unpa
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -100,9 +99,8 @@ class Spend:
     own: role and name.  Written to the ledger before rows are opened."""
     grid: Grid | None = None
     """Where rows are clipped to integers and integer noise is added to them, so that what leaves
-    has exactly the law that is priced; with a loss of its own its scale may be that of the noise
-    over a power of two, where noise is added to scores and not to rows.  Without one the mechanism
-    computes in doubles, and certificates say so."""
+    has exactly the law that is priced; without one the mechanism computes in doubles, and
+    certificates say so."""
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What follows from domain and noise, if both are ours and never change."""
 
@@ -128,13 +126,8 @@ class Spend:
     def _check_grid(self, grid: Grid) -> None:
         if not isinstance(self.domain, IntegerDomain):
             raise TypeError(f"domain = {self.domain!r}: has no integers to clip to (grid = None)")
-        unit = getattr(self.noise, "unit", None)
-        own = self.own_loss is not None
-        if unit != grid.scale and not (own and unit and _digits(unit) == _digits(grid.scale)):
-            raise ValueError(
-                f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}, or with a "
-                "loss of its own that over a power of two"
-            )
+        if getattr(self.noise, "unit", None) != grid.scale:
+            raise ValueError(f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}")
         self.domain.null_integers(grid)  # refuses a grid on which the domain has no numbers
 
     def exact_form(self) -> dict[str, Any] | None:
@@ -182,11 +175,6 @@ class Spend:
         return found
 
 
-def _digits(number: float) -> float:
-    """All but the power of two."""
-    return math.frexp(number)[0]
-
-
 def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
     if not isinstance(adjacency, Adjacency):  # domains would take it for the cheapest one
         raise TypeError(f"adjacency = {adjacency!r}: must be an Adjacency")
@@ -214,7 +202,7 @@ def _shipped_once(domain: Domain[Any], noise: Noise) -> bool:
 
 def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
     rebuilt = noise_from_dict(noise.to_dict())
-    # not == alone: a class of somebody else may say that it equals anything
+    # not only ==: a class of somebody else may say that it equals anything
     return is_shipped(domain) and type(rebuilt) is type(noise) and rebuilt == noise
 
 
@@ -239,6 +227,14 @@ class ReleaseObserver(Protocol):
         """A value is about to leave; what is returned leaves instead."""
 
 
+class RecordedToken(Protocol):
+    """What an accountant records of a token, as long as the token lives."""
+
+    @property
+    def outcome(self) -> str | None:
+        """How the token ended; None while it has no recorded end."""
+
+
 class Issuer(Protocol):
     """The side of an accountant that tokens and receipts talk to."""
 
@@ -253,17 +249,14 @@ class Issuer(Protocol):
     @property
     def observer(self) -> ReleaseObserver | None: ...
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
-        """Returns only when the spend stands durably in the ledger."""
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
+        """Returns the token's account, only when the spend stands durably in the ledger."""
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """Returns only when the names of user code stand durably in the ledger."""
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
         """Closes the token's account."""
-
-    def outstanding(self, token: Token[Any]) -> bool:
-        """Whether the token has no recorded end yet."""
 
 
 class _Mint:
@@ -276,6 +269,7 @@ _MINT = _Mint()
 
 
 @final
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False, match_args=False)
 class Token(Generic[B]):
     """The right to run one mechanism within ``budget`` on ``users``; made only by an accountant.
 
@@ -283,18 +277,24 @@ class Token(Generic[B]):
     in a forked process.
     """
 
-    __slots__ = (
-        "_budget",
-        "_failure",
-        "_id",
-        "_issuer",
-        "_label",
-        "_lock",
-        "_pid",
-        "_priced",
-        "_used",
-        "_users",
-    )
+    id: str
+    """The token's name in the ledger."""
+    budget: B
+    """What the token holds."""
+    failure: Fraction
+    """The probability of failing that it may use besides."""
+    users: range
+    """The arrival indices whose rows it can open."""
+    label: str
+    """What it was issued for."""
+    adjacency: Adjacency
+    """The neighbour relation of the accountant."""
+    _priced: Loss | None
+    """The loss whose price ``budget`` and ``failure`` are."""
+    _issuer: Issuer
+    _used: bool
+    _pid: int
+    _lock: Exclusive
 
     def __init__(
         self,
@@ -309,51 +309,26 @@ class Token(Generic[B]):
     ) -> None:
         if mint is not _MINT:
             raise TypeError("tokens are made by an accountant: use accountant.issue(...)")
-        self._failure = failure
-        self._priced = priced  # the loss whose price `budget` and `failure` are
-        self._id, self._budget, self._users, self._label = id, budget, users, label
-        self._issuer = issuer
-        self._used = False
-        self._pid = os.getpid()
-        self._lock = Exclusive("a token")
-
-    @property
-    def id(self) -> str:
-        """The token's name in the ledger."""
-        return self._id
-
-    @property
-    def budget(self) -> B:
-        """What the token holds."""
-        return self._budget
-
-    @property
-    def failure(self) -> Fraction:
-        """The probability of failing that it may use besides."""
-        return self._failure
-
-    @property
-    def users(self) -> range:
-        """The arrival indices whose rows it can open."""
-        return self._users
-
-    @property
-    def label(self) -> str:
-        """What it was issued for."""
-        return self._label
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbour relation of the accountant."""
-        return self._issuer.adjacency
+        fix = object.__setattr__
+        fix(self, "id", id)
+        fix(self, "budget", budget)
+        fix(self, "failure", failure)
+        fix(self, "users", users)
+        fix(self, "label", label)
+        fix(self, "adjacency", issuer.adjacency)
+        fix(self, "_priced", priced)
+        fix(self, "_issuer", issuer)
+        fix(self, "_used", False)
+        fix(self, "_pid", os.getpid())
+        fix(self, "_lock", Exclusive("a token"))
 
     def check(self, rows: Rows[Any]) -> None:
         """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
-        _check_rows(self, rows, self._users.start)
+        _check_rows(self, rows, self.users.start)
 
     def check_total(self, total: PartialSum, spend: Spend) -> None:
         """Raises what `Receipt.release_total` would raise for ``total``, before it is spent."""
-        _check_total(self, total, self._users.start)
+        _check_total(self, total, self.users.start)
         _check_terms(spend, total)
 
     def spend(self, spend: Spend) -> Receipt:
@@ -369,12 +344,12 @@ class Token(Generic[B]):
             self._check_price(spend.mechanism, loss)
         self._use("spent")
         try:
-            self._issuer.record_spend(self, spend, loss)
+            account = self._issuer.record_spend(self, spend, loss)
         except BaseException:
             # Not durable: the token may be tried again; the ledger refuses a second spend anyway.
-            self._used = False
+            object.__setattr__(self, "_used", False)
             raise
-        return Receipt(_MINT, self._issuer, self, spend)
+        return Receipt(_MINT, self._issuer, self, spend, account)
 
     def _check_price(self, mechanism: str, loss: Loss) -> None:
         failure = loss.failure()
@@ -383,10 +358,10 @@ class Token(Generic[B]):
             raise LossExceedsTokenError(
                 f"{mechanism} costs {price}, the token {self.label!r} holds {self.budget}"
             )
-        if failure > self._failure:
+        if failure > self.failure:
             raise LossExceedsTokenError(
                 f"{mechanism} fails with probability {exact_text(failure)}, the token "
-                f"{self.label!r} holds {exact_text(self._failure)}"
+                f"{self.label!r} holds {exact_text(self.failure)}"
             )
 
     def retire(self) -> None:
@@ -404,7 +379,7 @@ class Token(Generic[B]):
         with self._lock:
             if self._used:
                 raise TokenSpentError(f"token {self.label!r} was spent or retired before")
-            self._used = True
+            object.__setattr__(self, "_used", True)
 
     def __repr__(self) -> str:
         state = "used" if self._used else "unspent"
@@ -429,6 +404,7 @@ class Receipt:
     """
 
     __slots__ = (
+        "_account",
         "_clipping",
         "_digest",
         "_done",
@@ -447,10 +423,13 @@ class Receipt:
         "_token",
     )
 
-    def __init__(self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend) -> None:
+    def __init__(
+        self, mint: _Mint, issuer: Issuer, token: Token[Any], spend: Spend, account: RecordedToken
+    ) -> None:
         if mint is not _MINT:
             raise TypeError("receipts are made by token.spend(...)")
         self._issuer, self._token, self._spend = issuer, token, spend
+        self._account = account
         self._next = token.users.start
         # users opened since the last output, and before it; rows of noise
         self._due = self._served = self._drawn = 0
@@ -645,14 +624,9 @@ class Receipt:
         """Fresh noise in steps of the stated grid, ⌊2^bits·Z⌋, int64.
 
         Raises:
-            TokenError: the spend stated no grid, or one of another scale than the noise.  Else as
-            `draw`.
+            TokenError: the spend stated no grid.  Else as `draw`.
         """
-        if self._check_grid().scale != cast(ExactNoise, self._spend.noise).unit:
-            raise TokenError(
-                f"{self._spend.mechanism} said a grid of another scale than its noise: use "
-                "receipt.draw_variates(n)"
-            )
+        self._check_grid()
         self._check_own()
         self._check_open()
         noise = self._integers(shape)
@@ -775,12 +749,12 @@ class Receipt:
     @property
     def closed(self) -> bool:
         """Whether the token is retired."""
-        return self._done or not self._issuer.outstanding(self._token)
+        return self._done or self._account.outcome is not None
 
     def _check_open(self) -> None:
         if os.getpid() != self._token._pid:
             raise TokenCopyError("a receipt cannot be used in a forked process")
-        if self._done or not self._issuer.outstanding(self._token):
+        if self._done or self._account.outcome is not None:
             raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
 
     def round(self) -> AbstractContextManager[None]:
@@ -830,7 +804,7 @@ class Receipt:
 
     def _end(self, outcome: Outcome) -> None:
         self._done = True
-        if self._issuer.outstanding(self._token):
+        if self._account.outcome is None:
             self._issuer.record_retire(self._token, outcome, None)
 
     def _refuse_copy(self, *_: object) -> Never:
@@ -980,7 +954,7 @@ def _check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
             f"{first}..{last - 1} are left, in order, each once"
         )
     issuer = token._issuer
-    if issuer.adjacency is Adjacency.ADD_REMOVE and users != token.users:
+    if token.adjacency is Adjacency.ADD_REMOVE and users != token.users:
         raise UsersError(
             f"under add-remove every index behind a removed user shifts: all of {token.users!r} "
             f"must be opened at once, not {users!r}"
@@ -1026,31 +1000,24 @@ def _digest_of(value: Array) -> str:
 
 
 @final
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class Released(Generic[T_co]):
     """A value that was paid for; anybody may see it."""
 
-    __slots__ = ("_digest", "_paid_by", "_value")
     __match_args__: ClassVar[tuple[str, ...]] = ("value",)
+    value: T_co
+    """What left."""
+    paid_by: str
+    """The id of the token that paid."""
+    digest: str
+    """SHA-256 of the value."""
 
     def __init__(self, mint: _Mint, value: T_co, paid_by: str, digest: str) -> None:
         if mint is not _MINT:
             raise TypeError("released values come out of a receipt: use receipt.release(...)")
-        self._value, self._paid_by, self._digest = value, paid_by, digest
-
-    @property
-    def value(self) -> T_co:
-        """What left."""
-        return self._value
-
-    @property
-    def paid_by(self) -> str:
-        """The id of the token that paid."""
-        return self._paid_by
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the value."""
-        return self._digest
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "paid_by", paid_by)
+        object.__setattr__(self, "digest", digest)
 
     def __repr__(self) -> str:
         return f"Released({self.value!r}, paid_by={self.paid_by!r})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self, cast, final
 
@@ -17,7 +18,7 @@ from privlearn.exact_noise.pool import Pool
 from privlearn.exact_noise.variates import Variates
 from privlearn.losses import Loss
 from privlearn.noise import CapNoise, CategoryNoise, ExactNoise, Noise, NoiseSource
-from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token, mint_token
+from privlearn.tokens import Outcome, RecordedToken, ReleaseObserver, Spend, Token, mint_token
 
 
 @final
@@ -28,7 +29,7 @@ class _Anything(Currency):
     kind: ClassVar[str] = "anything"
 
     def __init__(self) -> None:
-        self._amounts = ()
+        self.amounts = ()
 
     def _with(self, amounts: tuple[Fraction, ...]) -> Self:
         return type(self)()
@@ -83,6 +84,13 @@ class _DividedVariates:
         return _DividedVariates(self._variates.part(start, stop), self._halvings)
 
 
+@dataclass(slots=True)
+class _StubRecord:
+    """What is recorded of a spent token: how it ended."""
+
+    outcome: str | None = None
+
+
 def _stated(noise: Noise) -> Noise:
     return noise.noise if isinstance(noise, _DividedNoise) else noise
 
@@ -122,7 +130,7 @@ class StubAccountant:
         self.id, self.adjacency = "stub", adjacency
         self.last_spend: Spend | None = None
         self._noise = NoiseSource.simulation(noise) if isinstance(noise, int) else noise
-        self._open: set[str] = set()
+        self._open: dict[str, _StubRecord] = {}
         self._count = 0
         self._budget = _Anything()
 
@@ -141,23 +149,22 @@ class StubAccountant:
         )
         return token
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> None:
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         self.last_spend = spend
-        self._open.add(token.id)
+        account = self._open[token.id] = _StubRecord()
         if self._halvings:
             self._stated[token.id] = spend, _stated(spend.noise)
             # behind the back of the receipt, which holds this object
             divided = _DividedNoise(_stated(spend.noise), self._halvings)
             object.__setattr__(spend, "noise", divided)
+        return account
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         pass
 
     def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
-        self._open.discard(token.id)
+        if token.id in self._open:
+            self._open.pop(token.id).outcome = outcome
         if token.id in self._stated:
             spend, noise = self._stated.pop(token.id)
             object.__setattr__(spend, "noise", noise)
-
-    def outstanding(self, token: Token[Any]) -> bool:
-        return token.id in self._open

@@ -62,7 +62,7 @@ def reproduce_cho_sun(
     from privlearn.papers.cho_sun import reproduction
     from privlearn.papers.cho_sun.tables import print_findings
 
-    request = reproduction.Request(
+    request = reproduction.ChoSunRequest(
         figure, replicates, horizon, jobs, seed, out, data, declare_public
     )
     try:
@@ -85,7 +85,7 @@ def _reproduce_han(
         chosen = tuple(int(part) for part in horizons.split(",")) if horizons else None
     except ValueError:
         fail(f"horizons = {horizons!r}: must be integers, joined by commas", BAD_INPUT)
-    request = reproduction.Request(target, seeds, chosen, jobs, first, out)
+    request = reproduction.Han2022Request(target, seeds, chosen, jobs, first, out)
     try:
         with progress_bars() as start:
             made = reproduction.reproduce_han2022(request, start)
@@ -143,7 +143,7 @@ def reproduce_han2021(
     screen = console()
     for target in targets:
         file = data if target == "lending" or "lending" not in targets else None
-        request = reproduction.Request(
+        request = reproduction.Han2021Request(
             target, seeds, horizon, jobs, first_seed, out, file, declare_public
         )
         try:

@@ -103,7 +103,7 @@ def _storable(values: Iterable[object], depth: int = 0) -> bool:
                 value = value.values()  # type: ignore[attr-defined]
             if not _storable(value, depth + 1):  # type: ignore[arg-type]
                 return False
-        elif not isinstance(value, Enum) or value.value.__class__ is not str:
+        elif not isinstance(value, Enum) or value._value_.__class__ is not str:
             return False
     return True
 

@@ -102,6 +102,12 @@ class LocalClient(Generic[B]):
         self._streams: dict[bool, ReportStream[Any]] = {}
         self._next = self.users.start
         self._warm = config.warm_up
+        first, last = self.users.start, self.users.stop
+        self._phases = {
+            True: range(first, min(last, self._warm)),
+            False: range(max(first, self._warm), last),
+        }
+        """Whose messages are of the warm-up, and whose are not."""
         self._known = (0, 0, -1)
         """First user and one past the last of the batch that was last looked up, and the batch."""
         self._model: Model | None = None
@@ -245,7 +251,7 @@ class LocalClient(Generic[B]):
                 contexts, actions, rewards = [contexts], [actions], [rewards]
             rows = self._rows(contexts, actions, rewards, users, batch, warming)
         released = stream.append(rows).value
-        if users.stop == self._phase(warming).stop:
+        if users.stop == self._phases[warming].stop:
             self._streams.pop(warming).close()
         return self.config.forms[warming], batch, released
 
@@ -281,7 +287,7 @@ class LocalClient(Generic[B]):
             if not (type(record) is np.ndarray and record.dtype == np.float64):
                 return None
             apart = method.parts > 1 and not warming
-            return Rows.seal((record, places) if apart else record, users=users)
+            return Rows._of_own((record, places) if apart else record, users)
         except Exception:  # that it failed would tell of data
             return None
 
@@ -332,14 +338,9 @@ class LocalClient(Generic[B]):
 
     # The streams of messages ----------------------------------------------------------------------
 
-    def _phase(self, warming: bool) -> range:
-        if warming:
-            return range(self.users.start, min(self.users.stop, self._warm))
-        return range(max(self.users.start, self._warm), self.users.stop)
-
     def _stream(self, warming: bool) -> ReportStream[Any]:
         if warming not in self._streams:
-            form, users = self.config.forms[warming], self._phase(warming)
+            form, users = self.config.forms[warming], self._phases[warming]
             label = self.config.label
             refused = TokenSpentError(
                 f"{label} of users {users.start}..{users.stop - 1}: this account has a spent "
@@ -392,8 +393,9 @@ class LocalClient(Generic[B]):
         return batch
 
     def _fits(self, model: Model, batch: int) -> bool:
-        late = self.config.method.per_message and model.batch <= batch
-        return model.batch == batch or late
+        if model.batch == batch:
+            return True
+        return self.config.method.per_message and model.batch < batch
 
     def _take(self, model: Model, batch: int) -> None:
         if model is not self._model and model.fingerprint != self._key:

@@ -250,8 +250,13 @@ def register(kind: L) -> L:
     What does not have its `Loss.json_form` is refused before.
 
     Raises:
-        ValueError: the kind is taken, or as `Loss.json_form`.
+        TypeError: no class of losses.  ValueError: the kind is taken, or as `Loss.json_form`.
     """
+    if not (isinstance(kind, type) and issubclass(kind, Loss)):
+        raise TypeError(
+            f"register({kind!r:.80}): must be a class of losses. What was @register(read) is now "
+            "@register, and read(numbers, adjacency) the class method from_numbers"
+        )
     if kind.kind in _REGISTRY:
         raise ValueError(f"loss kind {kind.kind!r} is registered already")
     form = {"kind": TEXT, "adjacency": TEXT, **kind.json_form()}

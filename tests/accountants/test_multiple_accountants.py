@@ -36,7 +36,7 @@ from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.cli.main import app
 from privlearn.domains import Ball
-from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, LedgerError
+from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, LedgerError, UsersError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.chain import chained
 from privlearn.losses import GaussianLoss, PureLoss
@@ -454,7 +454,9 @@ def test_one_user_of_one_population_is_told_the_sum(tmp_path: Path) -> None:
     assert found.problems == []
     done = CliRunner().invoke(app, ["audit", str(path), "--user", "5"])
     assert "ε = 11.6886" in done.output
-    assert any("must be a non-empty part" in p for p in audit(path, user=99).problems)
+    known = r"range\(0, 10\), range\(0, 10\), range\(0, 3\), range\(0, 10\)"
+    with pytest.raises(UsersError, match=rf"^user = 99: no accountant has this user; .* {known}$"):
+        audit(path, user=99)
 
 
 def test_the_sum_for_one_user_is_of_its_own_plans() -> None:

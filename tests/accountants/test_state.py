@@ -10,18 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn.accountants import CentralAccountant
+from privlearn.accountants import CentralAccountant, state
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.domains import Ball
+from privlearn.entries import IssueEntry, SpendEntry
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
     InsufficientBudgetError,
     UsersError,
 )
-from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss
+from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, Loss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
@@ -268,3 +269,80 @@ def test_pure_budgets_add_up_worst_cases() -> None:
         book.issue(LaplaceLoss("0.1"), users=USERS, label="x")
     with pytest.raises(InsufficientBudgetError, match=r"remaining PureDP\('0'\)"):
         book.issue(LaplaceLoss("0.001"), users=USERS, label="x")
+
+
+# What accounts share ---------------------------------------------------------------------------
+
+
+def test_a_price_is_worked_out_once_for_all_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Loss] = []
+    price = ZCDP.price
+
+    def asking(self: ZCDP, loss: Loss) -> ZCDP:
+        asked.append(loss)
+        return price(self, loss)
+
+    monkeypatch.setattr(ZCDP, "price", asking)
+    monkeypatch.setattr(state, "_PRICED", {})
+    losses = GaussianLoss("0.013"), GaussianLoss("0.013")
+    tokens = [accountant().issue(loss, users=USERS, label="x") for loss in losses]
+    assert asked == [losses[0]]
+    assert tokens[0].budget == tokens[1].budget == ZCDP("0.0065")
+    assert asking(ZCDP(0), losses[1]) == ZCDP("0.0065")
+
+
+class Chameleon(GaussianLoss):  # type: ignore[misc]
+    """A kind of somebody else that says it equals another one."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash(GaussianLoss("0.017"))
+
+    def zcdp(self) -> Fraction:
+        return Fraction(1, 2)
+
+
+def test_a_foreign_loss_has_its_own_price_in_every_account() -> None:
+    ours, other = GaussianLoss("0.017"), Chameleon("0.017")
+    for loss, cost in ((ours, ZCDP("0.0085")), (other, ZCDP("0.5")), (ours, ZCDP("0.0085"))):
+        assert accountant().issue(loss, users=USERS, label="x").budget == cost
+    assert not any(isinstance(key[-1], Chameleon) for key in state._PRICED)
+
+
+def test_a_spend_that_was_right_elsewhere_is_not_right_for_another_relation() -> None:
+    spend = Spend("probe", Ball(1.0, 2), GaussianNoise(9.0))
+    elsewhere = accountant()
+    first = elsewhere.issue(ZCDP("0.1"), users=USERS, label="x")
+    first.spend(spend)
+    entry = elsewhere.ledger.entries[-1]
+    assert isinstance(entry, SpendEntry)
+    here = accountant(adjacency=Adjacency.ZERO_OUT)
+    token = here.issue(ZCDP("0.1"), users=USERS, label="x")
+    changes = {"accountant": here.id, "token": token.id, "adjacency": Adjacency.ZERO_OUT}
+    claimed = SpendEntry(**{**entry.__dict__, **changes})
+    with pytest.raises(AdjacencyError, match="a loss for replace-one under an accountant"):
+        here._state.check(claimed)
+    here._state.check(
+        SpendEntry(**{**claimed.__dict__, "loss": spend.loss(Adjacency.ZERO_OUT).to_dict()})
+    )
+
+
+def test_a_budget_that_was_refused_is_looked_at_again() -> None:
+    """What is remembered by identity is forgotten where a check fails, with what it counted."""
+    book = accountant()
+    loss = GaussianLoss(Fraction(2, 3**9))
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="names a plan, but none"):
+            book._state.check(
+                IssueEntry(
+                    accountant=book.id,
+                    token=f"{book.id}/1",
+                    label="x",
+                    users=(5, 17),
+                    budget=ZCDP(0).price(loss).to_dict(),
+                    planned=0,
+                )
+            )
+        assert book._state._denominator == 1

@@ -1,8 +1,8 @@
 """Fifteen faults by somebody who had not seen the shipped ones, each with its correct twin.
 
 They were written before any was tried, and checked as a user would with the one-line tools.  What
-is wrong with each is its docstring; ``broken`` chooses between it and its twin, which differs by
-the fault alone.  Those that the tools miss at their defaults are in `MISSED`, with the reason.
+is wrong with each is its docstring; ``broken`` chooses between it and its twin, which differs
+only by the fault.  Those that the tools miss at their defaults are in `MISSED`, with the reason.
 """
 
 from __future__ import annotations

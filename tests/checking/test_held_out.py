@@ -27,7 +27,7 @@ def noisy(x: list[float], rng: Rng) -> float:
 
 
 class Repr:
-    """Tells its value in its print alone."""
+    """Tells its value only in its print."""
 
     __slots__ = ("_text",)
 

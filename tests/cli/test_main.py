@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import audit
+from privlearn.cli import main as cli_main
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, PROBLEMS, SIMULATION, UNREADABLE
 from privlearn.datasets.csv_lines import LONGEST_LINE
@@ -49,6 +51,21 @@ def test_a_run_leaves_a_public_and_a_private_folder(market: Path) -> None:
     }
     assert private == {"choices.csv", "regret.csv", "regret.png"}
     assert (market / "private").stat().st_mode & 0o077 == 0
+
+
+def test_an_audit_for_a_user_of_no_account_is_wrong_use(
+    market: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, codes = market / "public" / "ledger.db", []
+    for user in ("599", "600"):
+        monkeypatch.setattr(sys, "argv", ["privlearn", "audit", str(ledger), "--user", user])
+        with pytest.raises(SystemExit) as stopped:
+            cli_main.main()
+        codes.append(stopped.value.code)
+    assert codes == [0, 2]
+    assert "user = 600: no accountant has this user; they have range(0, 600)" in (
+        capsys.readouterr().err
+    )
 
 
 def test_the_audit_of_a_run_succeeds_and_says_so_in_json(market: Path) -> None:
@@ -207,7 +224,7 @@ def test_own_data_need_public_counts(tmp_path: Path) -> None:
     assert "public counts" in result.output
 
 
-# The CSV format: lines belong to users by their place alone --------------------------------
+# The CSV format: lines belong to users only by their place --------------------------------
 
 USERS, ITEMS = 6, 3
 

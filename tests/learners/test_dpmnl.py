@@ -865,7 +865,7 @@ def test_users_see_at_most_k_items_ascending_and_random_ones_at_first() -> None:
 def test_what_users_see_is_the_best_set_under_optimistic_utilities(
     trigger: str, general: bool, scale: float
 ) -> None:
-    """Brute force over all sets of at most K items, from the public numbers alone."""
+    """Brute force over all sets of at most K items, only from the public numbers."""
     features, revenues, uniforms = users(8)
     learner = rich(trigger, feature_scale=scale)
     for i, x in enumerate(features):

@@ -275,11 +275,11 @@ def test_an_order_that_fits_cannot_be_priced_at_is_refused() -> None:
 
         def _with(self, amounts: tuple[Fraction, ...]) -> Any:
             made = type(self).__new__(type(self))
-            made._amounts = amounts
+            made.amounts = amounts
             return made
 
         def __init__(self) -> None:
-            self._amounts = (Fraction(1),)
+            self.amounts = (Fraction(1),)
 
         def price(self, loss: Loss) -> Any:
             raise CurrencyError("no price in coins")

@@ -179,7 +179,7 @@ def arm_pair(
     """One pair of neighbouring populations; the same arguments give the same pair.
 
     Who is replaced is in turn the first user, the last, one of ``positions``, and anybody; what
-    changes is the whole record, the rewards alone (the arm stays), the context alone (the arm may
+    changes is the whole record, only the rewards (the arm stays), only the context (the arm may
     change), or the user becomes the null record; either population may come first.
     """
     rng = np.random.default_rng([seed, number])
@@ -670,13 +670,16 @@ def correlated(seed: int) -> ArmMarket:
 
 
 def test_second_moments_repair_correlated_contexts() -> None:
-    """At ρ = 0.05, seeds 1 and 2: 118 and 151 with them, 166 and 221 without."""
+    """At ρ = 1 by a quarter to a half.
+
+    At ρ = 0.05, seeds 1 to 80: 144 ± 4 with them, 161 ± 4 without.
+    """
     totals = []
     for share in (0.15, 0.0):
         totals.append(0.0)
-        for seed in (1, 2):
+        for seed in (1, 2, 3, 4):
             learner = DPHDB(n_arms=2, dim=30, method=GaussianEpochs(moments=share))
-            totals[-1] += regret(correlated(seed), learner)
+            totals[-1] += regret(correlated(seed), learner, "1")
     assert totals[0] < 0.8 * totals[1], totals
 
 

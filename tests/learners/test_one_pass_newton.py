@@ -771,7 +771,7 @@ def test_any_gaussian_budget_is_filled_and_never_exceeded(budget: Any) -> None:
 
 
 def test_every_user_is_charged_at_most_the_cap_by_exactly_one_batch() -> None:
-    """The one-pass maximum rule under replace-one, from the ledger alone."""
+    """The one-pass maximum rule under replace-one, only from the ledger."""
     learner = fresh()
     features, _, uniforms = users()
     learner.play(features, Crowd().respond, None, uniforms)

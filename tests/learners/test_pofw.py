@@ -16,8 +16,10 @@ from scipy.special import expit
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking import assert_noninterference
+from privlearn.checking.scripted_noise import ScriptedVariates
 from privlearn.domains import Array, Ball
 from privlearn.errors import CurrencyError, InterferenceError
+from privlearn.grid import Grid
 from privlearn.learners import pofw
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
@@ -236,6 +238,9 @@ class Unclipped:
     def clip(self, block: Array) -> Array:
         return np.nan_to_num(block)
 
+    def integers(self, block: Array, grid: Grid) -> Any:
+        return (np.nan_to_num(block) / grid.step).astype(np.int64)
+
 
 @pytest.mark.parametrize("method", ["thresholds", "choices"])
 def test_an_increment_that_is_not_clipped_is_caught(
@@ -290,7 +295,11 @@ def test_without_noise_the_published_steps_are_online_frank_wolfe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """d_t = ∇f_t(θ_t) + (1 − 1/t)(d_{t−1} − ∇f_t(θ_{t−1})), to the best vertex, by 1/(t+1)."""
-    monkeypatch.setattr(GumbelNoise, "draw", lambda self, source, shape: np.zeros(shape))
+
+    def none(self: GumbelNoise, pool: Any, n: int) -> ScriptedVariates:
+        return ScriptedVariates("gumbel", np.zeros(n, dtype=np.int64), 0)
+
+    monkeypatch.setattr(GumbelNoise, "variates", none)
     x, y = stream(60)
     learner = DPPOFW(BALL, method="published").start(central(60))
     theta, before, d = np.zeros(DIM), np.zeros(DIM), np.zeros(DIM)

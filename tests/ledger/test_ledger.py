@@ -89,7 +89,7 @@ def resumed(path: Path) -> CentralAccountant[ZCDP]:
 
 
 def by_hand(records: list[Record]) -> list[str]:
-    """The hashes, from the definition alone."""
+    """The hashes, only from the definition."""
     previous, hashes = bytes(32), []
     for record in records:
         previous = hashlib.sha256(previous + record.data).digest()

@@ -193,6 +193,17 @@ class Noted(Loss):
         return self.value
 
 
+def test_the_former_way_to_register_answers_with_the_present_one() -> None:
+    def read(data: Mapping[str, Any], adjacency: Adjacency) -> Loss:
+        return LOSS
+
+    for wrong in (read, int, LOSS):
+        with pytest.raises(
+            TypeError, match=r"class of losses.*@register\(read\) is now @register, .*"
+        ):
+            register(wrong)  # type: ignore[type-var]
+
+
 def test_a_field_that_is_not_compared_is_refused() -> None:
     with pytest.raises(ValueError, match="'noted': value is not compared"):
         register(Noted)

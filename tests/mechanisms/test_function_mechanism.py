@@ -81,7 +81,7 @@ def raw_mean(rows: Array, draw: Draw) -> Array:
 
 @pytest.mark.parametrize("wrong", [twice_the_sum, noise_left_out, raw_mean])
 def test_a_wrong_one_is_refuted(wrong: Any) -> None:
-    assert check_mechanism(of(wrong), samples=1_200, raise_error=False).failed
+    assert check_mechanism(of(wrong), samples=4_000, raise_error=False).failed
 
 
 def test_a_stated_gain_is_paid_for() -> None:

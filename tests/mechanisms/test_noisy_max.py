@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
 from typing import Any
@@ -28,6 +29,8 @@ from privlearn.errors import (
     CurrencyError,
     PrivacyViolation,
 )
+from privlearn.exact import round_up
+from privlearn.grid import Grid
 from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
 from privlearn.mechanisms import (
     CrossPolytope,
@@ -35,9 +38,16 @@ from privlearn.mechanisms import (
     ReportNoisyMax,
     SimplexVertices,
 )
-from privlearn.mechanisms.noisy_max import ChoiceNoise, _largest, choice_loss
+from privlearn.mechanisms.exact_choices import NoisyScores
+from privlearn.mechanisms.noisy_max import ChoiceNoise, choice_loss
 from privlearn.mechanisms.vertices import Vertices
-from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise, Noise, NoiseSource
+from privlearn.noise import (
+    ExponentialNoise,
+    GumbelNoise,
+    LaplaceNoise,
+    Noise,
+    NoiseSource,
+)
 from privlearn.noise import noise_from_dict as rebuilt
 from privlearn.rows import Rows
 
@@ -83,7 +93,7 @@ def test_the_spread_is_attained_and_never_exceeded(
             # Hölder's extremal vectors of a few exponents, and random ones
             tried = [np.sign(apart) * np.abs(apart) ** k for k in (0, 0.5, 1, 2, 40)]
             records = np.array([*tried, *rng.standard_normal((20, vertices.dim))]) * 1e3
-            # the extremal one of ℓ1 is on the axis of the largest entry alone
+            # the extremal one of ℓ1 is only on the axis of the largest entry
             axis = np.zeros(vertices.dim)
             axis[np.abs(apart).argmax()] = 1e3 * np.sign(apart[np.abs(apart).argmax()])
             rows = mechanism.domain.clip(np.concatenate([records, [axis]]))
@@ -141,8 +151,10 @@ NOISES: dict[ChoiceNoise, Noise] = {
 @pytest.mark.parametrize("family", FAMILIES)
 def test_choices_have_the_computed_law(family: ChoiceNoise) -> None:
     scores, n = np.array([0.3, -0.4, 0.9]), 60_000
-    noise = NOISES[family].draw(NoiseSource.simulation(3), (n, 3))
-    seen = np.bincount(_largest(scores + noise, 1)[:, 0], minlength=3)
+    totals = np.tile(np.round(scores * 2**40).astype(np.int64), (n, 1))
+    noise = NoiseSource.simulation(3).pool().variates(family, 3 * n)
+    drawn = NoisyScores(SimplexVertices(3), totals, np.full(n, 2.0**40), noise)
+    seen = np.bincount(drawn.largest(1)[:, 0], minlength=3)
     assert scipy.stats.chisquare(seen, law(family, scores) * n).pvalue > 1e-3
     others = [name for name in FAMILIES if name != family]
     for other in others:  # the test can tell them apart
@@ -227,11 +239,14 @@ def several(scores: Vector, top: int) -> dict[tuple[int, ...], float]:
     return found
 
 
-@pytest.mark.parametrize("top", [2, 3])
+@pytest.mark.parametrize("top", [1, 2, 3])
 def test_the_largest_gumbel_scores_are_picks_one_after_the_other(top: int) -> None:
-    scores, n = np.array([0.5, -0.2, 0.0, 1.1]), 60_000
-    noise = GumbelNoise(1.0).draw(NoiseSource.simulation(5), (n, 4))
-    picks = [tuple(int(v) for v in row) for row in _largest(scores + noise, top)]
+    scores, n = np.array([0.5, -0.2, 0.0, 1.1]), 20_000
+    totals = np.tile(np.round(scores * 2**40).astype(np.int64), (n, 1))
+    noise = NoiseSource.simulation(5).pool().variates("gumbel", 4 * n)
+    units = np.full(n, 2.0**40)
+    found = NoisyScores(SimplexVertices(4), totals, units, noise).largest(top)
+    picks = [tuple(row) for row in found.tolist()]
     exact = several(scores, top)
     seen = [picks.count(key) for key in exact]
     assert sum(seen) == n
@@ -262,9 +277,9 @@ def test_several_picks_by_other_noise_are_drawn_afresh(family: ChoiceNoise) -> N
     scores, runner_up = np.array([1.0, 0.0, -1.0]), 0
     mechanism = ReportNoisyMax(SimplexVertices(3), 1.0, 4.0, 2, family)
     for seed in range(60):
-        source, noise = NoiseSource.simulation(seed), mechanism.spend().noise
-        first_scores = mechanism.domain.clip(scores[None])[0] + noise.draw(source, (3,))
-        second_scores = mechanism.domain.clip(scores[None])[0] + noise.draw(source, (3,))
+        pool, noise = NoiseSource.simulation(seed).pool(), mechanism.spend().noise
+        first_scores = mechanism.domain.clip(scores[None])[0] + noise.draw(pool, (3,))
+        second_scores = mechanism.domain.clip(scores[None])[0] + noise.draw(pool, (3,))
         first = int(first_scores.argmax())
         second_scores[first] = -np.inf
         picks = run(mechanism, scores[None], seed).tolist()
@@ -291,13 +306,52 @@ def test_with_little_noise_the_best_points_of_the_clipped_sum_leave(
     assert vertices.points(picks).shape == (2, vertices.dim)
 
 
-@given(st.lists(st.integers(-2, 2), min_size=3, max_size=12), st.integers(1, 3))
-def test_of_equal_scores_the_lowest_index_wins(values: list[int], top: int) -> None:
-    scores = np.array(values, dtype=float)
-    expected = sorted(range(len(values)), key=lambda v: (-values[v], v))[: min(top, len(values))]
-    assert _largest(scores, min(top, len(values))).tolist() == expected
-    stacked = _largest(np.stack([scores, scores[::-1]]), min(top, len(values)))
-    assert stacked[0].tolist() == expected
+@pytest.mark.parametrize("family", FAMILIES)
+def test_neither_the_unit_nor_the_place_of_points_changes_a_pick(family: ChoiceNoise) -> None:
+    """Powers of two, and a shift of all points: exactly the same order of noisy scores."""
+    rng = np.random.default_rng(0)
+    points, data = rng.integers(-8, 8, (6, 3)) / 8.0, rng.normal(size=(20, 3))
+    moved = points + 0.125
+    for seed in range(10):
+        usual = run(ReportNoisyMax(ExplicitVertices(points), 1.0, 9.0, 2, family), data, seed)
+        for factor in (2.0**-60, 0.25, 2.0, 2.0**70):
+            made = ReportNoisyMax(ExplicitVertices(points * factor), 1.0, 9.0 * factor, 2, family)
+            np.testing.assert_array_equal(run(made, data, seed), usual)
+        shifted = ReportNoisyMax(ExplicitVertices(moved), 1.0, 9.0, 2, family)
+        assert shifted.grid == ReportNoisyMax(ExplicitVertices(points), 1.0, 9.0, 2, family).grid
+        np.testing.assert_array_equal(run(shifted, data, seed), usual)
+
+
+def test_sums_of_any_size_and_order_are_exact() -> None:
+    """Beyond 63 bits, where one row decides; and rows in another order."""
+    vertices = ExplicitVertices(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    mechanism = ReportNoisyMax(vertices, 2.0**20, 2.0**13 + 1)
+    assert mechanism.grid.bits == 40
+    rows = np.full((2**16, 2), 2.0**20)
+    picks = [run(mechanism, rows, seed)[0] for seed in range(8)]
+    assert 0 < sum(picks) < 8
+    rows[-1] = [2.0**20, -(2.0**20)]
+    assert [run(mechanism, rows, seed)[0] for seed in range(3)] == [0] * 3
+    data = np.random.default_rng(1).normal(size=(400, 2))
+    narrow = ReportNoisyMax(vertices, 2.0, 2.0**-5)
+    for seed in range(5):
+        assert run(narrow, data, seed) == run(narrow, data[::-1], seed)
+
+
+def test_the_ledger_states_a_choice_in_the_unit_of_its_rows() -> None:
+    """Noise, grid and spread over the largest power of two below the length of the points."""
+    mechanism = ReportNoisyMax(CrossPolytope(3, 5.0), 0.5, 12.0)
+    assert mechanism.grid == Grid(3.0, 40)
+    spend = mechanism.spend()
+    assert spend.noise == GumbelNoise(3.0)
+    assert spend.parameters["unit"] == 4.0
+    stated = Fraction(spend.parameters["spread"]) / Fraction(3)
+    assert choice_loss("gumbel", round_up(stated), 1, Adjacency.REPLACE_ONE) == mechanism.loss()
+    with pytest.raises(ValueError, match="must have the scale of the noise"):
+        replace(spend, grid=Grid(12.0, 40))
+    far = ExplicitVertices(np.array([[1e12], [1e12 + 1]]))
+    with pytest.raises(ValueError, match="no grid has room for their scores"):
+        ReportNoisyMax(far, 1.0, 10.0)
 
 
 @pytest.mark.parametrize(
@@ -348,10 +402,11 @@ def test_it_stands_in_the_ledger_as_trusted_code() -> None:
     spends = [entry for entry in book.ledger.entries if isinstance(entry, SpendEntry)]
     found: list[Any] = [rebuilt(entry.noise) for entry in spends]
     assert found == [
-        GumbelNoise(8.0),
-        LaplaceNoise(8.0),
-        ExponentialNoise(8.0),
+        GumbelNoise(4.0),
+        LaplaceNoise(4.0),
+        ExponentialNoise(4.0),
     ]
+    assert {entry.parameters["unit"] for entry in spends} == {2.0}
     assert not any(entry.derived for entry in spends)
     assert spends[0].parameters["vertices"] == TRIANGLE.to_dict()
     (note,) = book.certificate().trusted_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,13 @@ from privlearn.budgets import ZCDP, GaussianDP, PureDP, Renyi
 from privlearn.checking import assert_pipeline_noninterference
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, CurrencyError, HorizonError, UsersError
+from privlearn.exact import round_up
+from privlearn.grid import Grid
+from privlearn.losses import BoundedRangeLoss
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
 from privlearn.mechanisms.vertices import CrossPolytope
-from privlearn.noise import NoiseSource
+from privlearn.noise import GumbelNoise, NoiseSource
 from privlearn.rows import Rows
 
 LINE = CrossPolytope(1)
@@ -47,6 +51,37 @@ def test_the_price_is_that_of_all_picks_together(horizon: int) -> None:
     # Not more than noise that grows exactly like the root, by the paper's sum, times 2.
     harmonic = sum(1 / t for t in range(1, horizon + 1))
     assert expected <= 2 * harmonic * (4.0 / 40.0) ** 2 / 8
+
+
+def test_the_ledger_has_what_the_price_follows_from() -> None:
+    """Spread, scale, horizon and growth, by an auditor who knows the exponential mechanism."""
+    stream = NoisyMaxStream(CrossPolytope(3, 2.0), 0.5, 40.0, 100)
+    spend: Any = stream.spend()
+    stated, total = spend.parameters, Fraction(0)
+    for k, text in enumerate(stated["growth"]):
+        times = min(2**k, stated["horizon"] - 2**k + 1)
+        eta = round_up(Fraction(stated["spread"]) / (Fraction(spend.noise.scale) * Fraction(text)))
+        assert Fraction(text) ** 2 >= 2**k, "never less noise than the root"
+        total += times * BoundedRangeLoss(eta).zcdp()
+    assert stream.loss().zcdp() == round_up(total)
+    assert len(stated["growth"]) == 7
+    assert spend.grid == stream.grid == Grid(20.0, 40)
+    assert spend.noise == GumbelNoise(20.0)
+
+
+def test_sums_of_the_whole_horizon_fit() -> None:
+    """At the bound in every row; a longer horizon gets a coarser grid, and then none."""
+    long = NoisyMaxStream(LINE, 1.0, 2.0**-3, 2**20)
+    assert long.grid.bits == 37
+    stated: Any = long.spend().exact_form()
+    assert 2**20 * int(stated["bound"]["largest"]) < 2**61
+    with pytest.raises(ValueError, match="no grid has room"):
+        NoisyMaxStream(LINE, 1.0, 2.0**-3, 2**28)
+    found = NoisyMaxStream.calibrated(LINE, 1.0, ZCDP(1), horizon=2**27)
+    assert found.grid.bits == 36, "although scales were tried for which there is no grid"
+    stream = NoisyMaxStream(LINE, 1.0, 2.0**-3, 2**12)
+    rows = np.ones((2**12, 1))
+    assert not opened(stream)[1].append(Rows.seal(rows, users=range(2**12))).value[100:].any()
 
 
 def test_noise_grows_by_doublings() -> None:
@@ -143,20 +178,20 @@ def test_under_zero_out_half_the_noise_is_enough() -> None:
 
 
 def test_every_pick_is_made_with_the_noise_of_its_time() -> None:
-    """The same random words, by hand: a little less noise would change some of these picks."""
+    """The same noise, by hand: a little less noise would change some of these picks."""
     horizon, clip, scale = 600, 0.5, 2.0
     rows = np.random.default_rng(3).uniform(-clip, clip, (horizon, 2))
     stream = NoisyMaxStream(CrossPolytope(2), clip, scale, horizon)
     _, picks = opened(stream, seed=5)
     found = picks.append(Rows.seal(rows.copy(), users=range(horizon))).value
-    source = NoiseSource.simulation(5)
-    words = np.array([source.uniform((4,)) for _ in range(horizon)])
+    drawn = NoiseSource.simulation(5).pool().floors("gumbel", 4 * horizon)
+    standard = drawn.reshape(horizon, 4) * 2.0**-40
     times = np.arange(1, horizon + 1)
     scales = scale * 2.0 ** (np.floor(np.log2(times)) / 2)
     scores = np.cumsum(np.hstack([rows, -rows]), axis=0)
 
     def chosen(factor: float) -> Array:
-        noise = -np.log(-np.log(words)) * scales[:, None] * factor
+        noise = standard * scales[:, None] * factor
         return np.asarray((scores + noise).argmax(axis=1))
 
     assert np.array_equal(found, chosen(1.0))

@@ -523,7 +523,7 @@ def test_an_audit_recomputes_the_price_from_the_export(export: Path) -> None:
     total = Fraction(0)
     for entry in spends(export):
         price = ZCDP(1).price(loss_from_dict(entry.loss))
-        # from the published numbers alone, without the classes that made them
+        # only from the published numbers, without the classes that made them
         tilt = MinimizerLoss(
             difference=4.0,
             trace=1.0,

@@ -33,6 +33,8 @@ from privlearn.domains import (
 )
 from privlearn.entries import SpendEntry
 from privlearn.errors import AdjacencyError, PrivacyViolation, UsersError
+from privlearn.exact_noise.variates import Kind
+from privlearn.grid import Grid
 from privlearn.losses import GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.mechanisms import (
     CrossPolytope,
@@ -362,6 +364,42 @@ def test_arms_with_generalized_gaussian_noise_add_up_their_divergences(
         same = float(one.loss().zcdp())
         expected = same * (factor if adjacency is Adjacency.REPLACE_ONE else 1.0)
         assert float(OneOfK(one, 4).loss().zcdp() or 0) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "scale"),
+    [
+        (lambda: OneOfK(NoisySum(Ball(0.7, 2), GaussianNoise(3.0)), 3), 3.0),
+        (lambda: OneOfK(NoisySum(Box(0.0, 1.0, 2), LaplaceNoise(0.3)), 3), 0.3),
+        (lambda: OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 6.0), 3), 6.0),
+    ],
+)
+def test_arms_have_the_grid_of_one_arm(make: Callable[[], Any], scale: float) -> None:
+    mechanism = make()
+    spend = mechanism.spend()
+    assert spend.grid == mechanism.mechanism.spend().grid == Grid(scale, 40)
+    assert spend.exact_form()["bound"] == mechanism.mechanism.spend().exact_form()["bound"]
+    if isinstance(mechanism.mechanism, NoisySum):
+        block = np.random.default_rng(0).normal(size=(50, 2)), np.arange(50) % 3
+        released = run(mechanism, block).reshape(-1)
+        exact = spend.domain.integers(block, spend.grid).sum(axis=0)
+        noise = released / spend.grid.step - exact
+        kind: Kind = "normal" if scale == 3.0 else "laplace"
+        expected = NoiseSource.simulation(0).pool().floors(kind, 6)
+        np.testing.assert_array_equal(released, (exact + expected) * spend.grid.step)
+        assert (np.abs(noise) > 2**30).all()
+
+
+def test_arms_pick_by_noise_of_their_own() -> None:
+    """By hand, from the same noise: the first arm's numbers first."""
+    mechanism: Any = OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 4.0), 3)
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        block = rng.normal(size=(30, 2)), rng.integers(0, 3, 30)
+        sums = mechanism.domain.clip(block).sum(axis=0).reshape(3, 2)
+        noise = NoiseSource.simulation(seed).pool().floors("gumbel", 12).reshape(3, 4) * 2.0**-40
+        expected = (CrossPolytope(2).scores(sums) + 4.0 * noise).argmax(axis=1)
+        np.testing.assert_array_equal(run(mechanism, block, seed)[:, 0], expected)
 
 
 # Hypotheses -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
-from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms import CrossPolytope, NoisySum, OneOfK, ReportNoisyMax
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import PartialSum, Rows, merge
 
@@ -246,3 +246,28 @@ def test_functions_are_named_before_the_sum_is_opened() -> None:
     mechanism.release_partial(mechanism.partial(rows), token_for(mechanism, book))
     kinds = [entry.entry for entry in book.ledger.entries]
     assert kinds.index("spend") < kinds.index("functions") < kinds.index("retire")
+
+
+def arms_of(start: int, stop: int) -> Rows[Any]:
+    arms = np.arange(USERS) % 3
+    return Rows.seal((block()[start:stop], arms[start:stop]), users=range(start, stop))
+
+
+CHOICE = ReportNoisyMax(CrossPolytope(15), 1.0, 4.0, top=3)
+ONE_OF_K: list[OneOfK[Any]] = [
+    OneOfK(MECHANISMS[0], 3),
+    OneOfK(CHOICE, 3),
+]
+
+
+@pytest.mark.parametrize("mechanism", [CHOICE, *ONE_OF_K], ids=repr)
+def test_choices_and_arms_are_made_from_merged_sums_too(mechanism: Any) -> None:
+    rows = rows_of if mechanism is CHOICE else arms_of
+    parts = [mechanism.partial(rows(a, a + 100)) for a in (300, 0, 200, 100)]
+    merged = mechanism.release_partial(merge(*parts), token_for(mechanism, account()))
+    whole = mechanism.release(rows(0, USERS), token_for(mechanism, account()))
+    assert (merged.value == whole.value).all()
+    other = NoisySum(Ball(1.0, 15), GaussianNoise(9.0)).partial(rows_of(0, USERS))
+    token = token_for(mechanism, account())
+    with pytest.raises(ValueError, match="total: has"):
+        mechanism.release_partial(other, token)

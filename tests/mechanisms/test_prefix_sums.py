@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from streams_and_matrices import matrix_c, open_stream
 
 from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
@@ -42,57 +43,6 @@ FACTORIZATIONS: list[Factorization] = [
     AnytimeBLT(),
 ]
 by_kind = pytest.mark.parametrize("factorization", FACTORIZATIONS, ids=lambda f: f.kind)
-
-
-class Tape:
-    """A noise source that plays recorded standard normal rows, in steps of 2⁻⁴⁰, then zeros."""
-
-    simulated = True
-
-    def __init__(self, z: Array) -> None:
-        self.floors_ahead, self.at = np.floor(z * 2.0**40).astype(np.int64).reshape(-1), 0
-
-    def pool(self) -> Tape:
-        return self
-
-    def floors(self, kind: str, n: int) -> NDArray[np.int64]:
-        assert kind == "normal"
-        found = np.zeros(n, dtype=np.int64)
-        part = self.floors_ahead[self.at : self.at + n]
-        found[: len(part)] = part
-        self.at += n
-        return found
-
-
-def open_stream(
-    mechanism: PrefixSum[Any], users: range, z: Array | None = None, seed: int = 0
-) -> tuple[PrefixSumStream[Any], CentralAccountant[ZCDP]]:
-    accountant = CentralAccountant(ZCDP("1e30"), users=users, noise=NoiseSource.simulation(seed))
-    if z is not None:
-        accountant.noise = cast(NoiseSource, Tape(z))
-    token = accountant.issue(mechanism.loss(), users=users, label="stream")
-    return mechanism.open(token), accountant
-
-
-def matrix_c(factorization: Factorization, n: int) -> Array:
-    """C from its definition: tree nodes, or long division of the two polynomials."""
-    c = np.zeros((n, n))
-    if isinstance(factorization, BinaryTree):
-        for t in range(1, n + 1):
-            c[t - 1, t - (t & -t) : t] = 1.0
-        return c
-    assert isinstance(factorization, BufferedToeplitz | ColumnNormalizedBLT | AnytimeBLT)
-    above = np.poly(1.0 - np.array(factorization.output_decay))
-    below = np.poly(1.0 - np.array(factorization.decay))
-    series = np.zeros(n)
-    for k in range(n):
-        series[k] = above[k] if k < len(above) else 0.0
-        series[k] -= sum(below[i] * series[k - i] for i in range(1, min(k, len(below) - 1) + 1))
-    for j in range(n):
-        c[j:, j] = series[: n - j]
-    if isinstance(factorization, ColumnNormalizedBLT):
-        c = c / np.linalg.norm(c, axis=0)
-    return c
 
 
 @by_kind

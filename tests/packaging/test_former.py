@@ -39,6 +39,10 @@ def test_a_former_name_answers_with_the_present_one(package: str, old: str, new:
     home = ".".join(filter(None, ["privlearn", package]))
     with pytest.raises(ImportError, match=rf"^{home}\.{old} is now {new}$"):
         exec(f"from {home} import {old}", {})
+    module = importlib.import_module(home)
+    assert not hasattr(module, old)
+    with pytest.raises(AttributeError, match=rf"^{home}\.{old} is now {new}$"):
+        getattr(module, old)
     assert place(new) is not None
 
 

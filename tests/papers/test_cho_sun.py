@@ -24,8 +24,8 @@ from privlearn.cli.output import BAD_INPUT, INTERRUPTED
 from privlearn.datasets.expedia import SIDE_INFORMATION
 from privlearn.papers.cho_sun import experiments, reproduction, tables
 from privlearn.papers.cho_sun import findings as _findings
-from privlearn.papers.cho_sun.experiments import Cell, Design, design, play
-from privlearn.papers.cho_sun.findings import Finding, Runs, findings
+from privlearn.papers.cho_sun.experiments import ChoSunCell, Design, design, play
+from privlearn.papers.cho_sun.findings import ChoSunRuns, Finding, findings
 from privlearn.papers.study import Finished
 
 HORIZON = 520
@@ -47,7 +47,7 @@ def tiny(figure: str, out: Path, *, replicates: int = 1, jobs: int = 1, seed: in
     return run(figure, *sizes, "--out", out)
 
 
-def never(*arguments: Any) -> experiments.Result:
+def never(*arguments: Any) -> experiments.ChoSunResult:
     raise AssertionError(f"played once more: {arguments}")
 
 
@@ -188,7 +188,7 @@ def test_a_torn_header_is_begun_anew(whole: Path, tmp_path: Path) -> None:
     settings = json.loads((whole / "fig7.jsonl").read_text("utf-8").splitlines()[0])["settings"]
     path.write_bytes(b'{"settings": {"form')
     for _ in range(2):
-        finished = Finished.open(path, settings, experiments.Result)
+        finished = Finished.open(path, settings, experiments.ChoSunResult)
         assert not finished._results
     assert json.loads(path.read_text("utf-8")) == {"settings": settings}
 
@@ -200,7 +200,7 @@ def test_an_interrupt_keeps_what_is_done(
     out = cut(whole, tmp_path, len(lines) - 4, 0)
     real, calls = experiments.play, iter(range(10))
 
-    def stopped(*arguments: Any) -> experiments.Result:
+    def stopped(*arguments: Any) -> experiments.ChoSunResult:
         if next(calls) == 2:
             raise KeyboardInterrupt
         return real(*arguments)
@@ -360,12 +360,12 @@ def test_the_certified_guarantee_of_published_noise(
 
 def test_what_the_published_gram_noise_costs_is_in_the_report() -> None:
     setting = Design("fig4", HORIZON, 101, ())
-    result = play(setting, None, Cell(experiments.PUBLISHED, "0.1", 10), 0)
+    result = play(setting, None, ChoSunCell(experiments.PUBLISHED, "0.1", 10), 0)
     _, gram = published_curve(0.1, 43, 0.1)
     assert result.rho == pytest.approx(gram, rel=1e-3)
     assert gram > 0.8
     claimed, rho, _, covered = tables._claim(
-        setting, Cell(experiments.PUBLISHED, "0.1", 10), result
+        setting, ChoSunCell(experiments.PUBLISHED, "0.1", 10), result
     )
     assert (claimed, rho) == ("ρ = 0.1", f"{gram:.4g}")
     assert covered == f"**no**, {gram / 0.1:.3g} times"
@@ -404,7 +404,9 @@ def test_the_certified_guarantee_of_the_others(whole: Path) -> None:
 # --- verdicts --------------------------------------------------------------------------------
 
 
-def planted(figure: str, regret: Callable[[Cell], float], noise: float = 1.0) -> list[Finding]:
+def planted(
+    figure: str, regret: Callable[[ChoSunCell], float], noise: float = 1.0
+) -> list[Finding]:
     rng = np.random.default_rng(5)
     common = rng.normal(size=20)  # of the replicate, the same for all cells
     results = {}
@@ -414,10 +416,10 @@ def planted(figure: str, regret: Callable[[Cell], float], noise: float = 1.0) ->
             np.sqrt(np.linspace(0, 1, experiments.POINTS + 1)[1:]) * total for total in totals
         ]
         results[cell] = [
-            experiments.Result(float(total), curve.tolist())
+            experiments.ChoSunResult(float(total), curve.tolist())
             for total, curve in zip(totals, curves, strict=True)
         ]
-    return findings(figure, Runs(results))
+    return findings(figure, ChoSunRuns(results))
 
 
 def verdicts(found: list[Finding], learner: str) -> dict[str, str]:
@@ -425,7 +427,7 @@ def verdicts(found: list[Finding], learner: str) -> dict[str, str]:
 
 
 def test_verdicts_follow_the_data() -> None:
-    def regret(cell: Cell) -> float:
+    def regret(cell: ChoSunCell) -> float:
         if cell.rho is None:
             return 300.0
         trend = -100 * float(cell.rho) - float(cell.mle or 0)
@@ -463,7 +465,7 @@ def test_duels_sizes_and_dimensions_react() -> None:
     part = "K = 20 leaves a smaller part of random items' regret than K = 3"
     assert verdicts(sizes, experiments.PUBLISHED)[part] == "not seen"
 
-    def steeper(cell: Cell) -> float:
+    def steeper(cell: ChoSunCell) -> float:
         return 5000 + cell.dim * (10.0 if cell.mle == 90 else 30.0)
 
     told = planted("fig5", steeper)

@@ -121,7 +121,7 @@ def test_an_interrupt_keeps_what_is_done(
     path.write_bytes(b"".join(lines[:-3]))
     real, calls = experiments.compete, iter(range(9))
 
-    def stopped(*arguments: Any) -> experiments.Result:
+    def stopped(*arguments: Any) -> experiments.Han2021Result:
         if next(calls) == 1:
             raise KeyboardInterrupt
         return real(*arguments)
@@ -213,5 +213,5 @@ def test_shared_rules_are_built_for_the_market() -> None:
 
 
 def test_the_requests_defaults_are_the_papers_runs() -> None:
-    request = reproduction.Request("fig5.1")
+    request = reproduction.Han2021Request("fig5.1")
     assert (request.seeds, reproduction._checked(request)) == (10, 50_000)

@@ -236,7 +236,7 @@ def test_the_table_leaves_runs_numbers_report_and_plot(table: Path) -> None:
 
 def test_quoted_columns_stand_beside_the_measured_ones() -> None:
     cells = experiments.cells("table5.1", (1000,))
-    result = experiments.Result(0.25, 0.01, 1.0, [])
+    result = experiments.Han2022Result(0.25, 0.01, 1.0, [])
     runs = {cell: [result, result._replace(value=0.35)] for cell in cells}
     text = "\n".join(tables.table_parts(runs))
     assert "| 1,000 | 5 | 0.52 ± 0.057 | 0.017 ± 0.0099 | 0.30 ± 0.071 |" in text
@@ -273,7 +273,7 @@ def test_an_interrupt_keeps_what_is_done(
     (tmp_path / "table5.1.jsonl").write_bytes(b"".join(lines[:-4]))
     real, calls = experiments.play, iter(range(10))
 
-    def stopped(*arguments: Any) -> experiments.Result:
+    def stopped(*arguments: Any) -> experiments.Han2022Result:
         if next(calls) == 2:
             raise KeyboardInterrupt
         return real(*arguments)
@@ -356,4 +356,6 @@ def test_runs_of_other_settings_and_damaged_lines_are_refused(
     unwritable = run("table5.1", tmp_path / "file", "--horizons", 100)
     assert "cannot be written" in str(unwritable.exception)
     with pytest.raises(ValueError, match="target = 'table6'"):
-        reproduction.reproduce_han2022(reproduction.Request("table6"), lambda *_: lambda n: None)
+        reproduction.reproduce_han2022(
+            reproduction.Han2022Request("table6"), lambda *_: lambda n: None
+        )

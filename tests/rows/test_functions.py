@@ -342,7 +342,7 @@ def test_a_decorator_does_not_make_user_code_ours() -> None:
 
 
 def test_a_function_that_fails_on_blocks_is_checked_on_rows() -> None:
-    """None of its blocks fit, so that it is called on each row alone."""
+    """None of its blocks fit, so that it is called on each row by itself."""
     seen: list[float] = []
 
     def running(block: Array) -> Array:

@@ -92,13 +92,13 @@ def test_skipped_users_enter_as_null_rows(
     parts = [answers(board, range(0, 2)), board.skip(range(2, 3)), answers(board, range(3, 6))]
     together = Rows.concat(parts)
     assert together.source is Source.SERVED
-    mechanism = NoisySum(Ball(9.0, 1), GaussianNoise(1e-9))
+    mechanism = NoisySum(Ball(9.0, 1), GaussianNoise(1e-6))
     big = JointAccountant(ZCDP("1e30"), users=USERS, noise=NoiseSource.simulation(0))
     board = Billboard(big, USERS)
     parts = [answers(board, range(0, 2)), board.skip(range(2, 3)), answers(board, range(3, 6))]
     token = big.issue(mechanism.loss(), users=USERS, label="sum")
     total = mechanism.release(Rows.concat(parts), token).value
-    np.testing.assert_allclose(total, [0 + 1 + 3 + 4 + 5], atol=1e-6)
+    np.testing.assert_allclose(total, [0 + 1 + 3 + 4 + 5], atol=1e-4)
 
 
 def test_an_action_is_revealed_to_one_user_at_a_time(board: Billboard) -> None:
@@ -158,7 +158,7 @@ def test_an_action_is_revealed_under_a_joint_guarantee_alone(trust: str) -> None
 def sums(rows: Rows[Array]) -> Array:
     """What a mechanism sees, nearly without noise."""
     accountant = rows_accountant(rows)
-    mechanism = NoisySum(Ball(1e3, 1), GaussianNoise(1e-9))
+    mechanism = NoisySum(Ball(1e3, 1), GaussianNoise(1e-6))
     token = accountant.issue(mechanism.loss(), users=rows.users, label="sum")
     return mechanism.release(rows, token).value
 
@@ -178,7 +178,7 @@ def test_what_was_revealed_can_be_written_to_and_changes_no_record() -> None:
     action: Any = shown.reveal()
     action[...] = 99.0
     answered = shown.deliver(lambda _, action: action[:, 0])
-    np.testing.assert_allclose(sums(answered), [1.0], atol=1e-6)
+    np.testing.assert_allclose(sums(answered), [1.0], atol=1e-4)
 
 
 def test_the_users_side_may_write_to_all_it_gets_and_gave() -> None:
@@ -195,7 +195,7 @@ def test_the_users_side_may_write_to_all_it_gets_and_gave() -> None:
         array[...] = 99.0
     again = shown.deliver(lambda rows, action: rows + action)
     for each in (answered, again):
-        np.testing.assert_allclose(sums(each), [30.0], atol=1e-6)
+        np.testing.assert_allclose(sums(each), [30.0], atol=1e-4)
 
 
 def test_an_answer_in_the_same_array_every_time_is_each_users_own() -> None:
@@ -204,13 +204,13 @@ def test_an_answer_in_the_same_array_every_time_is_each_users_own() -> None:
     for t in USERS:
         reused[...] = t
         answered.append(board.serve(own(range(t, t + 1)), lambda x: x).deliver(lambda *_: reused))
-    np.testing.assert_allclose(sums(Rows.concat(answered)), [15.0], atol=1e-6)
+    np.testing.assert_allclose(sums(Rows.concat(answered)), [15.0], atol=1e-4)
 
 
 def test_the_history_is_not_changed_through_what_it_gave() -> None:
     board = rich_board()
     answered = board.serve(own(USERS), lambda block: block).deliver(lambda block, _: block)
-    mechanism = NoisySum(Ball(1e3, 1), GaussianNoise(1e-9))
+    mechanism = NoisySum(Ball(1e3, 1), GaussianNoise(1e-6))
     token = rows_accountant(answered).issue(mechanism.loss(), users=USERS, label="sum")
     value = board.post("sum", mechanism.release(answered, token)).tolist()
     board.history()[0]["value"][0] = 99.0

@@ -90,7 +90,7 @@ def test_renyi_orders_lie_above_one_and_are_named_once() -> None:
 @pytest.mark.parametrize("budget", ALL, ids=repr)
 def test_budgets_are_immutable_values(budget: Budget) -> None:
     with pytest.raises(AttributeError, match="budgets are immutable"):
-        budget._amounts = (Fraction(100),)
+        budget.amounts = (Fraction(100),)
     twin = budget_from_dict(budget.to_dict())
     assert twin == budget
     assert hash(twin) == hash(budget)

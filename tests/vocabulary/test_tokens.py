@@ -168,7 +168,7 @@ def test_tokens_and_receipts_cannot_be_copied(
 
 @pytest.mark.parametrize("name", ["budget", "users", "id", "label", "adjacency"])
 def test_what_a_token_allows_cannot_be_changed(token: Token[ZCDP], name: str) -> None:
-    with pytest.raises(AttributeError, match=r"has no setter|can't set"):
+    with pytest.raises(AttributeError, match="cannot assign to field"):
         setattr(token, name, ZCDP(1))
 
 
@@ -177,7 +177,7 @@ def test_tokens_receipts_and_released_values_cannot_be_forged(
 ) -> None:
     forged: list[Callable[[], object]] = [
         lambda: Token(object(), accountant, "x", ZCDP(1), USERS, ""),  # type: ignore[arg-type]
-        lambda: Receipt(object(), accountant, token, SPEND),  # type: ignore[arg-type]
+        lambda: Receipt(object(), accountant, token, SPEND, None),  # type: ignore[arg-type]
         lambda: Released(object(), np.zeros(2), token.id, ""),  # type: ignore[arg-type]
     ]
     for make in forged:
@@ -196,7 +196,7 @@ def test_a_released_value_is_read_only(token: Token[ZCDP]) -> None:
     assert released.value.tolist() == [0, 0]
     with pytest.raises(ValueError, match="read-only"):
         released.value[0] = 1
-    with pytest.raises(AttributeError, match=r"has no setter|can't set"):
+    with pytest.raises(AttributeError, match=r"cannot assign to field"):
         released.value = value  # type: ignore[misc]
 
 

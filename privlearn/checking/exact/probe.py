@@ -68,7 +68,7 @@ def affine(mechanism: Any, loss: Loss, block: Any) -> Affine:
     script = Script(np.zeros(0))
     base = run(mechanism, loss, block, script)
     if set(script.drawn) not in ({"normal"}, {"laplace"}):
-        raise CheckError("neither normal noise alone nor Laplace noise alone is drawn")
+        raise CheckError("neither only normal noise nor only Laplace noise is drawn")
     ((family, n),) = script.drawn.items()
     if n > _MOST_NUMBERS:
         raise CheckError(f"{n} random numbers are drawn: at most {_MOST_NUMBERS} can be probed")

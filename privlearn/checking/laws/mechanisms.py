@@ -304,7 +304,7 @@ def _with_leaf(block: Any, number: int, new: Any) -> Any:
     return _leafwise(block, lambda leaf: new if next(numbers) == number else leaf)
 
 
-def check_record_moves_itself_alone(case: Case) -> LawFinding:
+def check_record_moves_only_itself(case: Case) -> LawFinding:
     """Replacing one record leaves the contributions of all others as they were."""
     moved = 0
     before = case.on(case.block)
@@ -621,7 +621,7 @@ MECHANISM_CHECKS: tuple[Callable[[Case], LawFinding], ...] = (
     check_small_token_is_refused,
     check_output_has_one_form,
     check_bad_record_counts_as_null,
-    check_record_moves_itself_alone,
+    check_record_moves_only_itself,
     check_report_is_of_one_user,
     check_report_has_noise_of_its_own,
     check_sum_moves_by_its_sensitivity,

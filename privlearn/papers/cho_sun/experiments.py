@@ -120,7 +120,7 @@ def implied_epsilon(rho: str, horizon: int) -> float:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ChoSunCell:
     """One learner with one setting."""
 
     learner: str
@@ -168,7 +168,7 @@ class Design:
     figure: str
     horizon: int
     seed: int
-    cells: tuple[Cell, ...]
+    cells: tuple[ChoSunCell, ...]
     n_items: int = N_ITEMS
     initial_rounds: int = INITIAL_ROUNDS
     exploration: float = EXPLORATION
@@ -198,41 +198,46 @@ def design(figure: str, horizon: int, seed: int, searches: ExpediaSearches | Non
     )
 
 
-def _cells(figure: str) -> Iterator[Cell]:
+def _cells(figure: str) -> Iterator[ChoSunCell]:
     match figure:
         case "fig4":
             for rho in RHOS:
                 for learner in (PUBLISHED, PROVED):
-                    yield from (Cell(learner, rho, mle) for mle in MLE_PERCENTS)
-                yield Cell(ONE_PASS, rho)
-            yield from (Cell(NON_PRIVATE), Cell(RANDOM))
+                    yield from (ChoSunCell(learner, rho, mle) for mle in MLE_PERCENTS)
+                yield ChoSunCell(ONE_PASS, rho)
+            yield from (ChoSunCell(NON_PRIVATE), ChoSunCell(RANDOM))
         case "fig5":
             for dim in DIMS:
                 for learner in (PUBLISHED, PROVED):
-                    yield from (Cell(learner, "1", mle, dim) for mle in (90, 10))
-                yield Cell(ONE_PASS, "1", dim=dim)
-                yield from (Cell(NON_PRIVATE, dim=dim), Cell(RANDOM, dim=dim))
+                    yield from (ChoSunCell(learner, "1", mle, dim) for mle in (90, 10))
+                yield ChoSunCell(ONE_PASS, "1", dim=dim)
+                yield from (ChoSunCell(NON_PRIVATE, dim=dim), ChoSunCell(RANDOM, dim=dim))
         case "fig6":
             for size in SIZES:
                 for rho in SIZE_RHOS:
                     for learner in (PUBLISHED, PROVED):
-                        yield Cell(learner, rho, MLE_PERCENT, max_items=size)
-                    yield Cell(ONE_PASS, rho, max_items=size)
-                yield from (Cell(NON_PRIVATE, max_items=size), Cell(RANDOM, max_items=size))
+                        yield ChoSunCell(learner, rho, MLE_PERCENT, max_items=size)
+                    yield ChoSunCell(ONE_PASS, rho, max_items=size)
+                yield from (
+                    ChoSunCell(NON_PRIVATE, max_items=size),
+                    ChoSunCell(RANDOM, max_items=size),
+                )
         case _:
             yield from _against_benchmark(RHOS, DIM, MAX_ITEMS)
 
 
-def _against_benchmark(rhos: tuple[str, ...], dim: int, max_items: int) -> Iterator[Cell]:
+def _against_benchmark(rhos: tuple[str, ...], dim: int, max_items: int) -> Iterator[ChoSunCell]:
     """DPMNL against its benchmark."""
     rivals = [learner for learner in LABELS if learner not in (ONE_PASS, NON_PRIVATE, RANDOM)]
     for rho in rhos:
-        yield from (Cell(learner, rho, MLE_PERCENT, dim, max_items) for learner in rivals)
-        yield Cell(ONE_PASS, rho, None, dim, max_items)
-    yield from (Cell(learner, None, None, dim, max_items) for learner in (NON_PRIVATE, RANDOM))
+        yield from (ChoSunCell(learner, rho, MLE_PERCENT, dim, max_items) for learner in rivals)
+        yield ChoSunCell(ONE_PASS, rho, None, dim, max_items)
+    yield from (
+        ChoSunCell(learner, None, None, dim, max_items) for learner in (NON_PRIVATE, RANDOM)
+    )
 
 
-class Result(NamedTuple):
+class ChoSunResult(NamedTuple):
     """One run: total regret, its curve, and what the accountant certifies."""
 
     regret: float
@@ -246,7 +251,9 @@ class Result(NamedTuple):
     """Private fits that were made."""
 
 
-def play(setting: Design, searches: ExpediaSearches | None, cell: Cell, replicate: int) -> Result:
+def play(
+    setting: Design, searches: ExpediaSearches | None, cell: ChoSunCell, replicate: int
+) -> ChoSunResult:
     """Serves the replicate's users once."""
     market = _market(setting, cell.dim, replicate, _Hidden(searches))
     if cell.rho is None:
@@ -279,7 +286,7 @@ def _cost(learner: DPMNL, horizon: int) -> Any:
     return rho
 
 
-def _private(setting: Design, cell: Cell, replicate: int) -> DPMNL | OnePassNewtonMNL:
+def _private(setting: Design, cell: ChoSunCell, replicate: int) -> DPMNL | OnePassNewtonMNL:
     sizes: dict[str, Any] = {
         "n_items": setting.n_items,
         "dim": cell.dim,
@@ -301,7 +308,7 @@ def _private(setting: Design, cell: Cell, replicate: int) -> DPMNL | OnePassNewt
     )
 
 
-def _reference(setting: Design, cell: Cell, replicate: int) -> Player:
+def _reference(setting: Design, cell: ChoSunCell, replicate: int) -> Player:
     if cell.learner == RANDOM:
         return RandomAssortments(max_items=cell.max_items, random_state=replicate)
     return NonPrivateMNL(
@@ -313,10 +320,10 @@ def _reference(setting: Design, cell: Cell, replicate: int) -> Player:
     )
 
 
-def _scored(market: Market, player: Player) -> Result:
+def _scored(market: Market, player: Player) -> ChoSunResult:
     total = np.cumsum(market.serve(player))
     at = np.round(np.linspace(0, len(total), POINTS + 1)[1:]).astype(int)
-    return Result(float(total[-1]), total[np.maximum(at, 1) - 1].tolist())
+    return ChoSunResult(float(total[-1]), total[np.maximum(at, 1) - 1].tolist())
 
 
 class _Hidden:

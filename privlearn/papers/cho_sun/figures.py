@@ -21,10 +21,10 @@ from privlearn.papers.cho_sun.experiments import (
     PUBLISHED,
     PUBLISHED_FEW,
     RANDOM,
-    Cell,
+    ChoSunCell,
     Design,
 )
-from privlearn.papers.cho_sun.findings import SETTINGS, SWEPT, Runs, summary
+from privlearn.papers.cho_sun.findings import SETTINGS, SWEPT, ChoSunRuns, summary
 from privlearn.papers.plots import (
     DASHED,
     DOTTED,
@@ -75,7 +75,7 @@ RAMP: Final = ("#472d7b", "#3b6f9e", "#21918c", "#5ec962", "#e0b40a")
 AXIS: Final = {"mle": "% of the budget to the MLE", "dim": "d", "max_items": "K"}
 
 
-def draw(figure: Figure, *, design: Design, runs: Runs) -> None:
+def draw(figure: Figure, *, design: Design, runs: ChoSunRuns) -> None:
     """Draws a figure of the paper."""
     if design.figure in SWEPT:
         _grid(figure, design, runs)
@@ -86,7 +86,7 @@ def draw(figure: Figure, *, design: Design, runs: Runs) -> None:
 # Panels ----------------------------------------------------------------------------------------
 
 
-def _curve(axes: Axes, design: Design, runs: Runs, cell: Cell, **look: Any) -> None:
+def _curve(axes: Axes, design: Design, runs: ChoSunRuns, cell: ChoSunCell, **look: Any) -> None:
     """Mean cumulative regret with its band."""
     curves = runs.curve(cell)
     users = np.linspace(0, design.horizon, POINTS + 1)
@@ -94,14 +94,16 @@ def _curve(axes: Axes, design: Design, runs: Runs, cell: Cell, **look: Any) -> N
     mean_and_band(axes, users, curves, half=half, alpha=0.15, lowest=1e-9, **look)
 
 
-def _reference(axes: Axes, design: Design, runs: Runs, learner: str, cell: Cell) -> None:
+def _reference(
+    axes: Axes, design: Design, runs: ChoSunRuns, learner: str, cell: ChoSunCell
+) -> None:
     style = DASHES.get(learner, DASHED)
     look = {"color": COLORS[learner], "linestyle": style, "label": LABELS[learner]}
     _curve(axes, design, runs, cell, linewidth=1.4, **look)
 
 
 def _totals(
-    axes: Axes, runs: Runs, learner: str, places: Sequence[float], cells: list[Cell]
+    axes: Axes, runs: ChoSunRuns, learner: str, places: Sequence[float], cells: list[ChoSunCell]
 ) -> None:
     """Total regret with error bars against what is varied."""
     totals = [summary(runs.regret(cell)) for cell in cells]
@@ -148,7 +150,7 @@ def _legend(figure: Figure, panels: Iterable[Axes], title: str) -> None:
     )
 
 
-def _grid(figure: Figure, design: Design, runs: Runs) -> None:
+def _grid(figure: Figure, design: Design, runs: ChoSunRuns) -> None:
     """Three rows: published, proved, totals on a log axis; one column per ρ or share."""
     sweep = SWEPT[design.figure]
     panel = "mle" if sweep == "dim" else "rho"
@@ -190,8 +192,8 @@ def _grid(figure: Figure, design: Design, runs: Runs) -> None:
 
 
 def _row(
-    runs: Runs, learner: str, wanted: dict[str, Any], sweep: str, values: Sequence[Any]
-) -> list[Cell]:
+    runs: ChoSunRuns, learner: str, wanted: dict[str, Any], sweep: str, values: Sequence[Any]
+) -> list[ChoSunCell]:
     """A learner's cells along the sweep; one that does not depend on it, repeated."""
     found = runs.cells(learner)
     settings = {
@@ -205,7 +207,7 @@ def _row(
 
 
 def _references(
-    axes: Axes, design: Design, runs: Runs, learner: str, wanted: dict[str, Any]
+    axes: Axes, design: Design, runs: ChoSunRuns, learner: str, wanted: dict[str, Any]
 ) -> None:
     """References in a panel of curves, where one line stands for all that is varied."""
     _reference(axes, design, runs, ONE_PASS, runs.cell(ONE_PASS, **wanted))
@@ -214,7 +216,7 @@ def _references(
         _reference(axes, design, runs, RANDOM, runs.cell(RANDOM))
 
 
-def _against_benchmark(figure: Figure, design: Design, runs: Runs) -> None:
+def _against_benchmark(figure: Figure, design: Design, runs: ChoSunRuns) -> None:
     """Curves on a log axis; below, total regret against the certified ε."""
     rhos = list(dict.fromkeys(cell.rho for cell in runs.cells(PUBLISHED)))
     figure.set_size_inches(3.5 * len(rhos) + 3.2, 6.8)

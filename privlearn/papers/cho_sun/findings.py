@@ -33,8 +33,8 @@ from privlearn.papers.cho_sun.experiments import (
     RHOS,
     SIZE_RHOS,
     SIZES,
-    Cell,
-    Result,
+    ChoSunCell,
+    ChoSunResult,
 )
 
 CLEAR = 2.0
@@ -68,26 +68,26 @@ def summary(values: Array) -> ReplicateSummary:
 
 
 @final
-class Runs:
+class ChoSunRuns:
     """All runs of a figure: the replicates of every cell, in order."""
 
-    def __init__(self, results: Mapping[Cell, Sequence[Result]]) -> None:
+    def __init__(self, results: Mapping[ChoSunCell, Sequence[ChoSunResult]]) -> None:
         self.results = results
 
-    def regret(self, cell: Cell) -> Array:
+    def regret(self, cell: ChoSunCell) -> Array:
         """Total regret by replicate, shape (R,)."""
         return np.array([result.regret for result in self.results[cell]])
 
-    def curve(self, cell: Cell) -> Array:
+    def curve(self, cell: ChoSunCell) -> Array:
         """Cumulative regret by replicate, shape (R, `POINTS` + 1), from 0."""
         return np.array([[0.0, *result.curve] for result in self.results[cell]])
 
-    def cell(self, learner: str, **wanted: Any) -> Cell:
+    def cell(self, learner: str, **wanted: Any) -> ChoSunCell:
         """The one cell of a learner with these settings."""
         (found,) = self.cells(learner, **wanted)
         return found
 
-    def cells(self, learner: str, **wanted: Any) -> list[Cell]:
+    def cells(self, learner: str, **wanted: Any) -> list[ChoSunCell]:
         """All cells of a learner with these settings."""
         return [
             cell
@@ -99,7 +99,7 @@ class Runs:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RegretComparison:
     """One paired difference; the finding says that it is below zero."""
 
     text: str
@@ -123,7 +123,7 @@ class Finding:
     """`PAPER`, or `OURS` for a statement that the paper does not make."""
     claim: str
     learner: str
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[RegretComparison, ...]
 
     def count(self, outcome: str) -> int:
         """Comparisons with an outcome."""
@@ -142,32 +142,32 @@ class Finding:
         return f"no: {bad} against" if bad else "not seen"
 
 
-def findings(figure: str, runs: Runs) -> list[Finding]:
+def findings(figure: str, runs: ChoSunRuns) -> list[Finding]:
     """All findings of a figure, with verdicts computed from the runs."""
     made = {"fig4": _figure_4, "fig5": _figure_5, "fig6": _figure_6, "fig7": _figure_7}
     return list(made.get(figure, _expedia)(runs))
 
 
 def _finding(
-    claim: str, learner: str, comparisons: Iterable[Comparison], source: str = PAPER
+    claim: str, learner: str, comparisons: Iterable[RegretComparison], source: str = PAPER
 ) -> Finding:
     return Finding(source, claim, learner, tuple(comparisons))
 
 
-def _less(runs: Runs, text: str, better: Cell, worse: Cell) -> Comparison:
-    return Comparison(text, summary(runs.regret(better) - runs.regret(worse)))
+def _less(runs: ChoSunRuns, text: str, better: ChoSunCell, worse: ChoSunCell) -> RegretComparison:
+    return RegretComparison(text, summary(runs.regret(better) - runs.regret(worse)))
 
 
 _STEPS = {"rho": "ρ = {} → {}", "mle": "{}% → {}% to the MLE", "max_items": "K = {} → {}"}
 
 
 def _steps(
-    runs: Runs,
+    runs: ChoSunRuns,
     learner: str,
     varied: str,
     pairs: Iterable[tuple[Any, Any]],
     settings: Iterable[Mapping[str, Any]] = ({},),
-) -> list[Comparison]:
+) -> list[RegretComparison]:
     """In every setting, the second value of each pair against the first."""
     steps = list(pairs)
     return [
@@ -182,13 +182,18 @@ def _steps(
 
 
 def _falls_with_rho(
-    runs: Runs, learner: str, rhos: Sequence[str], settings: Iterable[Mapping[str, Any]] = ({},)
+    runs: ChoSunRuns,
+    learner: str,
+    rhos: Sequence[str],
+    settings: Iterable[Mapping[str, Any]] = ({},),
 ) -> Finding:
     steps = _steps(runs, learner, "rho", pairwise(rhos), settings)
     return _finding("regret falls with ρ", learner, steps)
 
 
-def _change(runs: Runs, learner: str, varied: str, low: Any, high: Any, **setting: Any) -> Array:
+def _change(
+    runs: ChoSunRuns, learner: str, varied: str, low: Any, high: Any, **setting: Any
+) -> Array:
     """Regret at the high value minus that at the low one, by replicate."""
     more, less = (
         runs.regret(runs.cell(learner, **setting, **{varied: value})) for value in (high, low)
@@ -201,15 +206,15 @@ def _said(setting: Mapping[str, Any]) -> str:
     return "".join(f", {SETTINGS[name].format(value)}" for name, value in setting.items())
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: ChoSunCell) -> str:
     """A cell's settings, the usual d and K left out."""
     usual = {"dim": DIM, "max_items": MAX_ITEMS}
     settings = {name: getattr(cell, name) for name in SETTINGS}
     return _said({k: v for k, v in settings.items() if v not in (None, usual.get(k))})[2:]
 
 
-def _learns(runs: Runs, learner: str, cells: Sequence[Cell]) -> Finding:
-    def against_random() -> Iterator[Comparison]:
+def _learns(runs: ChoSunRuns, learner: str, cells: Sequence[ChoSunCell]) -> Finding:
+    def against_random() -> Iterator[RegretComparison]:
         for cell in cells:
             (random,) = runs.cells(RANDOM, dim=cell.dim, max_items=cell.max_items)
             yield _less(runs, _cell(cell), cell, random)
@@ -217,16 +222,16 @@ def _learns(runs: Runs, learner: str, cells: Sequence[Cell]) -> Finding:
     return _finding("regret is below that of random items", learner, against_random(), OURS)
 
 
-def _flattens(runs: Runs, learner: str, cells: Iterable[Cell], claim: str) -> Finding:
+def _flattens(runs: ChoSunRuns, learner: str, cells: Iterable[ChoSunCell], claim: str) -> Finding:
     """Regret of the last quarter of users against that of the second quarter."""
     quarter = POINTS // 4
 
-    def comparisons() -> Iterator[Comparison]:
+    def comparisons() -> Iterator[RegretComparison]:
         for cell in cells:
             curve = runs.curve(cell)
             last = curve[:, -1] - curve[:, -1 - quarter]
             second = curve[:, 2 * quarter] - curve[:, quarter]
-            yield Comparison(_cell(cell), summary(last - second))
+            yield RegretComparison(_cell(cell), summary(last - second))
 
     return _finding(claim, learner, comparisons())
 
@@ -234,7 +239,7 @@ def _flattens(runs: Runs, learner: str, cells: Iterable[Cell], claim: str) -> Fi
 _SUBLINEAR = "regret grows sublinearly (last against second quarter)"
 
 
-def _figure_4(runs: Runs) -> Iterator[Finding]:
+def _figure_4(runs: ChoSunRuns) -> Iterator[Finding]:
     shares: list[dict[str, Any]] = [{"mle": percent} for percent in MLE_PERCENTS]
     for learner in (PUBLISHED, PROVED):
         yield _falls_with_rho(runs, learner, RHOS, shares)
@@ -250,7 +255,7 @@ def _figure_4(runs: Runs) -> Iterator[Finding]:
         yield _learns(runs, learner, runs.cells(learner))
 
 
-def _figure_5(runs: Runs) -> Iterator[Finding]:
+def _figure_5(runs: ChoSunRuns) -> Iterator[Finding]:
     low, *_, high = DIMS
     for learner in (PUBLISHED, PROVED):
         yield _flattens(
@@ -272,13 +277,13 @@ def _figure_5(runs: Runs) -> Iterator[Finding]:
         yield _finding(
             "regret grows less with d at 90% than at 10%",
             learner,
-            [Comparison(text, summary(growth[90] - growth[10]))],
+            [RegretComparison(text, summary(growth[90] - growth[10]))],
         )
     for learner in (PUBLISHED, PROVED, ONE_PASS):
         yield _learns(runs, learner, runs.cells(learner))
 
 
-def _figure_6(runs: Runs) -> Iterator[Finding]:
+def _figure_6(runs: ChoSunRuns) -> Iterator[Finding]:
     low, *_, high = SIZES
     pairs = {
         f"K = {high} has less regret than K = {low}": [(low, high)],
@@ -295,7 +300,7 @@ def _figure_6(runs: Runs) -> Iterator[Finding]:
             f"K = {high} leaves a smaller part of random items' regret than K = {low}",
             learner,
             [
-                Comparison(
+                RegretComparison(
                     f"ρ = {rho}",
                     summary(_part(runs, learner, rho, high) - _part(runs, learner, rho, low)),
                 )
@@ -312,7 +317,7 @@ def _figure_6(runs: Runs) -> Iterator[Finding]:
         yield _finding(
             f"the gain from a larger K is largest at ρ = {strict}",
             learner,
-            [Comparison(text, summary(change[strict] - change[loose]))],
+            [RegretComparison(text, summary(change[strict] - change[loose]))],
         )
     sizes: list[dict[str, Any]] = [{"max_items": size} for size in SIZES]
     for learner in (PUBLISHED, PROVED, ONE_PASS):
@@ -321,7 +326,7 @@ def _figure_6(runs: Runs) -> Iterator[Finding]:
         yield _learns(runs, learner, runs.cells(learner))
 
 
-def _part(runs: Runs, learner: str, rho: str, size: int) -> Array:
+def _part(runs: ChoSunRuns, learner: str, rho: str, size: int) -> Array:
     """Regret as a part of that of random items, by replicate."""
     own = runs.regret(runs.cell(learner, rho=rho, max_items=size))
     part: Array = own / runs.regret(runs.cell(RANDOM, max_items=size))
@@ -339,7 +344,7 @@ _RIVALS = (
 """Learner, rival and who says that the learner has less regret."""
 
 
-def _against_rivals(runs: Runs, rhos: Sequence[str]) -> Iterator[Finding]:
+def _against_rivals(runs: ChoSunRuns, rhos: Sequence[str]) -> Iterator[Finding]:
     for learner, rival, source in _RIVALS:
         comparisons = [
             _less(runs, f"ρ = {rho}", runs.cell(learner, rho=rho), runs.cell(rival, rho=rho))
@@ -352,7 +357,7 @@ def _private_rivals() -> list[str]:
     return [learner for learner in LABELS if learner not in (NON_PRIVATE, RANDOM)]
 
 
-def _figure_7(runs: Runs) -> Iterator[Finding]:
+def _figure_7(runs: ChoSunRuns) -> Iterator[Finding]:
     yield from _against_rivals(runs, RHOS)
     for learner in _private_rivals():
         yield _falls_with_rho(runs, learner, RHOS)
@@ -360,7 +365,7 @@ def _figure_7(runs: Runs) -> Iterator[Finding]:
         yield _learns(runs, learner, runs.cells(learner))
 
 
-def _expedia(runs: Runs) -> Iterator[Finding]:
+def _expedia(runs: ChoSunRuns) -> Iterator[Finding]:
     rhos = EXPEDIA_RHOS
     yield from _against_rivals(runs, rhos)
     for learner, rival, source in _RIVALS:
@@ -369,7 +374,9 @@ def _expedia(runs: Runs) -> Iterator[Finding]:
             for rho in rhos
         }
         widening = [
-            Comparison(f"gap at ρ = {high} minus gap at {low}", summary(gaps[high] - gaps[low]))
+            RegretComparison(
+                f"gap at ρ = {high} minus gap at {low}", summary(gaps[high] - gaps[low])
+            )
             for low, high in pairwise(rhos)
         ]
         yield _finding(f"the lead over {LABELS[rival]} widens with ρ", learner, widening, source)

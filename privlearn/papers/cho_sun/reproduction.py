@@ -13,16 +13,16 @@ from typing import Any, final
 from privlearn._validate import count
 from privlearn.datasets.expedia import SIDE_INFORMATION, ExpediaSearches, load_expedia
 from privlearn.papers.cho_sun import experiments, tables
-from privlearn.papers.cho_sun.experiments import Design, Result
+from privlearn.papers.cho_sun.experiments import ChoSunResult, Design
 from privlearn.papers.cho_sun.figures import draw
-from privlearn.papers.cho_sun.findings import Finding, Runs, findings
+from privlearn.papers.cho_sun.findings import ChoSunRuns, Finding, findings
 from privlearn.papers.provenance import source_digest
 from privlearn.papers.study import Progress, Reproduction, Study, command, file_size
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Request:
+class ChoSunRequest:
     """What was asked for; None stands for the figure's own default."""
 
     figure: str
@@ -35,7 +35,7 @@ class Request:
     declare_public: bool = False
 
 
-def reproduce_cho_sun(request: Request, progress: Progress) -> Reproduction[Finding]:
+def reproduce_cho_sun(request: ChoSunRequest, progress: Progress) -> Reproduction[Finding]:
     """Runs what is missing of a figure and writes its files.
 
     Raises:
@@ -50,11 +50,11 @@ def reproduce_cho_sun(request: Request, progress: Progress) -> Reproduction[Find
         request.out,
         tables.settings(design) | {"code": source_digest(experiments)},
         design.cells,
-        Result,
+        ChoSunResult,
         partial(experiments.play, design, searches),
         partial(_seeds, design),
     )
-    runs = Runs(study.run(range(replicates), request.jobs, progress))
+    runs = ChoSunRuns(study.run(range(replicates), request.jobs, progress))
     found = findings(figure, runs)
     again = command(
         *("cho-sun", figure, "--replicates", replicates, "--horizon", horizon),
@@ -75,7 +75,7 @@ def _seeds(design: Design, replicate: int) -> dict[str, Any]:
     return {"replicate": replicate, "seeds": seeds}
 
 
-def _checked(request: Request) -> tuple[str, int, int]:
+def _checked(request: ChoSunRequest) -> tuple[str, int, int]:
     figure = request.figure
     if figure not in experiments.FIGURES:
         raise ValueError(f"figure = {figure!r}: must be one of {', '.join(experiments.FIGURES)}")
@@ -107,7 +107,7 @@ def _checked(request: Request) -> tuple[str, int, int]:
     return figure, replicates, horizon
 
 
-def _searches(request: Request, progress: Progress) -> ExpediaSearches:
+def _searches(request: ChoSunRequest, progress: Progress) -> ExpediaSearches:
     assert request.data is not None
     advance = progress("reading the searches", 2 * file_size(request.data), 0, " bytes")
     return load_expedia(request.data, declare_public=request.declare_public, progress=advance)

@@ -11,8 +11,8 @@ import numpy as np
 
 from privlearn.budgets import ApproxDP
 from privlearn.papers.cho_sun import experiments
-from privlearn.papers.cho_sun.experiments import LABELS, Cell, Design, Result
-from privlearn.papers.cho_sun.findings import CLEAR, SETTINGS, SWEPT, Finding, Runs, summary
+from privlearn.papers.cho_sun.experiments import LABELS, ChoSunCell, ChoSunResult, Design
+from privlearn.papers.cho_sun.findings import CLEAR, SETTINGS, SWEPT, ChoSunRuns, Finding, summary
 from privlearn.papers.provenance import versions
 from privlearn.papers.tables import made_with, markdown_table
 
@@ -41,7 +41,7 @@ def _rounded(values: Any) -> Any:
 
 
 def numbers(
-    design: Design, replicates: int, runs: Runs, found: Sequence[Finding]
+    design: Design, replicates: int, runs: ChoSunRuns, found: Sequence[Finding]
 ) -> dict[str, Any]:
     """All results of a figure, in JSON types."""
     cells = []
@@ -97,7 +97,7 @@ def _number(value: float) -> float | None:
 
 
 def report(
-    command: str, design: Design, replicates: int, runs: Runs, found: Sequence[Finding]
+    command: str, design: Design, replicates: int, runs: ChoSunRuns, found: Sequence[Finding]
 ) -> str:
     """The report of a figure in Markdown."""
     delta = experiments.delta_at(design.horizon)
@@ -192,7 +192,7 @@ def _extremes(finding: Finding) -> list[str]:
     return [*shown, ""][:2]
 
 
-def _regret_table(design: Design, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def _regret_table(design: Design, runs: ChoSunRuns) -> tuple[list[str], list[list[str]]]:
     """One column per value of what is varied; cells that do not depend on it stand in all."""
     sweep = SWEPT.get(design.figure, "rho")
     values = dict.fromkeys(getattr(c, sweep) for c in design.cells)
@@ -206,7 +206,7 @@ def _regret_table(design: Design, runs: Runs) -> tuple[list[str], list[list[str]
     return header, [[*names, *(row.get(v, "") for v in columns)] for names, row in rows.items()]
 
 
-def _setting(design: Design, cell: Cell, omit: str = "") -> str:
+def _setting(design: Design, cell: ChoSunCell, omit: str = "") -> str:
     """What tells a cell from others of its learner in this figure."""
     varied = [
         name for name in SETTINGS if len({getattr(other, name) for other in design.cells}) > 1
@@ -219,7 +219,7 @@ def _setting(design: Design, cell: Cell, omit: str = "") -> str:
     return ", ".join(named)
 
 
-def _guarantee_table(design: Design, runs: Runs) -> tuple[list[str], list[list[str]]]:
+def _guarantee_table(design: Design, runs: ChoSunRuns) -> tuple[list[str], list[list[str]]]:
     rows = []
     private = [cell for cell in design.cells if cell.rho is not None]
     for cell in sorted(private, key=lambda c: list(LABELS).index(c.learner)):
@@ -238,7 +238,7 @@ def _guarantee_table(design: Design, runs: Runs) -> tuple[list[str], list[list[s
     return [*header, "fits made", "total regret"], rows
 
 
-def _claim(design: Design, cell: Cell, result: Result) -> list[str]:
+def _claim(design: Design, cell: ChoSunCell, result: ChoSunResult) -> list[str]:
     """The nominal guarantee, the certified one, and whether the latter covers the former."""
     nominal = cell.nominal(design.horizon)
     assert nominal is not None

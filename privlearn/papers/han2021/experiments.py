@@ -81,7 +81,7 @@ LENDERS: Final = (SGD, SGD_RUN, GLOC_TIGHT, GLOC_PUBLISHED, FREE_SGD, RANDOM)
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Han2021Cell:
     """One player in one panel."""
 
     player: str
@@ -94,7 +94,7 @@ class Cell:
         return asdict(self)
 
 
-class Result(NamedTuple):
+class Han2021Result(NamedTuple):
     """One run."""
 
     value: float
@@ -105,24 +105,24 @@ class Result(NamedTuple):
     curve: list[float]
 
 
-def cells(target: str, horizon: int) -> list[Cell]:
+def cells(target: str, horizon: int) -> list[Han2021Cell]:
     """All cells of a target, in the order in which they are run."""
     names = (SINGLE, MULTI) if target == FIGURE else (LENDING,)
     players = (*PRIVATE, *FREE) if target == FIGURE else LENDERS
     return [
-        Cell(player, name, epsilon, horizon)
+        Han2021Cell(player, name, epsilon, horizon)
         for name in names
         for epsilon in EPSILONS[target]
         for player in players
     ]
 
 
-def play(loans: CprmLoans | None, cell: Cell, seed: int) -> Result:
+def play(loans: CprmLoans | None, cell: Han2021Cell, seed: int) -> Han2021Result:
     """One run; users and noise are simulated, from different words of ``seed``."""
     return compete(cell, _market(loans, cell, seed), seed)
 
 
-def _market(loans: CprmLoans | None, cell: Cell, seed: int) -> LocalMarket:
+def _market(loans: CprmLoans | None, cell: Han2021Cell, seed: int) -> LocalMarket:
     setting, horizon = SETTINGS[cell.setting], cell.horizon
     if cell.setting == LENDING:
         assert loans is not None
@@ -133,7 +133,7 @@ def _market(loans: CprmLoans | None, cell: Cell, seed: int) -> LocalMarket:
     return local.arm_market(seed, **size, reward_sd=setting.reward_sd)
 
 
-def compete(cell: Cell, market: LocalMarket, seed: int) -> Result:
+def compete(cell: Han2021Cell, market: LocalMarket, seed: int) -> Han2021Result:
     """One player on a market."""
     setting = SETTINGS[cell.setting]
     if cell.player in FREE:
@@ -184,7 +184,9 @@ def free_player(player: str, market: LocalMarket, seed: int) -> local.UnpricedPl
     return makers[player]()
 
 
-def _scored(regrets: Array, epsilon: float | None, delta: float | None) -> Result:
+def _scored(regrets: Array, epsilon: float | None, delta: float | None) -> Han2021Result:
     ends = np.linspace(0, len(regrets), POINTS + 1)[1:].astype(int)
     total = np.cumsum(regrets)
-    return Result(float(total[-1]), epsilon, delta, [float(total[max(end, 1) - 1]) for end in ends])
+    return Han2021Result(
+        float(total[-1]), epsilon, delta, [float(total[max(end, 1) - 1]) for end in ends]
+    )

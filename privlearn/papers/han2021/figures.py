@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from privlearn.papers.han2021 import experiments
-from privlearn.papers.han2021.experiments import Result
-from privlearn.papers.han2021.tables import Runs, panels
+from privlearn.papers.han2021.experiments import Han2021Result
+from privlearn.papers.han2021.tables import Han2021Runs, panels
 from privlearn.papers.plots import DASHED, DOTTED, mean_and_band, thousands
 from privlearn.papers.tables import mean_sd
 
@@ -33,7 +33,7 @@ LOOKS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def draw(figure: Figure, *, runs: Runs) -> None:
+def draw(figure: Figure, *, runs: Han2021Runs) -> None:
     """Draws the panels: a row for every setting, a column for every ε."""
     found = panels(runs)
     settings = list(dict.fromkeys(setting for setting, _ in found))
@@ -53,7 +53,7 @@ def draw(figure: Figure, *, runs: Runs) -> None:
     figure.legend(handles, labels, loc="outside right center")
 
 
-def _panel(axes: Axes, players: dict[str, list[Result]], horizon: int) -> None:
+def _panel(axes: Axes, players: dict[str, list[Han2021Result]], horizon: int) -> None:
     """Mean ± half a standard deviation, as in the paper."""
     users = np.linspace(0, horizon, experiments.POINTS + 1)[1:]
     for player, results in players.items():

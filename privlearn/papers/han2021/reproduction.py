@@ -10,7 +10,7 @@ from typing import final
 from privlearn._validate import count
 from privlearn.datasets.auto_loans import CprmLoans, check_declared, load_cprm
 from privlearn.papers.han2021 import experiments, tables
-from privlearn.papers.han2021.experiments import Result
+from privlearn.papers.han2021.experiments import Han2021Result
 from privlearn.papers.han2021.figures import draw
 from privlearn.papers.provenance import array_digest, source_digest, versions
 from privlearn.papers.study import Progress, Reproduction, Study, command, file_size
@@ -23,7 +23,7 @@ LEAST_USERS = 100
 
 @final
 @dataclass(frozen=True, slots=True)
-class Request:
+class Han2021Request:
     """What was asked for; None stands for the target's own."""
 
     target: str
@@ -36,7 +36,7 @@ class Request:
     declare_public: bool = False
 
 
-def reproduce_han2021(request: Request, progress: Progress) -> Reproduction[str]:
+def reproduce_han2021(request: Han2021Request, progress: Progress) -> Reproduction[str]:
     """Runs what is missing and writes the files.
 
     Raises:
@@ -53,7 +53,7 @@ def reproduce_han2021(request: Request, progress: Progress) -> Reproduction[str]
     settings |= {"code": source_digest(experiments), **versions()}
     cells = experiments.cells(target, horizon)
     play = partial(experiments.play, loans)
-    study = Study(name, request.out, settings, cells, Result, play)
+    study = Study(name, request.out, settings, cells, Han2021Result, play)
     runs = study.run(range(first, first + seeds), request.jobs, progress)
     summary = tables.summary(runs)
     again = command(
@@ -77,7 +77,7 @@ def reproduce_han2021(request: Request, progress: Progress) -> Reproduction[str]
     return Reproduction(files, summary)
 
 
-def _checked(request: Request) -> int:
+def _checked(request: Han2021Request) -> int:
     if request.target not in experiments.TARGETS:
         raise ValueError(
             f"target = {request.target!r}: must be one of {', '.join(experiments.TARGETS)}"
@@ -103,7 +103,7 @@ def _checked(request: Request) -> int:
     return horizon
 
 
-def _loans(request: Request, progress: Progress) -> CprmLoans | None:
+def _loans(request: Han2021Request, progress: Progress) -> CprmLoans | None:
     if request.data is None:
         return None
     advance = progress("reading the loans", file_size(request.data), 0, " bytes")

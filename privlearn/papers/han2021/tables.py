@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from privlearn.papers.han2021 import experiments
-from privlearn.papers.han2021.experiments import Cell, Result
+from privlearn.papers.han2021.experiments import Han2021Cell, Han2021Result
 from privlearn.papers.tables import first_half, markdown_table, mean_sd
 
-Runs = dict[Cell, list[Result]]
+Han2021Runs = dict[Han2021Cell, list[Han2021Result]]
 
 WHAT_IS_WHAT = (
     "*LDP-SGD* and *LDP-OLS* are this library's, each with one public rule for all panels. *As "
@@ -20,7 +20,7 @@ WHAT_IS_WHAT = (
 )
 
 
-def _plus_minus(results: Sequence[Result]) -> str:
+def _plus_minus(results: Sequence[Han2021Result]) -> str:
     """Mean ± standard deviation."""
     mean, sd = mean_sd(results)
     digits = 1 if mean < 10 else 0
@@ -31,22 +31,22 @@ def _number(value: float) -> str:
     return f"{value:,.{1 if value < 10 else 0}f}"
 
 
-def _proved(result: Result) -> str:
+def _proved(result: Han2021Result) -> str:
     if result.epsilon is None:
         return "none"
     at = f", δ = {result.delta:g}" if result.delta else ""
     return f"ε = {math.ceil(result.epsilon * 1000 - 1e-3) / 1000:.3f}{at}"
 
 
-def panels(runs: Runs) -> dict[tuple[str, float], dict[str, list[Result]]]:
+def panels(runs: Han2021Runs) -> dict[tuple[str, float], dict[str, list[Han2021Result]]]:
     """Results by player, for every (setting, ε)."""
-    found: dict[tuple[str, float], dict[str, list[Result]]] = {}
+    found: dict[tuple[str, float], dict[str, list[Han2021Result]]] = {}
     for cell, results in runs.items():
         found.setdefault((cell.setting, cell.epsilon), {})[cell.player] = results
     return found
 
 
-def summary(runs: Runs) -> list[str]:
+def summary(runs: Han2021Runs) -> list[str]:
     """Our learners beside the best of the others, for every (setting, ε)."""
     lines = []
     for (setting, epsilon), players in panels(runs).items():
@@ -62,7 +62,7 @@ def summary(runs: Runs) -> list[str]:
     return lines
 
 
-def report_parts(runs: Runs, horizon: int) -> Iterator[str]:
+def report_parts(runs: Han2021Runs, horizon: int) -> Iterator[str]:
     """What is what, and a table for every (setting, ε)."""
     yield "## What is what"
     yield WHAT_IS_WHAT

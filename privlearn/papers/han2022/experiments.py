@@ -91,7 +91,7 @@ BANDITS: Final = (HDB, HDB_CHOICES, UCB, LEAST_SQUARES, LASSO, RANDOM)
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Han2022Cell:
     """One player in one setting; for the bandit p is 1 and d its dimension."""
 
     player: str
@@ -104,7 +104,7 @@ class Cell:
         return asdict(self) | {"p": f"{self.p:g}"}
 
 
-class Result(NamedTuple):
+class Han2022Result(NamedTuple):
     """One run: total regret and its curve for a bandit, else SubOpt and risk."""
 
     value: float
@@ -114,12 +114,12 @@ class Result(NamedTuple):
     curve: list[float]
 
 
-def cells(target: str, horizons: tuple[int, ...]) -> list[Cell]:
+def cells(target: str, horizons: tuple[int, ...]) -> list[Han2022Cell]:
     """All cells of a table or figure, in the order in which they are run."""
     if target == FIGURE:
-        return [Cell(player, 1.0, h, BANDIT_DIM) for h in horizons for player in BANDITS]
+        return [Han2022Cell(player, 1.0, h, BANDIT_DIM) for h in horizons for player in BANDITS]
     return [
-        Cell(player, p, horizon, dim)
+        Han2022Cell(player, p, horizon, dim)
         for horizon in horizons
         for dim in DIMS
         for p in EXPONENTS
@@ -127,16 +127,16 @@ def cells(target: str, horizons: tuple[int, ...]) -> list[Cell]:
     ]
 
 
-def play(target: str, cell: Cell, seed: int) -> Result:
+def play(target: str, cell: Han2022Cell, seed: int) -> Han2022Result:
     """One run; users and noise are simulated with ``seed``."""
     if target == FIGURE:
         return _pull(cell, seed)
     stream = regression.linear_stream(seed, horizon=cell.horizon, dim=cell.dim, p=cell.p)
     outcome = competitors.compete(cell.player, stream, seed, epsilon=EPSILON)
-    return Result(outcome.suboptimality, outcome.risk, outcome.epsilon, [])
+    return Han2022Result(outcome.suboptimality, outcome.risk, outcome.epsilon, [])
 
 
-def _pull(cell: Cell, seed: int) -> Result:
+def _pull(cell: Han2022Cell, seed: int) -> Han2022Result:
     market = sparse_market(seed, horizon=cell.horizon, dim=cell.dim, n_arms=BANDIT_ARMS)
     size: Any = {"n_arms": BANDIT_ARMS, "dim": cell.dim}
     if cell.player in (LASSO, RANDOM):
@@ -162,7 +162,7 @@ def _pull(cell: Cell, seed: int) -> Result:
     return _scored(regret, max(guarantee.epsilon for guarantee in stated))
 
 
-def _scored(regret: np.ndarray[Any, np.dtype[np.float64]], epsilon: float | None) -> Result:
+def _scored(regret: np.ndarray[Any, np.dtype[np.float64]], epsilon: float | None) -> Han2022Result:
     ends = np.linspace(0, len(regret), POINTS + 1)[1:].astype(int)
     total = np.cumsum(regret)
-    return Result(float(total[-1]), None, epsilon, [float(total[end - 1]) for end in ends])
+    return Han2022Result(float(total[-1]), None, epsilon, [float(total[end - 1]) for end in ends])

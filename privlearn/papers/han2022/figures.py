@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privlearn.papers.han2022 import competitors, experiments
-from privlearn.papers.han2022.experiments import Cell
-from privlearn.papers.han2022.tables import Runs, on_a_vertex, settings_of
+from privlearn.papers.han2022.experiments import Han2022Cell
+from privlearn.papers.han2022.tables import Han2022Runs, on_a_vertex, settings_of
 from privlearn.papers.plots import DOTTED, LONG_DASHED, mean_and_band, thousands
 from privlearn.papers.tables import mean_sd
 
@@ -41,7 +41,7 @@ _NEAR = (experiments.HDB, experiments.HDB_CHOICES, experiments.LEAST_SQUARES)
 """Learners that the closer panel is scaled for."""
 
 
-def draw(figure: Figure, *, target: str, runs: Runs) -> None:
+def draw(figure: Figure, *, target: str, runs: Han2022Runs) -> None:
     """Draws the table or the figure."""
     if target == experiments.TABLE:
         _table_panels(figure, runs)
@@ -49,7 +49,7 @@ def draw(figure: Figure, *, target: str, runs: Runs) -> None:
         _curves(figure, runs)
 
 
-def _table_panels(figure: Figure, runs: Runs) -> None:
+def _table_panels(figure: Figure, runs: Han2022Runs) -> None:
     settings = settings_of(runs)
     dims = sorted({dim for _, _, dim in settings})
     figure.set_size_inches(3.3 * len(dims) + 2.4, 7.2)
@@ -64,12 +64,12 @@ def _table_panels(figure: Figure, runs: Runs) -> None:
     panels[0][0].set_ylim(1e-5, 5)
 
 
-def _panel(axes: Axes, runs: Runs, p: float, dim: int) -> None:
+def _panel(axes: Axes, runs: Han2022Runs, p: float, dim: int) -> None:
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
     horizons = sorted({cell.horizon for cell in runs if cell.dim == dim})
     for player in experiments.BY_EXPONENT[p]:
-        pairs = [mean_sd(runs[Cell(player, p, h, dim)]) for h in horizons]
+        pairs = [mean_sd(runs[Han2022Cell(player, p, h, dim)]) for h in horizons]
         means, sds = (np.array(column) for column in zip(*pairs, strict=True))
         look = {"markersize": 4, "linewidth": 1.5} | LOOKS[player]
         axes.plot(horizons, np.maximum(means, 1e-6), label=player, **look)
@@ -94,7 +94,7 @@ def _panel(axes: Axes, runs: Runs, p: float, dim: int) -> None:
     axes.set_title(f"p = {'∞' if p == math.inf else f'{p:g}'}, d = {dim}{vertex}")
 
 
-def _curves(figure: Figure, runs: Runs) -> None:
+def _curves(figure: Figure, runs: Han2022Runs) -> None:
     figure.set_size_inches(10.5, 4.4)
     panels = figure.subplots(1, 2)
     for cell, results in runs.items():

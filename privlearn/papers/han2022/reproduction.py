@@ -11,7 +11,7 @@ import numpy as np
 
 from privlearn._validate import count
 from privlearn.papers.han2022 import experiments, tables
-from privlearn.papers.han2022.experiments import Cell, Result
+from privlearn.papers.han2022.experiments import Han2022Cell, Han2022Result
 from privlearn.papers.han2022.figures import draw
 from privlearn.papers.provenance import source_digest, versions
 from privlearn.papers.study import Progress, Reproduction, Study, command
@@ -23,7 +23,7 @@ SEEDS, FIRST_SEED = 20, 7300
 
 @final
 @dataclass(frozen=True, slots=True)
-class Request:
+class Han2022Request:
     """What was asked for; None stands for the paper's own."""
 
     target: str
@@ -34,7 +34,7 @@ class Request:
     out: Path = Path("reproduction")
 
 
-def reproduce_han2022(request: Request, progress: Progress) -> Reproduction[str]:
+def reproduce_han2022(request: Han2022Request, progress: Progress) -> Reproduction[str]:
     """Runs what is missing and writes the files.
 
     Raises:
@@ -53,7 +53,7 @@ def reproduce_han2022(request: Request, progress: Progress) -> Reproduction[str]
     }
     cells = experiments.cells(target, horizons)
     play = partial(experiments.play, target)
-    study = Study(target, request.out, settings, cells, Result, play)
+    study = Study(target, request.out, settings, cells, Han2022Result, play)
     first = request.first_seed
     runs = study.run(range(first, first + seeds), request.jobs, progress)
     again = command(
@@ -74,13 +74,13 @@ def reproduce_han2022(request: Request, progress: Progress) -> Reproduction[str]
     return Reproduction(files, summary)
 
 
-def _numbers(cell: Cell, results: list[Result]) -> dict[str, Any]:
+def _numbers(cell: Han2022Cell, results: list[Han2022Result]) -> dict[str, Any]:
     risks = [result.risk for result in results if result.risk is not None]
     risk = float(np.mean(risks)) if risks else None
     return cell_numbers(cell, results, risk=risk, epsilon=results[0].epsilon)
 
 
-def _checked(request: Request) -> tuple[int, ...]:
+def _checked(request: Han2022Request) -> tuple[int, ...]:
     if request.target not in experiments.TARGETS:
         raise ValueError(
             f"target = {request.target!r}: must be one of {', '.join(experiments.TARGETS)}"

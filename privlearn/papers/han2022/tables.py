@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from privlearn.papers.han2022 import competitors, experiments
-from privlearn.papers.han2022.experiments import Cell, Result
+from privlearn.papers.han2022.experiments import Han2022Cell, Han2022Result
 from privlearn.papers.tables import first_half, markdown_table, mean_sd, summary
 
-Runs = dict[Cell, list[Result]]
+Han2022Runs = dict[Han2022Cell, list[Han2022Result]]
 
 
 def _plus_minus(mean: float, sd: float) -> str:
@@ -30,13 +30,13 @@ def _short(value: float) -> str:
     return f"{value:.{min(digits, 7)}f}"
 
 
-def settings_of(runs: Runs) -> list[tuple[float, int, int]]:
+def settings_of(runs: Han2022Runs) -> list[tuple[float, int, int]]:
     """(p, T, d) in the paper's order."""
     found = dict.fromkeys((cell.p, cell.horizon, cell.dim) for cell in runs)
     return sorted(found)
 
 
-def table_summary(runs: Runs) -> list[str]:
+def table_summary(runs: Han2022Runs) -> list[str]:
     """In how many settings ours is ahead, and by how much."""
     settings = settings_of(runs)
     judged = [s for s in settings if not on_a_vertex(s)]
@@ -55,13 +55,13 @@ def table_summary(runs: Runs) -> list[str]:
     for rival in others:
         ahead = []
         for name in ours:
-            theirs = [mean_sd(runs[Cell(rival, *s)])[0] for s in judged]
-            mine = [mean_sd(runs[Cell(name, *s)])[0] for s in judged]
+            theirs = [mean_sd(runs[Han2022Cell(rival, *s)])[0] for s in judged]
+            mine = [mean_sd(runs[Han2022Cell(name, *s)])[0] for s in judged]
             ratios = np.array(theirs) / np.maximum(mine, 1e-12)
             word = name.rpartition(" ")[2]
             ahead.append(f"{word} {(ratios > 1).sum()} (× {_short(float(np.median(ratios)))})")
         lines.append(f"against {rival}: {', '.join(ahead)}")
-    worst = max(mean_sd(runs[Cell(name, *s)])[0] for name in ours for s in settings)
+    worst = max(mean_sd(runs[Han2022Cell(name, *s)])[0] for name in ours for s in settings)
     lines.append(f"largest mean SubOpt of ours in any setting: {_short(worst)} (answer 0: 1)")
     return lines
 
@@ -71,7 +71,7 @@ def on_a_vertex(setting: tuple[float, int, int]) -> bool:
     return setting[0] == math.inf and setting[2] == 5
 
 
-def figure_summary(runs: Runs) -> list[str]:
+def figure_summary(runs: Han2022Runs) -> list[str]:
     """Regret of every learner, and how many times ours it is."""
     best = mean_sd(
         next(results for cell, results in runs.items() if cell.player == experiments.HDB)
@@ -87,7 +87,7 @@ def figure_summary(runs: Runs) -> list[str]:
     ]
 
 
-def table_parts(runs: Runs) -> list[str]:
+def table_parts(runs: Han2022Runs) -> list[str]:
     """SubOpt and risk of every setting, and what printed noise costs."""
     parts = [
         "## What is what",
@@ -122,7 +122,7 @@ def table_parts(runs: Runs) -> list[str]:
                         f"{s[1]:,}",
                         str(s[2]),
                         *("" if q is None else _plus_minus(*q) for q in known),
-                        *(_plus_minus(*mean_sd(runs[Cell(player, *s)])) for player in group),
+                        *(_plus_minus(*mean_sd(runs[Han2022Cell(player, *s)])) for player in group),
                     ]
                 )
             parts += [
@@ -132,7 +132,7 @@ def table_parts(runs: Runs) -> list[str]:
         if note:
             parts.append(note.strip())
         risks = [
-            [f"{s[1]:,}", str(s[2]), *(_risk(runs[Cell(player, *s)]) for player in players)]
+            [f"{s[1]:,}", str(s[2]), *(_risk(runs[Han2022Cell(player, *s)]) for player in players)]
             for s in settings
         ]
         parts += [f"## Risk, {name}", markdown_table(["T", "d", *players], risks)]
@@ -141,7 +141,7 @@ def table_parts(runs: Runs) -> list[str]:
             f"{s[0]:g}",
             f"{s[1]:,}",
             str(s[2]),
-            f"{runs[Cell(competitors.PRINTED, *s)][0].epsilon:.3g}",
+            f"{runs[Han2022Cell(competitors.PRINTED, *s)][0].epsilon:.3g}",
         ]
         for s in settings_of(runs)
     ]
@@ -153,12 +153,12 @@ def table_parts(runs: Runs) -> list[str]:
     ]
 
 
-def _risk(results: Sequence[Result]) -> str:
+def _risk(results: Sequence[Han2022Result]) -> str:
     mean, sd = summary(np.array([result.risk for result in results], dtype=np.float64))
     return f"{mean:.4f} ± {sd:.1g}"
 
 
-def figure_parts(runs: Runs) -> list[str]:
+def figure_parts(runs: Han2022Runs) -> list[str]:
     """Regret and guarantee of every learner."""
     rows = []
     for cell, results in runs.items():

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from privlearn.accountants import accountant, state
 from privlearn.checking.faults.cases import CaseResult, CheckCase
 from privlearn.errors import CheckError
 
@@ -127,6 +128,9 @@ def _forget() -> None:
             for value in list(vars(module).values()):
                 if hasattr(value, "cache_clear") and not isinstance(value, type):
                     value.cache_clear()
+    kept: list[dict[Any, Any]] = [state._PRICED, state._EARNED, accountant._FORMS]
+    for cache in [*kept, *state._GOOD.values()]:
+        cache.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ MUTANTS = (
             Edit(
                 "privlearn.tokens:Token.spend",
                 "self._issuer.record_spend(self, spend, loss)",
-                "pass",
+                "self._issuer._state.accounts[self.id]",
             ),
             Edit(
                 "privlearn.tokens:Receipt._retire",
@@ -224,7 +224,7 @@ MUTANTS = (
             Edit("privlearn.tokens:Token._check_price", "not self.budget.covers(price)", "False"),
             Edit(
                 "privlearn.accountants.state:AccountState._check_holds",
-                "not account.budget.covers(price)",
+                "held is not price.budget and not held.covers(price.budget)",
                 "False",
             ),
         ),

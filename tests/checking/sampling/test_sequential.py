@@ -182,7 +182,7 @@ def test_a_bound_is_where_the_stake_just_passes() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_moments_see_either_direction(turned: bool) -> None:
-    # An output that one data set alone gives; only one of the two divergences is large.
+    # An output that only one data set gives; only one of the two divergences is large.
     rng = np.random.default_rng(4)
     rare, never = (rng.random(1500) < 0.2).astype(float), np.zeros(1500)
     first, second = (1 - never, 1 - rare) if turned else (rare, never)

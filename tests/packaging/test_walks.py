@@ -1,0 +1,46 @@
+"""Reading along with one call does not lead through more files than it did."""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WALKS = Path(__file__).parents[2] / "benchmarks" / "walks.py"
+MOST = {
+    "select": 36,
+    "observe": 26,
+    "end of a batch": 170,
+    "choose": 10,
+    "randomize": 89,
+}
+
+
+@pytest.fixture(scope="module")
+def walks() -> Any:
+    spec = importlib.util.spec_from_file_location("walks", WALKS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_call_changes_file_no_more_often_than_it_did(walks: Any) -> None:
+    found = walks.newton_walks() | walks.device_walks()
+    counts = {name: found[name].changes for name in MOST}
+    assert {name: n for name, n in counts.items() if n > MOST[name]} == {}
+    assert all(counts.values())
+
+
+def test_changes_are_counted_in_the_order_of_calls(walks: Any) -> None:
+    from privlearn.budgets import ZCDP
+    from privlearn.exact import exact_text
+
+    _, one = walks.walk(lambda: exact_text(ZCDP("0.1").rho))
+    files = [line.split()[-1] for line in one.functions]
+    assert [file for file, _ in groupby(files)] == ["budgets.py", "exact.py"] * 2
+    assert one.changes == 3
