@@ -12,8 +12,9 @@ the others elsewhere, which is tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -52,17 +53,18 @@ _FIRST, _LAST = 0, 2**64 - 1
 
 
 class _Words:
-    """Seeded noise but for the first words that are asked for, which are written down.
+    """Seeded noise but for words that are written down.
 
-    These decide, in turn: whether a report falls into its cap or an answer is true; whether it is
-    about u or −u; which subspace it lies in.
+    Of an answer the first one, which decides whether it is true.  Of reports in caps all of them:
+    in turn, for every block of users, whether they fall into it, whether they are about u or −u,
+    and which subspace they lie in.
     """
 
     name, simulated = "scripted", True
 
-    def __init__(self, *words: int) -> None:
+    def __init__(self, words: Iterable[int]) -> None:
         self._pool = NoisePool(SeededWords(0))
-        self._words = list(words)
+        self._words = iter(words)
 
     def pool(self) -> _Words:
         """Itself: every run has one spend."""
@@ -70,7 +72,8 @@ class _Words:
 
     def words(self, n: int) -> NDArray[np.uint64]:
         drawn = self._pool.words(n)  # also where it is replaced: what follows stays as it is
-        return np.full(n, self._words.pop(0), np.uint64) if self._words else drawn
+        word = next(self._words, None)
+        return drawn if word is None else np.full(n, word, np.uint64)
 
     def variates(self, kind: Kind, n: int) -> Variates:
         return self._pool.variates(kind, n)
@@ -142,7 +145,7 @@ def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
     many = _repeated(block)
 
     def answers(of: Any, word: int) -> Array:
-        return released_on(mechanism, loss, of, _Words(word)).reshape(-1).astype(np.float64)
+        return released_on(mechanism, loss, of, _Words([word])).reshape(-1).astype(np.float64)
 
     first, last = answers(many, _FIRST), answers(many, _LAST)
     masses = np.zeros(k)
@@ -186,7 +189,7 @@ class _Cap:
 
 def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> _Cap:
     def reports(of: Any, coin: int, turn: int = _FIRST) -> Array:
-        found = released_on(mechanism, loss, of, _Words(coin, turn, _FIRST))
+        found = released_on(mechanism, loss, of, _Words(cycle((coin, turn, _FIRST))))
         return found.reshape(length(of), -1).astype(np.float64)
 
     many, nulls = _repeated(block), _repeated(null)
