@@ -81,7 +81,7 @@ _EVERYWHERE = (
         "these data, except where declared below."
     ),
 )
-_IN_DOUBLES = trusted(
+_ROUNDED = trusted(
     "Clipping, sums and noise are computed in double precision; their rounding is not priced."
 )
 """Of ledgers that were begun before noise was exact, whoever goes on with them."""
@@ -98,10 +98,10 @@ _MACHINE = trusted(
 _RANDOM_BITS = trusted("AES-256 in counter mode is taken for a source of random bits.")
 _LATER = checked(
     "Whether noise is exact is said of the spends that stand here. What is spent later may be "
-    "computed in double precision, whose rounding is not priced, and is then named."
+    "computed in floating point, whose rounding is not priced, and is then named."
 )
 _DRAWN_BY_CLIENTS = declared(
-    "Whether messages are drawn exactly or in double precision is not seen here: that they have "
+    "Whether messages are drawn exactly or in floating point is not seen here: that they have "
     "the law that is priced is part of what clients attest."
 )
 _NAMED = trusted(
@@ -199,23 +199,23 @@ def _basis(state: AccountState, totals: SpendTotals, rounds: int) -> list[Assump
 def _arithmetic(state: AccountState, totals: SpendTotals) -> list[Assumption]:
     """Whether what left has the priced law, or has it up to rounding."""
     if EXACT not in state.opened.features:
-        return [_IN_DOUBLES]
+        return [_ROUNDED]
     if state.opened.attested:
         return [_DRAWN_BY_CLIENTS]
     bits = [] if state.opened.simulated else [_RANDOM_BITS]
-    if not totals.exact and not totals.in_doubles:
+    if not totals.exact and not totals.rounded:
         return [*([] if state.closed else [_LATER]), *bits]
     lines = bits
     if totals.exact:
-        but = ", but for what is named as not exact" if totals.in_doubles else ""
+        but = ", but for what is named as not exact" if totals.rounded else ""
         lines = [checked(f"Exact{but}: {_EXACT}"), _MACHINE, *bits]
     if not state.closed:
         lines.append(_LATER)
-    if totals.in_doubles:
+    if totals.rounded:
         lines.append(
             trusted(
-                "Not exact: clipping, sums and noise of the following are computed in double "
-                f"precision, and their rounding is not priced: {', '.join(totals.in_doubles)}.",
+                "Not exact: clipping, sums and noise of the following are computed in floating "
+                f"point, and their rounding is not priced: {', '.join(totals.rounded)}.",
                 weakens=True,
             )
         )
@@ -224,9 +224,9 @@ def _arithmetic(state: AccountState, totals: SpendTotals) -> list[Assumption]:
 
 def noise_text(state: AccountState, totals: SpendTotals) -> str:
     """What the noise of an accountant is, as its ledger says."""
-    if EXACT not in state.opened.features or not (totals.exact or totals.in_doubles):
+    if EXACT not in state.opened.features or not (totals.exact or totals.rounded):
         return state.opened.noise
-    rounded = "in double precision" if totals.in_doubles else ""
+    rounded = "in floating point" if totals.rounded else ""
     return f"{state.opened.noise}, {' and '.join(filter(None, ['exact' * totals.exact, rounded]))}"
 
 

@@ -8,15 +8,14 @@ from privlearn._json_forms import OBJECT, TEXT, check_form
 from privlearn.domains import domain_from_dict, has_integers, largest_number
 from privlearn.entries import SpendEntry
 from privlearn.errors import BudgetError
+from privlearn.exact_noise.tables import SAMPLER, SHA256
 from privlearn.grid import Grid
 from privlearn.noise import noise_from_dict
 
-KNOWN_TABLES: Final = {
-    "2fc0072e651c759709a40a61a82a1e721e9f9be6b2c99b3b8ca57043735e4253": "inversion/1",
-}
-"""SHA-256 of the tables of every version that was released, and the sampler that read them.
-
-A version with other tables adds its own; none is ever removed."""
+_FORMER_TABLES: dict[str, str] = {}
+"""Those of versions that were released, as of this one; none is ever removed."""
+KNOWN_TABLES: Final = {**_FORMER_TABLES, SHA256: SAMPLER}
+"""SHA-256 of tables, and the sampler that reads them."""
 
 _FORM = {"sampler": TEXT, "tables": TEXT}
 _ON_GRID = {"grid": OBJECT, "bound": OBJECT}

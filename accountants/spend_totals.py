@@ -34,7 +34,7 @@ class SpendTotals:
     published: bool = False
     exact: bool = False
     """Whether some spend says how its noise is exact."""
-    in_doubles: dict[str, None] = field(default_factory=dict)
+    rounded: dict[str, None] = field(default_factory=dict)
     """Mechanisms of spends that do not."""
     sampled: dict[str, None] = field(default_factory=dict)
     """Mechanisms that state a sampling rate."""
@@ -109,14 +109,15 @@ class SpendTotals:
 
     def _exactness(self, entry: SpendEntry) -> None:
         if entry.exact is None:
-            self.in_doubles[entry.mechanism] = None
+            self.rounded[entry.mechanism] = None
             self.trusted_code[
-                f"{entry.mechanism}: computes in double precision; the rounding of its noise, and "
+                f"{entry.mechanism}: computes in floating point; the rounding of its noise, and "
                 "of what that is added to, is not priced"
             ] = None
             return
         self.exact = True
-        if "grid" not in entry.exact:
+        # of reports that noise makes as a whole, it is said anyway that they are code's word
+        if "grid" not in entry.exact and entry.noise.get("family") not in ("cap", "category"):
             self.trusted_code[
                 f"{entry.mechanism}: that it draws exactly from the law that is priced, without a "
                 "grid, is its code's word"

@@ -214,15 +214,15 @@ class Account:
             need(price <= token["rho"], "the loss costs more than the token holds")
             need(price <= token["item"]["rho"], "the loss is not the planned one")
             self.pay(token, price)
-        token["spend"], family, kind = True, noise.get("family"), domain.get("kind")
-        if drawn := body["drawn"]:
-            self.unchecked.add("tables, samplers, and most bounds of integers, of exact noise")
+        token["spend"], drawn = True, body["drawn"] or {}
+        family, kind = noise.get("family"), domain.get("kind")
+        self.unchecked |= {"tables, samplers, most bounds of exact noise"} if drawn else set()
         if drawn and ({"grid", "bound"} & drawn.keys() or body["arithmetic"] == "sum"):
-            bits, largest = drawn["grid"]["bits"], exact(drawn["bound"]["largest"])
-            scale = float.fromhex(drawn["grid"]["scale"])
-            need(noise.get("std" if family == "gaussian" else "scale", scale) == scale, "noise")
-            inside = kind != "ball" or largest * Fraction(scale) / 2**bits <= domain["radius"]
-            need(inside and 30 <= bits <= 40 and 0 <= largest < 2**61, "grid or integers too large")
+            bits, scale = drawn["grid"]["bits"], float.fromhex(drawn["grid"]["scale"])
+            largest = exact(drawn["bound"]["largest"])
+            unit = noise.get("std", noise.get("scale"))
+            need(unit in (scale, None) and 30 <= bits <= 40 and 0 <= largest < 2**61, "grid")
+            need(kind != "ball" or largest * Fraction(scale) / 2**bits <= domain["radius"], "ball")
         if not body["derived"] or body.get("profile"):
             self.unchecked.add("losses, domains and noise that are a mechanism's word")
         elif (family, kind, domain.get("norm")) != ("gaussian", "ball", "l2"):

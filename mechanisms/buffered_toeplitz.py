@@ -145,7 +145,7 @@ class AnytimeBLT(_ToeplitzFactorization):
     O(dim * (buffers + 32)).
 
     Each row adds to the price what its rounding may tell, so that a stream must end: after
-    ``horizon`` rows, with HorizonError.  By default that adds 2e-8 to mu**2 at mu = 1, replace-one
+    ``horizon`` rows, with HorizonError.  By default that adds 1e-8 to mu**2 at mu = 1, replace-one
     and 15 coordinates.
     """
 
@@ -169,19 +169,19 @@ class AnytimeBLT(_ToeplitzFactorization):
 class _ToeplitzOutputs:
     """Rows of B y, by `block_products`."""
 
-    __slots__ = ("_at", "_input", "_numbers", "_products", "_states")
+    __slots__ = ("_at", "_input", "_moved", "_numbers", "_products")
 
     def __init__(self, numbers: Toeplitz, dim: int) -> None:
-        states = len(numbers.output_states)
+        states = len(numbers.output_moves)
         self._numbers = numbers
-        self._states = np.empty((states, dim))
+        self._moved = np.empty((states, dim))
         self._input = np.zeros((states + BLOCK, dim))
         self._products = RowProducts(numbers.output_rows, self._input)
         self._at = 0
 
     def __call__(self, y: NDArray[np.int64] | NDArray[np.float64], /) -> Array:
         found = np.empty(y.shape)
-        states, done = len(self._states), 0
+        states, done = len(self._moved), 0
         while done < len(y):
             first, stop = self._at, min(self._at + len(y) - done, BLOCK)
             part = slice(done, done + stop - first)
@@ -189,8 +189,8 @@ class _ToeplitzOutputs:
             found[part] = self._products(first, stop)
             done, self._at = part.stop, stop
             if stop == BLOCK:
-                product(self._numbers.output_states, self._input, self._states)
-                self._input[:states] = self._states
+                product(self._numbers.output_moves, self._input, self._moved)
+                self._input[:states] += self._moved
                 self._input[states:] = 0.0
                 self._at = 0
         return found

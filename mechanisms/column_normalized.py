@@ -171,27 +171,27 @@ class _WeightedOutputs:
         "_first",
         "_full",
         "_input",
+        "_moved",
         "_numbers",
-        "_out",
         "_products",
     )
 
     def __init__(self, factorization: ColumnNormalizedBLT, dim: int) -> None:
         self._factorization = factorization
         self._numbers = toeplitz(factorization.decay, factorization.output_decay)
-        states = len(self._numbers.output_states)
+        states = len(self._numbers.output_moves)
         self._full = np.zeros((BLOCK + 1 + states, 1 + states + BLOCK))
-        self._full[: BLOCK + 1, 0] = 1.0
-        self._full[BLOCK + 1 :, 1:] = self._numbers.output_states
+        self._full[:BLOCK, 0] = 1.0
+        self._full[BLOCK + 1 :, 1:] = self._numbers.output_moves
         self._input = np.zeros((1 + states + BLOCK, dim))
-        self._out = np.empty((1 + states, dim))
+        self._moved = np.empty((1 + states, dim))
         self._products = RowProducts(self._full, self._input)
         self._first, self._at = 1, 0
         self._weigh()
 
     def __call__(self, y: NDArray[np.int64] | NDArray[np.float64], /) -> Array:
         found = np.empty(y.shape)
-        states, done = len(self._out), 0
+        states, done = len(self._moved), 0
         while done < len(y):
             first, stop = self._at, min(self._at + len(y) - done, BLOCK)
             part = slice(done, done + stop - first)
@@ -199,8 +199,8 @@ class _WeightedOutputs:
             found[part] = self._products(first, stop)
             done, self._at = part.stop, stop
             if stop == BLOCK:
-                product(self._full[BLOCK:], self._input, self._out)
-                self._input[:states] = self._out
+                product(self._full[BLOCK:], self._input, self._moved)
+                self._input[:states] += self._moved
                 self._input[states:] = 0.0
                 self._first, self._at = self._first + BLOCK, 0
                 self._weigh()

@@ -53,8 +53,8 @@ class Toeplitz:
     """1 - theta**(rows - r) at X_r: what is lost of it by the end of its block, (buffers, rows)."""
     output_rows: Array
     """[S_0; y_1 .. y_rows] -> B y, (rows, buffers + 1 + rows)."""
-    output_states: Array
-    """[S_0; y_1 .. y_rows] -> S_rows, (buffers + 1, buffers + 1 + rows)."""
+    output_moves: Array
+    """[S_0; y_1 .. y_rows] -> S_rows - S_0, (buffers + 1, buffers + 1 + rows)."""
     powers: Array
     """Lower bounds on (theta_i theta_j)**(2**b) over pairs i <= j: (bits, pairs)."""
     scale: Array
@@ -115,7 +115,8 @@ def toeplitz(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> Toepl
     """The numbers of one BLT; about 10 ms the first time."""
     a, b = [Fraction(x) for x in decay], [Fraction(x) for x in output_decay]
     w = [_residue(a, b, i) for i in range(len(a))]
-    beta = [math.prod(x / y for x, y in zip(a, b, strict=True))]
+    ratios = (x / y for x, y in zip(a, b, strict=True))
+    beta = [math.prod(ratios, start=Fraction(1))]
     beta += [_residue(b, a, j) / b[j] for j in range(len(b))]
     pairs = [(i, j) for i in range(len(a)) for j in range(i, len(a))]
     outputs = [Fraction(0), *b]
@@ -140,8 +141,9 @@ def toeplitz(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> Toepl
 
 def _residue(a: list[Fraction], b: list[Fraction], i: int) -> Fraction:
     """|prod_j (b_j - a_i) / prod_{j != i} (a_j - a_i)|."""
-    above = math.prod(y - a[i] for y in b)
-    return abs(above / math.prod(x - a[i] for k, x in enumerate(a) if k != i))
+    above = math.prod((y - a[i] for y in b), start=Fraction(1))
+    rest = (x - a[i] for k, x in enumerate(a) if k != i)
+    return abs(above / math.prod(rest, start=Fraction(1)))
 
 
 def _squares(base: Fraction) -> list[float]:
@@ -165,17 +167,20 @@ class _Sequences:
 
     def term(self, i: int, k: int) -> float:
         """factor_i * rate_i**k, rounded to nearest: Python divides integers so."""
-        return self._tops[i] * self._rates[i] ** k / (self._common << self._shift * k)
+        return self._tops[i] * self._power(i, k) / (self._common << self._shift * k)
 
     def total(self, k: int) -> float:
         """The whole sum, rounded to nearest."""
-        top = sum(t * rate**k for t, rate in zip(self._tops, self._rates, strict=True))
+        top = sum(top * self._power(i, k) for i, top in enumerate(self._tops))
         return top / (self._common << self._shift * k)
 
     def lost(self, i: int, k: int) -> float:
         """1 - rate_i**k, rounded to nearest."""
         whole = 1 << self._shift * k
-        return (whole - self._rates[i] ** k) / whole
+        return (whole - self._power(i, k)) / whole
+
+    def _power(self, i: int, k: int) -> int:
+        return int(self._rates[i] ** k)
 
 
 def _data_matrices(a: list[Fraction], w: list[Fraction]) -> dict[str, Array]:
@@ -201,12 +206,12 @@ def _output_matrices(outputs: list[Fraction], beta: list[Fraction]) -> dict[str,
     move = np.zeros((states, states + BLOCK))
     for j in range(states):
         rows[:, j] = [weighted.term(j, r + 1) for r in range(BLOCK)]
-        move[j, j] = plain.term(j, BLOCK)
+        move[j, j] = -plain.lost(j, BLOCK)
         move[j, states:] = [plain.term(j, BLOCK - 1 - r) for r in range(BLOCK)]
     below = [weighted.total(k) for k in range(BLOCK)]
     for r in range(BLOCK):
         rows[r, states : states + r + 1] = below[r::-1]
-    return {"output_rows": rows, "output_states": move}
+    return {"output_rows": rows, "output_moves": move}
 
 
 def check_decays(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> None:

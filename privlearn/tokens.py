@@ -43,7 +43,13 @@ from privlearn.exact_noise.tables import SAMPLER, SHA256
 from privlearn.exact_noise.variates import Variates
 from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss, PerArrivalLoss
-from privlearn.noise import ExactNoise, Noise, NoiseSource, noise_from_dict
+from privlearn.noise import (
+    ExactNoise,
+    Noise,
+    NoiseSource,
+    ReportNoise,
+    noise_from_dict,
+)
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.functions import RowFunction
 
@@ -450,6 +456,11 @@ class Receipt:
             self._named.update(new)
 
     @property
+    def grid(self) -> Grid | None:
+        """Where rows are clipped to integers; None if they are opened as doubles."""
+        return self._spend.grid
+
+    @property
     def token_id(self) -> str:
         """The id of the token that paid."""
         return self._token.id
@@ -465,7 +476,7 @@ class Receipt:
         """
         values = self._opened(rows)
         if self._spend.grid is not None:
-            return self._noisy(sum_of_rows(values))
+            return self._noisy(sum_of_rows(values, self._clipping.largest))
         total: Array = np.add.reduce(values, axis=0)
         noisy = total + self._spend.noise.draw(self._noise(), total.shape)
         return self._released_sum(noisy)
@@ -585,13 +596,31 @@ class Receipt:
         come.
 
         Raises:
-            TokenSpentError: the receipt is closed.
+            TokenSpentError: the receipt is closed.  TokenError: noise that makes whole reports
+            (`draw_rows`).
         """
         self._check_own()
         self._check_open()
         noise = self._spend.noise.draw(self._noise(), shape)
         self._count(shape)
         return noise
+
+    def draw_rows(self, n: int) -> Any:
+        """What ``n`` local reports are made of, for noise that makes whole reports; for ``each``.
+
+        Raises:
+            TokenError: noise of another kind.  TokenSpentError: the receipt is closed.
+        """
+        self._check_own()
+        self._check_open()
+        family = self._spend.noise
+        if not isinstance(family, ReportNoise):
+            raise TokenError(
+                f"{self._spend.mechanism}: {family!r} makes no reports; use receipt.draw(shape)"
+            )
+        rows = family.rows(self._noise(), n)
+        self._count((n,))
+        return rows
 
     def draw_integers(self, shape: tuple[int, ...]) -> Floors:
         """Fresh noise in steps of the stated grid, ⌊2^bits·Z⌋, int64.
@@ -815,6 +844,8 @@ class _Clipping:
     function: Callable[[Any], NDArray[Any]]
     null: Callable[[], NDArray[Any]]
     size: int
+    largest: int
+    """Of the sizes of integers."""
     checked: RowFunction[Any, NDArray[Any]]
     own: bool
     """Whether the domain is ours."""
@@ -872,7 +903,7 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
     functions = tuple(dict.fromkeys((*rows.functions, *clipping.checked.names)))
     total, defect = np.zeros(clipping.size, np.int64), None
     try:
-        total = sum_of_rows(clipping.contributions(rows))
+        total = sum_of_rows(clipping.contributions(rows), clipping.largest)
     except RowLocalityError as error:  # told to whoever releases it, when that is paid for
         defect = error
     return PartialSum((rows.users,), total, _terms(spend), functions, Rows._board_of(rows), defect)
@@ -902,7 +933,7 @@ def _clipping_of(domain: Domain[Any], grid: Grid | None) -> _Clipping:
             return np.asarray(domain.clip(block), dtype=np.float64)
 
         checked = RowFunction(clip, "clip", code=domain)
-        return _Clipping(clip, domain.null, domain.size, checked, _frozen(domain))
+        return _Clipping(clip, domain.null, domain.size, 0, checked, _frozen(domain))
     exact = cast(IntegerDomain[Any], domain)
 
     def integers(block: Any) -> NDArray[Any]:
@@ -910,7 +941,8 @@ def _clipping_of(domain: Domain[Any], grid: Grid | None) -> _Clipping:
 
     checked = RowFunction(integers, "clip", code=domain)
     null = partial(exact.null_integers, grid)
-    return _Clipping(integers, null, domain.size, checked, _frozen(domain))
+    largest = min(int(exact.integer_bound(grid)["largest"]), 2**61) if _frozen(domain) else 2**61
+    return _Clipping(integers, null, domain.size, largest, checked, _frozen(domain))
 
 
 def _may_tell(error: BaseException | None) -> bool:

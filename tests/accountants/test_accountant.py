@@ -275,7 +275,7 @@ def test_the_joint_certificate_says_what_it_rests_on() -> None:
         "Noise: ",
         "solver",
         "act on each row by itself",
-        "double precision",
+        "floating point",
         "lived in memory",
         "ex post",
         "verifies the record",

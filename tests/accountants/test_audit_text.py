@@ -111,7 +111,7 @@ def records_of_every_kind() -> list[Record]:
 
 RECORDS = records_of_every_kind()
 BODIES = [record.body for record in RECORDS]
-EXTENSIONS = {record.seq: record.ext for record in RECORDS if record.ext}
+EXTENSIONS = {record.seq: dict(record.ext) for record in RECORDS if record.ext}
 
 
 def texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -311,7 +311,7 @@ def test_what_weakens_a_claim_stands_behind_the_verdict_before_any_number() -> N
         "trusted code, 2 lines, see below",
     ):
         assert words in top
-    assert "double precision" not in top
+    assert "floating point" not in top
     bare = printed(certify(chained(BODIES)), full=False)
     assert "Not exact: clipping, sums and noise" in " ".join(bare.split("\nguarantee ")[0].split())
     assert "accountant 3: ATTESTED" in top  # whose it is, where it is not everybody's

@@ -175,11 +175,11 @@ def column_times(factorization: Factorization, j: int, number: int) -> Array:
     impulse = np.zeros((T, 1), dtype=np.int64)
     impulse[j] = number
     if isinstance(factorization, BinaryTree):
-        return matrix_c(factorization, T) @ impulse[:, 0]
+        return np.asarray(matrix_c(factorization, T) @ impulse[:, 0])
     blt = cast(BufferedToeplitz, factorization)
     column = [sums[0] / 2**PLACES for sums in true_sums(blt.decay, blt.output_decay, impulse)]
     if isinstance(factorization, ColumnNormalizedBLT):
-        return np.array(column) / norms_from(factorization, j + 1)[0]
+        return np.asarray(np.array(column) / norms_from(factorization, j + 1)[0])
     return np.array(column)
 
 

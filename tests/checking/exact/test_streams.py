@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from privlearn import ZCDP, Adjacency, Ball, PSDTrace, Rows, Spend, Token
 from privlearn.checking import assert_private, check_mechanism, suite, white_box
@@ -99,7 +100,7 @@ class _Product:
     def __init__(self, matrix: Array) -> None:
         self._matrix = matrix
 
-    def __call__(self, z: Array, /) -> Array:
+    def __call__(self, z: NDArray[Any], /) -> Array:
         return np.asarray(self._matrix @ z)
 
 
