@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.exact_noise.fast import Floors, cells
-from privlearn.exact_noise.tables import DEGREE, FLOOR_BITS
+from privlearn.exact_noise.tables import CELLS, DEGREE, FLOOR_BITS
 from privlearn.exact_noise.variates import Variates, table_of
 
 NEAR_BITS: Final = 58
@@ -40,7 +40,7 @@ def near(drawn: Variates) -> tuple[Floors, Floors]:
     table = table_of(drawn.kind, 0)[0]
     w, cell = cells(drawn.words)
     sure = cell >= 0
-    cell[~sure] = 0
+    np.clip(cell, 0, CELLS - 1, out=cell)  # V next to 1 may round to it, as in `fast`
     error, base = table.error[cell], table.base[cell]
     sure &= (error <= _ERROR) & (base < _LAST - (1 << 33))
     t: NDArray[np.float64] = (w - table.centre[cell]).astype(np.float64)

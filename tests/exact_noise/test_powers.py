@@ -25,7 +25,7 @@ from privlearn.exact_noise.powers import (
     power_vectors,
     root_above,
 )
-from privlearn.exact_noise.variates import Kind, variates
+from privlearn.exact_noise.variates import Kind, Variates, variates
 from privlearn.exact_noise.words import SeededWords, WordArray
 from privlearn.noise import GeneralizedGaussianNoise
 
@@ -206,6 +206,16 @@ def test_powers_and_sums_round_as_little_as_is_said(dim: int, p: int) -> None:
     with mpmath.workprec(300):
         exact = mpmath.fsum(mpmath.mpf(v) ** p for v in x.tolist())
         assert abs(found - exact) <= exact * 1.01 * 2.0**-53 * (p - 1 + math.ceil(math.log2(dim)))
+
+
+@pytest.mark.parametrize("kind", ["normal", "exponential"])
+@pytest.mark.parametrize("word", [2**64 - 1, 2**64 - 2, 2**64 - 1024, 2**40, 1, 0])
+def test_near_numbers_at_the_ends_of_the_table(kind: Kind, word: int) -> None:
+    source = SeededWords(0)
+    words = np.array([word], np.uint64)
+    drawn = Variates(kind, words, np.zeros(1, np.int64), source.more, {})
+    (number,) = nearly(drawn)
+    assert abs(number - drawn.refined(0, NEAR_BITS)) <= 18
 
 
 def test_vectors_are_drawn_ahead_and_handed_out_once() -> None:
