@@ -74,7 +74,7 @@ def oracle(vectors: _Vectors, row: int, bits: int) -> list[int]:
 def test_every_coordinate_is_the_floor_of_the_real_vector(
     n: int, dim: int, p: int, small: bool
 ) -> None:
-    n = min(n, 120 // dim) if small else n
+    n = min(n, 45 // dim + 1) if small else n
     vectors = drawn(n, dim, p, small=small)
     found = vectors.floors(40)
     for row in range(0, n, 3):
