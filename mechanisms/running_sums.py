@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.domains import Array, IntegerDomain
+from privlearn.errors import HorizonError
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.factorization import Factorization, Integers
 from privlearn.mechanisms.stream_terms import StreamTerms
@@ -88,7 +89,11 @@ class _Ahead:
         self._drawn = self._next = 0
 
     def next(self, n: int) -> Integers:
-        """The next rows, each once."""
+        """The next rows, each once.
+
+        Raises:
+            HorizonError: there are fewer.
+        """
         stop = self._next + n
         if stop > len(self._rows):
             self._more(n)
@@ -100,6 +105,10 @@ class _Ahead:
     def _more(self, n: int) -> None:
         left = self._rows[self._next :]
         missing = n - len(left)
+        if self._drawn + missing > self._horizon:
+            raise HorizonError(
+                f"{n} more rows after {self._drawn - len(left)} exceed horizon = {self._horizon}"
+            )
         drawn = min(-(-missing // BLOCK) * BLOCK, self._horizon - self._drawn)
         fresh = self._receipt.draw_integers((drawn, self._size))
         self._drawn += drawn
