@@ -85,8 +85,8 @@ class ReportNoisyMax:
     """The points with the largest ⟨Σ rows, v⟩ + noise, by index; best first.
 
     Only indices leave: no score, no noise.  For a step that descends, feed −∇.  Prices are proved
-    in the module's docstring.  With Gumbel noise it is the exponential mechanism itself, on rows
-    that were cut to a grid of at most 2^−30 scales of a score: no rounding changes a pick.
+    in the module's docstring.  With Gumbel noise it is the exponential mechanism itself: rounding
+    changes no pick.  Rows are cut to a public `grid`, by less than 2^−29 scales of a score each.
 
     Args:
         vertices: what is chosen from.
@@ -158,6 +158,11 @@ class ReportNoisyMax:
         return float_up(_spread(self.domain, self.vertices, self.adjacency))
 
     @property
+    def unit(self) -> float:
+        """A power of two near the length of the points: scores over it are in the unit of rows."""
+        return unit_of(self.vertices)
+
+    @property
     def eta(self) -> Fraction:
         """spread/scale, rounded up: the range (Gumbel) or the ε (else) of one pick."""
         return self.eta_of(self.adjacency)
@@ -186,15 +191,20 @@ class ReportNoisyMax:
         return Spend(
             "report-noisy-max",
             self.domain,
-            _NOISES[self.noise](self.scale),
+            _NOISES[self.noise](self.scale / self.unit),
             own_loss=loss,
             parameters=self.parameters(),
             grid=choice_grid(self.domain, self.vertices, self.scale),
         )
 
     def parameters(self) -> dict[str, Any]:
-        """What the ledger says beside domain and noise."""
-        return {"vertices": self.vertices.to_dict(), "top": self.top, "spread": self.spread}
+        """What the ledger says beside domain and noise: spread and scale are those over `unit`."""
+        return {
+            "vertices": self.vertices.to_dict(),
+            "unit": self.unit,
+            "top": self.top,
+            "spread": self.spread / self.unit,
+        }
 
     def release(self, rows: Rows[Array], token: Token[B]) -> Released[Picks]:
         """Releases the picks over the sum of ``rows``; null rows count as 0.
@@ -253,8 +263,8 @@ class ReportNoisyMax:
 def choice_grid(domain: Ball, vertices: Vertices, scale: float, rows: float | Fraction = 1) -> Grid:
     """The finest grid for rows whose scores get noise of this scale.
 
-    Its scale is that of the noise over a power of two, the largest below `Vertices.longest`: a row
-    that is cut to the grid then moves scores by less than 2^(1−bits) scales of the noise.
+    Its scale is that of the noise over `unit_of` the points: a row that is cut to the grid then
+    moves scores by less than 2^(1−bits) scales of the noise.
 
     Args:
         domain: of the rows.
@@ -265,19 +275,21 @@ def choice_grid(domain: Ball, vertices: Vertices, scale: float, rows: float | Fr
     Raises:
         ValueError: no grid has room for rows; it names clip, scale and length of the points.
     """
-    return _fitting(domain.radius, vertices.longest, scale, rows)
-
-
-@lru_cache(maxsize=256)
-def _fitting(clip: float, longest: float, scale: float, rows: float | Fraction) -> Grid:
-    unit = math.ldexp(scale, 1 - math.frexp(longest)[1])
     try:
-        return Grid.fitting(unit, clip, rows)
+        return _fitting(scale / unit_of(vertices), domain.radius, rows)
     except ValueError as refused:
         raise ValueError(
-            f"clip = {clip!r}, scale = {scale!r}, points of length {longest!r}: no grid has room "
-            f"for their scores ({refused})"
+            f"clip = {domain.radius!r}, scale = {scale!r}, points of length {vertices.longest!r}: "
+            f"no grid has room for their scores ({refused})"
         ) from None
+
+
+_fitting = lru_cache(maxsize=256)(Grid.fitting)
+
+
+def unit_of(vertices: Vertices) -> float:
+    """The largest power of two that is not above `Vertices.longest`."""
+    return math.ldexp(1.0, math.frexp(vertices.longest)[1] - 1)
 
 
 def _spread(domain: Ball, vertices: Vertices, adjacency: Adjacency) -> Fraction:

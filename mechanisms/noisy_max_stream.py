@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -31,6 +32,7 @@ _AT_ONCE = 2**18
 """Scores that are computed at a time."""
 
 
+@lru_cache(maxsize=64)
 def growth(k: int) -> Fraction:
     """By how much noise has grown when 2^k rows are there: 2^{k/2}, or a millionth of it more."""
     return Fraction(2 ** (k // 2)) * (_ROOT if k % 2 else 1)
@@ -92,8 +94,8 @@ class NoisyMaxStream:
             raise ValueError(f"budget = {budget}: noise needs a budget > 0")
 
         def fits(logarithm: float) -> bool:
-            made = cls(vertices, clip, spread * math.exp(logarithm), horizon, adjacency)
-            return budget.covers(budget.price(made.loss()))
+            loss = _loss(spread, spread * math.exp(logarithm), horizon, adjacency)
+            return budget.covers(budget.price(loss))
 
         low, high = -5.0, 0.0  # a spread of at most 150 scales
         while not fits(high):
@@ -118,19 +120,14 @@ class NoisyMaxStream:
 
     def loss(self) -> Loss:
         """The zCDP price of the whole stream: the sum over the picks."""
-        total = Fraction(0)
-        for k in range(self.horizon.bit_length()):
-            eta = round_up(Fraction(self._first.spread) / (Fraction(self.scale) * growth(k)))
-            single = BoundedRangeLoss(eta, adjacency=self.adjacency).zcdp()
-            total += min(2**k, self.horizon - 2**k + 1) * single
-        return ZCDPLoss(round_up(total), adjacency=self.adjacency)
+        return _loss(self._first.spread, self.scale, self.horizon, self.adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
         return Spend(
             "noisy-max-stream",
             self._first.domain,
-            GumbelNoise(self.scale),
+            GumbelNoise(self.scale / self._first.unit),
             own_loss=self.loss(),
             parameters={
                 **self._first.parameters(),
@@ -153,15 +150,25 @@ class NoisyMaxStream:
         return NoisyMaxPicks(self, token)
 
 
+def _loss(spread: float, scale: float, horizon: int, adjacency: Adjacency) -> Loss:
+    total = Fraction(0)
+    for k in range(horizon.bit_length()):
+        eta = round_up(Fraction(spread) / (Fraction(scale) * growth(k)))
+        single = BoundedRangeLoss(eta, adjacency=adjacency).zcdp()
+        total += min(2**k, horizon - 2**k + 1) * single
+    return ZCDPLoss(round_up(total), adjacency=adjacency)
+
+
 @final
 class NoisyMaxPicks(ReceiptStream[Array]):
     """An open stream; close it (or leave its ``with`` block) to retire the token."""
 
-    __slots__ = ("__total", "_mechanism", "_seen")
+    __slots__ = ("__total", "_mechanism", "_seen", "_unit")
 
     def __init__(self, mechanism: NoisyMaxStream, token: Token[B]) -> None:
         super().__init__(mechanism.spend(), token, mechanism.adjacency)
         self._mechanism, self._seen = mechanism, 0
+        self._unit = mechanism.scale / mechanism.grid.step
         self.__total = np.zeros(mechanism.vertices.dim, dtype=np.int64)
 
     def append(self, rows: Rows[Array]) -> Released[Picks]:
@@ -174,10 +181,9 @@ class NoisyMaxPicks(ReceiptStream[Array]):
             UsersError: not the next users of the stream.
         """
         with self._lock, self._receipt.round():
-            values = self._next_rows(rows, self._receipt.open_integers)
-            values[:1] += self.__total
-            totals = np.cumsum(values, axis=0, out=values)
-            self.__total = totals[-1].copy() if len(totals) else self.__total
+            totals = self._next_rows(rows, self._receipt.open_integers).cumsum(axis=0)
+            totals += self.__total
+            self.__total = totals[-1] if len(totals) else self.__total
             units = self._units(len(totals))
             vertices, found = self._mechanism.vertices, [np.empty(0, dtype=np.int64)]
             size = max(_AT_ONCE // vertices.count, 1)
@@ -194,5 +200,4 @@ class NoisyMaxPicks(ReceiptStream[Array]):
         """Scales of the noise in steps after the next ``n`` rows; exact, as `growth` is short."""
         first, self._seen = self._seen + 1, self._seen + n
         logs = [t.bit_length() - 1 for t in range(first, first + n)]
-        unit = self._mechanism.scale / self._mechanism.grid.step
-        return np.array([unit * float(growth(k)) for k in logs])
+        return self._unit * np.array([float(growth(k)) for k in logs])

@@ -9,7 +9,6 @@ out of a receipt and nowhere else, so a billboard can tell it from anything unpa
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -92,9 +91,11 @@ class Spend:
     own: role and name.  Written to the ledger before rows are opened."""
     grid: Grid | None = None
     """Where rows are clipped to integers and integer noise is added to them, so that what leaves
-    has exactly the law that is priced; with a loss of its own its scale may be that of the noise
-    over a power of two, where noise is added to scores and not to rows.  Without one the mechanism
-    computes in doubles, and certificates say so."""
+    has exactly the law that is priced; without one the mechanism computes in doubles, and
+    certificates say so."""
+    exact: bool = False
+    """Without a grid: whether what leaves has exactly the law that is priced all the same, such as
+    a report that is drawn by comparisons alone.  That is the mechanism's word."""
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What follows from domain and noise, if both are ours and never change."""
 
@@ -112,6 +113,8 @@ class Spend:
             raise ValueError("mechanism = '': must name the mechanism")
         if self.grid is not None:
             self._check_grid(self.grid)
+        if self.exact and (self.grid is not None or self.arithmetic == "sum"):
+            raise ValueError("exact = True: is for a mechanism of its own that has no grid")
         if self.arithmetic not in ("sum", "own", "each"):
             raise ValueError(f"arithmetic = {self.arithmetic!r}: must be 'sum', 'own' or 'each'")
         if self.arithmetic == "sum" and (self.gain != 1.0 or self.own_loss is not None):
@@ -120,25 +123,24 @@ class Spend:
     def _check_grid(self, grid: Grid) -> None:
         if not isinstance(self.domain, IntegerDomain):
             raise TypeError(f"domain = {self.domain!r}: has no integers to clip to (grid = None)")
-        unit = getattr(self.noise, "unit", None)
-        own = self.own_loss is not None
-        if unit != grid.scale and not (own and unit and _digits(unit) == _digits(grid.scale)):
-            raise ValueError(
-                f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}, or with a "
-                "loss of its own that over a power of two"
-            )
+        if getattr(self.noise, "unit", None) != grid.scale:
+            raise ValueError(f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}")
         self.domain.null_integers(grid)  # refuses a grid on which the domain has no numbers
 
     def exact_form(self) -> dict[str, Any] | None:
-        """What the ledger says of exact noise: grid, bound of the integers, sampler and tables."""
+        """What the ledger says of exact noise: grid, bound of the integers, sampler and tables.
+
+        Integers of the bound are text, as they may exceed what JSON numbers hold.  None where the
+        mechanism computes in doubles.
+        """
+        form = {"sampler": SAMPLER, "tables": SHA256}
         if self.grid is None:
-            return None
-        domain = cast(IntegerDomain[Any], self.domain)
+            return dict(form) if self.exact else None
+        bound = cast(IntegerDomain[Any], self.domain).integer_bound(self.grid)
         return {
             "grid": self.grid.to_dict(),
-            "bound": domain.integer_bound(self.grid),
-            "sampler": SAMPLER,
-            "tables": SHA256,
+            "bound": {name: str(number) for name, number in bound.items()},
+            **form,
         }
 
     def loss(self, adjacency: Adjacency) -> Loss:
@@ -167,11 +169,6 @@ class Spend:
             if _frozen(self.domain) and _frozen(self.noise):
                 self._known["shipped"] = found
         return found
-
-
-def _digits(number: float) -> float:
-    """All but the power of two."""
-    return math.frexp(number)[0]
 
 
 def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
@@ -468,7 +465,7 @@ class Receipt:
         """
         values = self._opened(rows)
         if self._spend.grid is not None:
-            return self._noisy(sum_of_rows(values))
+            return self._noisy(sum_of_rows(values, self._clipping.largest))
         total: Array = np.add.reduce(values, axis=0)
         noisy = total + self._spend.noise.draw(self._noise(), total.shape)
         return self._released_sum(noisy)
@@ -600,14 +597,9 @@ class Receipt:
         """Fresh noise in steps of the stated grid, ⌊2^bits·Z⌋, int64.
 
         Raises:
-            TokenError: the spend stated no grid, or one of another scale than the noise.  Else as
-            `draw`.
+            TokenError: the spend stated no grid.  Else as `draw`.
         """
-        if self._check_grid().scale != cast(ExactNoise, self._spend.noise).unit:
-            raise TokenError(
-                f"{self._spend.mechanism} said a grid of another scale than its noise: use "
-                "receipt.draw_variates(n)"
-            )
+        self._check_grid()
         self._check_own()
         self._check_open()
         noise = self._integers(shape)
@@ -822,6 +814,8 @@ class _Clipping:
     function: Callable[[Any], NDArray[Any]]
     null: Callable[[], NDArray[Any]]
     size: int
+    largest: int
+    """Of the sizes of integers."""
     checked: RowFunction[Any, NDArray[Any]]
     own: bool
     """Whether the domain is ours."""
@@ -879,7 +873,7 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
     functions = tuple(dict.fromkeys((*rows.functions, *clipping.checked.names)))
     total, defect = np.zeros(clipping.size, np.int64), None
     try:
-        total = sum_of_rows(clipping.contributions(rows))
+        total = sum_of_rows(clipping.contributions(rows), clipping.largest)
     except RowLocalityError as error:  # told to whoever releases it, when that is paid for
         defect = error
     return PartialSum((rows.users,), total, _terms(spend), functions, Rows._board_of(rows), defect)
@@ -909,7 +903,7 @@ def _clipping_of(domain: Domain[Any], grid: Grid | None) -> _Clipping:
             return np.asarray(domain.clip(block), dtype=np.float64)
 
         checked = RowFunction(clip, "clip", code=domain)
-        return _Clipping(clip, domain.null, domain.size, checked, _frozen(domain))
+        return _Clipping(clip, domain.null, domain.size, 0, checked, _frozen(domain))
     exact = cast(IntegerDomain[Any], domain)
 
     def integers(block: Any) -> NDArray[Any]:
@@ -917,7 +911,8 @@ def _clipping_of(domain: Domain[Any], grid: Grid | None) -> _Clipping:
 
     checked = RowFunction(integers, "clip", code=domain)
     null = partial(exact.null_integers, grid)
-    return _Clipping(integers, null, domain.size, checked, _frozen(domain))
+    largest = min(int(exact.integer_bound(grid)["largest"]), 2**61) if _frozen(domain) else 2**61
+    return _Clipping(integers, null, domain.size, largest, checked, _frozen(domain))
 
 
 def _may_tell(error: BaseException | None) -> bool:

@@ -146,7 +146,7 @@ def far_noise() -> list[NoisyScores]:
 def close_points() -> list[NoisyScores]:
     """Points that differ in the last bits."""
     rng = np.random.default_rng(2)
-    points = 1 + rng.integers(0, 8, (4, 2)) * 2.0**-52
+    points = 1 + rng.integers(0, 8, (4, 2)).astype(np.float64) * 2.0**-52
     made = ExplicitVertices(points)
     totals = rng.integers(2**50, 2**51, (40, 1, 2))
     return [NoisyScores(made, total, np.array([2.0**40]), Given([5, 6, 7, 8])) for total in totals]

@@ -20,7 +20,7 @@ from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking import assert_private, check_mechanism, white_box
-from privlearn.domains import Ball, Norm
+from privlearn.domains import Norm
 from privlearn.entries import SpendEntry
 from privlearn.errors import (
     AdjacencyError,
@@ -28,8 +28,8 @@ from privlearn.errors import (
     CheckError,
     CurrencyError,
     PrivacyViolation,
-    TokenError,
 )
+from privlearn.exact import round_up
 from privlearn.grid import Grid
 from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
 from privlearn.mechanisms import (
@@ -43,7 +43,6 @@ from privlearn.mechanisms.noisy_max import ChoiceNoise, choice_loss
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import (
     ExponentialNoise,
-    GaussianNoise,
     GumbelNoise,
     LaplaceNoise,
     Noise,
@@ -51,7 +50,6 @@ from privlearn.noise import (
 )
 from privlearn.noise import noise_from_dict as rebuilt
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
 
 Vector = NDArray[np.float64]
 ORDERS = (1.001, 1.1, 1.5, 2.0, 4.0, 16.0, 64.0)
@@ -340,30 +338,20 @@ def test_sums_of_any_size_and_order_are_exact() -> None:
         assert run(narrow, data, seed) == run(narrow, data[::-1], seed)
 
 
-def test_the_ledger_has_the_grid_of_a_choice_and_refuses_others() -> None:
-    """The scale of the noise over the largest power of two below the length of the points."""
+def test_the_ledger_states_a_choice_in_the_unit_of_its_rows() -> None:
+    """Noise, grid and spread over the largest power of two below the length of the points."""
     mechanism = ReportNoisyMax(CrossPolytope(3, 5.0), 0.5, 12.0)
     assert mechanism.grid == Grid(3.0, 40)
-    assert mechanism.spend().exact_form() is not None
-    for grid in (Grid(5.0, 40), Grid(12.0 * (1 + 2**-52), 40)):
-        with pytest.raises(ValueError, match="must have the scale of the noise"):
-            replace(mechanism.spend(), grid=grid)
+    spend = mechanism.spend()
+    assert spend.noise == GumbelNoise(3.0)
+    assert spend.parameters["unit"] == 4.0
+    stated = Fraction(spend.parameters["spread"]) / Fraction(3)
+    assert choice_loss("gumbel", round_up(stated), 1, Adjacency.REPLACE_ONE) == mechanism.loss()
     with pytest.raises(ValueError, match="must have the scale of the noise"):
-        Spend("sum", Ball(1.0, 3), GaussianNoise(12.0), arithmetic="sum", grid=Grid(3.0, 40))
+        replace(spend, grid=Grid(12.0, 40))
     far = ExplicitVertices(np.array([[1e12], [1e12 + 1]]))
     with pytest.raises(ValueError, match="no grid has room for their scores"):
         ReportNoisyMax(far, 1.0, 10.0)
-
-
-def test_integers_of_a_grid_in_another_unit_are_not_drawn() -> None:
-    users, mechanism = range(2), ReportNoisyMax(CrossPolytope(3, 5.0), 0.5, 12.0)
-    book = CentralAccountant(ZCDP(9), users=users, noise=NoiseSource.simulation(0))
-    token = book.issue(mechanism.loss(), users=users, label="choice")
-    with (
-        token.spend(mechanism.spend()) as receipt,
-        pytest.raises(TokenError, match="another scale than its noise"),
-    ):
-        receipt.draw_integers((3,))
 
 
 @pytest.mark.parametrize(
@@ -414,10 +402,11 @@ def test_it_stands_in_the_ledger_as_trusted_code() -> None:
     spends = [entry for entry in book.ledger.entries if isinstance(entry, SpendEntry)]
     found: list[Any] = [rebuilt(entry.noise) for entry in spends]
     assert found == [
-        GumbelNoise(8.0),
-        LaplaceNoise(8.0),
-        ExponentialNoise(8.0),
+        GumbelNoise(4.0),
+        LaplaceNoise(4.0),
+        ExponentialNoise(4.0),
     ]
+    assert {entry.parameters["unit"] for entry in spends} == {2.0}
     assert not any(entry.derived for entry in spends)
     assert spends[0].parameters["vertices"] == TRIANGLE.to_dict()
     (note,) = book.certificate().trusted_code

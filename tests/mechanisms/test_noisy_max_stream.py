@@ -21,7 +21,7 @@ from privlearn.losses import BoundedRangeLoss
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
 from privlearn.mechanisms.vertices import CrossPolytope
-from privlearn.noise import NoiseSource
+from privlearn.noise import GumbelNoise, NoiseSource
 from privlearn.rows import Rows
 
 LINE = CrossPolytope(1)
@@ -56,25 +56,29 @@ def test_the_price_is_that_of_all_picks_together(horizon: int) -> None:
 def test_the_ledger_has_what_the_price_follows_from() -> None:
     """Spread, scale, horizon and growth, by an auditor who knows the exponential mechanism."""
     stream = NoisyMaxStream(CrossPolytope(3, 2.0), 0.5, 40.0, 100)
-    spend = stream.spend()
+    spend: Any = stream.spend()
     stated, total = spend.parameters, Fraction(0)
     for k, text in enumerate(stated["growth"]):
         times = min(2**k, stated["horizon"] - 2**k + 1)
-        eta = round_up(Fraction(stated["spread"]) / (Fraction(40) * Fraction(text)))
+        eta = round_up(Fraction(stated["spread"]) / (Fraction(spend.noise.scale) * Fraction(text)))
         assert Fraction(text) ** 2 >= 2**k, "never less noise than the root"
         total += times * BoundedRangeLoss(eta).zcdp()
     assert stream.loss().zcdp() == round_up(total)
     assert len(stated["growth"]) == 7
     assert spend.grid == stream.grid == Grid(20.0, 40)
+    assert spend.noise == GumbelNoise(20.0)
 
 
 def test_sums_of_the_whole_horizon_fit() -> None:
     """At the bound in every row; a longer horizon gets a coarser grid, and then none."""
     long = NoisyMaxStream(LINE, 1.0, 2.0**-3, 2**20)
     assert long.grid.bits == 37
-    assert 2**20 * long.spend().exact_form()["bound"]["largest"] < 2**61
+    stated: Any = long.spend().exact_form()
+    assert 2**20 * int(stated["bound"]["largest"]) < 2**61
     with pytest.raises(ValueError, match="no grid has room"):
         NoisyMaxStream(LINE, 1.0, 2.0**-3, 2**28)
+    found = NoisyMaxStream.calibrated(LINE, 1.0, ZCDP(1), horizon=2**27)
+    assert found.grid.bits == 36, "although scales were tried for which there is no grid"
     stream = NoisyMaxStream(LINE, 1.0, 2.0**-3, 2**12)
     rows = np.ones((2**12, 1))
     assert not opened(stream)[1].append(Rows.seal(rows, users=range(2**12))).value[100:].any()

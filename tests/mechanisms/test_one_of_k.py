@@ -33,6 +33,7 @@ from privlearn.domains import (
 )
 from privlearn.entries import SpendEntry
 from privlearn.errors import AdjacencyError, PrivacyViolation, UsersError
+from privlearn.exact_noise.variates import Kind
 from privlearn.grid import Grid
 from privlearn.losses import GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.mechanisms import (
@@ -383,7 +384,7 @@ def test_arms_have_the_grid_of_one_arm(make: Callable[[], Any], scale: float) ->
         released = run(mechanism, block).reshape(-1)
         exact = spend.domain.integers(block, spend.grid).sum(axis=0)
         noise = released / spend.grid.step - exact
-        kind = "normal" if scale == 3.0 else "laplace"
+        kind: Kind = "normal" if scale == 3.0 else "laplace"
         expected = NoiseSource.simulation(0).pool().floors(kind, 6)
         np.testing.assert_array_equal(released, (exact + expected) * spend.grid.step)
         assert (np.abs(noise) > 2**30).all()
