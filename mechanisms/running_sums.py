@@ -61,10 +61,10 @@ class _IntegerSums:
         return values
 
     def opened_total(self, total: PartialSum) -> Integers:
-        values = np.array(self._receipt.open_total(total), dtype=np.int64)[None]
-        if self._centre is not None:
-            values -= total.count * self._centre
-        return values
+        values = self._receipt.open_total(total)
+        if self._centre is not None:  # Python's integers: without it, it may have more than 64 bits
+            values = values.astype(object) - total.count * self._centre.astype(object)
+        return values.astype(np.int64)[None]
 
     def after(self, values: Integers, users: int) -> Array:
         released = self._encoder(values)
