@@ -276,11 +276,11 @@ def test_the_charge_is_durable_before_noise_is_drawn(monkeypatch: pytest.MonkeyP
     mechanism = NoisySum.calibrated(Ball(1.0, 1), ZCDP(1))
     token = book.issue(mechanism.loss(), users=USERS, label="one")
     events: list[str] = []
-    uniform, append = NoiseSource.uniform, book.ledger.append
+    pool, append = NoiseSource.pool, book.ledger.append
 
-    def drawn(self: NoiseSource, shape: tuple[int, ...]) -> Any:
+    def drawn(self: NoiseSource) -> Any:
         events.append("noise")
-        return uniform(self, shape)
+        return pool(self)
 
     def refused(*_: object, **__: object) -> None:
         raise LedgerError("the disk is full")
@@ -289,7 +289,7 @@ def test_the_charge_is_durable_before_noise_is_drawn(monkeypatch: pytest.MonkeyP
         events.append(entry.entry)
         return append(entry, **options)
 
-    monkeypatch.setattr(NoiseSource, "uniform", drawn)
+    monkeypatch.setattr(NoiseSource, "pool", drawn)
     monkeypatch.setattr(book.ledger, "append", refused)
     rows: Rows[Any] = Rows.seal(np.ones((4, 1)), users=USERS)
     with pytest.raises(LedgerError, match="disk"):

@@ -52,7 +52,7 @@ _ENDLESS = 1024
 asked for."""
 _AT_FIRST = 48
 """Numbers of a stream that is solved for on which its noisy integers are looked at."""
-_INNER = (0.618, 3.7e-4)
+_INNER = (0.618, 2.3e-4, 3.7e-4, 5.1e-4, 7.9e-4)
 """By which records are made smaller that need not be extreme."""
 _NO_END = 2**20
 """A horizon beyond which nobody plans for all arrivals."""

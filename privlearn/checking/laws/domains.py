@@ -34,6 +34,8 @@ from privlearn.grid import Grid
 _SCALES = (0.0, 1e-310, 1e-160, 1e-3, 1.0, 1e3, 1e150, 1e300)
 _ROUNDING = 1e-9
 _HUGE = 1e150
+_SMALL = 2.0**-20
+"""Noise so many times smaller than a contribution that integers have more digits than doubles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +252,12 @@ def check_clip_changes_nothing(case: DomainCase) -> LawFinding:
     return "deterministic"
 
 
-def _on_a_grid(case: DomainCase) -> tuple[IntegerDomain[Any], Grid]:
+def _grids(case: DomainCase) -> tuple[IntegerDomain[Any], list[Grid]]:
+    """A grid for noise as large as a contribution, and one with some 2⁶⁰ steps in it."""
     if not has_integers(case.domain):
         raise NotApplicable("the domain does not clip to integers")
-    return case.domain, fitting_grid(case.domain, largest_number(case.domain) or 1.0)
+    domain, size = case.domain, largest_number(case.domain) or 1.0
+    return domain, [fitting_grid(domain, size * scale) for scale in (1.0, _SMALL)]
 
 
 def _integers(domain: IntegerDomain[Any], block: Any, grid: Grid) -> NDArray[np.int64]:
@@ -266,7 +270,12 @@ def _integers(domain: IntegerDomain[Any], block: Any, grid: Grid) -> NDArray[np.
 
 def check_integers_are_members(case: DomainCase) -> LawFinding:
     """Contributions in steps are as close together as `sensitivity` says, exactly."""
-    domain, grid = _on_a_grid(case)
+    domain, grids = _grids(case)
+    found = [_members_on(case, domain, grid) for grid in grids]
+    return "; ".join(f"{n} different ones on {grid}" for n, grid in zip(found, grids, strict=True))
+
+
+def _members_on(case: DomainCase, domain: IntegerDomain[Any], grid: Grid) -> int:
     null = domain.null_integers(grid)
     steps = np.unique(np.concatenate([_integers(domain, case.block, grid), null[None]]), axis=0)
     largest = domain.integer_bound(grid)["largest"]
@@ -284,7 +293,7 @@ def check_integers_are_members(case: DomainCase) -> LawFinding:
             change = [int(x) for x in steps[far.argmax()] - other]
             if _longer(change, exponent_of(norm), Fraction(limit) / Fraction(grid.step)):
                 raise Broken(f"two integer contributions are more than {limit:.9g} apart in {norm}")
-    return f"{len(steps)} different ones on {grid}"
+    return len(steps)
 
 
 def _longer(change: list[int], p: float, limit: Fraction) -> bool:
@@ -299,7 +308,7 @@ def _longer(change: list[int], p: float, limit: Fraction) -> bool:
 
 def check_integers_are_row_local(case: DomainCase) -> LawFinding:
     """Integers follow from the record alone, bit for bit, and from no layout in memory."""
-    domain, grid = _on_a_grid(case)
+    domain, (grid, _) = _grids(case)
     whole = _integers(domain, case.block, grid)
     for i in _some(len(whole)):
         if not np.array_equal(

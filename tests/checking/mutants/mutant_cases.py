@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from mutation import Deferred
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP
 from privlearn.checking.faults.cases import (
+    CaseResult,
     CheckCase,
     ReplayCase,
     RowMapCase,
@@ -20,6 +22,7 @@ from privlearn.checking.faults.cases import (
 )
 from privlearn.checking.faults.learners_leaking import BadData, crowd_and_neighbour
 from privlearn.checking.faults.learners_learning import DIM, N_ITEMS, SHOWN
+from privlearn.checking.laws.domains import check_domain
 from privlearn.checking.targets import SamplingTarget
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.entries import SpendEntry
@@ -110,13 +113,25 @@ def drawn(noise: GaussianNoise | LaplaceNoise, size: int, samples: int) -> Check
         ends = np.zeros(size), np.full(size, 1 / size**0.5)
 
         def start(data: Array, seed: int) -> Callable[[], Array]:
-            source = NoiseSource.simulation(seed)
-            return lambda: data + noise.draw(source, data.shape)
+            pool = NoiseSource.simulation(seed).pool()
+            return lambda: data + noise.draw(pool, data.shape)
 
         claim = noise.loss(1.0, gaussian_sum().adjacency)
         return SamplingCase(SamplingTarget(type(noise).__name__, start, claim, [ends]), samples)
 
     return Deferred(make)
+
+
+@dataclass(frozen=True)
+class LawsOfDomain:
+    """A domain for its own laws."""
+
+    domain: Any
+
+    def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
+        report = check_domain(self.domain, seed=seed, raise_error=False)
+        failed = "; ".join(f"{result.name}: {result.detail}" for result in report.failed)
+        return CaseResult(bool(failed), failed or report.summary())
 
 
 # What is looked at --------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from mutant_cases import (
     FITTED,
+    LawsOfDomain,
     against_budget,
     against_own_loss,
     buffered,
@@ -35,9 +36,11 @@ MUTANTS = (
         "Records are not scaled into the ball.",
         (
             Edit(
-                "privlearn.domains:Ball.clip",
-                "return _to_radius(values, norms, self.radius)",
-                "return values",
+                "privlearn.domains:Ball.integers",
+                "np.minimum(aim / norms, 1.0) / grid.step\n"
+                "            steps[tile] = part * factors[:, None]  # toward zero\n"
+                "            _drop(steps[tile], inside(steps[tile], radius, exponent))",
+                "np.ones(len(part)) / grid.step\n            steps[tile] = part * factors[:, None]",
             ),
         ),
         against_own_loss(gaussian_sum, record(9.0), record(-9.0)),
@@ -47,9 +50,11 @@ MUTANTS = (
         "Entries are not clamped.",
         (
             Edit(
-                "privlearn.domains:Box.clip",
-                "return np.clip(values, self.low, self.high)",
-                "return values",
+                "privlearn.domains:Box.integers",
+                "part = np.clip(_usable(values[tile]), self.low, self.high)\n"
+                "            steps[tile] = np.divide(part, grid.step, out=part)  # toward zero\n"
+                "            np.clip(steps[tile], low, high, out=steps[tile])",
+                "steps[tile] = values[tile] / grid.step",
             ),
         ),
         against_own_loss(
@@ -66,12 +71,18 @@ MUTANTS = (
                 "return values",
             ),
         ),
-        against_own_loss(gaussian_sum, record(np.nan), record(0.0)),
+        LawsOfDomain(Box(-1.0, 1.0, 2)),
     ),
     Mutant(
-        "clip of a matrix by the wrong power",
-        "Factors are scaled to the trace instead of its root.",
-        (Edit("privlearn.domains:PSDTrace.clip", "math.sqrt(self.trace)", "self.trace"),),
+        "clip of a matrix to the wrong power",
+        "Factors are held to the square of the trace.",
+        (
+            Edit(
+                "privlearn.domains:_trace_in_steps",
+                "_radius_in_steps(domain.trace, grid)",
+                "_radius_in_steps(domain.trace**2, grid)",
+            ),
+        ),
         against_own_loss(matrix_sum, 9 * np.eye(2)[None, :1], 9 * np.eye(2)[None, 1:]),
     ),
     # Sensitivity
@@ -120,8 +131,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.noise:GaussianNoise.draw",
-                "source.normal(shape) * self.std",
-                "source.normal(shape) * (0.95 * self.std)",
+                '_doubles(pool, "normal", shape) * self.std',
+                '_doubles(pool, "normal", shape) * (0.95 * self.std)',
             ),
         ),
         drawn(GaussianNoise(1.0), size=1, samples=75_000),
@@ -131,9 +142,9 @@ MUTANTS = (
         "The same, measured instead of sampled.",
         (
             Edit(
-                "privlearn.noise:GaussianNoise.draw",
-                "source.normal(shape) * self.std",
-                "source.normal(shape) * (0.95 * self.std)",
+                "privlearn.noise:GaussianNoise.integers",
+                '_integers(pool, "normal", shape, bits)',
+                '_integers(pool, "normal", shape, bits) * 19 // 20',
             ),
         ),
         ExactCase(gaussian_sum),
@@ -141,17 +152,23 @@ MUTANTS = (
     Mutant(
         "one-sided Laplace noise",
         "All signs are negative.",
-        (Edit("privlearn.noise:LaplaceNoise.draw", "signs < 0.5", "signs < 1.0"),),
+        (
+            Edit(
+                "privlearn.exact_noise.pool:variates",
+                "found ^= -(words & _ONE).view(np.int64)",
+                "found ^= np.int64(-1)",
+            ),
+        ),
         drawn(LaplaceNoise(1.0), size=1, samples=2_000),
     ),
     Mutant(
         "the key reused",
-        "Every draw takes its random words from the start of the same stream.",
+        "Every spend takes its random words from the start of the same stream.",
         (
             Edit(
-                "privlearn.noise:NoiseSource.uniform",
-                "words = self._words.words(math.prod(shape))",
-                "words = _Seeded(0).words(math.prod(shape))",
+                "privlearn.noise:NoiseSource.pool",
+                "Keystream() if self._words is None else self._words",
+                "SeededWords(0)",
             ),
         ),
         against_own_loss(gaussian_sum, record(1.0), record(-1.0)),
@@ -161,9 +178,9 @@ MUTANTS = (
         "The second half of the numbers repeats the first.",
         (
             Edit(
-                "privlearn.noise:NoiseSource.normal",
-                "flat[pairs:] = radius * np.sin(angle)",
-                "flat[pairs:] = radius * np.cos(angle)",
+                "privlearn.noise:_integers",
+                "found = pool.floors(kind, math.prod(shape)).reshape(shape)",
+                "found = np.resize(pool.floors(kind, -(-math.prod(shape) // 2)), shape)",
             ),
         ),
         against_own_loss(lambda: gaussian_sum(2), record(1.0, 0.0), record(0.0, 1.0)),
@@ -174,9 +191,9 @@ MUTANTS = (
         "The receipt adds up and forgets the noise.",
         (
             Edit(
-                "privlearn.tokens:Receipt.release_sum",
-                "noisy = total + self._spend.noise",
-                "noisy = total + 0 * self._spend.noise",
+                "privlearn.tokens:Receipt._noisy",
+                "total + self._integers(total.shape)",
+                "total + 0 * self._integers(total.shape)",
             ),
         ),
         against_own_loss(gaussian_sum, record(1.0), record(-1.0)),
@@ -255,13 +272,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "buffers with too much memory",
-        "Rows of a buffered Toeplitz stream enter later ones more than their norm says.",
+        "coefficients in the wrong order",
+        "What the noise of a stream is added to is not the C that is priced, within a block.",
         (
             Edit(
                 "privlearn.mechanisms.toeplitz:_data_matrices",
-                "[weighted.total(k - 1) for",
-                "[3 * weighted.total(k - 1) for",
+                "below[r - 1 :: -1]",
+                "below[:r]",
             ),
         ),
         against_own_loss(buffered, stream(16), -stream(16)),

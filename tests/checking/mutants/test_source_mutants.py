@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import exact_noise_mutants
 import numpy as np
 import pytest
+import source_mutants
 from mutation import Edit, InspectionCase, Mutant
-from source_mutants import MUTANTS
 
 from privlearn.domains import Ball, PSDTrace, _upper
 from privlearn.errors import CheckError
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 
+MUTANTS = (*source_mutants.MUTANTS, *exact_noise_mutants.MUTANTS)
 CONFIDENCE = 1 - 0.025 / len(MUTANTS)
 """So that with probability 0.975 no code without a fault gives a false alarm."""
 
