@@ -61,7 +61,7 @@ class _Levels(ScriptedPool):
     def words(self, n: int) -> NDArray[np.uint64]:
         values = np.full(n, 0.3)
         values[: len(self._uniforms)] = self._uniforms[:n]
-        return (np.minimum(values, 1 - 2.0**-53) * 2.0**64).astype(np.uint64)
+        return np.asarray(np.minimum(values, 1 - 2.0**-53) * 2.0**64, dtype=np.uint64)
 
     def numbers(self, kind: Kind, n: int) -> Array:
         return np.zeros(n) if self._normals is None else self._normals[:n]
