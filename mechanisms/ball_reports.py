@@ -4,15 +4,19 @@ A record x, clipped to length R, first becomes a unit vector u: x/‖x‖ with p
 (1 + ‖x‖/R)/2, else −x/‖x‖, so that E u = x/R; and a report about u is R/μ times a point of
 `CapNoise`, so that its mean is x.  For x = 0, which is also what a record without use counts as,
 the report has the null law itself, R/μ times a uniform point (or a normal vector); its mean is 0.
+Numbers are rounded to multiples of limit/2²³.
 
 Privacy: whatever x is, the law of the report is a mixture of laws with density in [m, M] against
 the null law, so that two records differ by a factor of at most M/m <= e^ε.  That also is the price
-of K such reports of which one is real (`OneOfKReport`).
+of K such reports of which one is real (`OneOfKReport`).  The law of a report about u is exact
+(`exact_noise.caps`); how x/‖x‖ and the probability of its sign are rounded only says which mixture
+it is.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -23,12 +27,13 @@ from privlearn._validate import Count, assign, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Ball, Bound
 from privlearn.exact import Exact
-from privlearn.mechanisms.report_streams import Draw, EachReport
+from privlearn.exact_noise.caps import NORMAL_LIMIT, CapRows
+from privlearn.mechanisms.report_streams import LEVELS, RowsOfNoise, EachReport
 from privlearn.noise import CapNoise
 from privlearn.tokens import Spend
 
-_NORMAL_REACH = 12.0
-"""Numbers of normal reports are cut there; our normals end at 8.6 (`NoiseSource.normal`)."""
+_AT_ONCE = 2**14
+"""Numbers of reports that are computed at once, in several copies."""
 _SHORTEST = 1e-140
 """Shorter records count as 0: their squares have too few digits for a unit vector."""
 
@@ -150,7 +155,7 @@ class BallReport(EachReport[Array]):
     @property
     def limit(self) -> float:
         """Every number of a report lies in [−limit, limit]."""
-        return self.scale * (1.0 if self.cap.surface == "sphere" else _NORMAL_REACH)
+        return self.scale * (1.0 if self.cap.surface == "sphere" else NORMAL_LIMIT)
 
     @property
     def density_bounds(self) -> tuple[float, float]:
@@ -161,18 +166,14 @@ class BallReport(EachReport[Array]):
         """The statement for the ledger."""
         return self._spends[interactive]
 
-    def randomized(self, values: Array, draw: Draw) -> Array:
-        """Reports about contributions, shape (n, dim), row by row."""
-        drawn = draw((len(values), self.cap.columns))
-        if len(values) == 1:  # what a device does: the same digits, several times as fast
-            row, numbers = values[0], drawn[0]
-            length = math.sqrt(np.einsum("j,j->", row, row))
-            if length >= _SHORTEST:
-                share = length / self.radius + 1 - 2 * numbers.item(0)
-                unit = row / math.copysign(length, share)
-                return in_unit(self.cap, self.scale, self.cap.report(unit, numbers)[None])
-        units, null = rounded(values, self.radius, drawn[:, 0])
-        return in_unit(self.cap, self.scale, self.cap.reports(units, null, drawn))
+    def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
+        """Reports about contributions, shape (n, dim), row by row; multiples of limit/2²³."""
+        step = self.limit / LEVELS
+
+        def made(part: Array, rows: CapRows) -> Array:
+            return np.asarray(rows.steps(*rounded(part, self.radius, rows.turns)) * step)
+
+        return in_blocks(values, draw, self.dim, made)
 
     @property
     def estimate_limit(self) -> float:
@@ -216,18 +217,20 @@ def rounded(values: Array, radius: float, uniform: Array) -> tuple[Array, NDArra
     return units, null
 
 
-def in_unit(cap: CapNoise, scale: float, points: Array) -> Array:
-    """Points of `CapNoise.reports` in the unit of the data; they are written over."""
-    if cap.surface == "gaussian":
-        np.clip(points, -_NORMAL_REACH, _NORMAL_REACH, out=points)
-    points *= scale
-    return points
+def in_blocks(
+    values: Array, draw: RowsOfNoise, dim: int, make: Callable[[Array, CapRows], Array]
+) -> Array:
+    """What ``make`` makes of contributions and their noise, each row of its own, in blocks."""
+    size = max(1, _AT_ONCE // dim)
+    blocks = [values[i : i + size] for i in range(0, max(len(values), 1), size)]
+    found = [make(block, draw(len(block))) for block in blocks]
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def on_surface(cap: CapNoise, scale: float, reports: Array, slack: float) -> NDArray[np.bool_]:
     """Whether rows are as long as reports are, or, if normal, within their limit."""
-    room = slack + 1e-9 * scale
+    room = slack + scale / LEVELS  # they are rounded to half of it
     if cap.surface == "gaussian":
-        return np.asarray(np.abs(reports).max(axis=1) <= scale * _NORMAL_REACH + room)
+        return np.asarray(np.abs(reports).max(axis=1) <= scale * NORMAL_LIMIT + room)
     lengths = np.sqrt(np.einsum("ij,ij->i", reports, reports))
     return np.asarray(np.abs(lengths - scale) <= room * math.sqrt(cap.dim))

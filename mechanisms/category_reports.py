@@ -12,8 +12,8 @@ from privlearn._validate import assign
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Categories
 from privlearn.exact import Exact
-from privlearn.mechanisms.report_streams import Draw, EachReport
-from privlearn.noise import CategoryNoise
+from privlearn.mechanisms.report_streams import RowsOfNoise, EachReport
+from privlearn.noise import CategoryNoise, CategoryRows
 from privlearn.tokens import Spend
 
 
@@ -76,14 +76,13 @@ class CategoryReport(EachReport[NDArray[Any]]):
             "category-report", self.domain, noise, arithmetic="each", interactive=interactive
         )
 
-    def randomized(self, values: Array, draw: Draw) -> Array:
+    def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         """Answers reported about contributions, shape (n, 1), row by row."""
-        drawn, k = draw((len(values), 2)), self.categories
+        rows: CategoryRows = draw(len(values))
         truth = np.argmax(values, axis=1)
-        other = np.floor(drawn[:, 1] * (k - 1))
-        answer = np.where(drawn[:, 0] < self.probability, truth, other + (other >= truth))
+        answer = np.where(rows.true, truth, rows.others + (rows.others >= truth))
         null = values.max(axis=1) < 1
-        return np.where(null, np.floor(drawn[:, 1] * k), answer)[:, None]
+        return np.where(null, rows.nulls, answer).astype(np.float64)[:, None]
 
     def _weights(self) -> tuple[float, float]:
         """What a report counts for its answer and for any other."""

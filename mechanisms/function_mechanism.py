@@ -29,13 +29,14 @@ from privlearn.errors import TokenError
 from privlearn.losses import Loss
 from privlearn.mechanisms.least_noise import check_noise
 from privlearn.mechanisms.receipt_stream import check_adjacency
-from privlearn.mechanisms.report_streams import Draw
 from privlearn.noise import AdditiveNoise
 from privlearn.rows import Rows
 from privlearn.rows.functions import user_code
 from privlearn.tokens import Receipt, Released, Spend, Token
 
 X = TypeVar("X")
+Draw = Callable[[tuple[int, ...]], Array]
+"""`Receipt.draw`."""
 Computes = Callable[[Array, Draw], ArrayLike]
 """Takes clipped contributions, shape (n, domain.size), and ``draw``; returns what may leave."""
 

@@ -10,20 +10,23 @@ for nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._validate import assign
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Domain, largest_number
 from privlearn.errors import AdjacencyError
-from privlearn.mechanisms.least_noise import family_of
+from privlearn.grid import Grid
+from privlearn.mechanisms.grids import grid_of
+from privlearn.mechanisms.least_noise import check_noise, family_of
 from privlearn.mechanisms.noisy_sum import Noisy
-from privlearn.mechanisms.report_streams import Draw, EachReport
+from privlearn.mechanisms.report_streams import RowsOfNoise, EachReport
 from privlearn.noise import noise_from_dict
-from privlearn.tokens import Spend
+from privlearn.tokens import Receipt, Spend
 
 X = TypeVar("X")
 
@@ -33,7 +36,8 @@ X = TypeVar("X")
 class NoisyReport(Noisy[X], EachReport[X]):
     """The clipped contribution of one user plus noise, drawn for this user only.
 
-    Privacy: as `NoisySum` of one row.
+    Privacy: as `NoisySum` of one row.  The tails of the noise have no end: `limit` is where
+    messages are cut, which is public and costs nothing.
 
     Args:
         domain, noise, adjacency: see `Noisy`; the domain `OneOf` prices K reports of which one is
@@ -43,12 +47,16 @@ class NoisyReport(Noisy[X], EachReport[X]):
         AdjacencyError: add-remove.
     """
 
+    _grid: Grid | None = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         if self.adjacency is Adjacency.ADD_REMOVE:
             raise AdjacencyError(
                 "a local report has no add-remove price: who sends one is seen to take part"
             )
-        Noisy.__post_init__(self)
+        check_noise(self.noise)
+        assign(self, _grid=grid_of(self.domain, self.noise))
+        self.loss()
 
     @property
     def size(self) -> int:
@@ -57,21 +65,33 @@ class NoisyReport(Noisy[X], EachReport[X]):
 
     @property
     def limit(self) -> float:
-        """Every number lies in [−limit, limit]."""
+        """Numbers of a report hardly ever lie outside of [−limit, limit], and messages cut them."""
         return largest_number(self.domain) + self.noise.reach(self.size)
 
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger."""
         name = f"{family_of(self.noise)}-report"
-        return Spend(name, self.domain, self.noise, arithmetic="each", interactive=interactive)
+        return Spend(
+            name,
+            self.domain,
+            self.noise,
+            arithmetic="each",
+            interactive=interactive,
+            grid=self._grid,
+        )
 
-    def randomized(self, values: Array, draw: Draw) -> Array:
-        """Reports about contributions, shape (n, size), row by row."""
-        return values + draw(values.shape)
+    def noise_of(self, receipt: Receipt) -> RowsOfNoise:
+        drawn: Any = receipt.draw if self._grid is None else receipt.draw_integers
+        return lambda n: drawn((n, self.size))
+
+    def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
+        """Reports about contributions, shape (n, size), row by row; integers on the grid."""
+        noisy = values + draw(len(values))
+        return noisy if self._grid is None else self._grid.values(noisy)
 
     @property
     def estimate_limit(self) -> float:
-        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
+        """Numbers of an estimate hardly ever lie outside of ±estimate_limit, and are cut there."""
         return self.limit
 
     def estimate(self, reports: Array) -> Array:

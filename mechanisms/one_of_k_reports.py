@@ -20,10 +20,10 @@ from privlearn.mechanisms.ball_reports import BallReport
 from privlearn.mechanisms.category_reports import CategoryReport
 from privlearn.mechanisms.noisy_report import NoisyReport
 from privlearn.mechanisms.projected_reports import ProjectedReport
-from privlearn.mechanisms.report_streams import Draw, EachReport
+from privlearn.mechanisms.report_streams import RowsOfNoise, EachReport
 from privlearn.noise import CapNoise, noise_from_dict
 from privlearn.protocols import Report
-from privlearn.tokens import Spend
+from privlearn.tokens import Receipt, Spend
 
 X = TypeVar("X")
 Part = BallReport | ProjectedReport | NoisyReport[X]
@@ -90,7 +90,10 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
             one, mechanism=f"one-of-k/{one.mechanism}", domain=self.domain, parameters=parameters
         )
 
-    def randomized(self, values: Array, draw: Draw) -> Array:
+    def noise_of(self, receipt: Receipt) -> RowsOfNoise:
+        return self.report.noise_of(receipt)
+
+    def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
         """Reports about contributions, shape (n, size), row by row."""
         parts = values.reshape(-1, self.report.domain.size)
         return self.report.randomized(parts, draw).reshape(len(values), self.size)

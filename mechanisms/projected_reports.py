@@ -24,8 +24,9 @@ from privlearn._validate import Count, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Ball, Bound
 from privlearn.exact import Exact
-from privlearn.mechanisms.ball_reports import BallReport, in_unit, on_surface, rounded
-from privlearn.mechanisms.report_streams import LEVELS, Draw, EachReport
+from privlearn.exact_noise.caps import CapRows
+from privlearn.mechanisms.ball_reports import BallReport, in_blocks, on_surface, rounded
+from privlearn.mechanisms.report_streams import LEVELS, RowsOfNoise, EachReport
 from privlearn.noise import CapNoise
 from privlearn.tokens import Spend
 
@@ -113,17 +114,20 @@ class ProjectedReport(EachReport[Array]):
             "projected-report", self.domain, self.cap, arithmetic="each", interactive=interactive
         )
 
-    def randomized(self, values: Array, draw: Draw) -> Array:
+    def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         """Reports about contributions, shape (n, size), row by row."""
-        drawn = draw((len(values), self.cap.columns + _WORDS))
-        words = np.floor(drawn[:, self.cap.columns :] * (2 * LEVELS)) - LEVELS
-        units, null = rounded(values, self.radius, drawn[:, 0])
-        inside = self._mapped("nkd,nd->nk", words, units)
-        lengths = np.sqrt(np.einsum("nk,nk->n", inside, inside))
-        inside[lengths == 0, 0] = 1.0
-        inside /= np.where(lengths == 0, 1.0, lengths)[:, None]
-        points = in_unit(self.cap, self.scale, self.cap.reports(inside, null, drawn))
-        return np.concatenate([points, words * (self.limit / LEVELS)], axis=1)
+        step = self.limit / LEVELS
+
+        def made(part: Array, rows: CapRows) -> Array:
+            words = seeds_of(rows.public)
+            units, null = rounded(part, self.radius, rows.turns)
+            inside = self._mapped("nkd,nd->nk", words, units)
+            lengths = np.sqrt(np.einsum("nk,nk->n", inside, inside))
+            inside[lengths == 0, 0] = 1.0
+            inside /= np.where(lengths == 0, 1.0, lengths)[:, None]
+            return np.concatenate([rows.steps(inside, null), words], axis=1) * step
+
+        return in_blocks(values, draw, self.cap.dim, made)
 
     def _mapped(self, how: str, words: Array, vectors: Array) -> Array:
         """Vectors in the coordinates of subspaces or back, in blocks of rows."""
@@ -180,3 +184,9 @@ class ProjectedReport(EachReport[Array]):
             "cap": self.cap.to_dict(),
             "adjacency": self.adjacency.value,
         }
+
+
+def seeds_of(words: NDArray[np.uint64]) -> Array:
+    """Two numbers in −2²³..2²³ − 1 for each word, (n, 2): the name of a subspace."""
+    parts = [words >> np.uint64(40), (words >> np.uint64(16)) & np.uint64(2 * LEVELS - 1)]
+    return np.stack(parts, axis=1).astype(np.float64) - LEVELS

@@ -2,7 +2,8 @@
 
 A report is a frozen specification with a ``domain``, a ``spend`` and a rule ``randomized`` that
 turns the clipped contributions of n users, and noise drawn for each of them, into n reports.  No
-row of the result depends on another user's row or noise.
+row of the result depends on another user's row or noise.  What is released is a function of exact
+noise: integers are added on a grid, or the noise class makes the whole report (`ReportNoise`).
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B
 from privlearn.domains import Array, Domain
+from privlearn.exact_noise.caps import REPORT_LEVELS
 from privlearn.losses import Loss
 from privlearn.mechanisms.receipt_stream import ReceiptStream, check_adjacency
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.tokens import Receipt, Released, Spend, Token
 
 X = TypeVar("X")
-Draw = Callable[[tuple[int, ...]], Array]
-"""`Receipt.draw`."""
+RowsOfNoise = Callable[[int], Any]
+"""Noise for so many users, with a length, and parts as ``noise[start:stop]``."""
 _MOST_AHEAD = 64
-LEVELS = 2**23
+LEVELS = REPORT_LEVELS
 """Messages carry multiples of limit/LEVELS; a public word in a report is such a multiple."""
 
 
@@ -46,8 +49,12 @@ class EachReport(ABC, Generic[X]):
         """The statement for the ledger; domain and noise give the price."""
 
     @abstractmethod
-    def randomized(self, values: Array, draw: Draw) -> Array:
+    def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
         """Reports about clipped contributions, row by row."""
+
+    def noise_of(self, receipt: Receipt) -> RowsOfNoise:
+        """Where `randomized` gets the noise of users from."""
+        return receipt.draw_rows
 
     def loss(self) -> Loss:
         """The price of one report."""
@@ -64,7 +71,8 @@ class EachReport(ABC, Generic[X]):
         token.check(rows)
         # an error of floats, where the caller asked for such, would tell of a row
         with np.errstate(all="ignore"), token.spend(self.spend()) as receipt:
-            return receipt.release(self.randomized(receipt.open(rows), receipt.draw))
+            values = _opened(receipt, rows)
+            return receipt.release(self.randomized(values, self.noise_of(receipt)))
 
     def open(self, token: Token[B]) -> EachStream[X]:
         """Spends ``token`` on a stream of reports, for rows that come one after the other.
@@ -76,22 +84,22 @@ class EachReport(ABC, Generic[X]):
 
 
 class _Ahead:
-    """Noise for the next reports, drawn for many at once, because draws of one row cost as much.
+    """Noise for the next reports, drawn for many at once, because that of one row costs as much.
 
     Every row is used once, and how many are drawn does not depend on the data.
     """
 
     __slots__ = ("_draw", "_next", "_rows")
 
-    def __init__(self, draw: Draw) -> None:
+    def __init__(self, draw: RowsOfNoise) -> None:
         self._draw, self._next = draw, 0
-        self._rows: Array = np.empty((0, 0))
+        self._rows: Any = ()
 
-    def __call__(self, shape: tuple[int, ...]) -> Array:
-        first, last = self._next, self._next + shape[0]
+    def __call__(self, n: int) -> Any:
+        first, last = self._next, self._next + n
         if last > len(self._rows):
-            rows = max(shape[0], min(2 * len(self._rows), _MOST_AHEAD))
-            self._rows, first, last = self._draw((rows, *shape[1:])), 0, shape[0]
+            rows = max(n, min(2 * len(self._rows), _MOST_AHEAD))
+            self._rows, first, last = self._draw(rows), 0, n
         self._next = last
         return self._rows[first:last]
 
@@ -107,7 +115,7 @@ class EachStream(ReceiptStream[X]):
 
     def __init__(self, report: EachReport[X], token: Token[Any]) -> None:
         super().__init__(report.spend(interactive=True), token, report.adjacency)
-        self._report, self._draw = report, _Ahead(self._receipt.draw)
+        self._report, self._draw = report, _Ahead(report.noise_of(self._receipt))
 
     def append(self, rows: Rows[X]) -> Released[Array]:
         """Releases one report of every row, shape (n, size).
@@ -122,6 +130,10 @@ class EachStream(ReceiptStream[X]):
         receipt = self._receipt
         # no noise twice, whatever threads do; for errors of floats see EachReport.release
         with self._lock, receipt.round(), np.errstate(all="ignore"):
-            values = receipt.open(rows)  # users may be left out
+            values = _opened(receipt, rows)  # users may be left out
             self._next = rows.users.stop
             return receipt.publish(self._report.randomized(values, self._draw))
+
+
+def _opened(receipt: Receipt, rows: Rows[Any]) -> NDArray[Any]:
+    return receipt.open(rows) if receipt.grid is None else receipt.open_integers(rows)

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar, Literal, Protocol, final
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal, Protocol, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,12 @@ from privlearn._validate import (
 )
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Norm
-from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError
+from privlearn.errors import AdjacencyError, BudgetError, TokenCopyError, TokenError
 from privlearn.exact import Exact, exact, float_down, round_up
+from privlearn.exact_noise.cap_mass import cap_mass, log_above
+from privlearn.exact_noise.caps import CapLaw, CapRows
 from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.pool import NoisePool, Pool, uniform
+from privlearn.exact_noise.pool import NoisePool, Pool, below, bernoulli, uniform
 from privlearn.exact_noise.tables import FLOOR_BITS
 from privlearn.exact_noise.variates import STEP, Kind, Variates, check_sampler
 from privlearn.exact_noise.words import Keystream, SeededWords, Words
@@ -74,6 +77,14 @@ class Noise(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
+
+
+@runtime_checkable
+class ReportNoise(Noise, Protocol):
+    """Noise of local reports, which is more than numbers that are added."""
+
+    def rows(self, pool: Pool, n: int) -> Any:
+        """What ``n`` reports are made of: has a length, and parts as ``rows[start:stop]``."""
 
 
 class AdditiveNoise(Noise, Protocol):
@@ -337,13 +348,10 @@ class GeneralizedGaussianNoise(Checked):
 
 
 _GRID = 2.0**-52
-"""Of the uniform numbers of `NoiseSource`; a probability on it is met exactly."""
-_CAP_ERROR = 1e-11
-"""Of the mass of a cap, relative; tests compare it with 25 digits."""
+"""A probability on it is met exactly."""
 _LEAST_MASS = 1e-200
 """Of a cap: doubles hold smaller ones with fewer digits, or not at all."""
 _MOST_CATEGORIES = 2**20
-"""So that the grid of the uniform numbers hardly shows in the frequencies of the answers."""
 Surface = Literal["sphere", "gaussian"]
 
 
@@ -354,9 +362,30 @@ def _on_grid(**named: float) -> float:
 GridProbability = Annotated[float, _on_grid]
 
 
+class _ForReports(ABC):
+    """Noise that makes whole reports."""
+
+    __slots__ = ()
+
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        """Refused: such noise is not made of numbers that are drawn by themselves.
+
+        Raises:
+            TokenError: always.
+        """
+        raise TokenError(
+            f"{self.to_dict()['family']} noise makes whole reports, and no numbers to be added: "
+            "use receipt.draw_rows(n)"
+        )
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
-class CapNoise:
+class CapNoise(_ForReports):
     """Randomness of reports that fall into a cap around a unit vector u more often than not.
 
     Let Q be the null law: uniform on the unit sphere, or N(0, I).  A report about u has the law Q
@@ -397,7 +426,7 @@ class CapNoise:
         most = 9.0 if self.surface == "gaussian" else 1.0 if self.dim > 1 else 0.0
         if not 0 <= self.threshold < max(most, math.ulp(0.0)):
             raise ValueError(f"threshold = {self.threshold!r}: must be >= 0 and below {most}")
-        assign(self, mass=_cap_mass(self.dim, self.threshold, self.surface))
+        assign(self, mass=float(self._least_mass()))
         if self.mass < _LEAST_MASS:
             raise ValueError(
                 f"threshold = {self.threshold!r}: beyond it the null law in dimension {self.dim} "
@@ -423,8 +452,7 @@ class CapNoise:
         if not Fraction(1, 10**6) <= cost <= 30:
             raise ValueError(f"epsilon = {epsilon!r}: must lie in [1e-6, 30] for a local report")
         q = _cap_mass(dim, threshold, surface)
-        margin = 2 * _CAP_ERROR if threshold else 1e-15
-        odds = math.exp(float_down(cost) - margin) * q / (1 - q)
+        odds = math.exp(float_down(cost)) * q / (1 - q)
         p, step = math.floor(odds / (1 + odds) / _GRID) * _GRID, _GRID
         if not q < p < 1:
             raise ValueError(f"epsilon = {epsilon!r}, threshold = {threshold!r}: no such cap")
@@ -502,88 +530,18 @@ class CapNoise:
         """
         return PureLoss(self._epsilon(adjacency), adjacency=adjacency)
 
+    def _least_mass(self) -> Fraction:
+        """Not above q; log M and −log m fall in q."""
+        return cap_mass(self.dim, self.threshold, self.surface == "sphere")[0]
+
     def _epsilon(self, adjacency: Adjacency) -> Fraction:
-        p, q = self.probability, self.mass
-        logs = math.log(p) - math.log(q), math.log1p(-q) - math.log1p(-p)
-        error = (_CAP_ERROR / (1 - q) if self.threshold else 0.0) + 4e-16 * sum(
-            abs(math.log(x)) for x in (p, q, 1 - p, 1 - q)
-        )
-        return _local_price(logs, error, adjacency)
+        p, q = Fraction(self.probability), self._least_mass()
+        return _local_price(p / q, (1 - q) / (1 - p), adjacency)
 
-    @property
-    def columns(self) -> int:
-        """How many numbers `draw` gives for one report, at least."""
-        return 2 * self.dim + 1
-
-    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
-        """Numbers for `reports`, along the last axis.
-
-        A uniform one; a report about the first axis, ``dim`` numbers; a null report, as many; and
-        uniform ones if there are more than `columns`.  One of the two reports is used, so that
-        they may share their normals.
-        """
-        *rows, columns = shape
-        d, n = self.dim, math.prod(rows)
-        uniform = _uniform(pool, (n, columns - 2 * d + 1))
-        normal = _doubles(pool, "normal", (n, d))
-        p, q = self.probability, self.mass
-        levels = uniform[:, 1]
-        # the null law's mass above ⟨z, u⟩, 0..q in the cap
-        above = np.where(levels < p, levels * (q / p), 1 - (1 - levels) * ((1 - q) / (1 - p)))
-        drawn = np.empty((n, columns))
-        real, null = drawn[:, 1 : d + 1], drawn[:, d + 1 : 2 * d + 1]
-        drawn[:, 0], drawn[:, 2 * d + 1 :] = uniform[:, 0], uniform[:, 2:]
-        real[:, 0], across = _heights(d, above, self.surface)
-        real[:, 1:], null[:] = normal[:, 1:], normal
-        if self.surface == "sphere":
-            squares = np.square(normal)
-            rest = np.maximum(squares[:, 1:].sum(axis=1), 1e-300)  # 0 if a probe draws zeros
-            if d > 1:
-                real[:, 1:] *= (across / np.sqrt(rest))[:, None]
-            null /= np.sqrt(rest + squares[:, 0])[:, None]
-        return drawn.reshape(shape)
-
-    def reports(self, units: Array, null: NDArray[np.bool_], drawn: Array) -> Array:
-        """Reports about directions, shape (n, dim): what was drawn about the first axis, turned.
-
-        A reflection that takes the first axis to ±u, with the same sign, turns e₁ into u and keeps
-        the null law.
-
-        Args:
-            units: unit vectors, (n, dim); any unit vector where ``null``.
-            null: which are to have the null law, (n,).
-            drawn: by `draw`, (n, `columns`).
-        """
-        d = self.dim
-        points = drawn[:, 1 : d + 1]
-        if np.count_nonzero(null):
-            points = np.where(null[:, None], drawn[:, d + 1 : 2 * d + 1], points)
-        first = units[:, 0]
-        sign = np.copysign(1.0, first)
-        inner = np.einsum("ij,ij->i", units, points) + sign * points[:, 0]
-        along = inner / (1 + np.abs(first))
-        turned = units * along[:, None] - points
-        turned *= sign[:, None]
-        turned[:, 0] += along
-        return np.asarray(turned)
-
-    def report(self, unit: Array, drawn: Array) -> Array:
-        """One row of `reports`, to the last digit, about one direction; several times as fast.
-
-        Args:
-            unit: a unit vector, (dim,).
-            drawn: a row of `draw`.
-        """
-        points, first = drawn[1 : self.dim + 1], unit.item(0)
-        sign = math.copysign(1.0, first)
-        inner = float(np.einsum("j,j->", unit, points)) + sign * points.item(0)
-        along = inner / (1 + abs(first))
-        turned = unit * along
-        turned -= points
-        if sign < 0:
-            np.negative(turned, out=turned)
-        turned[0] += along
-        return np.asarray(turned)
+    def rows(self, pool: Pool, n: int) -> CapRows:
+        """What ``n`` reports are made of, exactly (`exact_noise.caps`)."""
+        numerator = int(self.probability / _GRID)
+        return _cap_law(self.dim, self.threshold, numerator, self.surface == "sphere").rows(pool, n)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -595,18 +553,21 @@ class CapNoise:
         }
 
 
-def _local_price(logs: tuple[float, float], error: float, adjacency: Adjacency) -> Fraction:
-    """Of log M and −log m, each with its share of ``error``."""
+_cap_law = lru_cache(maxsize=64)(CapLaw)
+
+
+def _local_price(most: Fraction, least: Fraction, adjacency: Adjacency) -> Fraction:
+    """Of bounds of M and 1/m, the largest densities against the null law and of it."""
     if adjacency is Adjacency.ADD_REMOVE:
         raise AdjacencyError(
             "a local report has no add-remove price: who sends one is seen to take part"
         )
     replaced = adjacency is Adjacency.REPLACE_ONE
-    return round_up(Fraction(logs[0] + logs[1] if replaced else max(logs)) + Fraction(error))
+    return round_up(log_above(most * least if replaced else max(most, least)))
 
 
 def _cap_mass(dim: int, threshold: float, surface: Surface) -> float:
-    """Of {⟨z, u⟩ >= threshold}, a threshold >= 0, under the null law."""
+    """Of {⟨z, u⟩ >= threshold}, a threshold >= 0, under the null law; in doubles, for searches."""
     if threshold == 0:
         return 0.5
     if surface == "gaussian":
@@ -633,35 +594,36 @@ def _cap_moment(dim: int, threshold: float, surface: Surface) -> float:
     return math.exp(logs) / (2 * math.sqrt(math.pi))
 
 
-def _heights(dim: int, above: Array, surface: Surface) -> tuple[Array, Array]:
-    """⟨z, u⟩ with the given mass of the null law above it; on the sphere its sine, too."""
-    if surface == "gaussian":
-        from scipy.special import ndtri
+@final
+@dataclass(frozen=True, slots=True)
+class CategoryRows:
+    """What reports of answers are made of.
 
-        return -np.asarray(ndtri(above)), above
-    if dim == 1:
-        return np.where(above < 0.5, 1.0, -1.0), above
-    if dim == 2:
-        return np.cos(math.pi * above), np.sin(math.pi * above)
-    if dim == 3:
-        return 1 - 2 * above, 2 * np.sqrt(above * (1 - above))
-    from scipy.special import betainccinv
+    Args:
+        true: which tell the truth.
+        others: 0..k−2, a place among the other answers.
+        nulls: 0..k−1, the answer of who has none.
+    """
 
-    tails = 2 * np.minimum(above, 1 - above)
-    squares = np.asarray(betainccinv(0.5, (dim - 1) / 2, tails))
-    return np.copysign(np.sqrt(squares), 0.5 - above), np.sqrt(1 - squares)
+    true: NDArray[np.bool_]
+    others: NDArray[np.int64]
+    nulls: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.true)
+
+    def __getitem__(self, rows: slice) -> CategoryRows:
+        return CategoryRows(self.true[rows], self.others[rows], self.nulls[rows])
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class CategoryNoise:
+class CategoryNoise(_ForReports):
     """Randomness of k-ary randomized response: the truth with ``probability``, or any other answer.
 
     A null report is uniform.  Against it the density is pk at the truth and (1−p)k/(k−1) elsewhere;
     it is the mean of the laws of all answers, so that replacing one by a null one costs no more.
-    Answers other than the truth, and null ones, are equally likely up to the grid of the uniform
-    numbers: an answer of probability 1/k has 2⁵²/k of its points, rounded up or down, and one more
-    or less as products are rounded.  The price has room for it.
+    All of these probabilities are met exactly.
 
     Args:
         categories: k in 2..2²⁰.
@@ -692,7 +654,7 @@ class CategoryNoise:
         cost, k = exact("epsilon", epsilon), count(categories=categories, at_least=2)
         if not Fraction(1, 10**6) <= cost <= 30:
             raise ValueError(f"epsilon = {epsilon!r}: must lie in [1e-6, 30] for a local report")
-        odds = math.exp(float_down(cost) - 1e-15 - 4 * k * _GRID) / (k - 1)
+        odds = math.exp(float_down(cost)) / (k - 1)
         p, step = math.floor(odds / (1 + odds) / _GRID) * _GRID, _GRID
         while (made := cls(k, p))._epsilon(Adjacency.REPLACE_ONE) > cost:
             p, step = p - step, 2 * step
@@ -710,15 +672,14 @@ class CategoryNoise:
         return PureLoss(epsilon, adjacency=adjacency)
 
     def _epsilon(self, adjacency: Adjacency) -> Fraction:
-        p, k = self.probability, self.categories
-        logs = math.log(p) + math.log(k), math.log1p(-1 / k) - math.log1p(-p)
-        error = 4e-16 * (math.log(k) * 2 - math.log(p) - math.log1p(-p) + 1)
-        error += 4 * k * _GRID  # of the ratio of two frequencies, each within 2·k·2⁻⁵²
-        return _local_price(logs, error, adjacency)
+        p, k = Fraction(self.probability), self.categories
+        return _local_price(p * k, (k - 1) / ((1 - p) * k), adjacency)
 
-    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
-        """Two uniform numbers for every report, along the last axis."""
-        return _uniform(pool, shape)
+    def rows(self, pool: Pool, n: int) -> CategoryRows:
+        """What ``n`` reports are made of; all of it is drawn, whatever a report takes."""
+        k = self.categories
+        true = bernoulli(pool, int(self.probability / _GRID), n)
+        return CategoryRows(true, below(pool, k - 1, n), below(pool, k, n))
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -43,7 +43,15 @@ from privlearn.exact_noise.tables import SAMPLER, SHA256
 from privlearn.exact_noise.variates import Variates
 from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss, PerArrivalLoss
-from privlearn.noise import ExactNoise, Noise, NoiseSource, noise_from_dict
+from privlearn.noise import (
+    CapNoise,
+    CategoryNoise,
+    ExactNoise,
+    Noise,
+    NoiseSource,
+    ReportNoise,
+    noise_from_dict,
+)
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.functions import RowFunction
 
@@ -123,7 +131,12 @@ class Spend:
         self.domain.null_integers(grid)  # refuses a grid on which the domain has no numbers
 
     def exact_form(self) -> dict[str, Any] | None:
-        """What the ledger says of exact noise: grid, bound of the integers, sampler and tables."""
+        """What the ledger says of exact noise: grid, bound of the integers, sampler and tables.
+
+        Local reports of directions and categories are exact without a grid and a bound.
+        """
+        if self.grid is None and isinstance(self.noise, CapNoise | CategoryNoise):
+            return {"sampler": SAMPLER, "tables": SHA256}
         if self.grid is None:
             return None
         domain = cast(IntegerDomain[Any], self.domain)
@@ -441,6 +454,11 @@ class Receipt:
             self._named.update(new)
 
     @property
+    def grid(self) -> Grid | None:
+        """Where rows are clipped to integers; None if they are opened as doubles."""
+        return self._spend.grid
+
+    @property
     def token_id(self) -> str:
         """The id of the token that paid."""
         return self._token.id
@@ -576,13 +594,31 @@ class Receipt:
         come.
 
         Raises:
-            TokenSpentError: the receipt is closed.
+            TokenSpentError: the receipt is closed.  TokenError: noise that makes whole reports
+            (`draw_rows`).
         """
         self._check_own()
         self._check_open()
         noise = self._spend.noise.draw(self._noise(), shape)
         self._count(shape)
         return noise
+
+    def draw_rows(self, n: int) -> Any:
+        """What ``n`` local reports are made of, for noise that makes whole reports; for ``each``.
+
+        Raises:
+            TokenError: noise of another kind.  TokenSpentError: the receipt is closed.
+        """
+        self._check_own()
+        self._check_open()
+        family = self._spend.noise
+        if not isinstance(family, ReportNoise):
+            raise TokenError(
+                f"{self._spend.mechanism}: {family!r} makes no reports; use receipt.draw(shape)"
+            )
+        rows = family.rows(self._noise(), n)
+        self._count((n,))
+        return rows
 
     def draw_integers(self, shape: tuple[int, ...]) -> Floors:
         """Fresh noise in steps of the stated grid, ⌊2^bits·Z⌋, int64.

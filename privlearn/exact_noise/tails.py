@@ -70,8 +70,8 @@ def _exp_minus_between(bounds: Bounds, bits: int, precision: int) -> Bounds:
 
 
 @lru_cache(maxsize=16)
-def _pi(precision: int) -> Bounds:
-    """Machin: π = 16·arctan(1/5) − 4·arctan(1/239)."""
+def pi(precision: int) -> Bounds:
+    """Bounds of π.  Machin: π = 16·arctan(1/5) − 4·arctan(1/239)."""
     working = precision + _GUARD
 
     def arctan_inverse(q: int) -> Bounds:
@@ -112,7 +112,7 @@ def normal_tail(m: int, bits: int, precision: int) -> Bounds:
     # a floor's unit grows like the terms after it, by at most 2^large
     sum_low, sum_high = total, total + ((n + 2) << large + 1)
     low, high = exp_minus(square, half, working)
-    pi_low, pi_high = _pi(working)
+    pi_low, pi_high = pi(working)
     # √(2/π) at precision ``working``
     root_low = math.isqrt((2 << 3 * working) // pi_high)
     root_high = math.isqrt((2 << 3 * working) // pi_low) + 1

@@ -23,7 +23,7 @@ from privlearn.mechanisms import (
     PrefixSum,
     mechanism,
 )
-from privlearn.mechanisms.report_streams import Draw
+from privlearn.mechanisms.function_mechanism import Draw
 from privlearn.noise import LaplaceNoise
 from privlearn.rows import Rows
 

@@ -221,7 +221,7 @@ def sealed(body: bytes) -> bytes:
         (3, b"\2", "version 1"),
         (4, b"\xff", r"batch = 255: must lie in 0\.\.2"),
         (8, b"\0\0", "another configuration"),
-        (16 + 8 * 8, b"\xff" * 7, "larger than so many messages"),
+        (16 + 8 * 8, b"\xff" * 7 + b"\x7f", "larger than so many messages"),
         (16 + 8 * 8, b"\0" * 7 + b"\x80", "larger than so many messages"),
     ],
 )

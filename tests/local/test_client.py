@@ -359,12 +359,11 @@ def test_one_message_is_the_same_whatever_way_it_takes(bandit: Make) -> None:
 class Ahead:
     """Rows of one table of noise in the place of all draws, in turn."""
 
-    def __init__(self, table: Array) -> None:
+    def __init__(self, table: Any) -> None:
         self.table, self.next = table, 0
 
-    def __call__(self, shape: tuple[int, ...]) -> Array:
-        first, self.next = self.next, self.next + shape[0]
-        assert shape == (shape[0], self.table.shape[1])
+    def __call__(self, n: int) -> Any:
+        first, self.next = self.next, self.next + n
         return self.table[first : self.next]
 
 
@@ -375,9 +374,8 @@ def test_messages_one_by_one_are_those_of_a_block_if_the_noise_is(
     """Bit by bit, with rows that are null, at the bound, beyond it, and on either side of 0."""
     config, n = bandit(**shape, dim=12, horizon=300, width=300), 300
     report = config.part_report
-    noise = report.spend().noise
-    columns = noise.columns  # type: ignore[attr-defined]
-    table = noise.draw(NoiseSource.simulation(9), (n * config.method.parts, columns))
+    noise: Any = report.spend().noise
+    table = noise.rows(NoiseSource.simulation(9).pool(), n * config.method.parts)
     rng = np.random.default_rng(8)
     contexts = rng.normal(size=(n, 12)) * rng.choice([0.1, 0.5, 2], (n, 1))
     contexts[5:8], contexts[8], contexts[9], contexts[10] = 0.0, np.nan, 1e200, 1e-200
@@ -389,7 +387,7 @@ def test_messages_one_by_one_are_those_of_a_block_if_the_noise_is(
         monkeypatch.setattr(report_streams, "_Ahead", lambda draw, scripted=scripted: scripted)
         client = device(config, range(n))
         # the stream's own draw, of which nothing is used: nothing leaves a receipt without noise
-        client._stream(False)._receipt.draw(table.shape)  # type: ignore[attr-defined]
+        client._stream(False)._receipt.draw_rows(len(table))  # type: ignore[attr-defined]
         if single:
             rows = zip(contexts, arms.tolist(), rewards.tolist(), strict=True)
             parts = [

@@ -19,13 +19,16 @@ from privlearn.accountants import LocalAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import PureDP
 from privlearn.errors import AdjacencyError
+from privlearn.exact_noise.caps import CapRows
 from privlearn.mechanisms import (
     BallReport,
     OneOfKReport,
     ProjectedReport,
+    ball_reports,
     projected_reports,
     report_from_dict,
 )
+from privlearn.mechanisms.report_streams import LEVELS
 from privlearn.noise import CapNoise, NoiseSource, Surface, noise_from_dict
 from privlearn.rows import Rows
 
@@ -46,50 +49,10 @@ def epsilon_of(report: Any) -> float:
 
 def sampled(report: Any, rows: Any, seed: int = 0) -> Array:
     n = len(rows[1]) if isinstance(rows, tuple) else len(rows)
-    book = LocalAccountant(PureDP(40), users=range(n), noise=NoiseSource.simulation(seed))
+    book = LocalAccountant(PureDP(60), users=range(n), noise=NoiseSource.simulation(seed))
     token = book.issue(report.loss(), users=range(n), label="message")
     value: Array = report.release(Rows.seal(rows, users=range(n)), token).value
     return value
-
-
-class Grid:
-    """A noise source of quadrature points: each level with a normal vector and its negative.
-
-    The levels are midpoints within [0, p] and [p, 1], where the heights are smooth in them.
-    """
-
-    def __init__(self, cap: CapNoise, n: int) -> None:
-        p = cap.probability
-        middle = (np.arange(n) + 0.5) / n
-        self.levels = np.concatenate([middle * p, p + middle * (1 - p)])
-        self.weights = np.concatenate([np.full(n, p / n), np.full(n, (1 - p) / n)])
-        self.normals = np.random.default_rng(1).normal(size=(2 * n, cap.dim))
-
-    def uniform(self, shape: tuple[int, ...]) -> Array:
-        return np.stack([np.zeros_like(self.levels), self.levels], axis=1)
-
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        return self.normals
-
-    def points(self, cap: CapNoise) -> tuple[Array, Array]:
-        """Draws, twice with opposite normals, and their weights."""
-        n = len(self.levels)
-        first = cap.draw(self, (n, cap.columns))  # type: ignore[arg-type]
-        self.normals = -self.normals
-        second = cap.draw(self, (n, cap.columns))  # type: ignore[arg-type]
-        return np.concatenate([first, second]), np.concatenate([self.weights] * 2) / 2
-
-
-def mean_of(report: BallReport, x: Array) -> Array:
-    """The mean of a report about x, by quadrature over everything that is drawn."""
-    drawn, weights = Grid(report.cap, 10_000).points(report.cap)
-    total = np.zeros(report.dim)
-    half = (1 + math.sqrt(float(x @ x)) / report.radius) / 2
-    for uniform, share in ((0.0, half), (1.0, 1 - half)):
-        drawn[:, 0] = uniform
-        values = np.broadcast_to(x, (len(drawn), report.dim))
-        total += share * (weights @ report.randomized(values, lambda shape: drawn))
-    return total
 
 
 # The cap -----------------------------------------------------------------------------------------
@@ -139,14 +102,14 @@ def test_masses_means_and_prices_against_25_digits(
 ) -> None:
     cap = CapNoise.optimal(dim, epsilon, surface)
     q, moment = (power_in_cap(dim, cap.threshold, surface, power) for power in (0, 1))
-    assert abs(cap.mass / q - 1) < 1e-12  # a tenth of what the price allows for
+    assert abs(cap.mass / q - 1) < 1e-15
     with mpmath.workdps(40):
         p = mpmath.mpf(cap.probability)
         most, least = p / q, (1 - p) / (1 - q)
         price = float(BallReport(dim, 1.0, cap).loss().pure() or 0)
         assert mpmath.log(most / least) <= price <= epsilon
-        # nothing is given away: 2⁻⁵² in the probability, and 3e-11 of rounding
-        lost = 3e-11 + 2.3e-16 / float(p * (1 - p)) + 1e-11 * epsilon
+        # nothing is given away: 2⁻⁵² in the probability, and 12 digits of the price
+        lost = 2.3e-16 / float(p * (1 - p)) + 1e-11 * epsilon
         assert mpmath.log(most / least) >= epsilon - lost
         assert abs(cap.mean / (moment * (most - least)) - 1) < 1e-9
 
@@ -228,31 +191,13 @@ def test_density_ratios(make: Callable[..., BallReport], dim: int, epsilon: floa
     assert out == pytest.approx(math.exp(epsilon_of(zero)), rel=1e-9)
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("dim", DIMS)
-def test_what_is_drawn_has_the_stated_law(make: Callable[..., BallReport], dim: int) -> None:
-    """Heights, level by level: mass p in the cap, and the null law within it and outside."""
-    cap = make(dim, 1.0, 1).cap
-    n, q = 2000, cap.mass
-    drawn, _ = Grid(cap, n).points(cap)
-    heights = drawn[: 2 * n, 1]
-    if dim > 1:
-        assert np.sum(heights >= cap.threshold) == n  # of weight p
-        upper: Callable[[Array], Array]
-        if cap.surface == "gaussian":
-            upper = stats.norm.sf
-        else:
+def given(rows: CapRows) -> Callable[[int], CapRows]:
+    """These rows as noise, whatever their number."""
+    return lambda count: rows
 
-            def upper(x: Array) -> Array:  # z₁² is Beta(1/2, (d−1)/2)
-                tail = stats.beta.sf(x**2, 0.5, (dim - 1) / 2) / 2
-                return np.where(x > 0, tail, 1 - tail)
 
-        mids = (np.arange(n) + 0.5) / n
-        assert upper(heights[:n]) == pytest.approx(mids * q, rel=1e-9, abs=1e-15)
-        assert upper(heights[n:]) == pytest.approx(q + mids * (1 - q), rel=1e-7)
-    if cap.surface == "sphere":
-        for part in (drawn[:, 1 : dim + 1], drawn[:, dim + 1 :]):
-            assert np.linalg.norm(part, axis=1) == pytest.approx(np.ones(len(part)), rel=1e-12)
+def rows_of(cap: CapNoise, n: int, seed: int = 0) -> CapRows:
+    return cap.rows(NoiseSource.simulation(seed).pool(), n)
 
 
 @pytest.mark.parametrize("surface", ["sphere", "gaussian"])
@@ -262,25 +207,27 @@ def test_reports_about_a_direction_are_those_about_an_axis_turned(
 ) -> None:
     """⟨z, u⟩ and ‖z‖ stay, for directions near and far from the axis, and null ones too."""
     cap = CapNoise.optimal(dim, 1, surface)
-    n = 500
-    rng = np.random.default_rng(3)
-    units = rng.normal(size=(n, dim))
+    n, step = 500, (1 if surface == "sphere" else 12) / LEVELS
+    units = np.random.default_rng(3).normal(size=(n, dim))
     units[0] = units[1] = 0
     units[:2, 0] = 1, -1
     units[2, 1:] *= 1e-9
     units /= np.linalg.norm(units, axis=1)[:, None]
-    drawn = cap.draw(NoiseSource.simulation(0), (n, cap.columns))
+    rows = rows_of(cap, n)
     for null in (False, True):
-        z = cap.reports(units, np.full(n, null), drawn)
-        source = drawn[:, dim + 1 :] if null else drawn[:, 1 : dim + 1]
-        assert np.einsum("ij,ij->i", z, units) == pytest.approx(source[:, 0], abs=1e-12)
-        lengths = np.linalg.norm(source, axis=1)
-        assert np.linalg.norm(z, axis=1) == pytest.approx(lengths, rel=1e-12)
+        z = rows.steps(units, np.full(n, null)) * step
+        about_axis = rows.steps(np.eye(dim)[:1].repeat(n, axis=0), np.full(n, null)) * step
+        heights = np.einsum("ij,ij->i", z, units)
+        assert heights == pytest.approx(about_axis[:, 0], abs=step * dim)
+        lengths = np.linalg.norm(about_axis, axis=1)
+        assert np.linalg.norm(z, axis=1) == pytest.approx(lengths, abs=step * dim)
 
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("dim", [*DIMS, 17, 130])
-def test_a_report_by_itself_is_its_row_of_many(make: Callable[..., BallReport], dim: int) -> None:
+def test_a_report_by_itself_is_its_row_of_many(
+    make: Callable[..., BallReport], dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the last digit, for records of any length and direction, and those that are null."""
     report, n = make(dim, 2.0, 1), 200
     rng = np.random.default_rng(6)
@@ -288,36 +235,40 @@ def test_a_report_by_itself_is_its_row_of_many(make: Callable[..., BallReport], 
     values *= (rng.uniform(size=n) * 2 / np.linalg.norm(values, axis=1))[:, None]
     values[:4] = 0.0
     values[0, 0], values[1, -1], values[3, 0] = -2.0, 1.5, 1e-150
-    drawn = report.cap.draw(NoiseSource.simulation(4), (n, report.cap.columns))
-    many = report.randomized(values, lambda shape: drawn)
+    rows = rows_of(report.cap, n, 4)
+    many = report.randomized(values, given(rows))
     for i in range(n):
         row = slice(i, i + 1)
-        noise: dict[tuple[int, ...], Array] = {(1, drawn.shape[1]): drawn[row]}
-        one = report.randomized(values[row], noise.__getitem__)
+        one = report.randomized(values[row], given(rows[row]))
         assert one.shape == (1, dim)
         assert one.tobytes() == many[row].tobytes()
+    monkeypatch.setattr(ball_reports, "_AT_ONCE", 17 * dim)  # block by block
+    places = iter(range(0, n, 17))
+    blocks = report.randomized(values, lambda count: rows[(k := next(places)) : k + count])
+    assert blocks.tobytes() == many.tobytes()
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize("dim", DIMS)
-def test_unbiased_by_quadrature_and_noticed_if_the_scale_is_5_percent_small(
-    make: Callable[..., BallReport], dim: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = make(dim, 2.0, 1)
-    direction = np.arange(1.0, dim + 1)
-    direction /= np.linalg.norm(direction)
-    for length in (2.0, 0.7):
-        assert mean_of(report, length * direction) == pytest.approx(length * direction, abs=2e-5)
-    small = BallReport.scale.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(BallReport, "scale", property(lambda self: 0.95 * small(self)))
-    assert np.linalg.norm(mean_of(report, 2 * direction) - 2 * direction) > 0.09
+@pytest.mark.parametrize("dim", [1, 3])
+def test_all_reports_lie_on_one_lattice(make: Callable[..., BallReport], dim: int) -> None:
+    """Whatever the record, every number is an integer times limit/2²³, up to ±2²³."""
+    report = make(dim, 0.3, 1)
+    x = np.random.default_rng(0).normal(size=(300, dim)) * 0.2
+    x[:100] = 0.0
+    steps = sampled(report, x) / (report.limit / LEVELS)
+    assert np.abs(steps).max() <= LEVELS
+    assert np.abs(steps - np.rint(steps)).max() < 1e-8
+    assert np.array_equal(sampled(report, x), np.rint(steps) * (report.limit / LEVELS))
 
 
 @pytest.mark.parametrize("threshold", [6.9, 8.99])
 def test_normals_are_not_biased_by_the_cut_at_12(threshold: float) -> None:
-    report = BallReport(2, 1.0, CapNoise(2, threshold, 0.5, "gaussian"))
+    report, n = BallReport(2, 1.0, CapNoise(2, threshold, 0.5, "gaussian")), 20_000
     for x in (np.array([1.0, 0.0]), np.array([0.6, -0.8]), np.array([0.5, 0.0])):
-        assert mean_of(report, x) == pytest.approx(x, abs=2e-5)
+        reports = sampled(report, np.tile(x, (n, 1)))
+        assert np.abs(reports).max() <= report.limit
+        spread = reports.std(axis=0) / math.sqrt(n)
+        assert (np.abs(reports.mean(axis=0) - x) < 4.5 * spread).all()
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -326,24 +277,28 @@ def test_normals_are_not_biased_by_the_cut_at_12(threshold: float) -> None:
 def test_the_sign_of_a_record_has_its_probability(
     make: Callable[..., BallReport], dim: int, length: float
 ) -> None:
-    """(1 + ‖x‖/R)/2 for a report about x/‖x‖, by uniform numbers all over (0, 1); one by one too.
+    """(1 + ‖x‖/R)/2 for a report about x/‖x‖, by uniform numbers all over (0, 1).
 
     At R/2 a probability 5% closer to certainty, .7625 for .75, would be off by 5 of 400.
     """
     report, n = make(dim, 2.0, 1), 400
-    drawn = np.tile(report.cap.draw(NoiseSource.simulation(3), (1, report.cap.columns)), (n, 1))
-    drawn[:, 0] = (np.arange(n) + 0.5) / n
+    one = rows_of(report.cap, 1, 3)
+    rows = dataclasses.replace(
+        one,
+        turns=(np.arange(n) + 0.5) / n,
+        known=tuple(part[np.zeros(n, int)] for part in one.known),
+        **{
+            name: getattr(one, name).repeat(n)
+            for name in ("inside", "public", "first", "last", "heights")
+        },
+    )
     x = np.tile(length * 2.0 / math.sqrt(dim) * np.ones(dim), (n, 1))
-    many = report.randomized(x, lambda shape: drawn)
-    rows = iter(drawn[:, None])
-    single = [report.randomized(x[:1], lambda shape: next(rows))[0] for _ in range(n)]
-    ahead = report.randomized(x[:1] * (1 / length), lambda shape: drawn[:1])[0]
-    behind = report.randomized(x[:1] * (-1 / length), lambda shape: drawn[:1])[0]
-    for found in (many, np.stack(single)):
-        right = np.linalg.norm(found - ahead, axis=1) < 1e-9 * report.scale
-        wrong = np.linalg.norm(found - behind, axis=1) < 1e-9 * report.scale
-        assert (right != wrong).all()
-        assert abs(int(right.sum()) - n * (1 + length) / 2) <= 1
+    found = report.randomized(x, given(rows))
+    ahead = report.randomized(x[:1] * (1 / length), given(rows[:1]))[0]
+    right = np.linalg.norm(found - ahead, axis=1) < 1e-5 * report.scale
+    wrong = np.linalg.norm(found + ahead, axis=1) < 1e-5 * report.scale
+    assert (right != wrong).all()
+    assert abs(int(right.sum()) - n * (1 + length) / 2) <= 1
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -519,8 +474,8 @@ def test_projections_do_not_depend_on_the_block(
     x = np.random.default_rng(5).normal(size=(n, dim))
     x *= 1.5 / np.linalg.norm(x, axis=1)[:, None]
     x[3] = 0.0
-    drawn = report.cap.draw(NoiseSource.simulation(2), (n, report.cap.columns + 2))
-    whole = report.randomized(x, lambda shape: drawn)
+    drawn = rows_of(report.cap, n, 2)
+    whole = report.randomized(x, given(drawn))
     estimates = report.estimate(whole)
     made: list[int] = []
     inner = ProjectedReport._subspaces
@@ -533,7 +488,7 @@ def test_projections_do_not_depend_on_the_block(
     for rows in (1, 2, 7, 22, n):
         monkeypatch.setattr(projected_reports, "_AT_ONCE", rows * size * dim)
         made.clear()
-        assert report.randomized(x, lambda shape: drawn).tobytes() == whole.tobytes()
+        assert report.randomized(x, given(drawn)).tobytes() == whole.tobytes()
         assert report.estimate(whole).tobytes() == estimates.tobytes()
         assert max(made) == rows
         assert sum(made) == 2 * n

@@ -17,7 +17,7 @@ from privlearn.entries import FunctionsEntry, RetireEntry, SpendEntry
 from privlearn.errors import AdjacencyError, TokenError, TokenSpentError
 from privlearn.losses import LaplaceLoss
 from privlearn.mechanisms import FunctionMechanism, mechanism
-from privlearn.mechanisms.report_streams import Draw
+from privlearn.mechanisms.function_mechanism import Draw
 from privlearn.noise import (
     GaussianNoise,
     GeneralizedGaussianNoise,

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import mpmath
 import numpy as np
@@ -19,6 +19,7 @@ from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
+from privlearn.checking import white_box
 from privlearn.domains import Ball, Box, Categories, OneOf, PSDTrace
 from privlearn.errors import (
     AdjacencyError,
@@ -28,7 +29,9 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
+from privlearn.exact_noise.caps import CapRows
 from privlearn.ledger import Ledger
+from privlearn.local.form import MessageForm
 from privlearn.losses import LaplaceLoss, PureLoss, RandomizedResponse
 from privlearn.mechanisms import (
     BallReport,
@@ -218,19 +221,17 @@ def test_tokens_of_reports(report: Any) -> None:
 def test_noise_that_is_drawn_ahead_is_used_once_and_in_order() -> None:
     drawn: list[int] = []
 
-    def numbered(shape: tuple[int, ...]) -> Array:
+    def numbered(n: int) -> Array:
         first = sum(drawn)
-        drawn.append(shape[0])
-        rows = np.arange(first, first + shape[0], dtype=float)
-        return np.broadcast_to(rows[:, None], shape)
+        drawn.append(n)
+        return np.arange(first, first + n, dtype=float)
 
     ahead, used = report_streams._Ahead(numbered), []
     sizes = [1, 1, 2, 1, 70, 1, 300, 1, 1, 255, 3, 256, 257, *[1] * 600, 5]
     for size in sizes:
-        noise = ahead((size, 3))
-        assert noise.shape == (size, 3)
-        assert (noise == noise[:, :1]).all()
-        used.extend(noise[:, 0].tolist())
+        noise = ahead(size)
+        assert len(noise) == size
+        used.extend(noise.tolist())
     assert len(used) == sum(sizes) <= sum(drawn)
     assert (np.diff(used) > 0).all()  # no row twice, none out of order
     assert used[-1] < sum(drawn)
@@ -287,8 +288,8 @@ def test_an_interruption_costs_its_own_users_their_report_alone(
 
     places: dict[str, tuple[Any, str]] = {
         "clip": (Ball, "clip"),
-        "draw": (CapNoise, "draw"),
-        "randomized": (CapNoise, "report"),
+        "draw": (CapNoise, "rows"),
+        "randomized": (CapRows, "steps"),
         "publish": (tokens, "_digest_of"),
     }
     with report.open(token) as stream:
@@ -570,50 +571,104 @@ def test_randomized_response_by_its_matrix(k: int, epsilon: float) -> None:
 
 
 @pytest.mark.parametrize("k", [2, 3, 1000, 2**16 + 1, 2**20])
-def test_the_price_covers_the_grid_of_the_uniform_numbers(k: int) -> None:
-    """Exact frequencies of floor(u·m) over all 2⁵² values of u, against the price in 40 digits."""
-    report = CategoryReport.calibrated(k, 1)
-    probe = np.unique(np.concatenate([np.arange(200), k - 1 - np.arange(200), np.arange(0, k, 97)]))
-
-    def points(m: int) -> Array:
-        """How many of the values of u give each answer, by bisection for the first of each."""
-        answers = probe[(probe >= 0) & (probe < m)]
-        firsts = []
-        for wanted in (answers, answers + 1):
-            low = np.zeros(len(wanted), dtype=np.int64)
-            high = np.full(len(wanted), 2**52, dtype=np.int64)
-            while (low < high).any():
-                middle = (low + high) // 2
-                u = (middle.astype(float) + 0.5) * 2.0**-52
-                enough = np.floor(u * m) >= wanted
-                high, low = np.where(enough, middle, high), np.where(enough, low, middle + 1)
-            firsts.append(low)
-        assert firsts[0][0] == 0
-        assert firsts[1][-1] == 2**52  # no answer beyond the last
-        return np.asarray(firsts[1] - firsts[0])
-
-    others, nulls = points(k - 1), points(k)
-    p = Fraction(report.probability)
-    real = [p] + [(1 - p) * Fraction(int(c), 2**52) for c in (others.min(), others.max())]
-    null = [Fraction(int(c), 2**52) for c in (nulls.min(), nulls.max())]
-    with mpmath.workdps(40):
-
-        def largest(ratio: Fraction) -> Any:
-            return mpmath.log(mpmath.mpf(ratio.numerator) / ratio.denominator)
-
-        among = largest(max(real) / min(real))
+@pytest.mark.parametrize("adjacency", [Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT])
+def test_the_price_of_an_answer_is_exact_to_its_12_digits(k: int, adjacency: Adjacency) -> None:
+    """log p(k−1)/(1−p), or the larger log against the null law, in 40 digits; never below it."""
+    for epsilon in ("0.001", "1", "12.5"):
+        report = CategoryReport.calibrated(k, epsilon, adjacency=adjacency)
         price = report.loss().pure()
         assert price is not None
-        assert among <= mpmath.mpf(price.numerator) / price.denominator <= 1
-        stated = CategoryReport(k, report.probability, Adjacency.ZERO_OUT).loss().pure()
-        assert stated is not None
-        apart = max(largest(max(real) / min(null)), largest(max(null) / min(real)))
-        assert apart <= mpmath.mpf(stated.numerator) / stated.denominator
-        even = largest(p * (k - 1) / (1 - p))
-        if k in (1000, 2**20):
-            assert among > even  # the room is needed
-        assert among - even <= 4 * k * 2.0**-52
-        assert even >= 1 - 3e-12 - 6 * k * 2.0**-52 - 2.3e-16 / float(p)  # and little is lost
+        with mpmath.workdps(40):
+            p = mpmath.mpf(report.probability)
+            most, least = p * k, (1 - p) * k / (k - 1)
+            logs = mpmath.log(most), -mpmath.log(least)
+            exact = sum(logs) if adjacency is Adjacency.REPLACE_ONE else max(logs)
+            stated = mpmath.mpf(price.numerator) / price.denominator
+            assert exact <= stated <= exact * (1 + mpmath.mpf(10) ** -11)
+        # and the probability is the largest one at this price, up to the 12 digits
+        more = CategoryNoise(k, report.probability + 2.0**-30 * (1 - report.probability))
+        assert (more.loss(1.0, Adjacency.REPLACE_ONE).pure() or 0) > Fraction(epsilon)
+
+
+@pytest.mark.parametrize("k", [2, 3, 7])
+def test_answers_have_exactly_their_law(k: int) -> None:
+    """Frequencies are counted, also of who has no answer."""
+    report, n = CategoryReport.calibrated(k, 1), 60_000
+    for row, masses in (
+        (0, [report.probability] + [(1 - report.probability) / (k - 1)] * (k - 1)),
+        (-1, [1 / k] * k),  # no answer
+    ):
+        said = sampled(report, np.full(n, row), seed=5)[:, 0]
+        counts = np.bincount(said.astype(int), minlength=k)
+        assert stats.chisquare(counts, np.array(masses) * n).pvalue > 1e-3
+        if row == 0:  # a truth 5% too probable would be seen
+            wrong = np.array(masses) * n
+            wrong[0] *= 1.05
+            wrong[1:] *= (n - wrong[0]) / wrong[1:].sum()
+            assert stats.chisquare(counts, wrong).pvalue < 1e-3
+
+
+def test_the_truth_is_told_for_as_many_words_as_its_probability_says() -> None:
+    class Scripted:
+        def __init__(self, first: int) -> None:
+            self.words_of = iter([first])
+
+        def words(self, n: int) -> Any:
+            return np.full(n, next(self.words_of, 7), np.uint64)
+
+    noise = CategoryNoise.at(5, 1)
+    last = int(noise.probability * 2**52) << 12
+    for word, true in ((0, True), (last - 1, True), (last, False), (2**64 - 1, False)):
+        rows = noise.rows(cast(Any, Scripted(word)), 3)
+        assert rows.true.tolist() == [true] * 3
+        assert rows.others.tolist() == [7 % 4] * 3
+        assert rows.nulls.tolist() == [7 % 5] * 3
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1, 8])
+def test_two_categories_are_checked(epsilon: float) -> None:
+    report = CategoryReport.calibrated(2, epsilon)
+    assert not white_box(report).violated
+    price = report.loss().pure()
+    assert price is not None
+    assert white_box(report, PureDP(price * Fraction(99, 100))).violated
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        NoisyReport.calibrated(Ball(2.0, 3), MU),
+        NoisyReport.calibrated(Box(-1.0, 1.0, 3), PureDP(1), noise="laplace"),
+        OneOfKReport(NoisyReport.calibrated(Ball(2.0, 3), MU), 2),
+    ],
+)
+def test_noisy_reports_are_sums_of_integers(report: Any) -> None:
+    """Released numbers are steps of the noise's grid times integers, in all worlds."""
+    grid = report.spend().grid
+    assert grid is not None
+    for seed in (0, 1):
+        values = sampled(report, rows_for(report, 40, seed), seed)
+        steps = np.rint(values / grid.step)
+        assert np.array_equal(values, steps * grid.step)
+        assert np.abs(steps).max() < 2**52  # so that these are the integers
+    # a message is a function of them: on its own grid, cut at the limit
+    form = MessageForm(report, report, bytes(8))
+    sent = form.to_grid(values)
+    wanted = np.clip(np.floor(values / form.step + 0.5), -(2**23), 2**23)
+    assert np.array_equal(sent, wanted)
+    far = form.to_grid(np.full((1, report.size), 3 * report.limit))
+    assert (far == 2**23).all()
+
+
+def test_noise_that_makes_reports_draws_no_numbers_and_other_noise_no_reports() -> None:
+    report = BallReport.best(3, 1.0, 1)
+    token = device(report, 1).issue(report.loss(), users=range(1), label="m")
+    with token.spend(report.spend()) as receipt, pytest.raises(TokenError, match="draw_rows"):
+        receipt.draw((1, 3))
+    noisy = NoisyReport.calibrated(Ball(2.0, 3), MU)
+    token = device(noisy, 1).issue(noisy.loss(), users=range(1), label="m")
+    with token.spend(noisy.spend()) as receipt, pytest.raises(TokenError, match="makes no reports"):
+        receipt.draw_rows(1)
 
 
 def test_answers_have_their_frequencies() -> None:

@@ -1,17 +1,18 @@
 """Exact laws of local reports: points of caps, and one of k answers.
 
-A cap report about a direction u has, against the null law, density M where ⟨z, u⟩ is large and m
-elsewhere.  Both are measured on the running code: as one uniform number goes from 0 to 1, the
-report goes through all heights ⟨z, u⟩, and the null law's mass above them must grow along two
-straight lines; the slopes are 1/M and 1/m.  Nothing is taken from what the report says of itself
-but the surface that its null law is uniform or normal on.  An answer of k is told truly where a
-uniform number is below a threshold, which is found, and is uniform among the others elsewhere.
+A cap report about a direction u has, against the null law, density M = p/q where ⟨z, u⟩ is large
+and m = (1−p)/(1−q) elsewhere.  The running code is run on words that are written down: the word
+that decides between inside and outside of the cap is halved to find p, the one that decides for u
+or −u to find its share.  That points inside, outside and of null reports follow the null law within
+a cap of mass q is tried on some thousand of them; q is that of the stated cap, computed here.  An
+answer of k is told truly where a word is below a threshold, which is found, and is uniform among
+the others elsewhere, which is tried.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,45 +27,59 @@ from privlearn.checking.exact.distributions import (
 )
 from privlearn.checking.exact.probe import released_on
 from privlearn.checking.neighbours import extreme_records
-from privlearn.checking.scripted_noise import ScriptedPool
 from privlearn.domains import Array
 from privlearn.errors import CheckError
-from privlearn.exact_noise.variates import Kind
+from privlearn.exact_noise.fast import Floors
+from privlearn.exact_noise.pool import NoisePool
+from privlearn.exact_noise.variates import Kind, Variates
+from privlearn.exact_noise.words import SeededWords
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import (
     Discrete,
 )
-from privlearn.noise import CapNoise, CategoryNoise, Surface
+from privlearn.noise import CapNoise, CategoryNoise
 
 ERROR = 1e-8
-"""Of a log probability, from that of the slopes."""
-_FIT = 1e-6
-_GRID = 64
-_TICKS = 120
-"""Numbers in (0, 1) on which answers are tried."""
-_LEAST = 1e-9
-"""A level so near 0 is inside of every cap."""
+"""Of a log probability."""
+_TRIED = 4000
+"""Reports on which a law is tried."""
+_FIT = 0.06
+"""Distance of distribution functions that so many reports, and an axis estimated on them, allow."""
+_MOST_ANSWERS = 100
+_ROUNDED = 1e-4
+"""Of heights and lengths: reports are rounded to 2⁻²³ of their limit."""
+_FIRST, _LAST = 0, 2**64 - 1
 
 
-class _Levels(ScriptedPool):
-    """Uniform numbers of one report are given one by one, and its normals whole."""
+class _Words:
+    """Seeded noise but for the first words that are asked for, which are written down.
 
-    def __init__(self, uniforms: Sequence[float], normals: Array | None = None) -> None:
-        super().__init__()
-        self._uniforms, self._normals = uniforms, normals
+    These decide, in turn: whether a report falls into its cap or an answer is true; whether it is
+    about u or −u; which subspace it lies in.
+    """
 
-    @property
-    def dim(self) -> int:
-        """How many normals were asked for."""
-        return self.drawn["normal"]
+    name, simulated = "scripted", True
+
+    def __init__(self, *words: int) -> None:
+        self._pool = NoisePool(SeededWords(0))
+        self._words = list(words)
+
+    def pool(self) -> _Words:
+        """Itself: every run has one spend."""
+        return self
 
     def words(self, n: int) -> NDArray[np.uint64]:
-        values = np.full(n, 0.3)
-        values[: len(self._uniforms)] = self._uniforms[:n]
-        return np.asarray(np.minimum(values, 1 - 2.0**-53) * 2.0**64, dtype=np.uint64)
+        drawn = self._pool.words(n)  # also where it is replaced: what follows stays as it is
+        return np.full(n, self._words.pop(0), np.uint64) if self._words else drawn
 
-    def numbers(self, kind: Kind, n: int) -> Array:
-        return np.zeros(n) if self._normals is None else self._normals[:n]
+    def variates(self, kind: Kind, n: int) -> Variates:
+        return self._pool.variates(kind, n)
+
+    def floors(self, kind: Kind, n: int) -> Floors:
+        return self._pool.floors(kind, n)
+
+    def more(self) -> int:
+        return self._pool.more()
 
 
 def report_pairs(
@@ -88,47 +103,65 @@ def report_pairs(
     if any(length(block) != 1 for pair in neighbours for block in pair):
         raise CheckError("neighbours: a report's law is computed for one user only")
     if isinstance(spend.noise, CategoryNoise):
-        laws = [[_answer_law(mechanism, loss, block) for block in pair] for pair in neighbours]
+        laws = [
+            [_answer_law(mechanism, loss, block, spend.noise.categories) for block in pair]
+            for pair in neighbours
+        ]
         return [DistributionPair(p, q, f"pair {k}") for k, (p, q) in enumerate(laws)]
     null = record_at(extreme_records(spend.domain), slice(-1, None))
     result = []
     for k, pair in enumerate(neighbours):
-        one, two = (_cap(mechanism, loss, block, null, spend.noise.surface) for block in pair)
+        one, two = (_cap(mechanism, loss, block, null, spend.noise) for block in pair)
         result.append(_cap_pair(one, two, f"pair {k}"))
     return result
+
+
+def _repeated(block: Any) -> Any:
+    """A block of one record, many times."""
+    return record_at(block, np.zeros(_TRIED, np.int_))
+
+
+def _turning(holds: Callable[[int], bool]) -> float:
+    """The share of words for which a condition holds that holds up to some word."""
+    if holds(_LAST):
+        return 1.0
+    low, high = _FIRST, _LAST
+    while high - low > 2**11:  # of 52 bits or more, all that doubles can tell
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return high / 2.0**64
 
 
 # Answers ------------------------------------------------------------------------------------------
 
 
-def _answer_law(mechanism: Any, loss: Loss, block: Any) -> Discrete:
+def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
     """Of the answer of one user."""
+    if k > _MOST_ANSWERS:
+        raise CheckError(f"{k} answers: at most {_MOST_ANSWERS} can be probed")
+    many = _repeated(block)
 
-    def answer(level: float, other: float) -> float:
-        return float(released_on(mechanism, loss, block, _Levels((level, other))).reshape(-1)[0])
+    def answers(of: Any, word: int) -> Array:
+        return released_on(mechanism, loss, of, _Words(word)).reshape(-1).astype(np.float64)
 
-    ticks = (np.arange(_TICKS) + 0.5) / _TICKS
-    few = ticks[:: _TICKS // 6]
-    low, high = _LEAST, 1 - _LEAST
-    answers = {answer(low, float(t)) for t in few}
-    masses: dict[float, float] = {}
-    share = 0.0
-    if len(answers) == 1:  # not the null record, whose answer is uniform
-        for _ in range(50):
-            middle = (low + high) / 2
-            same = {answer(middle, float(t)) for t in few} == answers
-            low, high = (middle, high) if same else (low, middle)
-        share = low
-        masses[answers.pop()] = share
-    others = [answer(1 - _LEAST, float(t)) for t in ticks]
-    seen, counts = np.unique(others, return_counts=True)
-    if max(counts) - min(counts) > 1 or min(counts) < 4:
-        raise CheckError("the other answers are not equally likely, or too many")
-    for value in seen.tolist():
-        masses[value] = masses.get(value, 0.0) + (1 - share) / len(seen)
-    known = [0.0 if value in masses else -math.inf for value in range(int(max(masses)) + 1)]
-    logs = np.array([math.log(masses[v]) if not known[v] else -math.inf for v in range(len(known))])
-    return Discrete(logs)
+    first, last = answers(many, _FIRST), answers(many, _LAST)
+    masses = np.zeros(k)
+    if len(np.unique(first)) == 1:  # not the null record, whose answer is uniform
+        truth = int(first[0])
+        masses[truth] = _turning(lambda word: bool(answers(block, word)[0] == truth))
+        others = np.delete(np.arange(k), truth)
+        masses[others] = (1 - masses[truth]) / len(others)
+    else:
+        if not np.array_equal(first, last):
+            raise CheckError("a null answer depends on what decides about the truth")
+        others = np.arange(k)
+        masses[:] = 1 / k
+    counts = np.array([np.count_nonzero(last == answer) for answer in others])
+    expected = len(last) / len(others)
+    excess = float(np.square(counts - expected).sum() / expected) - len(others)
+    if counts.sum() != len(last) or excess > 8 * math.sqrt(2 * len(others)) + 16:
+        raise CheckError("the other answers are not equally likely")
+    return Discrete(np.log(masses))
 
 
 # Caps ---------------------------------------------------------------------------------------------
@@ -151,89 +184,71 @@ class _Cap:
     mass: float = 0.0
 
 
-def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, surface: Surface) -> _Cap:
-    def report(of: Any, level: float, turn: float = _LEAST, normals: Array | None = None) -> Array:
-        source = _Levels((turn, level), normals)
-        return released_on(mechanism, loss, of, source).reshape(-1).astype(np.float64)
+def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> _Cap:
+    def reports(of: Any, coin: int, turn: int = _FIRST) -> Array:
+        found = released_on(mechanism, loss, of, _Words(coin, turn, _FIRST))
+        return found.reshape(length(of), -1).astype(np.float64)
 
-    source = _Levels(())
-    released_on(mechanism, loss, null, source)
-    dim = source.dim
-    numbers = np.random.default_rng(0).standard_normal((2, dim))
-    still = report(null, 0.5)
-    if not np.array_equal(still, report(null, 0.9, turn=0.9)):
+    many, nulls = _repeated(block), _repeated(null)
+    nobody = reports(nulls, _FIRST)
+    if not np.array_equal(nobody, reports(nulls, _LAST, _LAST)):
         raise CheckError("a null report depends on what decides about caps")
-    at_top = report(block, _LEAST) - still
-    top = float(np.linalg.norm(at_top))
-    if top == 0:
+    inside, outside = reports(many, _FIRST), reports(many, _LAST)
+    own = (inside != nobody).any(axis=0)  # not of other arms, and not the name of a subspace
+    if not own.any():
         return _Cap(None)
-    axis = at_top / top
-    full = [report(block, level, normals=numbers[0]) - still for level in (0.2, 0.9)]
-    across = [x - (x @ axis) * axis for x in full]
-    if surface == "sphere":
-        scales = [float(np.linalg.norm(_own(x, axis))) for x in full]
-    elif dim > 1:
-        length_of = float(np.linalg.norm(numbers[0, 1:]))
-        scales = [float(np.linalg.norm(_own(x, axis))) / length_of for x in across]
+    if np.count_nonzero(own) != noise.dim:
+        raise CheckError(f"{np.count_nonzero(own)} numbers of a report are about its user")
+    nobody, inside, outside = nobody[:, own], inside[:, own], outside[:, own]
+    towards = inside.mean(axis=0) - outside.mean(axis=0)
+    axis = towards / np.linalg.norm(towards)
+    scale = float(np.sqrt(np.mean(np.square(nobody).sum(axis=1))))
+    if noise.surface == "gaussian":
+        scale /= math.sqrt(noise.dim)
+    elif any(
+        np.abs(np.linalg.norm(part, axis=1) / scale - 1).max() > _ROUNDED
+        for part in (nobody, inside, outside)
+    ):
+        raise CheckError("reports do not lie where a sphere report lies")
+    t = noise.threshold
+    q = _mass_above(np.array(t), noise).item()
+    heights = [_mass_above(part @ axis / scale, noise) for part in (inside, outside, nobody)]
+    shares = [heights[0] / q, (heights[1] - q) / (1 - q), heights[2]]
+    if noise.dim == 1 and noise.surface == "sphere":
+        follows = (heights[0] == 0).all() and (heights[1] == 1).all()
     else:
-        raise CheckError("a normal report of one number: its scale cannot be told from its height")
-    if not math.isclose(*scales, rel_tol=1e-9):
-        raise CheckError(f"reports do not lie where a {surface} report lies")
+        follows = max(map(_gap, shares)) < _FIT
+    if not follows:
+        raise CheckError("heights do not follow the null law inside and outside of a cap")
+    at_top = reports(block, _FIRST)[0]
 
-    def above(level: float) -> float:
-        return _mass_above(float((report(block, level) - still) @ axis) / scales[0], dim, surface)
+    def is_inside(word: int) -> bool:
+        return bool(np.array_equal(reports(block, word)[0], at_top))
 
-    share = _turning(lambda turn: bool((report(block, _LEAST, turn) - still) @ axis > 0))
-    if dim == 1:
-        p = _turning(lambda level: bool((report(block, level) - still) @ axis > 0))
-        return _Cap(axis, share, p, 0.5)
-    return _Cap(axis, share, *_slopes(above))
+    def is_ahead(word: int) -> bool:
+        return bool(np.array_equal(reports(block, _FIRST, word)[0], at_top))
 
-
-def _own(report: Array, axis: Array) -> Array:
-    """The part of a report that is not of other arms, whose numbers the axis does not touch."""
-    first, last = np.flatnonzero(axis)[[0, -1]]
-    arms = len(report)
-    return report if last - first + 1 == arms else report[first : last + 1]
+    whole = np.zeros(len(own))
+    whole[own] = axis
+    return _Cap(whole, _turning(is_ahead), _turning(is_inside), q)
 
 
-def _turning(holds: Any) -> float:
-    """Where a condition on a number in (0, 1) that holds at 0 stops to hold."""
-    if holds(1 - _LEAST):
-        return 1.0
-    low, high = _LEAST, 1 - _LEAST
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+def _gap(shares: Array) -> float:
+    """Distance of an empirical distribution function from that of uniform numbers."""
+    ordered, n = np.sort(shares), len(shares)
+    steps = np.arange(n + 1) / n
+    return float(max(np.abs(ordered - steps[1:]).max(), np.abs(ordered - steps[:-1]).max()))
 
 
-def _slopes(above: Any) -> tuple[float, float]:
-    """p and q from the two straight lines that the null law's mass follows."""
-    step = 1e-3
-    first = above(step) / step
-    # the second line begins at p, which may be near 1
-    for step in (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7):
-        last = (1 - above(1 - step)) / step
-        if abs((1 - above(1 - step / 2)) / (step / 2) - last) < 1e-7 * last:
-            break
-    else:
-        raise CheckError("no level is outside of the cap")
-    p = (1 - last) / (first - last)
-    for level in (np.arange(_GRID) + 0.5) / _GRID:
-        line = level * first if level < p else 1 - (1 - level) * last
-        if abs(above(float(level)) - line) > _FIT:
-            raise CheckError("heights do not follow the null law inside and outside of a cap")
-    return p, p * first
-
-
-def _mass_above(height: float, dim: int, surface: Surface) -> float:
-    """Of the null law, above a height along any axis."""
-    if surface == "gaussian":
-        return float(ndtr(-height))
-    h = min(max(height, -1.0), 1.0)
-    tail = 0.5 * float(betainc((dim - 1) / 2, 0.5, (1 - h) * (1 + h)))
-    return tail if h >= 0 else 1 - tail
+def _mass_above(heights: Array, noise: CapNoise) -> Array:
+    """Of the null law, above heights along any axis."""
+    if noise.surface == "gaussian":
+        return np.asarray(ndtr(-heights))
+    h = np.clip(heights, -1.0, 1.0)
+    if noise.dim == 1:
+        return np.where(h > 0.5, 0.0, np.where(h < -0.5, 1.0, 0.5))
+    tail = 0.5 * betainc((noise.dim - 1) / 2, 0.5, (1 - h) * (1 + h))
+    return np.asarray(np.where(h >= 0, tail, 1 - tail))
 
 
 def _cap_pair(one: _Cap, two: _Cap, label: str) -> DistributionPair:
