@@ -48,6 +48,8 @@ _FIT = 0.06
 _MOST_ANSWERS = 100
 _ROUNDED = 1e-4
 """Of heights and lengths: reports are rounded to 2⁻²³ of their limit."""
+_TOGETHER = 2**13
+"""Numbers of noise in one run: few enough that they are drawn at once."""
 _FIRST, _LAST = 0, 2**64 - 1
 
 
@@ -60,8 +62,8 @@ class _Words:
 
     name, simulated = "scripted", True
 
-    def __init__(self, *words: int) -> None:
-        self._pool = NoisePool(SeededWords(0))
+    def __init__(self, *words: int, seed: int = 0) -> None:
+        self._pool = NoisePool(SeededWords(seed))
         self._words = list(words)
 
     def pool(self) -> _Words:
@@ -121,6 +123,24 @@ def _repeated(block: Any) -> Any:
     return record_at(block, np.zeros(_TRIED, np.int_))
 
 
+def _reports(mechanism: Any, loss: Loss, block: Any, words: Sequence[int], dim: int) -> Array:
+    """Reports of all records of a block, in runs of a few, shape (n, size).
+
+    Args:
+        mechanism: makes reports.
+        loss: its price.
+        block: records.
+        words: written down.
+        dim: numbers of noise in a report.
+    """
+    n, few = length(block), max(_TOGETHER // dim, 1)
+    found = [
+        released_on(mechanism, loss, record_at(block, slice(at, at + few)), _Words(*words, seed=at))
+        for at in range(0, n, few)
+    ]
+    return np.concatenate(found).reshape(n, -1).astype(np.float64)
+
+
 def _turning(holds: Callable[[int], bool]) -> float:
     """The share of words for which a condition holds that holds up to some word."""
     if holds(_LAST):
@@ -142,7 +162,7 @@ def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
     many = _repeated(block)
 
     def answers(of: Any, word: int) -> Array:
-        return released_on(mechanism, loss, of, _Words(word)).reshape(-1).astype(np.float64)
+        return _reports(mechanism, loss, of, [word], 1)[:, 0]
 
     first, last = answers(many, _FIRST), answers(many, _LAST)
     masses = np.zeros(k)
@@ -186,8 +206,7 @@ class _Cap:
 
 def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> _Cap:
     def reports(of: Any, coin: int, turn: int = _FIRST) -> Array:
-        found = released_on(mechanism, loss, of, _Words(coin, turn, _FIRST))
-        return found.reshape(length(of), -1).astype(np.float64)
+        return _reports(mechanism, loss, of, [coin, turn, _FIRST], noise.dim)
 
     many, nulls = _repeated(block), _repeated(null)
     nobody = reports(nulls, _FIRST)
