@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from privlearn.losses.output_laws import (
     Discrete,
 )
 from privlearn.noise import CapNoise, CategoryNoise
+from privlearn.tokens import Spend
 
 ERROR = 1e-8
 """Of a log probability."""
@@ -113,7 +114,7 @@ def report_pairs(
     null = record_at(extreme_records(spend.domain), slice(-1, None))
     result = []
     for k, pair in enumerate(neighbours):
-        one, two = (_cap(mechanism, loss, block, null, spend.noise) for block in pair)
+        one, two = (_cap(mechanism, loss, block, null, spend) for block in pair)
         result.append(_cap_pair(one, two, f"pair {k}"))
     return result
 
@@ -123,7 +124,7 @@ def _repeated(block: Any) -> Any:
     return record_at(block, np.zeros(_TRIED, np.int_))
 
 
-def _reports(mechanism: Any, loss: Loss, block: Any, words: Sequence[int], dim: int) -> Array:
+def _reports(mechanism: Any, loss: Loss, block: Any, words: Sequence[int], size: int) -> Array:
     """Reports of all records of a block, in runs of a few, shape (n, size).
 
     Args:
@@ -131,9 +132,9 @@ def _reports(mechanism: Any, loss: Loss, block: Any, words: Sequence[int], dim: 
         loss: its price.
         block: records.
         words: written down.
-        dim: numbers of noise in a report.
+        size: numbers of noise in a report, of all arms.
     """
-    n, few = length(block), max(_TOGETHER // dim, 1)
+    n, few = length(block), max(_TOGETHER // size, 1)
     found = [
         released_on(mechanism, loss, record_at(block, slice(at, at + few)), _Words(*words, seed=at))
         for at in range(0, n, few)
@@ -204,9 +205,11 @@ class _Cap:
     mass: float = 0.0
 
 
-def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> _Cap:
+def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, spend: Spend) -> _Cap:
+    noise, size = cast(CapNoise, spend.noise), max(spend.domain.size, 1)
+
     def reports(of: Any, coin: int, turn: int = _FIRST) -> Array:
-        return _reports(mechanism, loss, of, [coin, turn, _FIRST], noise.dim)
+        return _reports(mechanism, loss, of, [coin, turn, _FIRST], size)
 
     many, nulls = _repeated(block), _repeated(null)
     nobody = reports(nulls, _FIRST)
