@@ -36,6 +36,7 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
 from privlearn.domains import Array
 from privlearn.entries import (
+    EXACT,
     CloseEntry,
     DelegateEntry,
     Entry,
@@ -147,6 +148,7 @@ class _Accountant(Generic[B]):
             attested=_attested,
             failure=exact_text(exact("failure", failure)),
             odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
+            features={EXACT: "optional"},
         )
 
         def beside(entries: Sequence[Entry]) -> None:
@@ -190,6 +192,9 @@ class _Accountant(Generic[B]):
 
         Tokens that were never spent are handed back; spends whose end is unknown are retired as
         ``lost`` and stay charged: their outcome cannot be drawn again.
+
+        A ledger that was begun by a version with noise in double precision goes on, too.  Its
+        accountant declared no exact noise, so its certificates keep saying so of everything.
 
         Raises:
             LedgerError: unreadable, closed, of another trust, or with entries that do not check.
@@ -508,6 +513,7 @@ class _Accountant(Generic[B]):
             parameters=dict(spend.parameters),
             interactive=spend.interactive,
             profile=spend.profile,
+            exact=spend.exact_form() if EXACT in self._state.opened.features else None,
         )
         with self._lock:
             self._append(entry)

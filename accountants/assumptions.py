@@ -10,6 +10,7 @@ from privlearn.accountants.filters import CONCURRENT, FAILURES, THEOREMS
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
+from privlearn.entries import EXACT
 from privlearn.exact import float_up
 
 AssumptionKind = Literal["paid", "checked", "declared", "trusted", "not protected"]
@@ -59,7 +60,7 @@ def unprotected(text: str, *, weakens: bool = False) -> Assumption:
     return Assumption(kind="not protected", text=text, weakens=weakens)
 
 
-_EVERY = (
+_RECORD = (
     trusted(
         "This verifies the record; that the deployed code is the code that wrote it is not proved."
     ),
@@ -68,9 +69,8 @@ _EVERY = (
         "spent is stated beside it, ex post, and is not a guarantee."
     ),
     declared("The index of a user is fixed on arrival, and batches are closed by public counts."),
-    trusted(
-        "Clipping, sums and noise are computed in double precision; their rounding is not priced."
-    ),
+)
+_EVERYWHERE = (
     unprotected("Running time and memory use are not protected."),
     unprotected(
         "Other ledgers about the same people, and accountants opened later in this one, add up "
@@ -80,6 +80,29 @@ _EVERY = (
         "Constants (clipping bounds, batch sizes, priors, steps) are public and were not tuned on "
         "these data, except where declared below."
     ),
+)
+_ROUNDED = trusted(
+    "Clipping, sums and noise are computed in double precision; their rounding is not priced."
+)
+"""Of ledgers that were begun before noise was exact, whoever goes on with them."""
+_EXACT = (
+    "what is released has the law that is priced, to the last bit and without a cut tail, as noise "
+    "and clipped rows are integers on a public grid. The grid, the bound of the integers and the "
+    "sampler's tables of each such spend were looked at."
+)
+_MACHINE = trusted(
+    "That it is exact rests on 64-bit integers, on doubles that NumPy and its BLAS add, subtract, "
+    "multiply, divide and compare as IEEE 754 says, to nearest, and on the error bounds of the "
+    "sampler's tables, which were proved in ball arithmetic (Arb)."
+)
+_RANDOM_BITS = trusted("AES-256 in counter mode is taken for a source of random bits.")
+_LATER = checked(
+    "Whether noise is exact is said of the spends that stand here. What is spent later may be "
+    "computed in floating point, whose rounding is not priced, and is then named."
+)
+_DRAWN_BY_CLIENTS = declared(
+    "Whether messages are drawn exactly or in floating point is not seen here: that they have "
+    "the law that is priced is part of what clients attest."
 )
 _NAMED = trusted(
     "Functions that rows pass through act on each row by itself: the library's own were tested in "
@@ -138,21 +161,23 @@ _ATTESTED = (
 def assumptions(state: AccountState, totals: SpendTotals, rounds: int = 1) -> list[Assumption]:
     """The assumptions of this accountant's guarantee."""
     return [
-        *_basis(state, rounds),
+        *_basis(state, totals, rounds),
         *{Trust.CENTRAL: _CENTRAL, Trust.JOINT: _JOINT, Trust.LOCAL: _LOCAL}[state.opened.trust],
         *_devices(state),
         *_declarations(state),
         *_number_of_users(state, totals),
         *_of_spends(state, totals),
-        *_of_the_ledger(state),
+        *_of_the_ledger(state, totals),
     ]
 
 
-def _basis(state: AccountState, rounds: int) -> list[Assumption]:
+def _basis(state: AccountState, totals: SpendTotals, rounds: int) -> list[Assumption]:
     basis = "committed plan" if state.plan is not None else "cap (spends are ad hoc)"
     lines = [
         paid(f"Basis: {basis}."),
-        *_EVERY,
+        *_RECORD,
+        *_arithmetic(state, totals),
+        *_EVERYWHERE,
         _NAMED if state.functions_named else _UNNAMED,
     ]
     if state.plan is None:
@@ -169,6 +194,40 @@ def _basis(state: AccountState, rounds: int) -> list[Assumption]:
     if rounds > 1:
         lines.append(paid(f"This is for a person with {rounds} rounds, by group privacy."))
     return lines
+
+
+def _arithmetic(state: AccountState, totals: SpendTotals) -> list[Assumption]:
+    """Whether what left has the priced law, or has it up to rounding."""
+    if EXACT not in state.opened.features:
+        return [_ROUNDED]
+    if state.opened.attested:
+        return [_DRAWN_BY_CLIENTS]
+    bits = [] if state.opened.simulated else [_RANDOM_BITS]
+    if not totals.exact and not totals.rounded:
+        return [*([] if state.closed else [_LATER]), *bits]
+    lines = bits
+    if totals.exact:
+        but = ", but for what is named as not exact" if totals.rounded else ""
+        lines = [checked(f"Exact{but}: {_EXACT}"), _MACHINE, *bits]
+    if not state.closed:
+        lines.append(_LATER)
+    if totals.rounded:
+        lines.append(
+            trusted(
+                "Not exact: clipping, sums and noise of the following are computed in floating "
+                f"point, and their rounding is not priced: {', '.join(totals.rounded)}.",
+                weakens=True,
+            )
+        )
+    return lines
+
+
+def noise_text(state: AccountState, totals: SpendTotals) -> str:
+    """What the noise of an accountant is, as its ledger says."""
+    if EXACT not in state.opened.features or not (totals.exact or totals.rounded):
+        return state.opened.noise
+    rounded = "in floating point" if totals.rounded else ""
+    return f"{state.opened.noise}, {' and '.join(filter(None, ['exact' * totals.exact, rounded]))}"
 
 
 def _devices(state: AccountState) -> list[Assumption]:
@@ -260,8 +319,8 @@ def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
     return lines
 
 
-def _of_the_ledger(state: AccountState) -> list[Assumption]:
-    lines = [trusted(f"Noise: {state.opened.noise}.")]
+def _of_the_ledger(state: AccountState, totals: SpendTotals) -> list[Assumption]:
+    lines = [trusted(f"Noise: {noise_text(state, totals)}.")]
     if not state.opened.durable:
         lines.append(
             trusted(

@@ -14,7 +14,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, fi
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
-from privlearn.accountants.assumptions import Assumption, assumptions, paid, unprotected
+from privlearn.accountants.assumptions import (
+    Assumption,
+    assumptions,
+    noise_text,
+    paid,
+    unprotected,
+)
 from privlearn.accountants.epsilon_delta import RoundedNumber, Work, largest_epsilon
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
@@ -50,7 +56,7 @@ from privlearn.entries import (
 )
 from privlearn.errors import BudgetError, UsersError
 from privlearn.exact import float_down, float_up
-from privlearn.ledger import SCHEMA, Chain, Record, iterate_records
+from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record, iterate_records
 from privlearn.losses import Loss
 
 
@@ -389,7 +395,7 @@ class _Audit:
     def _read(self, record: Record) -> Sequence[str]:
         """What is wrong with an entry itself."""
         try:
-            entry = parse_entry(record.body)
+            entry = parse_entry(record.body, record.ext)
         except ValidationError as error:
             found = [
                 f"field {'.'.join(map(str, detail['loc']))!r}: {detail['msg']}"
@@ -498,7 +504,7 @@ class _Audit:
             closed=bool(states) and all(state.closed for state in states),
             simulation=any(state.opened.simulated for state in states),
             interleaved=any(state.interleaved for state in states),
-            noise="; ".join(sorted({state.opened.noise for state in states})),
+            noise="; ".join(sorted({noise_text(book.state, book.totals) for book in books})),
             trusted_code=sorted({note for book in books for note in book.totals.trusted_code}),
             problems=self.problems.lines(),
             consequences=self.consequences.lines(),
@@ -507,7 +513,9 @@ class _Audit:
             head_at=self.head_at,
             format=self.format,
             root=self.chain.root,
-            features=sorted({name for state in states for name in state.opened.features}),
+            features=sorted(
+                {name for state in states for name in state.opened.features} - KNOWN_FEATURES
+            ),
         )
 
 

@@ -10,7 +10,7 @@ from typing import final
 
 from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
 from privlearn.adjacency import Calibration
-from privlearn.entries import AttestEntry, Entry, FunctionsEntry, PlanEntry, SpendEntry
+from privlearn.entries import EXACT, AttestEntry, Entry, FunctionsEntry, PlanEntry, SpendEntry
 from privlearn.losses import Loss, foreign_kinds
 
 Group = tuple[str, str]
@@ -32,6 +32,10 @@ class SpendTotals:
     """The largest that is stated for a minimiser; None if there is none."""
     all_derived: bool = True
     published: bool = False
+    exact: bool = False
+    """Whether some spend says how its noise is exact."""
+    rounded: dict[str, None] = field(default_factory=dict)
+    """Mechanisms of spends that do not."""
     sampled: dict[str, None] = field(default_factory=dict)
     """Mechanisms that state a sampling rate."""
     lost: int = 0
@@ -81,10 +85,19 @@ class SpendTotals:
             edges = self._edges(group, part)
             _change(edges, users.start, 1)
             _change(edges, users.stop, -1)
-        shape = entry.mechanism, entry.derived, entry.arithmetic, entry.gain, entry.calibration
+        shape = (
+            entry.mechanism,
+            entry.derived,
+            entry.arithmetic,
+            entry.gain,
+            entry.calibration,
+            None if entry.exact is None else "grid" in entry.exact,
+        )
         if shape not in self._known:
             self._known.add(shape)
             self.trusted_code.update(dict.fromkeys(_spend_notes(entry)))
+            if EXACT in state.opened.features:
+                self._exactness(entry)
             self.all_derived = self.all_derived and entry.derived
             self.published = self.published or entry.calibration is Calibration.PUBLISHED
         if entry.parameters:
@@ -93,6 +106,22 @@ class SpendTotals:
             if has_minimizer(loss):
                 error = float(entry.parameters["solver_error"])
                 self.solver_error = max(self.solver_error or 0.0, error)
+
+    def _exactness(self, entry: SpendEntry) -> None:
+        if entry.exact is None:
+            self.rounded[entry.mechanism] = None
+            self.trusted_code[
+                f"{entry.mechanism}: computes in floating point; the rounding of its noise, and "
+                "of what that is added to, is not priced"
+            ] = None
+            return
+        self.exact = True
+        # of reports that noise makes as a whole, it is said anyway that they are code's word
+        if "grid" not in entry.exact and entry.noise.get("family") not in ("cap", "category"):
+            self.trusted_code[
+                f"{entry.mechanism}: that it draws exactly from the law that is priced, without a "
+                "grid, is its code's word"
+            ] = None
 
     def _edges(self, group: Group, loss: Loss) -> dict[int, int]:
         last = self._last

@@ -17,6 +17,7 @@ from pydantic_core import to_json
 
 from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
+from privlearn.accountants.exact_spends import check_exact
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
@@ -592,6 +593,7 @@ class AccountState:
             )
         self._check_planned(account, entry, loss)
         self._check_binding(entry, loss)
+        check_exact(entry)
         if len(form[0]) <= _LONGEST_FORM and not _by_arrival(loss):
             if len(self._good) >= 4096:
                 self._good.clear()
@@ -1023,6 +1025,7 @@ def _form(entry: SpendEntry) -> _SpendForm:
         entry.loss,
         entry.parameters,
         entry.profile,
+        entry.exact,
     ]
     # as text: True, 1 and 1.0 are equal, but not all of them are accepted
     text = to_json(numbers)

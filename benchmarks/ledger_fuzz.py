@@ -168,13 +168,17 @@ def mutate(seeds: list[Path], path: Path, rng: Rng) -> Path:
     seed = seeds[rng.integers(len(seeds))]
     target = path.with_suffix(seed.suffix)
     if seed.suffix == ".jsonl" and rng.random() < 0.5:
-        bodies = [copy.deepcopy(record.body) for record in read_records(seed)]
+        # what extensions hold lies in the body meanwhile, as it is changed alike
+        bodies = [
+            copy.deepcopy({**record.body, "ext": dict(record.ext)}) for record in read_records(seed)
+        ]
         for _ in range(int(rng.integers(1, 4))):
             inside = _leaves(bodies[rng.integers(len(bodies))], [])
             holder, key = inside[rng.integers(len(inside))]
             holder[key] = copy.deepcopy(VALUES[rng.integers(len(VALUES))])
         target.unlink(missing_ok=True)  # the file before may be none that is overwritten
-        write_export(target, chained(bodies))
+        extensions = {i: body.pop("ext") for i, body in enumerate(bodies)}
+        write_export(target, chained(bodies, extensions))
         return target
     content = bytearray(seed.read_bytes())
     if seed.suffix == ".db" and rng.random() < 0.1:
@@ -203,7 +207,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    data = Path(__file__).resolve().parents[1] / "tests" / "core" / "format1"
+    data = Path(__file__).resolve().parents[1] / "tests" / "ledger" / "format1"
     counts: Counter[str] = Counter()
     slowest = (0.0, 0)
     with tempfile.TemporaryDirectory() as name:

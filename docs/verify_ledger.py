@@ -1,8 +1,8 @@
 """Verifies a privlearn ledger without privlearn: ``python verify_ledger.py ledger.db``.
 
 Only Python's standard library, for format 2 of docs/ledger.md: chain, Merkle roots, envelopes, JSON
-types, the life of tokens, plans, a cap in zCDP at every arrival index, and that Gaussian noise has
-the stated loss.  Prints JSON, in which it lists what it leaves unchecked, such as other prices.
+types, the life of tokens, plans, a cap in zCDP at every arrival index, that Gaussian noise has the
+stated loss, and exact noise a grid of its scale.  Prints JSON that lists what is left unchecked.
 Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension.
 """
 
@@ -14,6 +14,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from fractions import Fraction
+from functools import reduce
 from itertools import accumulate
 from pathlib import Path
 
@@ -25,7 +26,7 @@ TABLES = ["CREATE TABLE entries (\n    seq INTEGER PRIMARY KEY, entry TEXT NOT N
 # Objects: names and their types, text where none stands; [ is a list of such, / one of these words,
 # ? may be missing, ~ may be null.  Entries, budgets, losses, … of other kinds are not looked into.
 FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute? root:hash?
-  ext:object? ; open software trust:trust adjacency:relation users:users cap:budget promise:object~
+  ext:ext? ; open software trust:trust adjacency:relation users:users cap:budget promise:object~
   noise simulated:bool side_information:[text durable:bool failure:exact? odometer:exact?~
   population:name?~ attested:bool? features:features? ; close
 ; plan items:[item ; item label users:users loss:loss count:count?
@@ -35,23 +36,25 @@ FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute?
   calibration:proved/published interactive:bool? profile:[list?
 ; retire token outcome:released/unused/lost/uncovered digest:text?~
 ; budget.zcdp kind rho:exact ; loss.gaussian kind adjacency:relation mu_squared:exact
-; noise.gaussian family std:real ; domain.ball kind radius:real size:count norm:norm"""
+; noise.gaussian family std:real ; domain.ball kind radius:real size:count norm:norm
+; drawn sampler tables:hash grid:grid? bound:object? ; grid scale:double bits:int"""
 FORMS = {name: dict([*field.split(":"), "text"][:2] for field in fields)
          for name, *fields in map(str.split, FORMS.split(";"))}
 TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|add-remove",
          "writer": "[0-9a-f]{16}", "nonce": "[0-9a-f]{32}", "hash": "[0-9a-f]{64}",
          "minute": "[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z",
+         "double": r"0x1\.[0-9a-f]{13}p[+-][0-9]{1,4}",
          "feature": "[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}", "trust": "central|joint|local"}
 TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, float],
          "object": [dict], "list": [list]}
 TESTS = {"exact": lambda v: exact(v) >= 0, "count": lambda v: type(v) is int and v >= 1,
+         "ext": lambda v: "exact/1" not in v or fits("drawn", v["exact/1"]),
          "users": lambda v: [type(n) for n in v] == [int, int] and 0 <= v[0] < v[1],
          "features": lambda v: fits("[feature", [*v]) and fits("[critical/optional", [*v.values()])}
 NUMBER = (r"[+-]?(?:[0-9]{1,400}/[0-9]{1,400}|(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})"
           r"(?:[eE][+-]?0*([0-9]{1,3}))?)")
 KINDS = "open/plan/issue/spend/retire/close/delegate/return/attest/functions"
 WRONG = ValueError, LookupError, TypeError, AttributeError, ArithmeticError
-
 class Unreadable(Exception):
     """Not a ledger of format 2, torn, beyond a limit; code 6: needs an unknown extension."""
 
@@ -59,8 +62,7 @@ def need(condition, problem):
     if not condition:
         raise ValueError(problem)
 def exact(text):
-    found = re.fullmatch(NUMBER, text)
-    need(found is not None and int(found[1] or 0) <= 400, "not an exact number")
+    need((m := re.fullmatch(NUMBER, text)) and int(m[1] or 0) <= 400, "not an exact number")
     return Fraction(text)
 def fits(kind, value):  # whether a JSON value is what FORMS says
     if kind[0] == "[":
@@ -69,8 +71,7 @@ def fits(kind, value):  # whether a JSON value is what FORMS says
         kind += "." + value.get("family" if kind == "noise" else "kind", "")
         return type(value) is dict if kind not in FORMS else fits(kind, value)
     if kind in TEXTS or "/" in kind:
-        pattern = TEXTS.get(kind, kind.replace("/", "|"))
-        return type(value) is str and re.fullmatch(pattern, value) is not None
+        return type(value) is str and re.fullmatch(TEXTS.get(kind, kind.replace("/", "|")), value)
     if kind not in FORMS:
         return type(value) in TYPES[kind] if kind in TYPES else TESTS[kind](value)
     need(value.keys() <= FORMS[kind].keys(), f"other names than those of {kind}")
@@ -79,27 +80,24 @@ def fits(kind, value):  # whether a JSON value is what FORMS says
         good = fits(form.rstrip("?~"), value[name]) if there else name in value or "?" in form
         need(good, f"{name} is missing or of another form")
     return True
-
 def number(text):
     if not set(text) & set(".eENI") and len(text) < 18 and abs(int(text)) < 2**53:
         return int(text)
     value = float(text)
     need(len(text) <= 400 and abs(value) < float("inf"), "a number that is too large, or none")
-    if not set(text) & set(".eE"):  # RFC 8785 writes whole real numbers below 1e21 as integers
-        need(abs(value) < 1e21 and text == str(int(Fraction(repr(value)))), "a large integer")
+    # RFC 8785 writes whole real numbers below 1e21 as integers
+    whole = abs(value) < 1e21 and text == str(int(Fraction(repr(value))))
+    need(whole or set(text) & set(".eE"), "a large integer")
     return value
-
 def parse(data):
     text = data.decode()
     brackets = re.sub(r'"(?:[^"\\]|\\.)*+"?|[^][{}]', "", text, flags=re.S)
-    depths = accumulate(1 if bracket in "{[" else -1 for bracket in brackets)
-    need(max(depths, default=0) <= MOST_DEPTH, "nested too deeply")
+    need(max(accumulate(2 * (b in "{[") - 1 for b in brackets), default=0) <= MOST_DEPTH, "depth")
     hooks, pairs = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), number), []
     value = json.loads(text, object_pairs_hook=lambda p: pairs.append(p) or dict(p), **hooks)
     need(all(len(dict(p)) == len(p) for p in pairs), "a name stands twice in one object")
     json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair
     return value
-
 def rows(path):
     need(path.is_file() and path.stat().st_size <= MOST_FILE, "no file, or too large a one")
     with open(path, "rb") as file:
@@ -116,9 +114,8 @@ def rows(path):
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)) as connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024)
         connection.set_progress_handler(lambda: steps.append(1) or len(steps) > 100, 10_000)
-        known = {"application_id": 0x70726C6E, "user_version": 2, "encoding": "UTF-8"}
-        for pragma, value in known.items():
-            need(connection.execute(f"PRAGMA {pragma}").fetchone() == (value,), "not of format 2")
+        for of, is_ in ("application_id", 0x70726C6E), ("user_version", 2), ("encoding", "UTF-8"):
+            need(connection.execute(f"PRAGMA {of}").fetchone() == (is_,), "not of format 2")
         found = [str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema LIMIT 9")]
         need(sorted(found) in (TABLES[:1], TABLES), "other tables than those of a ledger")
         connection.text_factory = bytes
@@ -147,8 +144,6 @@ class Account:
         need(found > 0 and common.bit_length() <= 4096, "zero, or no short common denominator")
         self.common = common
         return found
-    def price(self, loss):
-        return self.amount(loss, "gaussian", "mu_squared", Fraction(1, 2))
     def charge(self, users, rho):
         (first, stop), whole = users, self.body["users"]
         shifting = self.body["adjacency"] == "add-remove" and users != whole
@@ -184,7 +179,7 @@ class Account:
             need(body["items"] and not self.tokens and self.items is None, "a plan comes first")
             self.items = [item | {"left": item.get("count", 1)} for item in body["items"]]
             for item in self.items:
-                item["rho"] = self.price(item["loss"])
+                item["rho"] = self.amount(item["loss"], "gaussian", "mu_squared", Fraction(1, 2))
                 self.charge(item["users"], item["rho"] and item["rho"] * item["left"])
         elif kind != "open":
             getattr(self, kind)(body)
@@ -214,12 +209,20 @@ class Account:
         need(not shared or body["arithmetic"] == "each", "noise that several users share")
         stream = body.get("interactive") or body.get("profile")
         need(not stream or body["arithmetic"] != "sum", "a stream, or a profile, is no plain sum")
-        price = self.price(body["loss"])
+        price = self.amount(body["loss"], "gaussian", "mu_squared", Fraction(1, 2))
         if self.known:
             need(price <= token["rho"], "the loss costs more than the token holds")
             need(price <= token["item"]["rho"], "the loss is not the planned one")
             self.pay(token, price)
-        token["spend"], family, kind = True, noise.get("family"), domain.get("kind")
+        token["spend"], drawn = True, body["drawn"] or {}
+        family, kind = noise.get("family"), domain.get("kind")
+        self.unchecked |= {"tables, samplers, most bounds of exact noise"} if drawn else set()
+        if drawn and ({"grid", "bound"} & drawn.keys() or body["arithmetic"] == "sum"):
+            bits, scale = drawn["grid"]["bits"], float.fromhex(drawn["grid"]["scale"])
+            largest = exact(drawn["bound"]["largest"])
+            unit = noise.get("std", noise.get("scale"))
+            need(unit in (scale, None) and 30 <= bits <= 40 and 0 <= largest < 2**61, "grid")
+            need(kind != "ball" or largest * Fraction(scale) / 2**bits <= domain["radius"], "ball")
         if not body["derived"] or body.get("profile"):
             self.unchecked.add("losses, domains and noise that are a mechanism's word")
         elif (family, kind, domain.get("norm")) != ("gaussian", "ball", "l2"):
@@ -240,12 +243,9 @@ class Account:
         if self.known and self.items is None:
             self.charges.append((self.seq, token["users"], rho - token["rho"]))
         token["rho"] = rho
-
 def root_of(peaks):  # RFC 6962, section 2.1
-    node = peaks[-1] if peaks else hashlib.sha256(b"").digest()
-    for peak in peaks[-2::-1]:
-        node = hashlib.sha256(b"\1" + peak + node).digest()
-    return node.hex()
+    last = peaks[-1] if peaks else hashlib.sha256(b"").digest()
+    return reduce(lambda n, p: hashlib.sha256(b"\1" + p + n).digest(), peaks[-2::-1], last).hex()
 
 def verify(path):  # head, root, problems, and what was not checked; raises Unreadable
     head, peaks, size, last, accounts, declared = bytes(32), [], 0, (0, ""), {}, {}
@@ -258,25 +258,25 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
             need(envelope.keys() <= FORMS["envelope"].keys() and seq < MOST_ENTRIES, "envelope")
             need(fits("object", body) and fits("hash", hash), "body or hash")
             if kind == "open" and isinstance(features, dict):
-                if "critical" in features.values():
+                if any(v == "critical" and k != "exact/1" for k, v in features.items()):
                     raise Unreadable(f"unknown critical extensions: {features}", 6)
                 declared.setdefault(str(name), features.keys())
             try:
                 need(seq == size, "entries were cut or moved")
                 need(hashlib.sha256(head + data).hexdigest() == hash, "its hash does not fit")
                 fits("envelope", envelope)
-                before, last = last, (envelope["epoch"], envelope["writer"])
-                new = last[0] > before[0] and last[1] != before[1]
-                need(new or last == before, "writers and epochs")
+                then, last = last, (envelope["epoch"], envelope["writer"])
+                need(last == then or (last[0] > then[0] and last[1] != then[1]), "writers")
                 need(("at" in envelope) == (kind != "retire"), "time")
                 need(envelope.get("root") == (root_of(peaks) if kind == "close" else None), "root")
-                need(envelope.get("ext", {}).keys() <= declared.get(str(name), set()), "ext")
+                ext, theirs = envelope.get("ext", {}), declared.get(str(name), set())
+                need(ext.keys() <= theirs - {"exact/1" * (kind != "spend")}, "ext")
                 need(fits("text", name) and fits(KINDS, kind), "no accountant, or an unknown kind")
                 if kind in FORMS:
                     fits(kind, {k: v for k, v in body.items() if k not in ("accountant", "entry")})
                 need((kind == "open") != (name in accounts), "opened twice, or not at all")
                 accounts[name] = accounts[name] if name in accounts else Account(body, unchecked)
-                accounts[name].add(body, seq)
+                accounts[name].add(body | {"drawn": ext.get("exact/1")}, seq)
             except WRONG as error:
                 problems.append(f"entry {seq}: {error}")
             head, size, left = bytes.fromhex(hash), seq + 1, seq
@@ -289,7 +289,7 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
         raise Unreadable(str(error)) from None
     problems += [] if accounts else ["no accountant was opened"]
     told = {"entries": size, "head": head.hex(), "root": root_of(peaks), "problems": problems}
-    told["optional_extensions"] = sorted(set().union(*declared.values()))
+    told["optional_extensions"] = sorted(set().union(*declared.values()) - {"exact/1"})
     return told | {"unchecked": sorted(unchecked)}
 
 if __name__ == "__main__":

@@ -69,7 +69,14 @@ class BallReport(EachReport[Array]):
             raise ValueError(f"cap = {self.cap!r}: must have dimension {self.dim}")
         ball = Ball(self.radius, self.dim)
         single, stream = (
-            Spend("ball-report", ball, self.cap, arithmetic="each", interactive=interactive)
+            Spend(
+                "ball-report",
+                ball,
+                self.cap,
+                arithmetic="each",
+                interactive=interactive,
+                exact=True,
+            )
             for interactive in (False, True)
         )
         assign(self, domain=ball, _spends=(single, stream))

@@ -73,7 +73,12 @@ class CategoryReport(EachReport[NDArray[Any]]):
         """The statement for the ledger."""
         noise = CategoryNoise(self.categories, self.probability)
         return Spend(
-            "category-report", self.domain, noise, arithmetic="each", interactive=interactive
+            "category-report",
+            self.domain,
+            noise,
+            arithmetic="each",
+            interactive=interactive,
+            exact=True,
         )
 
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:

@@ -111,7 +111,12 @@ class ProjectedReport(EachReport[Array]):
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger."""
         return Spend(
-            "projected-report", self.domain, self.cap, arithmetic="each", interactive=interactive
+            "projected-report",
+            self.domain,
+            self.cap,
+            arithmetic="each",
+            interactive=interactive,
+            exact=True,
         )
 
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:

@@ -11,7 +11,7 @@ from privlearn.domains import Array, IntegerDomain
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.factorization import Factorization, Integers
 from privlearn.mechanisms.stream_terms import StreamTerms
-from privlearn.rows import Rows
+from privlearn.rows import PartialSum, Rows
 from privlearn.tokens import Receipt, Spend
 
 
@@ -20,6 +20,9 @@ class RunningSums(Protocol):
 
     def opened(self, rows: Rows[Any]) -> NDArray[Any]:
         """The contributions of the next users, in the numbers that it computes with."""
+
+    def opened_total(self, total: PartialSum) -> NDArray[Any]:
+        """The sum of the contributions of the next users, shape (1, size)."""
 
     def after(self, values: NDArray[Any], users: int) -> Array:
         """The noisy running sum after each of the next rows, the last of which ends ``users``."""
@@ -54,6 +57,12 @@ class _IntegerSums:
         values = self._receipt.open_integers(rows)
         if self._centre is not None:
             values -= self._centre
+        return values
+
+    def opened_total(self, total: PartialSum) -> Integers:
+        values = np.array(self._receipt.open_total(total), dtype=np.int64)[None]
+        if self._centre is not None:
+            values -= total.count * self._centre
         return values
 
     def after(self, values: Integers, users: int) -> Array:
@@ -111,6 +120,9 @@ class _SumsInDoubles:
 
     def opened(self, rows: Rows[Any]) -> Array:
         return self._receipt.open(rows)
+
+    def opened_total(self, total: PartialSum) -> Array:
+        raise ValueError("total: this stream adds up in doubles, which cannot be merged exactly")
 
     def after(self, values: Array, users: int) -> Array:
         sums = np.cumsum(np.vstack([self._total, values]), axis=0)[1:]

@@ -6,8 +6,9 @@ of an entry must not depend on who reads it.  docs/ledger.md has the JSON types.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -28,6 +29,9 @@ Users = tuple[Annotated[StrictInt, Field(ge=0)], AtLeastOne]
 
 FEATURE = r"^[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}$"
 """How an extension is named: ``values/1``."""
+EXACT = "exact/1"
+"""The extension by which spends say how their noise is exact; optional, so that who does not know
+it reads all else."""
 
 
 class _Entry(BaseModel):
@@ -39,6 +43,10 @@ class _Entry(BaseModel):
     def body(self) -> dict[str, Any]:
         """The JSON body that is hashed and stored."""
         return self.model_dump(mode="json")
+
+    def ext(self) -> dict[str, Any]:
+        """Data of extensions, by their names, which are hashed and stored beside the body."""
+        return {}
 
 
 class OpenEntry(_Entry):
@@ -145,6 +153,12 @@ class SpendEntry(_Entry):
     """Whether it stays open, takes further rows and releases in between (a stream)."""
     profile: tuple[tuple[AtLeastOne, StrictFloat], ...] = ()
     """Numbers of users and their gains, in order of arrival; empty if all have ``gain``."""
+    exact: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """Data of `EXACT`: grid, bound of the integers, sampler and tables; None where the mechanism
+    computes in doubles, or the accountant was opened before there was anything else."""
+
+    def ext(self) -> dict[str, Any]:
+        return {} if self.exact is None else {EXACT: self.exact}
 
 
 class FunctionsEntry(_Entry):
@@ -210,16 +224,26 @@ Entry = (
 )
 
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
 @cache
 def _validate() -> Callable[[Any], Entry]:
     adapter: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="entry")])
     return adapter.validator.validate_python
 
 
-def parse_entry(body: dict[str, Any]) -> Entry:
-    """Rebuilds an entry from its body.
+def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entry:
+    """Rebuilds an entry from its body and the data of extensions that this version knows.
 
     Raises:
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
+        ValueError: data of an extension where they have no place.
     """
-    return _validate()(body)
+    if "exact" in body:
+        raise ValueError(f"field 'exact': the body has none; it is data of {EXACT!r}")
+    if EXACT not in ext:
+        return _validate()(body)
+    if body.get("entry") != "spend" or ext[EXACT] is None:
+        raise ValueError(f"data of {EXACT!r}: only a spend has them, as an object")
+    return _validate()({**body, "exact": ext[EXACT]})

@@ -44,8 +44,6 @@ from privlearn.exact_noise.variates import Variates
 from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss, PerArrivalLoss
 from privlearn.noise import (
-    CapNoise,
-    CategoryNoise,
     ExactNoise,
     Noise,
     NoiseSource,
@@ -101,6 +99,9 @@ class Spend:
     """Where rows are clipped to integers and integer noise is added to them, so that what leaves
     has exactly the law that is priced; without one the mechanism computes in doubles, and
     certificates say so."""
+    exact: bool = False
+    """Without a grid: whether what leaves has exactly the law that is priced all the same, such as
+    a report that is drawn by comparisons alone.  That is the mechanism's word."""
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
     """What follows from domain and noise, if both are ours and never change."""
 
@@ -118,6 +119,8 @@ class Spend:
             raise ValueError("mechanism = '': must name the mechanism")
         if self.grid is not None:
             self._check_grid(self.grid)
+        if self.exact and (self.grid is not None or self.arithmetic == "sum"):
+            raise ValueError("exact = True: is for a mechanism of its own that has no grid")
         if self.arithmetic not in ("sum", "own", "each"):
             raise ValueError(f"arithmetic = {self.arithmetic!r}: must be 'sum', 'own' or 'each'")
         if self.arithmetic == "sum" and (self.gain != 1.0 or self.own_loss is not None):
@@ -133,18 +136,17 @@ class Spend:
     def exact_form(self) -> dict[str, Any] | None:
         """What the ledger says of exact noise: grid, bound of the integers, sampler and tables.
 
-        Local reports of directions and categories are exact without a grid and a bound.
+        Integers of the bound are text, as they may exceed what JSON numbers hold.  None where the
+        mechanism computes in doubles.
         """
-        if self.grid is None and isinstance(self.noise, CapNoise | CategoryNoise):
-            return {"sampler": SAMPLER, "tables": SHA256}
+        form = {"sampler": SAMPLER, "tables": SHA256}
         if self.grid is None:
-            return None
-        domain = cast(IntegerDomain[Any], self.domain)
+            return dict(form) if self.exact else None
+        bound = cast(IntegerDomain[Any], self.domain).integer_bound(self.grid)
         return {
             "grid": self.grid.to_dict(),
-            "bound": domain.integer_bound(self.grid),
-            "sampler": SAMPLER,
-            "tables": SHA256,
+            "bound": {name: str(number) for name, number in bound.items()},
+            **form,
         }
 
     def loss(self, adjacency: Adjacency) -> Loss:

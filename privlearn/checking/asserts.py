@@ -559,7 +559,7 @@ def _states(used: Used | Ledger | str | os.PathLike[str]) -> list[AccountState]:
 def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountState]:
     states: dict[str, AccountState] = {}
     for record in records:
-        entry = parse_entry(record.body)
+        entry = parse_entry(record.body, record.ext)
         if only not in (None, entry.accountant):
             continue
         if isinstance(entry, OpenEntry):

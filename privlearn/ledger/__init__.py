@@ -3,6 +3,7 @@
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import (
     GENESIS,
+    KNOWN_FEATURES,
     MOST_BYTES,
     SCHEMA,
     Chain,
@@ -16,6 +17,7 @@ from privlearn.ledger.store import Ledger, write_export
 
 __all__ = [
     "GENESIS",
+    "KNOWN_FEATURES",
     "MOST_BYTES",
     "SCHEMA",
     "Chain",

@@ -10,18 +10,19 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, final
 
+from privlearn.entries import EXACT
 from privlearn.ledger.canonical_json import canonical
 
 SCHEMA = 2
 GENESIS = "0" * 64
 MOST_BYTES = 8 * 2**20
 """Of one entry as it is stored; also of one line of an export, less its frame."""
-KNOWN_FEATURES: frozenset[str] = frozenset()
+KNOWN_FEATURES = frozenset({EXACT})
 """Extensions of the format that this version understands."""
 
 _NO_TIME = object()
@@ -71,6 +72,12 @@ class Record:
         """Of the ledger that it stands in."""
         return SCHEMA if self.digests is None else 1
 
+    @property
+    def ext(self) -> Mapping[str, Any]:
+        """Data of extensions, by their names; none where they are no object, which is a problem."""
+        found = None if self.envelope is None else self.envelope.get("ext")
+        return found if isinstance(found, dict) else {}
+
     @classmethod
     def make(
         cls,
@@ -78,6 +85,7 @@ class Record:
         seq: int,
         body: dict[str, Any],
         *,
+        ext: Mapping[str, Any] | None = None,
         writer: str = "0" * 16,
         epoch: int = 1,
         minute: int | None = None,
@@ -86,6 +94,7 @@ class Record:
         """Seals ``body`` as entry number ``seq`` after the entry with hash ``previous``.
 
         Args:
+            ext: data of extensions, by their names, if there are any.
             writer: who writes, 16 hexadecimal digits, new for every opening of the ledger.
             epoch: which opening of the ledger this is, from 1.
             minute: minutes since 1970, default now; an end of a token tells no time.
@@ -104,6 +113,8 @@ class Record:
             envelope["at"] = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(found * 60))
         if root is not None:
             envelope["root"] = root
+        if ext:
+            envelope["ext"] = ext
         data = canonical({**envelope, "body": body})
         if len(data) > MOST_BYTES:
             raise ValueError(f"an entry of {len(data)} bytes: at most {MOST_BYTES} can be stored")
@@ -288,8 +299,9 @@ class Chain:
             self._declared.setdefault(str(body.get("accountant")), frozenset(names))
         if "ext" in envelope:
             ext = envelope["ext"]
-            declared = self._declared.get(str(body.get("accountant")), frozenset())
-            if not isinstance(ext, dict) or not declared.issuperset(ext):
+            # of an accountant that was not opened, which is a problem by itself, nothing is known
+            declared = self._declared.get(str(body.get("accountant")))
+            if not isinstance(ext, dict) or not (declared is None or declared.issuperset(ext)):
                 problems.append("it holds data of extensions that its accountant did not declare")
 
 
@@ -317,13 +329,18 @@ def chain_problems(records: Iterable[Record], head: str | None = None) -> list[s
     return problems + chain.end(head)
 
 
-def chained(bodies: Iterable[dict[str, Any]]) -> list[Record]:
-    """The chain that one writer leaves who writes these bodies, right or wrong."""
+def chained(
+    bodies: Iterable[dict[str, Any]], extensions: Mapping[int, Mapping[str, Any]] | None = None
+) -> list[Record]:
+    """The chain that one writer leaves who writes these bodies, right or wrong.
+
+    ``extensions``: data of extensions, by the position of their entry.
+    """
     records: list[Record] = []
     tree, head = MerkleTree(), GENESIS
     for seq, body in enumerate(bodies):
         root = tree.root if body.get("entry") == "close" else None
-        records.append(Record.make(head, seq, body, root=root))
+        records.append(Record.make(head, seq, body, ext=(extensions or {}).get(seq), root=root))
         head = records[-1].hash
         tree.add(bytes.fromhex(head))
     return records

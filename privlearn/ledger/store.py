@@ -210,7 +210,7 @@ class Ledger:
         if is_export(where):
             raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
         try:
-            entries = [parse_entry(record.body) for record in records]
+            entries = [parse_entry(record.body, record.ext) for record in records]
             ledger = cls(_connect(where), where)
         except (OSError, ValueError, sqlite3.Error) as error:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {error}") from None
@@ -261,7 +261,8 @@ class Ledger:
                 self._write(entry)
             else:
                 if not _storable(entry.__dict__.values()):
-                    parse(canonical(entry.body()))  # raises for what a file could not hold
+                    # raises for what a file could not hold
+                    parse(canonical({"body": entry.body(), "ext": entry.ext()}))
                 self._times.append(time.time())
             self._doubtful = entry  # where a signal's exception ends it
             self._keep(entry)
@@ -313,6 +314,7 @@ class Ledger:
             self._head,
             len(self._records),
             entry.body(),
+            ext=entry.ext(),
             writer=self._writer,
             epoch=self._epoch,
             minute=int(then // 60),

@@ -227,7 +227,7 @@ def spending(path: str | os.PathLike[str]) -> list[Spending]:
 
 
 def _entries(path: str | os.PathLike[str]) -> Iterator[Entry]:
-    return (parse_entry(record.body) for record in iterate_records(path))
+    return (parse_entry(record.body, record.ext) for record in iterate_records(path))
 
 
 @final

@@ -75,7 +75,7 @@ HOSTILE = {
 ALL_AT_ONCE = " ".join(text for name, text in HOSTILE.items() if name != "long")
 
 
-def bodies_of_every_kind() -> list[dict[str, Any]]:
+def records_of_every_kind() -> list[Record]:
     """A sound ledger with every kind of entry."""
     book = Ledger.memory()
     with CentralAccountant(
@@ -106,10 +106,12 @@ def bodies_of_every_kind() -> list[dict[str, Any]]:
         )
         planned.close()
         claims.close()
-    return [record.body for record in book.records]
+    return book.records
 
 
-BODIES = bodies_of_every_kind()
+RECORDS = records_of_every_kind()
+BODIES = [record.body for record in RECORDS]
+EXTENSIONS = {record.seq: dict(record.ext) for record in RECORDS if record.ext}
 
 
 def texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -181,6 +183,7 @@ def test_every_kind_of_entry_and_every_field_that_holds_text_is_tried() -> None:
                 "promise",  # of (ε, δ) budgets; a dict of exact numbers, like the cap
                 "profile",
                 "planned",
+                "exact",  # data of an extension, which a body does not hold
             ):
                 assert name in tried or any(body[name] in (None, []) for body in found), name
 
@@ -193,6 +196,16 @@ def test_no_text_of_an_entry_forges_or_breaks_what_is_printed(kind: str) -> None
         bodies = [*BODIES]
         bodies[position] = with_text(BODIES[position], path, ALL_AT_ONCE)
         certificate = certify(chained(bodies))
+        assert_honest_page(printed(certificate, full=False), certificate)
+        assert_honest_document(certificate_markdown(certificate), certificate)
+
+
+def test_no_text_of_an_extension_forges_or_breaks_what_is_printed() -> None:
+    ((position, ext),) = EXTENSIONS.items()
+    for path in texts(ext):
+        changed = with_text(ext, path, ALL_AT_ONCE)
+        certificate = certify(chained(BODIES, {position: changed}))
+        assert certificate.problems
         assert_honest_page(printed(certificate, full=False), certificate)
         assert_honest_document(certificate_markdown(certificate), certificate)
 
@@ -287,7 +300,7 @@ def test_what_can_be_read_stays_as_it_is(text: str) -> None:
 
 
 def test_what_weakens_a_claim_stands_behind_the_verdict_before_any_number() -> None:
-    page = printed(certify(chained(BODIES)), full=False)
+    page = printed(certify(chained(BODIES, EXTENSIONS)), full=False)
     top = " ".join(page.split("\nguarantee ")[0].split())
     for words in (
         "The ledger lived in memory: after a restart nothing knows what was spent",
@@ -298,6 +311,9 @@ def test_what_weakens_a_claim_stands_behind_the_verdict_before_any_number() -> N
         "trusted code, 2 lines, see below",
     ):
         assert words in top
+    assert "floating point" not in top
+    bare = printed(certify(chained(BODIES)), full=False)
+    assert "Not exact: clipping, sums and noise" in " ".join(bare.split("\nguarantee ")[0].split())
     assert "accountant 3: ATTESTED" in top  # whose it is, where it is not everybody's
     assert "Running time and memory" not in page  # stands on every certificate
     full = printed(certify(chained(BODIES)))

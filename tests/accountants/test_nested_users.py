@@ -9,7 +9,7 @@ import copy
 import gc
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 from unittest.mock import patch
@@ -186,8 +186,8 @@ def test_entries_of_tokens_without_an_end_are_not_kept(
     """Half a million of them would take more memory than an audit may."""
     seen: list[weakref.ref[Entry]] = []
 
-    def read(body: Body) -> Entry:
-        entry = parse_entry(body)
+    def read(body: Body, ext: Mapping[str, Any]) -> Entry:
+        entry = parse_entry(body, ext)
         seen.append(weakref.ref(entry))
         return entry
 

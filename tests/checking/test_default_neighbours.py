@@ -28,6 +28,8 @@ from privlearn.checking.sampling.distinguishers import repeats
 from privlearn.checking.sampling.encoding import Laid, layout, tabulate
 from privlearn.domains import Ball, Box
 from privlearn.errors import CheckError
+from privlearn.exact_noise.caps import CapLaw
+from privlearn.exact_noise.enclosures import Approx
 from privlearn.losses import PureLoss
 from privlearn.mechanisms import (
     BallReport,
@@ -81,6 +83,20 @@ def test_a_price_a_tenth_too_low_is_refuted_exactly(name: str) -> None:
 @pytest.mark.parametrize("name", ["gumbel", "caps", "answers"])
 def test_the_right_price_stands(name: str) -> None:
     assert not white_box(PRICED[name]()).violated
+
+
+@pytest.mark.parametrize("margin", ["_in_cap", "_outside"])
+def test_reports_that_do_not_follow_their_law_are_not_priced(
+    margin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heights in the cap, or points outside of it, of which all are kept."""
+
+    def all_of(self: Any, exponentials: Any, normals: Any, bits: Any) -> Approx:
+        return Approx(np.ones(max(len(exponentials.value), len(normals.value))))
+
+    monkeypatch.setattr(CapLaw, margin, all_of)
+    with pytest.raises(CheckError, match="do not follow the null law"):
+        white_box(BallReport.privunit(5, 1.0, 2))
 
 
 def test_reports_cost_what_they_should_to_many_digits() -> None:

@@ -236,6 +236,7 @@ def test_a_report_by_itself_is_its_row_of_many(
     values[:4] = 0.0
     values[0, 0], values[1, -1], values[3, 0] = -2.0, 1.5, 1e-150
     rows = rows_of(report.cap, n, 4)
+    monkeypatch.setattr(ball_reports, "_AT_ONCE", n * dim)
     many = report.randomized(values, given(rows))
     for i in range(n):
         row = slice(i, i + 1)

@@ -108,7 +108,8 @@ def test_the_audit_says_whose_word_its_sensitivity_is() -> None:
     accountant.close()
     certificate = accountant.certificate()
     assert certificate.problems == []
-    function, arithmetic = certificate.trusted_code
+    function, rounded, arithmetic = certificate.trusted_code
+    assert rounded.startswith("trimmed-total: computes in floating point")
     assert function.startswith("arithmetic(")
     assert "trimmed_total" in function
     assert function.endswith("by no more than the stated sensitivity is its author's word")

@@ -12,9 +12,10 @@ the others elsewhere, which is tried.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import cycle
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,6 @@ from privlearn.losses.output_laws import (
     Discrete,
 )
 from privlearn.noise import CapNoise, CategoryNoise
-from privlearn.tokens import Spend
 
 ERROR = 1e-8
 """Of a log probability."""
@@ -49,23 +49,22 @@ _FIT = 0.06
 _MOST_ANSWERS = 100
 _ROUNDED = 1e-4
 """Of heights and lengths: reports are rounded to 2⁻²³ of their limit."""
-_TOGETHER = 2**13
-"""Numbers of noise in one run: few enough that they are drawn at once."""
 _FIRST, _LAST = 0, 2**64 - 1
 
 
 class _Words:
-    """Seeded noise but for the first words that are asked for, which are written down.
+    """Seeded noise but for words that are written down.
 
-    These decide, in turn: whether a report falls into its cap or an answer is true; whether it is
-    about u or −u; which subspace it lies in.
+    Of an answer the first one, which decides whether it is true.  Of reports in caps all of them:
+    in turn, for every block of users, whether they fall into it, whether they are about u or −u,
+    and which subspace they lie in.
     """
 
     name, simulated = "scripted", True
 
-    def __init__(self, *words: int, seed: int = 0) -> None:
-        self._pool = NoisePool(SeededWords(seed))
-        self._words = list(words)
+    def __init__(self, words: Iterable[int]) -> None:
+        self._pool = NoisePool(SeededWords(0))
+        self._words = iter(words)
 
     def pool(self) -> _Words:
         """Itself: every run has one spend."""
@@ -73,7 +72,8 @@ class _Words:
 
     def words(self, n: int) -> NDArray[np.uint64]:
         drawn = self._pool.words(n)  # also where it is replaced: what follows stays as it is
-        return np.full(n, self._words.pop(0), np.uint64) if self._words else drawn
+        word = next(self._words, None)
+        return drawn if word is None else np.full(n, word, np.uint64)
 
     def variates(self, kind: Kind, n: int) -> Variates:
         return self._pool.variates(kind, n)
@@ -114,7 +114,7 @@ def report_pairs(
     null = record_at(extreme_records(spend.domain), slice(-1, None))
     result = []
     for k, pair in enumerate(neighbours):
-        one, two = (_cap(mechanism, loss, block, null, spend) for block in pair)
+        one, two = (_cap(mechanism, loss, block, null, spend.noise) for block in pair)
         result.append(_cap_pair(one, two, f"pair {k}"))
     return result
 
@@ -122,24 +122,6 @@ def report_pairs(
 def _repeated(block: Any) -> Any:
     """A block of one record, many times."""
     return record_at(block, np.zeros(_TRIED, np.int_))
-
-
-def _reports(mechanism: Any, loss: Loss, block: Any, words: Sequence[int], size: int) -> Array:
-    """Reports of all records of a block, in runs of a few, shape (n, size).
-
-    Args:
-        mechanism: makes reports.
-        loss: its price.
-        block: records.
-        words: written down.
-        size: numbers of noise in a report, of all arms.
-    """
-    n, few = length(block), max(_TOGETHER // size, 1)
-    found = [
-        released_on(mechanism, loss, record_at(block, slice(at, at + few)), _Words(*words, seed=at))
-        for at in range(0, n, few)
-    ]
-    return np.concatenate(found).reshape(n, -1).astype(np.float64)
 
 
 def _turning(holds: Callable[[int], bool]) -> float:
@@ -163,7 +145,7 @@ def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
     many = _repeated(block)
 
     def answers(of: Any, word: int) -> Array:
-        return _reports(mechanism, loss, of, [word], 1)[:, 0]
+        return released_on(mechanism, loss, of, _Words([word])).reshape(-1).astype(np.float64)
 
     first, last = answers(many, _FIRST), answers(many, _LAST)
     masses = np.zeros(k)
@@ -205,11 +187,10 @@ class _Cap:
     mass: float = 0.0
 
 
-def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, spend: Spend) -> _Cap:
-    noise, size = cast(CapNoise, spend.noise), max(spend.domain.size, 1)
-
+def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> _Cap:
     def reports(of: Any, coin: int, turn: int = _FIRST) -> Array:
-        return _reports(mechanism, loss, of, [coin, turn, _FIRST], size)
+        found = released_on(mechanism, loss, of, _Words(cycle((coin, turn, _FIRST))))
+        return found.reshape(length(of), -1).astype(np.float64)
 
     many, nulls = _repeated(block), _repeated(null)
     nobody = reports(nulls, _FIRST)
