@@ -28,7 +28,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Ball, Bound
 from privlearn.exact import Exact
 from privlearn.exact_noise.caps import NORMAL_LIMIT, CapRows
-from privlearn.mechanisms.report_streams import LEVELS, RowsOfNoise, EachReport
+from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise
 from privlearn.noise import CapNoise
 from privlearn.tokens import Spend
 

@@ -12,7 +12,7 @@ from privlearn._validate import assign
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Categories
 from privlearn.exact import Exact
-from privlearn.mechanisms.report_streams import RowsOfNoise, EachReport
+from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
 from privlearn.noise import CategoryNoise, CategoryRows
 from privlearn.tokens import Spend
 

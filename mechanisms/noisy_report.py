@@ -24,7 +24,7 @@ from privlearn.grid import Grid
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import check_noise, family_of
 from privlearn.mechanisms.noisy_sum import Noisy
-from privlearn.mechanisms.report_streams import RowsOfNoise, EachReport
+from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
 from privlearn.noise import noise_from_dict
 from privlearn.tokens import Receipt, Spend
 

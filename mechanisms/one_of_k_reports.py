@@ -20,7 +20,7 @@ from privlearn.mechanisms.ball_reports import BallReport
 from privlearn.mechanisms.category_reports import CategoryReport
 from privlearn.mechanisms.noisy_report import NoisyReport
 from privlearn.mechanisms.projected_reports import ProjectedReport
-from privlearn.mechanisms.report_streams import RowsOfNoise, EachReport
+from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
 from privlearn.noise import CapNoise, noise_from_dict
 from privlearn.protocols import Report
 from privlearn.tokens import Receipt, Spend

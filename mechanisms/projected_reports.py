@@ -26,7 +26,7 @@ from privlearn.domains import Array, Ball, Bound
 from privlearn.exact import Exact
 from privlearn.exact_noise.caps import CapRows
 from privlearn.mechanisms.ball_reports import BallReport, in_blocks, on_surface, rounded
-from privlearn.mechanisms.report_streams import LEVELS, RowsOfNoise, EachReport
+from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise
 from privlearn.noise import CapNoise
 from privlearn.tokens import Spend
 

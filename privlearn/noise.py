@@ -98,7 +98,10 @@ class AdditiveNoise(Noise, Protocol):
         """Of each coordinate of a vector of length ``dim``."""
 
     def reach(self, dim: int) -> float:
-        """Numbers of a vector of length ``dim`` are hardly ever farther from 0."""
+        """Numbers of a vector of length ``dim`` are hardly ever farther from 0; its law has no end.
+
+        Messages are cut there, which is public and costs nothing.
+        """
 
 
 class ExactNoise(AdditiveNoise, Protocol):

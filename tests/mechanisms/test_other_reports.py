@@ -21,6 +21,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.checking import white_box
 from privlearn.domains import Ball, Box, Categories, OneOf, PSDTrace
+from privlearn.entries import SpendEntry
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -30,6 +31,8 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.exact_noise.caps import CapRows
+from privlearn.exact_noise.tables import SAMPLER, SHA256
+from privlearn.grid import Grid
 from privlearn.ledger import Ledger
 from privlearn.local.form import MessageForm
 from privlearn.losses import LaplaceLoss, PureLoss, RandomizedResponse
@@ -658,6 +661,25 @@ def test_noisy_reports_are_sums_of_integers(report: Any) -> None:
     assert np.array_equal(sent, wanted)
     far = form.to_grid(np.full((1, report.size), 3 * report.limit))
     assert (far == 2**23).all()
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=NAMES)
+def test_certificates_say_exact(report: Any) -> None:
+    book = device(report, 2)
+    token = book.issue(report.loss(), users=range(2), label="m")
+    report.release(Rows.seal(rows_for(report, 2), users=range(2)), token)
+    (spent,) = (entry.exact for entry in book.ledger.entries if isinstance(entry, SpendEntry))
+    inner = report.report if isinstance(report, OneOfKReport) else report
+    if not isinstance(inner, NoisyReport):
+        assert spent == {"sampler": SAMPLER, "tables": SHA256}
+    elif isinstance(inner.noise, GaussianNoise | LaplaceNoise):
+        assert spent is not None
+        assert Grid.from_dict(spent["grid"]) == report.spend().grid
+    else:
+        return  # noise without integers: the certificate says so
+    certificate = certify(book.ledger.records)
+    assert not certificate.problems
+    assert certificate.noise.endswith("exact")
 
 
 def test_noise_that_makes_reports_draws_no_numbers_and_other_noise_no_reports() -> None:
