@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.domains import Array, IntegerDomain
+from privlearn.errors import HorizonError
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.factorization import Factorization, Integers
 from privlearn.mechanisms.stream_terms import StreamTerms
@@ -60,10 +61,10 @@ class _IntegerSums:
         return values
 
     def opened_total(self, total: PartialSum) -> Integers:
-        values = np.array(self._receipt.open_total(total), dtype=np.int64)[None]
-        if self._centre is not None:
-            values -= total.count * self._centre
-        return values
+        values = self._receipt.open_total(total)
+        if self._centre is not None:  # Python's integers: without it, it may have more than 64 bits
+            values = values.astype(object) - total.count * self._centre.astype(object)
+        return values.astype(np.int64)[None]
 
     def after(self, values: Integers, users: int) -> Array:
         released = self._encoder(values)
@@ -88,7 +89,11 @@ class _Ahead:
         self._drawn = self._next = 0
 
     def next(self, n: int) -> Integers:
-        """The next rows, each once."""
+        """The next rows, each once.
+
+        Raises:
+            HorizonError: there are fewer.
+        """
         stop = self._next + n
         if stop > len(self._rows):
             self._more(n)
@@ -100,6 +105,10 @@ class _Ahead:
     def _more(self, n: int) -> None:
         left = self._rows[self._next :]
         missing = n - len(left)
+        if self._drawn + missing > self._horizon:
+            raise HorizonError(
+                f"{n} more rows after {self._drawn - len(left)} exceed horizon = {self._horizon}"
+            )
         drawn = min(-(-missing // BLOCK) * BLOCK, self._horizon - self._drawn)
         fresh = self._receipt.draw_integers((drawn, self._size))
         self._drawn += drawn

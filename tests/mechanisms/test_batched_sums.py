@@ -242,6 +242,23 @@ def test_partial_sums_of_a_batch_are_its_rows_bit_for_bit(domain: Domain[Array])
     assert np.array(found).tobytes() == np.array(whole).tobytes()
 
 
+def test_partial_sums_far_from_zero_may_have_more_than_64_bits() -> None:
+    """Only their distance from null must fit: 1000 numbers at 1000, in steps of 2e-15."""
+    sums = BatchedPrefixSum(Box(999.0, 1000.0, 1), (1000, 1), ColumnNormalizedBLT.fitted(2), 2e-6)
+    grid = sums.spend().grid
+    assert grid is not None
+    assert 1000 * 1000 / grid.step > 2**63
+    users, found = range(1001), []
+    rows = Rows.seal(np.full((1000, 1), 1000.0), users=users[:1000])
+    for apart in (True, False):
+        central = accountant(users, budget=GaussianDP(10**9))
+        stream = sums.open(central.issue(sums.loss(), users=users, label="sums"))
+        value = stream.append_partial(sums.partial(rows)) if apart else stream.append(rows)
+        assert value is not None
+        found.append(float(value.value[0]))
+    assert found[0] == found[1] == pytest.approx(1e6, rel=1e-9)
+
+
 def test_partial_sums_come_in_order_and_batch_by_batch() -> None:
     sums = BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES)
     _, stream = opened(sums)
