@@ -29,5 +29,6 @@ def grid_of(domain: Domain[Any], noise: Noise, rows: float | Fraction = 1) -> Gr
     if unit is None or not has_integers(domain):
         return None
     grid = Grid.fitting(unit, largest_number(domain), rows)
+    grid = Grid(unit, min(grid.bits, getattr(noise, "finest", grid.bits)))
     domain.null_integers(grid)
     return grid

@@ -39,7 +39,7 @@ def least_noise(
         family: of the noise.
         exponent: p, of generalized Gaussian noise; default the one with the least computed error
             among 2, that is the Gaussian with ℓ2 sensitivity, and, for a ball of ℓq with q > 2,
-            the exponent with the least κ.
+            `whole_exponent`.
         adjacency: the neighbour relation of the price.
 
     Raises:
@@ -98,7 +98,7 @@ def generalized_gaussian_noise(
     tried = {2.0}
     if isinstance(budget, ZCDP) and isinstance(domain, Ball):
         q = exponent_of(domain.norm)
-        tried |= {regular_exponent(q, domain.size)} if q > 2 else set()
+        tried |= {whole_exponent(q, domain.size)} if q > 2 else set()
     made = [_in_exponent(domain, budget, p, adjacency) for p in sorted(tried)]
     return min(made, key=lambda noise: noise.coordinate_std(domain.size))
 
@@ -170,6 +170,18 @@ def regular_exponent(q: float, dim: int) -> float:
         raise ValueError(f"q = {q!r}: must be >= 2; below, noise in ℓ2 is right (‖x‖₂ <= ‖x‖_q)")
     log = math.log(count(dim=dim))
     return 2.0 if log <= 2 else min(float(q), log + math.sqrt(log * (log - 2)))
+
+
+def whole_exponent(q: float, dim: int) -> float:
+    """The integer p in [2, q] with the least κ, for which noise is drawn exactly.
+
+    `regular_exponent` itself if that is more than a fiftieth better, as it can be where q is no
+    integer, or if none up to 1000 is as good.
+    """
+    best = regular_exponent(q, dim)
+    near = {math.floor(best), min(math.ceil(best), math.floor(min(q, 1000.0)))}
+    whole = float(min(near, key=lambda p: regularity(q, dim, p)))
+    return whole if regularity(q, dim, whole) <= 1.02 * regularity(q, dim, best) else best
 
 
 def regularity(q: float, dim: int, exponent: float | None = None) -> float:

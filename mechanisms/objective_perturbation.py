@@ -9,17 +9,37 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar, final
 
+import numpy as np
+
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import ZCDP, B, Currency, Renyi
 from privlearn.domains import Array
-from privlearn.errors import AdjacencyError, BudgetError, CurrencyError, HorizonError
+from privlearn.errors import (
+    AdjacencyError,
+    BudgetError,
+    CurrencyError,
+    HorizonError,
+    SolverError,
+)
 from privlearn.exact import exact
+from privlearn.exact_noise.near import nearly
+from privlearn.exact_noise.variates import Variates
+from privlearn.grid import Grid
 from privlearn.losses import Loss, MinimizerLoss, gaussian_loss, gaussian_std, zcdp_rate
+from privlearn.mechanisms.far_tilts import Reach, minimise_far
 from privlearn.mechanisms.objectives import Objective, check_objective, spot_check
 from privlearn.mechanisms.published import Tilt
-from privlearn.mechanisms.regions import Region, WholeSpace
-from privlearn.mechanisms.solver import STEEPEST, Problem, attainable, minimise
+from privlearn.mechanisms.regions import EuclideanBall, Region, WholeSpace
+from privlearn.mechanisms.solver import (
+    FAR_TAIL,
+    STEEPEST,
+    TILT_BITS,
+    Problem,
+    attainable,
+    minimise,
+    tail_of,
+)
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.rows.functions import user_code
@@ -29,6 +49,8 @@ X = TypeVar("X")
 
 BLUR_SHARE = "0.001"
 """Part of the budget that pays for the solver's error."""
+BLUR_BITS = 40
+"""Fractional bits of the blur: θ leaves in steps of v·2^−40."""
 
 
 @final
@@ -36,10 +58,14 @@ BLUR_SHARE = "0.001"
 class ObjectivePerturbation(Generic[X]):
     """argmin over θ of Σℓ(θ; z) + (Δ/2)‖θ‖² + bᵀθ with b ~ N(0, σ²I), plus N(0, v²I), projected.
 
+    On R^d the minimum is over a ball so large that only tilts beyond 9σ could make it matter
+    (`privlearn.mechanisms.far_tilts`).
+
     Privacy: a `MinimizerLoss` for the exact minimiser θ*.  The computed one lies within a distance
-    e of it for every data set (`privlearn.mechanisms.solver`), where e follows from public
-    constants; given θ* the error is therefore a vector of norm at most e in both worlds, and the
-    output noise makes it cost a Gaussian of mass (2e/v)² more (``docs/proofs.md``).
+    e of it for every data set and every tilt (`privlearn.mechanisms.solver`; on polyhedra for tilts
+    up to 40σ, and the spend does not say ``exact``), where e follows from public constants; given
+    θ* the error is therefore a vector of norm at most e in both worlds, and the output noise makes
+    it cost a Gaussian of mass (2e/v)² more (``docs/proofs.md``).
 
     Args:
         objective: ℓ with its bounds; they are tried on random records (`check_objective`).
@@ -160,14 +186,23 @@ class ObjectivePerturbation(Generic[X]):
         error = _solver_error(
             objective, region, tilt.ridge, tilt.noise_std, count(max_rows=max_rows)
         )
-        blur = gaussian_std(2 * error, mass)
+        dim, more = objective.dim, 2.0**-30
+        # the blur's grid is paid for, too, and depends on the blur
+        while _on_grid(error, blur := gaussian_std(2 * error * (1 + more), mass), dim) > error * (
+            1 + more
+        ):
+            more *= 2
         return cls(
             objective, tilt.ridge, tilt.noise_std, blur, max_rows, region, adjacency, calibration
         )
 
     @property
     def solver_error(self) -> float:
-        """e, the certified distance of the computed from the exact minimiser."""
+        """e, the certified distance of the computed from the exact one, with the blur's grid."""
+        return _on_grid(self._certified, self.blur_std, self.objective.dim)
+
+    @property
+    def _certified(self) -> float:
         return _solver_error(self.objective, self.region, self.ridge, self.noise_std, self.max_rows)
 
     def loss(self) -> Loss:
@@ -192,7 +227,12 @@ class ObjectivePerturbation(Generic[X]):
             },
             calibration=self.calibration,
             functions=tuple(f"objective({name})" for name in user_code(self.objective)),
+            exact=self._reach is not None,
         )
+
+    @property
+    def _reach(self) -> Reach | None:
+        return _reach(self.objective, self.region, self.ridge, self.noise_std, self.max_rows)
 
     @property
     def _region(self) -> Region:
@@ -222,12 +262,53 @@ class ObjectivePerturbation(Generic[X]):
         token.check(rows)
         with token.spend(self.spend()) as receipt:
             records = receipt.open(rows)
-            tilt, blur = receipt.draw((2, self.objective.dim))
-            problem = Problem(self.objective, records, self.ridge, tilt)
-            theta = minimise(problem, self._region, self.solver_error)
+            dim = self.objective.dim
+            drawn = receipt.draw_variates(2 * dim)
+            theta = self._minimiser(records, nearly(drawn.part(0, dim)))
             spot_check(self.objective, records, theta)
-            theta = theta + blur * (self.blur_std / self.noise_std)
+            theta = self._blurred_on_grid(theta, _floors(drawn.part(dim, 2 * dim)))
             return receipt.release(self._region.project(theta))
+
+    def _minimiser(self, records: Array, known: list[int]) -> Array:
+        """Within `_certified` of the exact minimiser, for ``known`` near 2^58·Z, the tilt σZ."""
+        far = max(max(m, ~m) for m in known) >= int(tail_of(self._region)) << TILT_BITS
+        reach = self._reach if far or isinstance(self.region, EuclideanBall) else None
+        if far and reach is None:
+            raise SolverError(
+                f"a tilt beyond {FAR_TAIL:g} standard deviations on {self._region!r}: the outcome "
+                "of this release is not covered"
+            )
+        # beyond what doubles hold, `minimise_far` looks at ``known`` alone
+        tilt = np.array([_double(m) for m in known]) * self.noise_std
+        problem = Problem(self.objective, records, self.ridge, tilt)
+        if reach is not None:
+            return minimise_far(problem, reach, known, self.noise_std)
+        return minimise(problem, self._region, self._certified)
+
+    def _blurred_on_grid(self, theta: Array, noise: list[int]) -> Array:
+        """g(⌊θ/g⌋ + N) with g = v·2^−40 and N = ⌊2^40 Z⌋; integers of any size."""
+        step = Grid(self.blur_std, BLUR_BITS).step
+        exactly = Fraction(step)
+        steps = [math.floor(Fraction(x) / exactly) for x in theta.tolist()]
+        return np.array([float(x + n) * step for x, n in zip(steps, noise, strict=True)])
+
+
+def _floors(drawn: Variates) -> list[int]:
+    """⌊2^40 z_i⌋, also where int64 ends."""
+    return [
+        m if abs(m) < 1 << 62 else drawn.refined(i, BLUR_BITS)
+        for i, m in enumerate(drawn.floors.tolist())
+    ]
+
+
+def _double(m: int) -> float:
+    """(m + ½)·2^−58, rounded."""
+    return float(Fraction(2 * m + 1, 2 << TILT_BITS)) if m.bit_length() < 900 else math.inf
+
+
+def _on_grid(error: float, blur_std: float, dim: int) -> float:
+    """``error`` and what rounding down to the blur's grid adds to it."""
+    return error + blur_std * 2.0**-BLUR_BITS * math.sqrt(dim) * (1 + 1e-9)
 
 
 def _check_problem(objective: Objective[Any], region: Region | None) -> None:
@@ -277,13 +358,24 @@ class _Bounds(NamedTuple):
 def _solver_error(
     objective: Objective[Any], region: Region | None, ridge: float, noise_std: float, rows: int
 ) -> float:
-    return attainable(
+    """What is certified for tilts of every size."""
+    reach = _reach(objective, region, ridge, noise_std, rows)
+    usual = attainable(
         objective,
         region or WholeSpace(objective.dim),
         rows=rows,
         ridge=ridge,
         tilt_std=noise_std,
     )
+    if reach is None:
+        return usual
+    return reach.distance if isinstance(region, EuclideanBall) else max(usual, reach.distance)
+
+
+def _reach(
+    objective: Objective[Any], region: Region | None, ridge: float, noise_std: float, rows: int
+) -> Reach | None:
+    return Reach.of(objective, region, rows=rows, ridge=ridge, tilt_std=noise_std)
 
 
 def least_noise(

@@ -22,19 +22,28 @@ always reached is not a theorem.  A fit without one ends as *uncovered*, which a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast, final
+from typing import Any, TypeAlias, cast, final
 
 import numpy as np
 
 from privlearn.domains import Array
 from privlearn.errors import SolverError
+from privlearn.exact_noise.near import NEAR_BITS, NEAR_ERROR
 from privlearn.mechanisms.objectives import UNIT, Objective
-from privlearn.mechanisms.regions import Region, RegionStep
+from privlearn.mechanisms.regions import EuclideanBall, Region, RegionStep, WholeSpace
 
 NEWTON_STEPS = 100
 TILT_TAIL = 9.0
-"""No coordinate of a tilt exceeds this many standard deviations (`NoiseSource.normal`: 8.6)."""
+"""Standard deviations that a coordinate of a tilt hardly ever exceeds (2e-19); beyond,
+`privlearn.mechanisms.far_tilts` takes over on R^d and on balls."""
+FAR_TAIL = 40.0
+"""The same on other regions, where nothing is certified beyond (1e-349)."""
+TILT_BITS = NEAR_BITS
+"""Fractional bits of standard tilts,"""
+TILT_ERROR = (NEAR_ERROR + 1) * 2.0**-TILT_BITS
+"""and how far they may be off."""
 STEEPEST = 1e8
 """Largest ratio of nT to Δ; the number of accelerated steps grows with its root."""
 _SUM = 64
@@ -67,16 +76,25 @@ class Problem:
         return total + self.ridge * np.eye(self.objective.dim)
 
 
+Certificate: TypeAlias = Callable[[Problem, Region, RegionStep], float]
+"""A number of a step that is small enough near the minimiser only."""
+
+
+def tail_of(region: Region) -> float:
+    """Standard deviations up to which `minimise` is certified in every coordinate of a tilt."""
+    return TILT_TAIL if isinstance(region, WholeSpace | EuclideanBall) else FAR_TAIL
+
+
 def longest(
     objective: Objective[Any], region: Region, *, rows: int, ridge: float, tilt_std: float
 ) -> float:
-    """Bound on ‖θ*‖ for every data set.
+    """Bound on ‖θ*‖ for every data set and every tilt up to `tail_of`.
 
     Let p be the point of the region nearest 0, so that ⟨p, p − θ*⟩ <= 0, and G = Σ∇ℓ(p) + b.  Then
     Δ‖θ* − p‖² <= ⟨∇J(p), p − θ*⟩ <= ⟨G, p − θ*⟩, and ‖θ*‖ <= ‖p‖ + ‖G‖/Δ.  If p = 0, also
     J(θ*) <= J(0), which is (Δ/2)‖θ*‖² <= Σ(ℓ(0) − ℓ(θ*)) + ‖b‖‖θ*‖.
     """
-    tilt = TILT_TAIL * tilt_std * math.sqrt(objective.dim)
+    tilt = tail_of(region) * tilt_std * math.sqrt(objective.dim)
     nearest = float(np.linalg.norm(region.project(np.zeros(objective.dim))))
     bound = min(region.radius, nearest + (rows * objective.gradient_bound + tilt) / ridge)
     if nearest > 0:
@@ -90,18 +108,19 @@ def attainable(
 ) -> float:
     """A distance to the minimiser that is certified for every data set of up to ``rows`` records.
 
-    Twice the error that double precision can make in the computed gradient (from `rounding`, sums,
-    ridge and tilt), over Δ; on a bounded region also the rounding of its boundary.
+    For every tilt up to `tail_of`.  Twice the error that double precision can make in the computed
+    gradient (from `rounding`, sums, ridge and tilt, which is known to 2⁻⁵³ only), over Δ; on a
+    bounded region also the rounding of its boundary.
 
     Raises:
         ValueError: ``ridge`` is so small for so many rows that double precision certifies nothing.
     """
     radius = longest(objective, region, rows=rows, ridge=ridge, tilt_std=tilt_std)
     slopes = rows * objective.gradient_bound
-    tilt = TILT_TAIL * tilt_std * math.sqrt(objective.dim)
-    error = rows * objective.rounding(2 * radius) + UNIT * (
-        _SUM * slopes + 8 * (ridge * radius + tilt)
-    )
+    spread = tilt_std * math.sqrt(objective.dim)
+    tilt = tail_of(region) * spread
+    error = rows * objective.rounding(2 * radius) + TILT_ERROR * spread
+    error += UNIT * (_SUM * slopes + 8 * ridge * radius + 12 * tilt)
     distance = 2 * error / ridge
     if math.isfinite(region.radius):
         force = slopes + ridge * radius + tilt
@@ -123,7 +142,12 @@ def _edge(region: Region, radius: float) -> float:
 
 
 def minimise(
-    problem: Problem, region: Region, distance: float, *, newton_steps: int = NEWTON_STEPS
+    problem: Problem,
+    region: Region,
+    distance: float,
+    *,
+    newton_steps: int = NEWTON_STEPS,
+    certificate: Certificate | None = None,
 ) -> Array:
     """A point of the region within ``distance`` of the minimiser, shape (d,).
 
@@ -132,18 +156,19 @@ def minimise(
         region: where θ may lie.
         distance: at least `attainable`.
         newton_steps: after so many, accelerated gradients take over.
+        certificate: of a step; default, of its distance by the computed gradient.
 
     Raises:
         SolverError: no certificate was reached; on R^d and balls `attainable` rules that out.
     """
     # The computed gradient may be wrong by half of the distance times Δ.
-    enough = distance / 2
+    enough, judge = distance / 2, certificate or _distance
     theta, certified = region.inner(), math.inf
     value = math.inf
     for _ in range(newton_steps):
         gradient = problem.gradient(theta)
         step = region.step(theta, gradient, problem.hessian(theta))
-        found = _distance(problem, region, step)
+        found = judge(problem, region, step)
         if found <= enough:
             return step.point
         if found <= certified / 2:
@@ -159,7 +184,7 @@ def minimise(
             if size < 1e-12:
                 break
         theta, value = theta + size * move, trial
-    return _accelerated(problem, region, theta, enough)
+    return _accelerated(problem, region, theta, enough, judge)
 
 
 def _distance(problem: Problem, region: Region, step: RegionStep) -> float:
@@ -171,7 +196,9 @@ def _distance(problem: Problem, region: Region, step: RegionStep) -> float:
     return away / problem.ridge + math.sqrt(gap / problem.ridge)
 
 
-def _accelerated(problem: Problem, region: Region, start: Array, enough: float) -> Array:
+def _accelerated(
+    problem: Problem, region: Region, start: Array, enough: float, judge: Certificate
+) -> Array:
     """Nesterov's method for strongly convex functions, with projections (Nesterov 2018, 2.2.63)."""
     steepest = problem.ridge + len(problem.records) * problem.objective.trace
     root = math.sqrt(steepest / problem.ridge)
@@ -185,6 +212,6 @@ def _accelerated(problem: Problem, region: Region, start: Array, enough: float) 
         # A step and not a projection: it says how far its normal is from being one.
         step = region.step(ahead, problem.gradient(ahead), steepest * np.eye(len(ahead)))
         before, theta = theta, step.point
-        if _distance(problem, region, step) <= enough:
+        if judge(problem, region, step) <= enough:
             return theta
     raise SolverError("no certified minimiser: the outcome of this release is not covered")

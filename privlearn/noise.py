@@ -268,6 +268,9 @@ def _at_least_two(**named: float) -> float:
 
 SmoothExponent = Annotated[float, _at_least_two]
 
+_VECTOR_BITS = 34
+"""Of vectors in ℓp: doubles decide nearly all floors on this grid; on a finer one, fewer."""
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -278,7 +281,8 @@ class GeneralizedGaussianNoise(Checked):
     coordinates of ‖·‖ the radius r has density ∝ r^{d−1}·exp(−r²/(2std²)), so r² is Gamma(d/2,
     scale 2std²): std² times the sum of d squared normals.  The direction is independent of it, with
     the law of x/‖x‖ for any x of density f(‖x‖); take ∏exp(−|x_i|^p), where |x_i|^p is Gamma(1/p)
-    with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such.
+    with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such; for
+    other integers `privlearn.exact_noise.powers` draws it exactly; between integers doubles do.
 
     Args:
         std: σ; the mean of ‖z‖² is d·std², and the std of a coordinate is `coordinate_std`.
@@ -310,9 +314,44 @@ class GeneralizedGaussianNoise(Checked):
             adjacency=adjacency,
         )
 
-    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+    @property
+    def unit(self) -> float | None:
+        """σ for an integer p; None for others, whose noise is drawn in doubles only."""
+        return self.std if self.exponent == int(self.exponent) else None
+
+    @property
+    def finest(self) -> int:
+        """Bits of the finest grid that `privlearn.mechanisms.grids.grid_of` gives it."""
+        return FLOOR_BITS if self.exponent == 2 else _VECTOR_BITS
+
+    def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
+        """⌊2^bits·z⌋ of vectors at σ = 1 along the last axis, exactly, int64; bits <= 40.
+
+        Raises:
+            ValueError: p is no integer.
+        """
         if self.exponent == 2:
-            return _doubles(pool, "normal", shape) * self.std
+            return _integers(pool, "normal", shape, bits)
+        if self.unit is None:
+            raise ValueError(
+                f"exponent = {self.exponent!r}: must be an integer for noise in integers"
+            )
+        from privlearn.exact_noise.powers import power_vectors
+
+        *vectors, dim = shape
+        n, p = math.prod(vectors), int(self.exponent)
+
+        def make(count: int) -> Floors:
+            return power_vectors(pool, count, dim, p, bits)
+
+        law = "powers", dim, p, bits
+        found = pool.vectors(law, n, make) if isinstance(pool, NoisePool) else make(n)
+        return found.reshape(shape)
+
+    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+        if self.unit is not None:
+            found = self.integers(pool, shape, self.finest)
+            return np.asarray((found + 0.5) * 2.0**-self.finest) * self.std
         from scipy.special import gamma, gammaincinv
 
         squares = np.square(_doubles(pool, "normal", shape)).sum(axis=-1, keepdims=True)

@@ -639,11 +639,12 @@ class Receipt:
         """``n`` fresh standard variates of the stated noise, that can be refined.
 
         Raises:
-            As `draw_integers`.
+            TokenError: noise of a kind that has none.  TokenSpentError: the receipt is closed.
         """
-        self._check_grid()
         self._check_own()
         self._check_open()
+        if not hasattr(self._spend.noise, "variates"):
+            raise TokenError(f"{self._spend.noise!r} has no variates: use receipt.draw(shape)")
         drawn = cast(Any, self._spend.noise).variates(self._noise(), n)
         self._count((n,))
         return cast(Variates, drawn)

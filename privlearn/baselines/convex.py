@@ -38,7 +38,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.batched_sums import even_sizes
 from privlearn.mechanisms.constraint_sets import LpBall
-from privlearn.mechanisms.least_noise import regular_exponent
+from privlearn.mechanisms.least_noise import regular_exponent, whole_exponent
 from privlearn.mechanisms.scalar_objectives import ScalarObjective, named_objective
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -174,7 +174,7 @@ def _sums(
         Ball(clip, learner.dim, q),
         budget,
         noise="generalized-gaussian",
-        exponent=regular_exponent(q, learner.dim),
+        exponent=whole_exponent(q, learner.dim),
         adjacency=adjacency,
     )
 

@@ -11,5 +11,8 @@ The room's parts, and why they are right (docs/proofs.md, "Exact sampling", has 
 `enclosures` numbers between bounds, in doubles and, where these do not decide, in integers
 `caps`      points of caps for local reports, by rejection from exact variates
 `cap_mass`  the mass of a cap and logarithms between rational bounds, for prices
+`near`      variates to 2^−58, many at once
+`powers`    vectors of density ∝ exp(−‖z‖²/2), ‖·‖ the norm of ℓp, from these variates
+`integer_laws`  geometric, discrete Laplace and discrete Gaussian variates
 `building`  how the tables are made and how their bounds are proved; needs python-flint
 """

@@ -69,6 +69,13 @@ def floors(
     return found, extended
 
 
+def cells(words: WordArray) -> tuple[Floors, Floors]:
+    """⌊2^63 V⌋ of every word, and its cell; below 0 where V is too small for one."""
+    w = (words >> np.uint64(1)).view(np.int64)
+    cell = w.astype(np.float64).view(np.int64) >> (52 - CELL_BITS)
+    return w, cell - _FIRST_CELL
+
+
 def _tile(table: Table, words: WordArray, out: Floors) -> list[int]:
     """Writes the floors of a tile, and returns the places where they are not certain."""
     n = len(words)

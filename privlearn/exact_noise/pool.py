@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Hashable
 from typing import Any, Never, Protocol, final
 
 import numpy as np
@@ -17,6 +18,7 @@ from privlearn.exact_noise.words import Words
 _FIRST, _AHEAD = 256, 4096
 """Variates that are drawn at a time, first and later: a release's time then says little of its own
 noise, and small draws cost little."""
+_VECTORS_AHEAD = 64
 _UNIFORM_BITS = 52
 
 
@@ -45,7 +47,7 @@ class NoisePool:
     made it.
     """
 
-    __slots__ = ("_ahead", "_lock", "_next", "_pid", "_source")
+    __slots__ = ("_ahead", "_lock", "_next", "_pid", "_source", "_vectors")
 
     def __init__(self, source: Words) -> None:
         self._source = source
@@ -53,6 +55,7 @@ class NoisePool:
         self._lock = Exclusive("a pool of noise")
         self._ahead: dict[Kind, Variates] = {}
         self._next: dict[Kind, int] = {}
+        self._vectors: dict[Hashable, Floors] = {}
 
     def variates(self, kind: Kind, n: int) -> Variates:
         """The next ``n`` variates of one kind; the same whatever the sizes of the calls.
@@ -97,6 +100,28 @@ class NoisePool:
         self._check_process()
         with self._lock:
             return self._source.words(n)
+
+    def vectors(self, law: Hashable, n: int, make: Callable[[int], Floors]) -> Floors:
+        """The next ``n`` rows of what ``make`` draws from this pool, some of them ahead.
+
+        Args:
+            law: names all that ``make`` depends on.
+            n: how many; so many are made the first time, as most spends ask once.
+            make: so many rows, int64.
+
+        Raises:
+            TokenCopyError: in a forked process.
+        """
+        self._check_process()
+        with self._lock:  # whoever comes meanwhile finds none, and makes others
+            left = self._vectors.pop(law, None)
+        if left is None:
+            left = make(n)
+        elif n > len(left):
+            left = np.concatenate([left, make(max(n - len(left), _VECTORS_AHEAD))])
+        with self._lock:
+            self._vectors[law] = left[n:]
+        return left[:n]
 
     def more(self) -> int:
         """64 further bits, of a stream of their own."""

@@ -47,7 +47,7 @@ class Variates:
         """⌊2^bits z_i⌋ for any number of bits; the bits of V that it takes are kept for later."""
         word = int(self.words[i])
         known = self.extended.setdefault(i, Bits(word >> 1, WORD_BITS))
-        table, turned = _table_of(self.kind, word & 1)
+        table, turned = table_of(self.kind, word & 1)
         found = exact_floor(table.family, known, self.more, bits)
         return ~found if turned else found
 
@@ -74,7 +74,7 @@ def variates(kind: Kind, source: Words, n: int) -> Variates:
     if kind == "gumbel":
         found, extended = _gumbel(words, source)
     else:
-        table = _table_of(kind, 0)[0]
+        table = table_of(kind, 0)[0]
         found, extended = floors(table, words, source.more)
         if kind in ("normal", "laplace"):
             found ^= -(words & _ONE).view(np.int64)  # ⌊−y⌋ = −⌊y⌋ − 1 for y that is no integer
@@ -86,14 +86,14 @@ def _gumbel(words: WordArray, source: Words) -> tuple[Floors, Extended]:
     found, extended = np.empty(len(words), np.int64), Extended()
     for half in (0, 1):
         places = np.flatnonzero((words & _ONE) == half)
-        table, turned = _table_of("gumbel", half)
+        table, turned = table_of("gumbel", half)
         part, more_bits = floors(table, words[places], source.more)
         found[places] = ~part if turned else part
         extended.update((int(places[i]), bits) for i, bits in more_bits.items())
     return found, extended
 
 
-def _table_of(kind: Kind, last_bit: int) -> tuple[Table, bool]:
+def table_of(kind: Kind, last_bit: int) -> tuple[Table, bool]:
     """The table for a word, and whether z is minus the table's f."""
     normal, exponential, top, bottom = shipped_tables()
     if kind == "gumbel":

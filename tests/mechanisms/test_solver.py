@@ -19,6 +19,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array
 from privlearn.errors import BudgetError, SolverError
+from privlearn.exact_noise.pool import Pool
 from privlearn.losses import MinimizerLoss, gaussian_loss
 from privlearn.mechanisms import (
     LinearObjective,
@@ -707,8 +708,8 @@ def test_no_minimiser_leaves_without_blur_or_with_other_noise() -> None:
         def loss(self, sensitivity: float, adjacency: Adjacency) -> Any:
             return gaussian_loss(sensitivity, 1.0, adjacency)
 
-        def draw(self, source: NoiseSource, shape: tuple[int, ...]) -> Array:
-            return np.round(source.normal(shape))
+        def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
+            return np.round(GaussianNoise(1.0).draw(pool, shape))
 
         def to_dict(self) -> dict[str, Any]:
             return {"family": "gridded", "std": 1.0}

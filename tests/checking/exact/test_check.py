@@ -28,7 +28,7 @@ from privlearn.checking.neighbours import extreme_records, worst_pairs
 from privlearn.domains import Ball, Box, Domain, PSDTrace
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.exact_noise import variates as sampler
-from privlearn.exact_noise.pool import Pool
+from privlearn.exact_noise.near import nearly
 from privlearn.exact_noise.variates import Kind
 from privlearn.losses import (
     ApproxLoss,
@@ -64,6 +64,7 @@ from privlearn.mechanisms import (
     NoisySum,
     ObjectivePerturbation,
     PrefixSum,
+    objective_perturbation,
 )
 from privlearn.mechanisms.regions import box
 from privlearn.noise import GaussianNoise, LaplaceNoise
@@ -590,12 +591,9 @@ def test_a_determinant_that_is_forgotten_is_caught() -> None:
 
 
 def test_the_released_minimiser_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = GaussianNoise.draw
-
-    def halved(self: GaussianNoise, pool: Pool, shape: tuple[int, ...]) -> Any:
-        return plain(self, pool, shape) / 2
-
-    monkeypatch.setattr(GaussianNoise, "draw", halved)
+    monkeypatch.setattr(
+        objective_perturbation, "nearly", lambda drawn: [m // 2 for m in nearly(drawn)]
+    )
     with pytest.raises(CheckError, match="not the minimiser"):
         white_box(_fitted(LinearObjective.logistic(1)))
 
