@@ -25,7 +25,7 @@ from privlearn.checking.sampling.event_bounds import event_bound
 from privlearn.checking.stream_runs import released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.domains import Array, Box
-from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
+from privlearn.mechanisms import BinaryTree, NoisyReport, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
 
@@ -78,6 +78,7 @@ SUBJECTS = (
     exact("Gaussian sum, σ = 1/0.3", lambda box: NoisySum(box, GaussianNoise(OFF_THE_GRID))),
     exact("Laplace sum, scale 10", lambda box: NoisySum(box, LaplaceNoise(10.0))),
     exact("Laplace sum, scale 1/0.3", lambda box: NoisySum(box, LaplaceNoise(OFF_THE_GRID))),
+    exact("Gaussian report, σ = 1/0.3", lambda box: NoisyReport(box, GaussianNoise(OFF_THE_GRID))),
     exact("tree of 8 rows, σ = 1/0.3", lambda box: PrefixSum(box, BinaryTree(8), OFF_THE_GRID), 8),
 )
 IN_DOUBLES = (

@@ -29,7 +29,7 @@ _MOST = 24
 """Pairs that are returned at most."""
 
 
-def each_float(block: Any, change: Callable[[Any], Any]) -> Any:
+def each_float(block: Any, change: Callable[..., Any]) -> Any:
     """A block of records with its floating-point numbers changed, all else as it is."""
     if isinstance(block, tuple):
         fields = [each_float(field, change) for field in block]

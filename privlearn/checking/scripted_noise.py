@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Never, Protocol, Self, final
+from typing import Never, Protocol, Self, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from privlearn.errors import CheckError
 from privlearn.exact_noise.fast import Floors
 from privlearn.exact_noise.pool import Pool
 from privlearn.exact_noise.tables import FLOOR_BITS
-from privlearn.exact_noise.variates import Kind
+from privlearn.exact_noise.variates import Kind, Variates
 
 _ODD = 0x9E3779B97F4A7C15
 _TAIL_BITS = 64
@@ -87,10 +87,10 @@ class ScriptedPool(ABC):
         self.drawn[kind] += n
         return np.rint(np.ldexp(numbers, FLOOR_BITS)).astype(np.int64)
 
-    def variates(self, kind: Kind, n: int) -> ScriptedVariates:
+    def variates(self, kind: Kind, n: int) -> Variates:
         """The same with further bits."""
         first = self.drawn.total()
-        return ScriptedVariates(kind, self.floors(kind, n), first)
+        return cast(Variates, ScriptedVariates(kind, self.floors(kind, n), first))
 
     def words(self, n: int) -> NDArray[np.uint64]:
         """Refused: nothing is known of what uniform words decide."""
@@ -177,7 +177,7 @@ class _LimitedPool:
         self._limit.count()
         return self._pool.floors(kind, n)
 
-    def variates(self, kind: Kind, n: int) -> Any:
+    def variates(self, kind: Kind, n: int) -> Variates:
         self._limit.count()
         return self._pool.variates(kind, n)
 

@@ -8,11 +8,11 @@ The room's parts, and why they are right (docs/proofs.md, "Exact sampling", has 
 `tables`    polynomials for ⌊2^40 f(V)⌋ with proved error bounds, shipped under a SHA-256
 `fast`      the floor from the table where its error bound makes it certain, else `slow`
 `pool`      variates of one spend, drawn after it, and never twice
-`near`      variates to 2^−58, many at once
-`powers`    vectors of density ∝ exp(−‖z‖²/2), ‖·‖ the norm of ℓp, from these variates
-`integer_laws`  geometric, discrete Laplace and discrete Gaussian variates
 `enclosures` numbers between bounds, in doubles and, where these do not decide, in integers
 `caps`      points of caps for local reports, by rejection from exact variates
 `cap_mass`  the mass of a cap and logarithms between rational bounds, for prices
+`near`      variates to 2^−58, many at once
+`powers`    vectors of density ∝ exp(−‖z‖²/2), ‖·‖ the norm of ℓp, from these variates
+`integer_laws`  geometric, discrete Laplace and discrete Gaussian variates
 `building`  how the tables are made and how their bounds are proved; needs python-flint
 """

@@ -10,12 +10,13 @@ import pytest
 from privlearn import Ball, PureDP, Rows
 from privlearn.adjacency import Adjacency
 from privlearn.checking.asserts import assert_private
+from privlearn.checking.default_neighbours import run_once
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.faults import third_party
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.scripted_noise import LimitedSource, Script, ScriptedCalls
 from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.checking.targets import run_once, sampling_target
+from privlearn.checking.targets import sampling_target
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise
@@ -69,7 +70,8 @@ def test_the_limit_is_for_all_pools_of_a_run() -> None:
 @pytest.mark.parametrize("noise", [GaussianNoise(3.0), LaplaceNoise(1 / 0.3)])
 def test_halved_noise_is_the_floor_of_half_of_it(noise: Any) -> None:
     """Exactly, so that it lies on the same lattice and only its size is wrong."""
-    made, rows = NoisySum(Ball(1.0, 3), noise), Rows.null(range(1))
+    made = NoisySum(Ball(1.0, 3), noise)
+    rows: Rows[Any] = Rows.null(range(1))
     step = made.spend().grid.step  # type: ignore[union-attr]
     plain, reduced = StubAccountant(5), StubAccountant(5, noise_divisor=4.0)
     for _ in range(3):

@@ -133,11 +133,11 @@ def _quantiles(kind: Kind, levels: Array) -> Array:
 
             return np.asarray(ndtri(levels))
         case "laplace":
-            return np.sign(levels - 0.5) * -np.log(2 * np.minimum(levels, 1 - levels))
+            return np.asarray(np.sign(levels - 0.5) * -np.log(2 * np.minimum(levels, 1 - levels)))
         case "exponential":
-            return -np.log1p(-levels)
+            return np.asarray(-np.log1p(-levels))
         case "gumbel":
-            return -np.log(-np.log(levels))
+            return np.asarray(-np.log(-np.log(levels)))
 
 
 def sampler_gap(kind: Kind) -> float:

@@ -289,7 +289,7 @@ MUTANTS = (
         "The objective is tilted by an eighth of the noise.",
         (
             Edit(
-                "privlearn.mechanisms.objective_perturbation:ObjectivePerturbation.release",
+                "privlearn.mechanisms.objective_perturbation:ObjectivePerturbation._minimiser",
                 "self.ridge, tilt)",
                 "self.ridge, tilt / 8)",
             ),
