@@ -22,8 +22,8 @@ from privlearn.mechanisms.prefix_sums import SummingStream
 from privlearn.mechanisms.receipt_stream import StreamAdjacency
 from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms
 from privlearn.noise import GaussianNoise
-from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows import PartialSum, Rows
+from privlearn.tokens import Released, Spend, Token, partial_sum
 
 X = TypeVar("X")
 
@@ -118,6 +118,17 @@ class BatchedPrefixSum(Generic[X]):
         """Standard deviation per coordinate of the sum after ``batch`` >= 1 batches."""
         return self.noise_std * self.factorization.error_std(batch)
 
+    def partial(self, rows: Rows[X]) -> PartialSum:
+        """The sealed sum over ``rows`` of one batch, for `BatchedStream.append_partial`.
+
+        Partial sums add up to the integers that one sum over all rows of the batch would be, in any
+        order and on any number of machines (`privlearn.rows.merge`).
+
+        Raises:
+            ValueError: the domain is somebody's own, without integers.  TypeError: no rows.
+        """
+        return partial_sum(self._spend, rows)
+
     def open(self, token: Token[B]) -> BatchedStream[X]:
         """Spends ``token`` for the whole stream.
 
@@ -163,25 +174,48 @@ class BatchedStream(SummingStream[X]):
             UsersError: not the next users of the stream, or of more than one batch.
         """
         with self._lock, self._receipt.round():
-            end = self.next_end
-            if rows.users.stop > end:
-                raise UsersError(
-                    f"the stream is at user {self._next} and its batch ends before {end}; "
-                    f"the rows are {rows.users!r}"
-                )
-            values = self._values(rows)
-            if self._total is not None:
-                values[0] += self._total
-            self._total = np.add.accumulate(values, axis=0)[-1]
-            if self._next < end:
-                return None
-            self._batch += 1
-            noisy = self._noisy(self._total[None])[0]
-            self._total = None
-            released = self._receipt.publish(self._domain.decode(noisy))
-            if self._complete:
-                self._receipt.close()
-            return released
+            self._check_batch(rows.users)
+            return self._added(self._values(rows))
+
+    def append_partial(self, total: PartialSum) -> Released[Array] | None:
+        """As `append`, for the sum of the next rows, which `BatchedPrefixSum.partial` made.
+
+        Raises:
+            UsersError: as `append`, or users are left out.  ValueError: another mechanism made it.
+            TypeError: no partial sum.
+        """
+        if not isinstance(total, PartialSum):
+            raise TypeError(f"total: must be a PartialSum, not {type(total).__name__}")
+        with self._lock, self._receipt.round():
+            users = range(total.users[0].start, total.users[-1].stop)
+            if len(total.users) > 1 or users.start != self._next:
+                raise UsersError(f"the stream is at user {self._next}, not at {total!r}")
+            self._check_batch(users)
+            values = self._sums.opened_total(total)
+            self._next = users.stop
+            return self._added(values)
+
+    def _check_batch(self, users: range) -> None:
+        if users.stop > self.next_end:
+            raise UsersError(
+                f"the stream is at user {self._next} and its batch ends before {self.next_end}; "
+                f"the rows are {users!r}"
+            )
+
+    def _added(self, values: NDArray[Any]) -> Released[Array] | None:
+        """Adds rows to the batch, and ends it with its last user."""
+        if self._total is not None:
+            values[0] += self._total
+        self._total = np.add.accumulate(values, axis=0)[-1]
+        if self._next < self.next_end:
+            return None
+        self._batch += 1
+        noisy = self._noisy(self._total[None])[0]
+        self._total = None
+        released = self._receipt.publish(self._domain.decode(noisy))
+        if self._complete:
+            self._receipt.close()
+        return released
 
     @property
     def _complete(self) -> bool:

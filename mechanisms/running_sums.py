@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.domains import Array, IntegerDomain
+from privlearn.errors import HorizonError
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.factorization import Factorization, Integers
 from privlearn.mechanisms.stream_terms import StreamTerms
-from privlearn.rows import Rows
+from privlearn.rows import PartialSum, Rows
 from privlearn.tokens import Receipt, Spend
 
 
@@ -20,6 +21,9 @@ class RunningSums(Protocol):
 
     def opened(self, rows: Rows[Any]) -> NDArray[Any]:
         """The contributions of the next users, in the numbers that it computes with."""
+
+    def opened_total(self, total: PartialSum) -> NDArray[Any]:
+        """The sum of the contributions of the next users, shape (1, size)."""
 
     def after(self, values: NDArray[Any], users: int) -> Array:
         """The noisy running sum after each of the next rows, the last of which ends ``users``."""
@@ -56,6 +60,12 @@ class _IntegerSums:
             values -= self._centre
         return values
 
+    def opened_total(self, total: PartialSum) -> Integers:
+        values = self._receipt.open_total(total)
+        if self._centre is not None:  # Python's integers: without it, it may have more than 64 bits
+            values = values.astype(object) - total.count * self._centre.astype(object)
+        return values.astype(np.int64)[None]
+
     def after(self, values: Integers, users: int) -> Array:
         released = self._encoder(values)
         released += self._ahead.next(len(values))
@@ -79,7 +89,11 @@ class _Ahead:
         self._drawn = self._next = 0
 
     def next(self, n: int) -> Integers:
-        """The next rows, each once."""
+        """The next rows, each once.
+
+        Raises:
+            HorizonError: there are fewer.
+        """
         stop = self._next + n
         if stop > len(self._rows):
             self._more(n)
@@ -91,6 +105,10 @@ class _Ahead:
     def _more(self, n: int) -> None:
         left = self._rows[self._next :]
         missing = n - len(left)
+        if self._drawn + missing > self._horizon:
+            raise HorizonError(
+                f"{n} more rows after {self._drawn - len(left)} exceed horizon = {self._horizon}"
+            )
         drawn = min(-(-missing // BLOCK) * BLOCK, self._horizon - self._drawn)
         fresh = self._receipt.draw_integers((drawn, self._size))
         self._drawn += drawn
@@ -111,6 +129,9 @@ class _SumsInDoubles:
 
     def opened(self, rows: Rows[Any]) -> Array:
         return self._receipt.open(rows)
+
+    def opened_total(self, total: PartialSum) -> Array:
+        raise ValueError("total: this stream adds up in doubles, which cannot be merged exactly")
 
     def after(self, values: Array, users: int) -> Array:
         sums = np.cumsum(np.vstack([self._total, values]), axis=0)[1:]

@@ -305,6 +305,10 @@ class Ball(_Diameter):
             exponent = min(exponent, MOST_EXPONENT)
         aim = radius * _shrunk(self.size) * grid.step
         values = _shaped(block, (self.size,))
+        if exponent == 2 and np.vdot(values, values) < 0.999 * aim**2:  # well inside, all together
+            steps = (values * (1.0 / grid.step)).astype(np.int64)
+            _drop(steps, inside(steps, radius, exponent))
+            return steps
         steps = np.empty(values.shape, dtype=np.int64)
         with np.errstate(all="ignore"):
             for tile in _tiles(values):

@@ -113,14 +113,17 @@ class Grid:
         return cls(scale, data["bits"])
 
 
-def sum_of_rows(rows: NDArray[np.int64]) -> NDArray[Any]:
-    """The exact sum over the first axis, entries below 2⁶¹ in size.
+def sum_of_rows(rows: NDArray[np.int64], largest: int = _ROOM) -> NDArray[Any]:
+    """The exact sum over the first axis, for any number of rows.
+
+    Args:
+        rows: contributions in steps, (n, size).
+        largest: public bound of the sizes of entries, at most 2⁶¹.
 
     Returns:
-        int64 where no sum can reach 2⁶², else Python's integers: for any number of rows, and
-        nothing shows how many there were.
+        int64 where no sum can reach 2⁶², else Python's integers; nothing shows how many there were.
     """
-    if not len(rows) or len(rows) * max(int(rows.max()), -int(rows.min())) < 2**62:
+    if len(rows) * largest < 2**62 or len(rows) * _largest_in(rows) < 2**62:
         return np.asarray(np.add.reduce(rows, axis=0))
     # halves of 31 and 33 bits: 2³⁰ rows of either add up within int64
     low, high = rows & (2**31 - 1), rows >> 31
@@ -131,6 +134,10 @@ def sum_of_rows(rows: NDArray[np.int64]) -> NDArray[Any]:
             for part in parts
         )
     )
+
+
+def _largest_in(rows: NDArray[np.int64]) -> int:
+    return max(int(rows.max()), -int(rows.min()))
 
 
 def added(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:

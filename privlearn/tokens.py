@@ -476,7 +476,7 @@ class Receipt:
         """
         values = self._opened(rows)
         if self._spend.grid is not None:
-            return self._noisy(sum_of_rows(values))
+            return self._noisy(sum_of_rows(values, self._clipping.largest))
         total: Array = np.add.reduce(values, axis=0)
         noisy = total + self._spend.noise.draw(self._noise(), total.shape)
         return self._released_sum(noisy)
@@ -843,6 +843,8 @@ class _Clipping:
     function: Callable[[Any], NDArray[Any]]
     null: Callable[[], NDArray[Any]]
     size: int
+    largest: int
+    """Of the sizes of integers."""
     checked: RowFunction[Any, NDArray[Any]]
     own: bool
     """Whether the domain is ours."""
@@ -900,7 +902,7 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
     functions = tuple(dict.fromkeys((*rows.functions, *clipping.checked.names)))
     total, defect = np.zeros(clipping.size, np.int64), None
     try:
-        total = sum_of_rows(clipping.contributions(rows))
+        total = sum_of_rows(clipping.contributions(rows), clipping.largest)
     except RowLocalityError as error:  # told to whoever releases it, when that is paid for
         defect = error
     return PartialSum((rows.users,), total, _terms(spend), functions, Rows._board_of(rows), defect)
@@ -930,7 +932,7 @@ def _clipping_of(domain: Domain[Any], grid: Grid | None) -> _Clipping:
             return np.asarray(domain.clip(block), dtype=np.float64)
 
         checked = RowFunction(clip, "clip", code=domain)
-        return _Clipping(clip, domain.null, domain.size, checked, _frozen(domain))
+        return _Clipping(clip, domain.null, domain.size, 0, checked, _frozen(domain))
     exact = cast(IntegerDomain[Any], domain)
 
     def integers(block: Any) -> NDArray[Any]:
@@ -938,7 +940,8 @@ def _clipping_of(domain: Domain[Any], grid: Grid | None) -> _Clipping:
 
     checked = RowFunction(integers, "clip", code=domain)
     null = partial(exact.null_integers, grid)
-    return _Clipping(integers, null, domain.size, checked, _frozen(domain))
+    largest = min(int(exact.integer_bound(grid)["largest"]), 2**61) if _frozen(domain) else 2**61
+    return _Clipping(integers, null, domain.size, largest, checked, _frozen(domain))
 
 
 def _may_tell(error: BaseException | None) -> bool:

@@ -79,22 +79,22 @@ def _tile(table: Table, words: WordArray, out: Floors) -> list[int]:
     np.copyto(t, w)  # to the nearest double: the cells are wide enough for that
     np.right_shift(t.view(np.int64), 52 - CELL_BITS, out=cell)
     cell -= _FIRST_CELL
-    np.take(table.centre, cell, out=out, mode="clip")
+    table.centre.take(cell, out=out, mode="clip")
     np.subtract(w, out, out=out)
     np.copyto(t, out)
-    np.take(table.coefficients[DEGREE], cell, out=y, mode="clip")
+    table.coefficients[DEGREE].take(cell, out=y, mode="clip")
     for j in range(DEGREE - 1, -1, -1):
         y *= t
-        np.take(table.coefficients[j], cell, out=part, mode="clip")
+        table.coefficients[j].take(cell, out=part, mode="clip")
         y += part
     np.floor(y, out=t)
     y -= t
     y -= 0.5
     np.abs(y, out=y)
-    np.take(table.error, cell, out=part, mode="clip")
+    table.error.take(cell, out=part, mode="clip")
     y += part
     np.greater_equal(y, 0.5, out=unsure)
-    np.take(table.base, cell, out=out, mode="clip")
+    table.base.take(cell, out=out, mode="clip")
     np.copyto(w, t, casting="unsafe")
     out += w
     np.less(cell, 0, out=cell, casting="unsafe")

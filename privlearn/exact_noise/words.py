@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from functools import cache
 from typing import Any, Protocol, TypeAlias, final
 
 import numpy as np
@@ -45,10 +46,17 @@ class Keystream:
         return int.from_bytes(self._second.update(_ZEROS[:8]), "little")
 
 
-def _encryptor(key: bytes, start: int) -> Any:
+@cache
+def _cipher() -> tuple[Any, Any, Any]:
+    """Loaded when noise is first drawn."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    return Cipher(algorithms.AES(key), modes.CTR(start.to_bytes(16, "big"))).encryptor()
+    return Cipher, algorithms.AES, modes.CTR
+
+
+def _encryptor(key: bytes, start: int) -> Any:
+    cipher, aes, counter = _cipher()
+    return cipher(aes(key), counter(start.to_bytes(16, "big"))).encryptor()
 
 
 @final

@@ -15,14 +15,14 @@ from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.checking import assert_pipeline_noninterference
-from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.domains import Array, Ball, Box, Domain, PSDTrace
 from privlearn.errors import AdjacencyError, CurrencyError, UsersError
 from privlearn.losses import GaussianLoss
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
 from privlearn.mechanisms.binary_tree import BinaryTree
 from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
 from privlearn.noise import NoiseSource
-from privlearn.rows import Rows
+from privlearn.rows import PartialSum, Rows, merge
 
 SIZES = (3, 1, 4, 2)
 USERS = range(10, 20)
@@ -215,3 +215,67 @@ def test_the_noise_that_leaves_is_that_of_the_price() -> None:
         nodes += [sums[t] - sums[t & (t - 1)] for t in range(1, len(SIZES) + 1)]
     # 5600 numbers: the deviation is known to 1%, and 5% too little noise is seen.
     assert np.std(nodes) == pytest.approx(2 * math.sqrt(3), rel=0.03)
+
+
+@pytest.mark.parametrize("domain", [BALL, Box(2.0, 3.0, 2)], ids=repr)
+def test_partial_sums_of_a_batch_are_its_rows_bit_for_bit(domain: Domain[Array]) -> None:
+    """Made apart and merged in another order; some batches come as rows."""
+    sums = BatchedPrefixSum.calibrated(domain, GaussianDP(1), sizes=SIZES)
+    whole = released(opened(sums)[1], data(), [])
+    stream, found, at = opened(sums)[1], [], 0
+
+    def part(start: int, stop: int) -> Rows[Array]:
+        return Rows.seal(data()[start:stop], users=USERS[start:stop])
+
+    for number, size in enumerate(SIZES):
+        if number == 1:
+            value = stream.append(part(at, at + size))
+        elif number == 2:  # half as rows, half as a sum
+            assert stream.append(part(at, at + 1)) is None
+            value = stream.append_partial(sums.partial(part(at + 1, at + size)))
+        else:
+            parts = [sums.partial(part(at + i, at + i + 1)) for i in reversed(range(size))]
+            value = stream.append_partial(merge(*parts))
+        at += size
+        assert value is not None
+        found.append(value.value)
+    assert np.array(found).tobytes() == np.array(whole).tobytes()
+
+
+def test_partial_sums_far_from_zero_may_have_more_than_64_bits() -> None:
+    """Only their distance from null must fit: 1000 numbers at 1000, in steps of 2e-15."""
+    sums = BatchedPrefixSum(Box(999.0, 1000.0, 1), (1000, 1), ColumnNormalizedBLT.fitted(2), 2e-6)
+    grid = sums.spend().grid
+    assert grid is not None
+    assert 1000 * 1000 / grid.step > 2**63
+    users, found = range(1001), []
+    rows = Rows.seal(np.full((1000, 1), 1000.0), users=users[:1000])
+    for apart in (True, False):
+        central = accountant(users, budget=GaussianDP(10**9))
+        stream = sums.open(central.issue(sums.loss(), users=users, label="sums"))
+        value = stream.append_partial(sums.partial(rows)) if apart else stream.append(rows)
+        assert value is not None
+        found.append(float(value.value[0]))
+    assert found[0] == found[1] == pytest.approx(1e6, rel=1e-9)
+
+
+def test_partial_sums_come_in_order_and_batch_by_batch() -> None:
+    sums = BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES)
+    _, stream = opened(sums)
+
+    def of(*places: int) -> PartialSum:
+        parts = [Rows.seal(data()[i : i + 1], users=USERS[i : i + 1]) for i in places]
+        return merge(*map(sums.partial, parts))
+
+    for wrong in (of(1), of(0, 2), of(0, 1, 2, 3)):
+        with pytest.raises(UsersError, match="the stream is at user 10"):
+            stream.append_partial(wrong)
+    other = BatchedPrefixSum.calibrated(BALL, GaussianDP(2), sizes=SIZES)
+    with pytest.raises(ValueError, match="total: has"):
+        stream.append_partial(other.partial(Rows.seal(data(1), users=USERS[:1])))
+    not_one: Any = Rows.seal(data(1), users=USERS[:1])
+    with pytest.raises(TypeError, match="must be a PartialSum, not Rows"):
+        stream.append_partial(not_one)
+    assert stream.append_partial(of(0, 1)) is None
+    with pytest.raises(UsersError, match="the stream is at user 12"):
+        stream.append_partial(of(0, 1))
