@@ -116,6 +116,8 @@ class Spend:
             raise ValueError("arithmetic = 'sum': its gain is 1 and its loss is derived")
 
     def _check_grid(self, grid: Grid) -> None:
+        if type(grid) is not Grid:  # another class may have steps of its own
+            raise TypeError(f"grid = {grid!r}: must be a Grid")
         if not isinstance(self.domain, IntegerDomain):
             raise TypeError(f"domain = {self.domain!r}: has no integers to clip to (grid = None)")
         if getattr(self.noise, "unit", None) != grid.scale:
