@@ -872,8 +872,13 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
 
 def _terms(spend: Spend) -> dict[str, Any]:
     """What partial sums that add up have in common."""
-    form = spend.exact_form()
-    return {"mechanism": spend.mechanism, "domain": spend.domain.to_dict(), "exact": form}
+    return {
+        "mechanism": spend.mechanism,
+        "domain": spend.domain.to_dict(),
+        # somebody's domain may write what one of ours would
+        "shipped": is_shipped(spend.domain),
+        "exact": spend.exact_form(),
+    }
 
 
 def _clipping(domain: Domain[Any], grid: Grid | None) -> _Clipping:
@@ -958,6 +963,10 @@ def _check_terms(spend: Spend, total: PartialSum) -> None:
     for name, wanted in terms.items():
         if total.terms.get(name) != wanted:
             raise ValueError(f"total: has {name} = {total.terms.get(name)!r}, must be {wanted!r}")
+    if PartialSum._size_of(total) != (spend.domain.size,):
+        raise ValueError(
+            f"total: is a sum of shape {PartialSum._size_of(total)}, must be {spend.domain.size}"
+        )
 
 
 def _digest_of(value: Array) -> str:
