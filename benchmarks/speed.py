@@ -342,7 +342,8 @@ def thousand_gaussians() -> tuple[float, float, float]:
 
 def noise_rate(source: NoiseSource) -> float:
     """Normal samples per second, in calls of 100,000."""
-    return 100_000 / min(seconds(lambda: source.normal((100_000,))) for _ in range(20))
+    pool = source.pool()
+    return 100_000 / min(seconds(lambda: pool.floors("normal", 100_000)) for _ in range(20))
 
 
 def spend_rate(ledger: Ledger, count: int) -> float:

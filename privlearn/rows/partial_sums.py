@@ -104,7 +104,7 @@ class PartialSum(Sealed):
         }
         nonce = os.urandom(_NONCE)
         text = json.dumps(body, separators=(",", ":")).encode()
-        return nonce + _cipher(key).encrypt(nonce, text, _FORMAT)
+        return nonce + bytes(_cipher(key).encrypt(nonce, text, _FORMAT))
 
     @classmethod
     def from_bytes(cls, data: bytes, key: bytes) -> PartialSum:
