@@ -127,6 +127,8 @@ class Spend:
             raise ValueError("arithmetic = 'sum': its gain is 1 and its loss is derived")
 
     def _check_grid(self, grid: Grid) -> None:
+        if type(grid) is not Grid:  # another class may have steps of its own
+            raise TypeError(f"grid = {grid!r}: must be a Grid")
         if not isinstance(self.domain, IntegerDomain):
             raise TypeError(f"domain = {self.domain!r}: has no integers to clip to (grid = None)")
         if getattr(self.noise, "unit", None) != grid.scale:
@@ -911,8 +913,13 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
 
 def _terms(spend: Spend) -> dict[str, Any]:
     """What partial sums that add up have in common."""
-    form = spend.exact_form()
-    return {"mechanism": spend.mechanism, "domain": spend.domain.to_dict(), "exact": form}
+    return {
+        "mechanism": spend.mechanism,
+        "domain": spend.domain.to_dict(),
+        # somebody's domain may write what one of ours would
+        "shipped": is_shipped(spend.domain),
+        "exact": spend.exact_form(),
+    }
 
 
 def _clipping(domain: Domain[Any], grid: Grid | None) -> _Clipping:
@@ -998,6 +1005,10 @@ def _check_terms(spend: Spend, total: PartialSum) -> None:
     for name, wanted in terms.items():
         if total.terms.get(name) != wanted:
             raise ValueError(f"total: has {name} = {total.terms.get(name)!r}, must be {wanted!r}")
+    if PartialSum._size_of(total) != (spend.domain.size,):
+        raise ValueError(
+            f"total: is a sum of shape {PartialSum._size_of(total)}, must be {spend.domain.size}"
+        )
 
 
 def _digest_of(value: Array) -> str:

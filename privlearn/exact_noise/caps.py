@@ -60,6 +60,8 @@ _SPARE = 3
 _SHORT = 128
 _FIRST_BITS, _MORE_BITS = 48, 16
 """Of variates, when doubles on 40 of them do not decide; and more until the integers do."""
+_FEW_ROUNDINGS = 2.0**-48
+"""Relative, of up to 30 operations."""
 _WIDE = 0.36
 """Caps with t²·d below it are a large share of the sphere: rejection takes below 2 tries."""
 
@@ -253,6 +255,8 @@ class CapLaw:
             length = rho * rho + two * t * rho * s + s * s
             e, f = exponentials[:, 2], exponentials[:, 3]
             return least * (e + f) - two * e * length
+        if bits is None:
+            return self._in_cap_in_doubles(exponentials, normals)
         if self._wide_cap:
             x, r = self.height(exponentials, normals, bits)
             return x - t * root(x * x + r * r)
@@ -267,6 +271,8 @@ class CapLaw:
         if not self.sphere:
             height = t + exponentials[:, 0] / known.rate
             return height, height
+        if self.dim > 2 and bits is None:
+            return self._height_in_doubles(exponentials, normals)
         if self.dim > 2 and self._wide_cap:
             square = self._length_squared(exponentials, normals[:, 1:], bits)
             return abs(normals[:, 0]), root(square)
@@ -278,6 +284,52 @@ class CapLaw:
             along = t * rho
             s = exponentials[:, 0] / along
         return along + s, rho * known.across
+
+    # The same for d > 2 in fewer steps on doubles.  With δ the error of variates and ρ² off by ω, ρ
+    # is off by ω/ρ; small multiples of 2^−52 stand for roundings, and 1.01 for terms of two errors.
+
+    def _in_cap_in_doubles(self, exponentials: Approx, normals: Approx) -> Approx:
+        t, delta = self.threshold, _largest_error(exponentials, normals)
+        if self._wide_cap:
+            x, r = self._height_in_doubles(exponentials, normals)
+            whole = np.sqrt(x.value * x.value + r.value * r.value)
+            off = delta + t * (delta + r.error) + (x.value + whole) * _FEW_ROUNDINGS
+            return Approx(x.value - t * whole, off * 1.01)
+        square, error = self._square_in_doubles(exponentials.value[:, 2:], normals.value, delta)
+        e, f = exponentials.value[:, 0], exponentials.value[:, 1]
+        kept, tried = 2 * t * t * f * square, e * e
+        off = 2 * t * t * (square * delta + (f + delta) * error) + (2 * e + delta) * delta
+        return Approx(kept - tried, (off + (kept + tried) * _FEW_ROUNDINGS) * 1.01)
+
+    def _height_in_doubles(self, exponentials: Approx, normals: Approx) -> tuple[Approx, Approx]:
+        t, delta = self.threshold, _largest_error(exponentials, normals)
+        first = 0 if self._wide_cap else 2
+        others = normals.value[:, 1:] if self._wide_cap else normals.value
+        square, error = self._square_in_doubles(exponentials.value[:, first:], others, delta)
+        rho = np.sqrt(square)
+        off = np.where(square > error, error / rho * 1.01 + rho * _FEW_ROUNDINGS, math.inf)
+        if self._wide_cap:
+            return Approx(np.abs(normals.value[:, 0]), delta), Approx(rho, off)
+        along, across = t * rho, rho * math.sqrt((1 - t) * (1 + t))
+        s = exponentials.value[:, 0] / along
+        room = along - t * off * 1.01
+        beside = np.where(room > 0, (delta + s * t * off) / room, math.inf)
+        more = (along + s) * _FEW_ROUNDINGS
+        x = Approx(along + s, (t * off + beside + more) * 1.01)
+        return x, Approx(across, (off + across * _FEW_ROUNDINGS) * 1.01)
+
+    def _square_in_doubles(
+        self, exponentials: NDArray[np.float64], normals: NDArray[np.float64], delta: Any
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A squared length, as `_length_squared`, and how far it may be off."""
+        count = exponentials.shape[1]
+        square = 2 * np.einsum("ij->i", exponentials)
+        error = 2 * count * delta + np.zeros(len(square))
+        if normals.shape[1]:
+            odd = normals[:, 0]
+            square += odd * odd
+            error += (2 * np.abs(odd) + delta) * delta
+        return square, error + square * _rounding(count)
 
     def _constants(self, bits: int | None) -> _Constants:
         return self._in_doubles if bits is None else self._known_to(bits)
@@ -364,10 +416,14 @@ def _rounding(d: int) -> float:
     return (d + 32) * 2.0**-52
 
 
-def _largest_error(values: Approx) -> NDArray[np.float64] | float:
-    """Of each row."""
-    error = values.error
-    return error if isinstance(error, float) else np.asarray(error.max(axis=1))
+def _largest_error(*blocks: Approx) -> NDArray[np.float64] | float:
+    """Of each row, in all of these blocks of variates."""
+    found: NDArray[np.float64] | float = 0.0
+    for block in blocks:
+        if block.value.size:
+            error = block.error
+            found = np.maximum(found, error if isinstance(error, float) else error.max(axis=1))
+    return found
 
 
 @final

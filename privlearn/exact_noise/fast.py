@@ -33,8 +33,10 @@ _FIRST_CELL = (1023 + WORD_BITS - OCTAVES) << CELL_BITS
 """Exponent and first digits of the double 2^(63−24)."""
 
 
-class _Scratch(threading.local):
-    """Of every thread its own: two on one would overwrite each other's cells."""
+class _Scratch:
+    """Where a draw computes: two draws on one would overwrite each other's cells."""
+
+    __slots__ = ("doubles", "integers", "unsure")
 
     def __init__(self) -> None:
         self.integers = np.empty((2, _TILE), np.int64)
@@ -42,7 +44,18 @@ class _Scratch(threading.local):
         self.unsure = np.empty(_TILE, np.bool_)
 
 
-_scratch = _Scratch()
+class _Spare(threading.local):
+    """Scratch that no draw of this thread uses.
+
+    It is taken out while one does: a draw from inside an unfinished one, in a signal handler or a
+    finaliser, finds none and makes its own.
+    """
+
+    def __init__(self) -> None:
+        self.scratch: list[_Scratch] = []
+
+
+_spare = _Spare()
 
 
 def floors(
@@ -58,14 +71,19 @@ def floors(
     """
     found = np.empty(len(words), np.int64) if out is None else out
     extended: Extended = {}
+    try:
+        scratch = _spare.scratch.pop()
+    except IndexError:
+        scratch = _Scratch()
     for start in range(0, len(words), _TILE):
         tile = slice(start, start + _TILE)
-        for place in _tile(table, words[tile], found[tile]):
+        for place in _tile(table, words[tile], found[tile], scratch):
             at = start + place
             bits = Bits(int(words[at]) >> 1, WORD_BITS)
             exact = exact_floor(table.family, bits, more, FLOOR_BITS)
             found[at] = max(min(exact, _MOST), -_MOST)
             extended[at] = bits
+    _spare.scratch[:] = [scratch]
     return found, extended
 
 
@@ -76,12 +94,12 @@ def cells(words: WordArray) -> tuple[Floors, Floors]:
     return w, cell - _FIRST_CELL
 
 
-def _tile(table: Table, words: WordArray, out: Floors) -> list[int]:
+def _tile(table: Table, words: WordArray, out: Floors, scratch: _Scratch) -> list[int]:
     """Writes the floors of a tile, and returns the places where they are not certain."""
     n = len(words)
-    w, cell = _scratch.integers[:, :n]
-    t, y, part = _scratch.doubles[:, :n]
-    unsure = _scratch.unsure[:n]
+    w, cell = scratch.integers[:, :n]
+    t, y, part = scratch.doubles[:, :n]
+    unsure = scratch.unsure[:n]
     np.right_shift(words, np.uint64(1), out=w.view(np.uint64))
     np.copyto(t, w)  # to the nearest double: the cells are wide enough for that
     np.right_shift(t.view(np.int64), 52 - CELL_BITS, out=cell)

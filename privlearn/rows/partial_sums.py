@@ -8,6 +8,7 @@ machines it travels encrypted (`PartialSum.to_bytes`), and is to be deleted afte
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._json_forms import LIST, OBJECT, WHOLE, check_form, is_of
 from privlearn.errors import ProvenanceError, RowLocalityError, UsersError
 from privlearn.grid import added
 from privlearn.rows.sealed import Sealed
@@ -46,7 +48,7 @@ class PartialSum(Sealed):
         board: object | None,
         defect: RowLocalityError | None,
     ) -> None:
-        self.__users, self.__total, self.__terms = users, total, dict(terms)
+        self.__users, self.__total, self.__terms = users, total, copy.deepcopy(dict(terms))
         self.__functions, self.__board, self.__defect = functions, board, defect
 
     @property
@@ -61,8 +63,11 @@ class PartialSum(Sealed):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """What was summed, and on which grid: equal for partial sums that can be merged."""
-        return dict(self.__terms)
+        """What was summed, and on which grid: equal for partial sums that can be merged.
+
+        A copy: a sum that was clipped in one way cannot be made to say that it was in another.
+        """
+        return copy.deepcopy(self.__terms)
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -76,15 +81,15 @@ class PartialSum(Sealed):
     def to_bytes(self, key: bytes) -> bytes:
         """Encrypts it (AES-256-GCM), for another machine that has the key.
 
+        The length depends on users, terms and functions, and on nothing in the rows.  That a
+        function failed its spot check, which may depend on the rows, is told on release only.
+
         Args:
             key: 32 bytes, from ``secrets.token_bytes(32)``, known to both machines only.
 
         Raises:
-            ValueError: another key.  RowLocalityError: a function that rows passed through acts on
-                more than one row.  ProvenanceError: rows that a billboard served do not travel.
+            ValueError: another key.  ProvenanceError: rows that a billboard served do not travel.
         """
-        if self.__defect is not None:
-            raise self.__defect
         if self.__board is not None:
             raise ProvenanceError(
                 "rows that a billboard served are released where it is: to another machine they "
@@ -92,9 +97,10 @@ class PartialSum(Sealed):
             )
         body = {
             "users": [[part.start, part.stop] for part in self.__users],
-            "total": [int(x) for x in self.__total],
+            "total": [f"{int(x):+0{_width(self.count)}d}" for x in self.__total],
             "terms": self.__terms,
             "functions": list(self.__functions),
+            "defect": int(self.__defect is not None),
         }
         nonce = os.urandom(_NONCE)
         text = json.dumps(body, separators=(",", ":")).encode()
@@ -105,7 +111,7 @@ class PartialSum(Sealed):
         """Decrypts what `to_bytes` gave under the same key.
 
         Raises:
-            ValueError: another key, or bytes that were changed.
+            ValueError: another key, or bytes that were changed, or not what `to_bytes` writes.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -116,21 +122,26 @@ class PartialSum(Sealed):
             raise ValueError(
                 f"data of {len(data)} bytes: no partial sum under this key, or changed on the way"
             ) from None
-        body = json.loads(text)
-        users = tuple(range(start, stop) for start, stop in body["users"])
-        total = _smallest(np.array(body["total"], dtype=object))
-        return cls(users, total, body["terms"], tuple(body["functions"]), None, None)
+        try:
+            users, total, functions, defect, terms = _read(json.loads(text))
+        except (ValueError, TypeError, KeyError):  # no word of what is in it
+            raise ValueError("data: encrypted with this key, but no partial sum") from None
+        return cls(users, total, terms, functions, None, defect)
 
     @staticmethod
     def _opened(partial: PartialSum) -> NDArray[Any]:
-        """The sum itself; for `privlearn.tokens` only.
+        """A copy of the sum itself; for `privlearn.tokens` only.
 
         Raises:
             RowLocalityError: a function that the rows passed through failed its spot check.
         """
         if partial.__defect is not None:
             raise partial.__defect
-        return partial.__total
+        return partial.__total.copy()
+
+    @staticmethod
+    def _size_of(partial: PartialSum) -> tuple[int, ...]:
+        return partial.__total.shape
 
     @staticmethod
     def _board_of(partial: PartialSum) -> object | None:
@@ -190,6 +201,41 @@ def _joined(one: Ranges, other: Ranges) -> Ranges:
         else:
             joined.append(part)
     return tuple(joined)
+
+
+def _width(count: int) -> int:
+    """Characters of a sum of so many 64-bit integers, sign included: the same for all of them."""
+    return len(str(count << 63)) + 1
+
+
+def _read(
+    body: Any,
+) -> tuple[Ranges, NDArray[Any], tuple[str, ...], RowLocalityError | None, dict[str, Any]]:
+    """What `to_bytes` wrote.
+
+    Raises:
+        ValueError, TypeError, KeyError: it did not.
+    """
+    form = {"users": LIST, "total": LIST, "terms": OBJECT, "functions": LIST, "defect": WHOLE}
+    check_form("partial sum", body, form)
+    if not all(is_of(end, WHOLE) and end >= 0 for part in body["users"] for end in part):
+        raise ValueError("users")
+    users = tuple(range(start, stop) for start, stop in body["users"])
+    if not users or not all(users) or _joined(users, ()) != users:
+        raise ValueError("users")
+    count = sum(map(len, users))
+    if not all(isinstance(x, str) and len(x) == _width(count) for x in body["total"]):
+        raise ValueError("total")
+    total = [int(x) for x in body["total"]]
+    if not all(isinstance(name, str) for name in body["functions"]):
+        raise ValueError("functions")
+    functions = tuple(body["functions"])
+    defect = RowLocalityError(
+        f"{', '.join(functions)}: on the machine that added up these rows, the result of a row "
+        "changed when other rows of its block were replaced, or when it was computed again"
+    )
+    smallest = _smallest(np.array(total, dtype=object))
+    return users, smallest, functions, defect if body["defect"] else None, body["terms"]
 
 
 def _smallest(total: NDArray[Any]) -> NDArray[Any]:

@@ -348,6 +348,32 @@ def test_bounds_in_doubles_hold_against_integers(
             assert (np.array(exact) > broken * errors).any()
 
 
+@pytest.mark.parametrize(
+    ("dim", "threshold", "sphere"), [law for law in LAWS if law[1]] + [(8, 1e-3, True)]
+)
+def test_bounds_of_heights_and_margins_hold_against_integers(
+    dim: int, threshold: float, sphere: bool
+) -> None:
+    law, n, bits = law_of(dim, threshold, sphere), 6, 130
+    candidates = [
+        (caps.Candidates.drawn(pool(8), n, law._height_wide), [law._in_cap, law.height]),
+        (caps.Candidates.drawn(pool(9), n, (0, dim)), [law._outside]),
+    ]
+    for found, formulas in candidates:
+        exponentials, normals = found.approximate()
+        for formula in formulas:
+            known = formula(exponentials, normals, None)
+            for i in range(n):
+                exact = formula(*found.enclosed(i, bits), bits)
+                pairs = zip(known, exact, strict=True) if isinstance(known, tuple) else None
+                for near, (true,) in pairs or [(known, exact)]:
+                    error = np.broadcast_to(near.error, n)[i]
+                    off = abs(Fraction(near.value[i]) - Fraction(true.low, 1 << bits))
+                    assert true.high - true.low < 1 << bits - 50
+                    assert off <= error < 1e-6
+                    assert off > 1e-6 * error  # a bound that says something
+
+
 @pytest.mark.parametrize(("dim", "threshold", "sphere"), LAWS)
 def test_coarse_doubles_give_the_same_reports(
     dim: int, threshold: float, sphere: bool, monkeypatch: pytest.MonkeyPatch

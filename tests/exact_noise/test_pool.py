@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import sys
 import threading
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,3 +157,27 @@ def test_uniform_doubles_are_neither_end() -> None:
     drawn = uniform(NoisePool(SeededWords(3)), 10_000)
     assert 0 < drawn.min() < drawn.max() < 1
     assert stats.kstest(drawn, "uniform").pvalue > 1e-3
+
+
+def test_a_draw_from_inside_an_unfinished_one_changes_neither() -> None:
+    """As in a signal handler: between any two lines of a draw, another spend draws its noise."""
+    want = NoisePool(SeededWords(1)).floors("normal", 3000)
+    inner, inside = NoisePool(SeededWords(2)).floors("normal", 300), []
+
+    def between(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code.co_name != "_tile":
+            return None
+        sys.settrace(None)
+        inside.append(NoisePool(SeededWords(2)).floors("normal", 300))
+        sys.settrace(between)
+        return between
+
+    before = sys.gettrace()
+    sys.settrace(between)
+    try:
+        drawn = NoisePool(SeededWords(1)).floors("normal", 3000)
+    finally:
+        sys.settrace(before)
+    assert len(inside) > 20
+    assert (drawn == want).all()
+    assert all((found == inner).all() for found in inside)

@@ -315,7 +315,7 @@ def test_an_audit_recomputes_its_price_and_trusts_nothing() -> None:
     certificate = book.certificate()
     # noise with an exponent between integers is drawn in doubles, and an audit says so
     (note,) = certificate.trusted_code
-    assert note.startswith("generalized-gaussian-sum: computes in double precision")
+    assert note.startswith("generalized-gaussian-sum: computes in floating point")
     assert certificate.problems == []
 
 

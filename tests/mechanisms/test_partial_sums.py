@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import secrets
 from itertools import pairwise
@@ -26,7 +27,7 @@ from privlearn.errors import (
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import CrossPolytope, NoisySum, OneOfK, ReportNoisyMax
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.rows import PartialSum, Rows, merge
+from privlearn.rows import PartialSum, Rows, merge, partial_sums
 
 USERS = 400
 MECHANISMS: list[NoisySum[Any]] = [
@@ -233,10 +234,129 @@ def test_a_function_over_several_rows_is_told_when_it_is_paid_for() -> None:
     rows = rows_of(1, 20).map_rows(lambda values: values - np.nanmean(values, axis=0))
     partial = mechanism.partial(rows)
     with pytest.raises(RowLocalityError):
-        partial.to_bytes(bytes(32))
-    with pytest.raises(RowLocalityError):
         mechanism.release_partial(partial, token_for(mechanism, book))
     assert book.ledger.entries[-1].outcome == "uncovered"  # type: ignore[union-attr]
+
+
+def test_another_machine_is_told_so_when_it_is_paid_for() -> None:
+    """Whether a function fails its check may depend on one row: sending says nothing of it."""
+    mechanism, key = MECHANISMS[0], bytes(32)
+    calls: list[int] = []
+
+    def remembers(values: Any) -> Any:
+        calls.append(1)
+        return values + len(calls) * (values[:, :1] == 7.0).any()
+
+    sent = []
+    for entry in (0.0, 7.0):
+        values = np.zeros((20, 15))
+        values[3] = entry
+        rows = Rows.seal(values, users=range(20)).map_rows(remembers)
+        sent.append(mechanism.partial(rows).to_bytes(key))
+    assert len(sent[0]) == len(sent[1])
+    fine, failed = (PartialSum.from_bytes(data, key) for data in sent)
+    mechanism.release_partial(fine, token_for(mechanism, account(20)))
+    total, book = merge(failed, mechanism.partial(rows_of(20, 21))), account(21)
+    with pytest.raises(RowLocalityError, match=r"remembers.*on the machine"):
+        mechanism.release_partial(total, token_for(mechanism, book))
+    assert book.ledger.entries[-1].outcome == "uncovered"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-9, -1e-3, 0.5, np.nan])
+def test_bytes_are_as_many_whatever_the_rows(size: float) -> None:
+    mechanism, key = MECHANISMS[0], bytes(32)
+
+    def sent(value: float) -> int:
+        return len(
+            mechanism.partial(Rows.seal(np.full((9, 15), value), users=range(9))).to_bytes(key)
+        )
+
+    assert sent(size) == sent(-0.25)
+
+
+def _forged(**other: Any) -> PartialSum:
+    """Of somebody who has the key."""
+    key = bytes(32)
+    cipher, head = partial_sums._cipher(key), partial_sums._FORMAT
+    data = MECHANISMS[0].partial(rows_of(0, 10)).to_bytes(key)
+    body = json.loads(cipher.decrypt(data[:12], data[12:], head)) | other
+    return PartialSum.from_bytes(
+        data[:12] + cipher.encrypt(data[:12], json.dumps(body).encode(), head), key
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"users": []},
+        {"users": [[5, 3]]},
+        {"users": [[-5, 5]]},
+        {"users": [[0, 6], [4, 10]]},
+        {"users": [[0, 10], [2, 3]]},
+        {"users": [[0, True]]},
+        {"total": [1.5] * 15},
+        {"total": [10**400] * 15},
+        {"total": ["nan"]},
+        {"functions": "ab"},
+        {"functions": [1]},
+        {"terms": []},
+        {"more": 1},
+    ],
+    ids=repr,
+)
+def test_other_bytes_under_the_key_are_refused(other: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="no partial sum"):
+        _forged(**other)
+
+
+def test_a_sum_of_another_length_is_refused_before_it_is_paid_for() -> None:
+    mechanism, book = MECHANISMS[0], account(10)
+    token = token_for(mechanism, book)
+    with pytest.raises(ValueError, match=r"sum of shape \(0,\), must be 15"):
+        mechanism.release_partial(_forged(total=[]), token)
+    mechanism.release_partial(_forged(), token)
+
+
+def test_a_sum_cannot_be_made_to_say_that_it_was_clipped_in_another_way() -> None:
+    wide = NoisySum(Ball(50.0, 15), GaussianNoise(1 / 0.3)).partial(rows_of(0, 10))
+    narrow = MECHANISMS[0].partial(rows_of(0, 10)).terms
+    for name in ("domain", "exact"):
+        wide.terms[name].update(narrow[name])
+    with pytest.raises(ValueError, match=r"total: has domain = .*50\.0"):
+        MECHANISMS[0].release_partial(wide, token_for(MECHANISMS[0], account()))
+
+
+class _Lookalike:
+    """Somebody's domain that writes what a shipped one would, and clips to more."""
+
+    size = 15
+
+    def __init__(self) -> None:
+        like = Ball(1.0, 15)
+        self.clip, self.null, self.decode, self.to_dict = (
+            like.clip,
+            like.null,
+            like.decode,
+            like.to_dict,
+        )
+        self.sensitivity, self.null_integers = like.sensitivity, like.null_integers
+        self.integer_bound = like.integer_bound
+
+    def integers(self, block: Any, grid: Any) -> Any:
+        return np.full((len(block), 15), 2**60)
+
+
+def test_somebodys_domain_does_not_pass_for_a_shipped_one() -> None:
+    total = NoisySum(_Lookalike(), GaussianNoise(1 / 0.3)).partial(rows_of(0, 10))
+    with pytest.raises(ValueError, match="has shipped = False, must be True"):
+        MECHANISMS[0].release_partial(total, token_for(MECHANISMS[0], account()))
+
+
+def test_what_a_mechanism_does_to_an_opened_sum_stays_there() -> None:
+    partial = MECHANISMS[0].partial(rows_of(0, 10))
+    before = PartialSum._opened(partial)
+    PartialSum._opened(partial)[:] = 2**60
+    assert (PartialSum._opened(partial) == before).all()
 
 
 def test_functions_are_named_before_the_sum_is_opened() -> None:

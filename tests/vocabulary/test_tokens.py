@@ -660,3 +660,15 @@ def test_what_says_that_it_equals_a_shipped_one_is_not_shipped() -> None:
         assert "laplace-sum: its loss, or its domain's or noise's, is its code's word" in trusted
     with pytest.raises(TypeError, match="must be a shipped domain"):
         OneOf(cast(Any, wide), 2)
+
+
+def test_a_grid_is_a_grid() -> None:
+    """Another class might clip in steps that are not those of the noise."""
+    noise = GaussianNoise(10.0)
+
+    class Finer:
+        scale, bits, step = noise.unit, 30, 1e-18
+
+    for grid in (Finer(), Finer, {"scale": 10.0, "bits": 30}):
+        with pytest.raises(TypeError, match="must be a Grid"):
+            Spend("probe", BALL, noise, grid=cast(Any, grid))
