@@ -99,7 +99,7 @@ def test_last_bits_are_looked_at_where_noise_is_said_to_be_exact() -> None:
 
 def test_by_default_they_refute_a_mechanism_that_only_says_so() -> None:
     """And nothing else does: its noise has the right law to 12 digits, but is always even."""
-    lying = third_party.SaysExactAndDrawsDoubles(Ball(1.0, 1))
+    lying = third_party.RoundsTheNoiseToEven(Ball(1.0, 1))
     odd = 2**38 + 1
     pair = np.array([[odd * 2.0**-39]]), np.array([[-0.5]])
     found = black_box(lying, neighbours=pair, samples=1200)

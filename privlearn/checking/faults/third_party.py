@@ -158,12 +158,13 @@ class RoundsBeforeTheNoise(ExactSum):
         return grid.values(total) / 3 + grid.values(receipt.draw_integers(total.shape)) / 3
 
 
-class SaysExactAndDrawsDoubles(ExactSum):
-    """The spend states a grid, and the noise is drawn in doubles and rounded to it."""
+class RoundsTheNoiseToEven(ExactSum):
+    """The noise goes through doubles, and is rounded to the grid half to even."""
 
     def noisy(self, receipt: Receipt, rows: Rows[Array], grid: Grid) -> Array:
         total = receipt.open_integers(rows).sum(axis=0)
-        return grid.values(total + np.rint(receipt.draw(total.shape) / grid.step).astype(np.int64))
+        noise = (receipt.draw_integers(total.shape) + 0.5) * grid.step
+        return grid.values(total + np.rint(noise / grid.step).astype(np.int64))
 
 
 _OURS = "a mechanism of a third party that passes `mypy` and runs; see the guide to your own"
@@ -207,7 +208,7 @@ FAULTS = (
             (GridOfTheData, (_of_grid(GridOfTheData), _of_grid(ExactSum))),
             (GridOfTheirNumber, (_of_grid(GridOfTheirNumber), _of_grid(ExactSum))),
             (RoundsBeforeTheNoise, (ExactCase(RoundsBeforeTheNoise), ExactCase(ScaledMean))),
-            (SaysExactAndDrawsDoubles, (ExactCase(SaysExactAndDrawsDoubles), ExactCase(ExactSum))),
+            (RoundsTheNoiseToEven, (ExactCase(RoundsTheNoiseToEven), ExactCase(ExactSum))),
         )
     ),
 )
