@@ -599,8 +599,13 @@ class Receipt:
 
         Raises:
             TokenSpentError: the receipt is closed.  TokenError: noise that makes whole reports
-            (`draw_rows`).
+            (`draw_rows`), or a spend that said to be exact (`draw_integers`, `draw_variates`).
         """
+        if self._spend.grid is not None or self._spend.exact:
+            raise TokenError(
+                f"{self._spend.mechanism} said that its noise is exact: use draw_integers or "
+                "draw_variates; noise in doubles is not"
+            )
         self._check_own()
         self._check_open()
         noise = self._spend.noise.draw(self._noise(), shape)
