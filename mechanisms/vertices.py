@@ -187,10 +187,11 @@ class ExplicitVertices:
 
     def _farthest(self, p: float) -> float:
         step, most = max(_PAIRS_AT_ONCE // self._points.size, 1), 0.0
-        largest = np.abs(self._points).max()
-        scaled = self._points / largest
+        # in units of the longest difference: of differences themselves, which keep their digits
+        # where points lie far from 0, and have powers that vanish only beside 1
+        points, largest = self._points, np.ptp(self._points, axis=0).max()
         for first in range(0, self.count, step):
-            apart = np.abs(scaled[first : first + step, None] - scaled[None, first:])
+            apart = np.abs(points[first : first + step, None] - points[None, first:]) / largest
             powers = apart.max(axis=-1) if math.isinf(p) else np.power(apart, p).sum(axis=-1)
             most = max(most, float(powers.max()))
         return float(largest * (most if math.isinf(p) else most ** (1 / p)))

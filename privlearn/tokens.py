@@ -797,7 +797,8 @@ class Receipt:
         self._scopes -= 1
         if self._done:
             return
-        own = self._opened_rows and self._spend.arithmetic != "sum"
+        # Somebody's domain may have failed on rows, too.
+        own = self._opened_rows and not (self._spend.arithmetic == "sum" and self._clipping.own)
         # A stream is closed, without an error, by somebody who sees what everybody sees.
         silent = error is None and not self._spend.interactive
         self._end("uncovered" if own and (silent or _may_tell(error)) else "lost")

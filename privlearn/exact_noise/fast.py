@@ -27,8 +27,9 @@ Extended: TypeAlias = dict[int, Bits]
 _TILE = 1 << 13
 """Words at a time: scratch and table stay in the cache."""
 _MOST = (1 << 62) - 1
-"""Floors end here, at |z| = 2^22: passed with probability e^(−2^22), and where they are added it is
-post-processing; comparisons look at the bits instead."""
+"""Floors end here, at |z| = 2^22, so that adding them does not wrap.  It is passed with probability
+at most e^(−2^22), below 10^(−1800000): the one place where what is added has not the continuous law
+itself, but one at that distance.  Comparisons look at the bits instead."""
 _FIRST_CELL = (1023 + WORD_BITS - OCTAVES) << CELL_BITS
 """Exponent and first digits of the double 2^(63−24)."""
 

@@ -73,16 +73,16 @@ def table_bytes(tables: tuple[Table, ...]) -> bytes:
 
 @cache
 def shipped_tables() -> tuple[Table, ...]:
-    """The tables of this installation, mapped into memory.
+    """The tables of this installation: the very bytes whose digest was compared.
 
     Raises:
         NoiseSamplerError: the file is not the one whose bounds were proved.
     """
-    raw = np.memmap(FILE, dtype="<i8", mode="r") if FILE.is_file() else np.empty(0, np.int64)
-    digest = hashlib.sha256(raw.tobytes()).hexdigest()
+    raw = FILE.read_bytes() if FILE.is_file() else b""
+    digest = hashlib.sha256(raw).hexdigest()
     if digest != SHA256:
         raise NoiseSamplerError(
             f"{FILE}: has SHA-256 {digest}, must have {SHA256}: no noise is drawn from tables "
             "whose error bounds are not proved; install privlearn again"
         )
-    return read_tables(np.asarray(raw).view(np.int64))
+    return read_tables(np.frombuffer(raw, dtype="<i8").astype(np.int64, copy=False))

@@ -34,16 +34,18 @@ class Keystream:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
         self._first = _encryptor(self._key, 0)
-        self._second: Any = None
+        self._second: dict[None, Any] = {}
 
     def words(self, n: int) -> WordArray:
         zeros = _ZEROS[: 8 * n] if 8 * n <= len(_ZEROS) else bytes(8 * n)
         return np.frombuffer(self._first.update(zeros), dtype=np.uint64)
 
     def more(self) -> int:
-        if self._second is None:
-            self._second = _encryptor(self._key, _SECOND_STREAM)
-        return int.from_bytes(self._second.update(_ZEROS[:8]), "little")
+        # setdefault: of two threads that find none, both take the one that was first
+        second = self._second.get(None) or self._second.setdefault(
+            None, _encryptor(self._key, _SECOND_STREAM)
+        )
+        return int.from_bytes(second.update(_ZEROS[:8]), "little")
 
 
 @cache

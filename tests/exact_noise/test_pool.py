@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 from privlearn.errors import TokenCopyError
+from privlearn.exact_noise import words
 from privlearn.exact_noise.pool import NoisePool, below, bernoulli, uniform
 from privlearn.exact_noise.variates import variates
 from privlearn.exact_noise.words import Keystream, SeededWords
@@ -181,3 +182,18 @@ def test_a_draw_from_inside_an_unfinished_one_changes_neither() -> None:
     assert len(inside) > 20
     assert (drawn == want).all()
     assert all((found == inner).all() for found in inside)
+
+
+def test_further_bits_begin_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two threads that ask first, the second begins no second stream of the same bits."""
+    stream, made, inner = Keystream(), words._encryptor, []
+
+    def between(key: bytes, start: int) -> Any:
+        monkeypatch.setattr(words, "_encryptor", made)
+        inner.append(stream.more())
+        return made(key, start)
+
+    monkeypatch.setattr(words, "_encryptor", between)
+    assert stream.more() not in inner
+    assert stream.more() not in inner
+    assert len(inner) == 1

@@ -95,3 +95,18 @@ def test_other_arithmetic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variates, "shipped_tables", lambda: (off, *rest))
     with pytest.raises(NoiseSamplerError, match="not IEEE 754"):
         variates.check_sampler.__wrapped__()
+
+
+def test_a_file_that_changes_later_changes_no_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installation that is written over in place."""
+    path = tmp_path / "tables.bin"
+    data = tables.FILE.read_bytes()
+    path.write_bytes(data)
+    monkeypatch.setattr(tables, "FILE", path)
+    read = shipped_tables.__wrapped__()
+    with path.open("r+b") as file:
+        file.write(bytes(len(data)))
+    assert table_bytes(read) == data
+    assert not any(table.base.flags.writeable for table in read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -123,3 +124,19 @@ def test_bad_numbers_are_refused() -> None:
     for wrong in (np.array([4]), np.array([-1]), np.array([0.5])):
         with pytest.raises(ValueError, match=r"must be integers in 0\.\.3"):
             CrossPolytope(2).points(wrong)
+
+
+def test_distances_of_points_far_from_zero_are_not_rounded_away() -> None:
+    """By the size of the points their differences would lose digits, and powers of them vanish."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        points = 1 + 1e-6 * rng.normal(size=(4, 3))
+        exact = [[Fraction(x) for x in point] for point in points.tolist()]
+        longest = max(
+            sum(abs(x - y) for x, y in zip(one, two, strict=True)) for one in exact for two in exact
+        )
+        assert Fraction(ExplicitVertices(points).diameter("l1")) >= longest
+    away = 6e-4  # to the power of 101 below the least double
+    points = np.ones((2, 1000))
+    points[0] += away
+    assert ExplicitVertices(points).diameter(101.0) == pytest.approx(away * 1000 ** (1 / 101))

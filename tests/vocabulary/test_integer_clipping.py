@@ -547,3 +547,18 @@ def test_at_two_places_a_distance_is_rounded_up() -> None:
         shifted = OneOf(replace(Box(0.05, 1, 1), high=float(high)), 3)
         stated = shifted.sensitivity(Adjacency.ADD_REMOVE)
         assert Fraction(stated) ** 2 >= 3 * Fraction(float(high)) ** 2
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "linf", 1.5, 3.0, 100.3])
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 17, 64, 129])
+def test_a_row_becomes_the_same_among_any_others(norm: Norm, size: int) -> None:
+    """To the bit: under add-remove, and for partial sums, the number of rows differs."""
+    rng = np.random.default_rng(size)
+    rows = rng.normal(size=(41, size)) * 10.0 ** rng.uniform(-3, 3, size=(41, 1))
+    domain = Ball(1.0, size, norm)
+    grid = fitting_grid(domain, 0.7)
+    whole = domain.integers(rows, grid)
+    for start, stop in ((0, 1), (3, 5), (7, 41), (11, 24), (40, 41)):
+        assert (domain.integers(rows[start:stop].copy(), grid) == whole[start:stop]).all()
+    rows[20] = np.nan
+    assert (np.delete(domain.integers(rows, grid) == whole, 20, axis=0)).all()

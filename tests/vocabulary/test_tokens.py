@@ -31,6 +31,7 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
+from privlearn.grid import Grid
 from privlearn.ledger import Ledger
 from privlearn.losses import LaplaceLoss
 from privlearn.mechanisms import NoisySum
@@ -672,3 +673,35 @@ def test_a_grid_is_a_grid() -> None:
     for grid in (Finer(), Finer, {"scale": 10.0, "bits": 30}):
         with pytest.raises(TypeError, match="must be a Grid"):
             Spend("probe", BALL, noise, grid=cast(Any, grid))
+
+
+def test_somebodys_domain_that_fails_on_rows_leaves_the_token_uncovered(
+    accountant: CentralAccountant[ZCDP], token: Token[ZCDP]
+) -> None:
+    """Where the receipt adds up itself, as well: that it failed may depend on the rows."""
+
+    class Failing:
+        size = 2
+
+        def __init__(self) -> None:
+            self.null, self.decode, self.to_dict = BALL.null, BALL.decode, lambda: {"kind": "own"}
+            self.sensitivity, self.integer_bound = BALL.sensitivity, BALL.integer_bound
+            self.clip, self.asked = BALL.clip, 0
+
+        def integers(self, block: Any, grid: Grid) -> Any:
+            if (block == 7).any():
+                raise ValueError("7")
+            return BALL.integers(block, grid)
+
+        def null_integers(self, grid: Grid) -> Any:
+            self.asked += 1
+            if self.asked > 2:  # the mechanism and the spend ask for it, and then rows do
+                raise RuntimeError("asked for too often")
+            return BALL.null_integers(grid)
+
+    mechanism = NoisySum(Failing(), GaussianNoise(10.0))
+    values = np.ones((len(USERS), 2))
+    values[3] = 7
+    with pytest.raises(RuntimeError, match="too often"):
+        mechanism.release(Rows.seal(values, users=USERS), token)
+    assert last_outcome(accountant) == "uncovered"
