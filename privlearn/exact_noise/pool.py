@@ -58,7 +58,10 @@ class NoisePool:
         self._vectors: dict[Hashable, Floors] = {}
 
     def variates(self, kind: Kind, n: int) -> Variates:
-        """The next ``n`` variates of one kind; the same whatever the sizes of the calls.
+        """The next ``n`` variates of one kind; the same whatever the sizes of the calls are.
+
+        Words go to kinds in blocks, so that what is drawn of one kind depends on when another is
+        asked for.
 
         Raises:
             TokenCopyError: in a forked process.
@@ -75,7 +78,7 @@ class NoisePool:
         """
         with self._lock:
             start = self._reserve(kind, n)
-            return self._ahead[kind].floors[start : start + n]
+            return self._ahead[kind].floors[start : start + n].copy()  # not the block it is from
 
     def _reserve(self, kind: Kind, n: int) -> int:
         """The place of the first of ``n`` variates ahead, which nobody else will get."""
