@@ -603,8 +603,8 @@ class Receipt:
         """
         if self._spend.grid is not None or self._spend.exact:
             raise TokenError(
-                f"{self._spend.mechanism} said that its noise is exact: use draw_integers or "
-                "draw_variates; noise in doubles is not"
+                f"{self._spend.mechanism} said that its noise is exact: use draw_integers, "
+                "draw_variates or draw_rows; noise in doubles is not"
             )
         self._check_own()
         self._check_open()

@@ -45,7 +45,8 @@ def sealed() -> Rows[Any]:
 def run_own(book: CentralAccountant[ZCDP], spend: Spend) -> None:
     token = book.issue(spend.loss(book.adjacency), users=USERS, label="own")
     with token.spend(spend) as receipt:
-        receipt.release(receipt.open(sealed()).sum(axis=0) + receipt.draw((2,)))
+        noise = receipt.draw_variates(2).floors * 2.0**-40 if spend.exact else receipt.draw((2,))
+        receipt.release(receipt.open(sealed()).sum(axis=0) + noise)
 
 
 def recorded(*spends: Spend, noise: NoiseSource | None = None, sums: int = 1) -> list[Record]:

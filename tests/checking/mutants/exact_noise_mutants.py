@@ -216,8 +216,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.exact_noise.variates:shipped_tables",
-                "return read_tables(np.asarray(raw).view(np.int64))",
-                "tables = read_tables(np.array(raw).view(np.int64))\n"
+                'return read_tables(np.frombuffer(raw, dtype="<i8").astype(np.int64, copy=False))',
+                "tables = read_tables(np.frombuffer(raw, dtype=np.int64).copy())\n"
                 f"    tables[0].coefficients[1, {_CELL}] *= 1 + 2.0**-30\n"
                 "    return tables",
             ),
@@ -248,8 +248,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.exact_noise.words:Keystream.more",
-                "self._second is None",
-                "True",
+                "self._second.get(None) or",
+                "_encryptor(self._key, _SECOND_STREAM) or",
             ),
         ),
         InspectionCase(words_come_again),

@@ -490,7 +490,7 @@ def test_the_minimiser_moves_no_further_than_strong_convexity_allows() -> None:
         token = accountant.issue(fit.loss(), users=rows.users, label="fit")
         with token.spend(spend) as receipt:
             records = receipt.open(rows)
-            noise = receipt.draw((DIM,))
+            noise = receipt.draw_variates(DIM).floors * (fit.noise_std * 2.0**-40)
             return receipt.release(5 * records[:, :DIM].sum(axis=0) + noise)
 
     data = np.tile([1.0, 0.0], (USERS, 1)), np.ones(USERS)
