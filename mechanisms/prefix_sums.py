@@ -11,7 +11,7 @@ from privlearn._validate import Positive, assign, check_fields
 from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
-from privlearn.errors import HorizonError
+from privlearn.errors import HorizonError, TokenSpentError
 from privlearn.losses import Loss
 from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
 from privlearn.mechanisms.factorization import Factorization
@@ -177,7 +177,7 @@ def stream_noise(std: float, exponent: float) -> GaussianNoise | GeneralizedGaus
 class SummingStream(ReceiptStream[X]):
     """An open stream of running sums."""
 
-    __slots__ = ("_domain", "_first", "_sums")
+    __slots__ = ("_domain", "_first", "_in_step", "_sums")
 
     def __init__(
         self, spend: Spend, terms: StreamTerms, token: Token[Any], adjacency: Adjacency
@@ -185,6 +185,19 @@ class SummingStream(ReceiptStream[X]):
         super().__init__(spend, token, adjacency)
         self._domain, self._first = spend.domain, token.users.start
         self._sums = running_sums(self._receipt, spend, terms)
+        self._in_step = self._first  # users up to here are in sums that were added up to the end
+
+    def _check_in_step(self) -> None:
+        """Sums that were cut off half-way may count a row twice, or under another's price.
+
+        A round that fails ends the stream; this is for a second signal, before that was done.
+
+        Raises:
+            TokenSpentError: the stream was cut off within a step, and is ended.
+        """
+        if self._receipt.next_user != self._in_step and not self.closed:
+            self._receipt.abandon()
+            raise TokenSpentError(f"{self!r} was cut off while it added up rows: it has ended")
 
     def _values(self, rows: Rows[X]) -> NDArray[Any]:
         """The contributions of the next users, as `RunningSums` takes them."""
@@ -225,5 +238,8 @@ class PrefixSumStream(SummingStream[X]):
 
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
         with self._lock, self._receipt.round():  # one noise row is for one sum
+            self._check_in_step()
             noisy = self._noisy(self._values(rows))
-            return self._receipt.publish(self._domain.decode(noisy[kept]))
+            released = self._receipt.publish(self._domain.decode(noisy[kept]))
+            self._in_step = self._next
+            return released
