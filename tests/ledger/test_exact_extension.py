@@ -25,7 +25,7 @@ from privlearn.grid import Grid
 from privlearn.ledger import Ledger, Record, chain_problems, write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import PureLoss
-from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms import BallReport, NoisySum
 from privlearn.noise import CapNoise, GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.reporting.certificates import weaknesses
 from privlearn.rows import Rows
@@ -442,6 +442,16 @@ def test_the_length_of_a_domain_takes_no_memory() -> None:
         body["domain"]["size"] = 2**50
 
     assert not with_spend(change).problems
+
+
+def test_a_certificate_claims_no_grid_where_there_is_none() -> None:
+    report, ledger = BallReport.best(3, 1.0, "1"), Ledger.memory()
+    with LocalAccountant(PureDP(5), users=USERS, ledger=ledger) as book:
+        rows = Rows.seal(np.zeros((8, 3)), users=USERS)
+        report.release(rows, book.issue(report.loss(), users=USERS, label="r"))
+    said = rests_on(certify(ledger.records))
+    assert "reports are drawn by comparisons alone" in said
+    assert "where it states a grid" in said
 
 
 def test_a_cap_of_many_dimensions_is_refused_at_once() -> None:
