@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from privlearn._json_forms import OBJECT, TEXT, check_form
@@ -19,12 +20,14 @@ KNOWN_TABLES: Final = {**_FORMER_TABLES, SHA256: SAMPLER}
 
 _FORM = {"sampler": TEXT, "tables": TEXT}
 _ON_GRID = {"grid": OBJECT, "bound": OBJECT}
+_WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 def check_exact(entry: SpendEntry) -> None:
     """Looks at what a spend says of its exact noise, if anything.
 
-    Where domain or noise are not of this package, their integers are their code's word.
+    Where domain or noise are not of this package, their integers are their code's word; that a
+    bound is stated, and leaves room, is looked at all the same.
 
     Raises:
         BudgetError: other names or types; tables that no version had; a grid whose scale is not
@@ -53,12 +56,20 @@ def _check(entry: SpendEntry, said: dict[str, Any]) -> None:
             raise ValueError("a sum needs a grid")
         return
     grid, noise = Grid.from_dict(said["grid"]), noise_from_dict(entry.noise)
+    _check_largest(said["bound"])
     if noise is None:
         return
     unit = getattr(noise, "unit", None)
     if unit != grid.scale:
         raise ValueError(f"grid of scale {grid.scale!r}: that of the noise is {unit!r}")
     _check_bound(entry, said, grid)
+
+
+def _check_largest(bound: dict[str, Any]) -> None:
+    """Whatever the domain: sums and noise that are added to larger integers may wrap."""
+    largest = bound["largest"]
+    if not isinstance(largest, str) or not _WHOLE.fullmatch(largest) or int(largest) >= 2**61:
+        raise ValueError(f"bound: largest = {largest!r:.80}: must be a whole number below 2^61")
 
 
 def _check_bound(entry: SpendEntry, said: dict[str, Any], grid: Grid) -> None:

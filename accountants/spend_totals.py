@@ -92,6 +92,7 @@ class SpendTotals:
             entry.gain,
             entry.calibration,
             None if entry.exact is None else "grid" in entry.exact,
+            entry.noise.get("family") in ("cap", "category"),
         )
         if shape not in self._known:
             self._known.add(shape)

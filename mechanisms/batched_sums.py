@@ -174,6 +174,7 @@ class BatchedStream(SummingStream[X]):
             UsersError: not the next users of the stream, or of more than one batch.
         """
         with self._lock, self._receipt.round():
+            self._check_in_step()
             self._check_batch(rows.users)
             return self._added(self._values(rows))
 
@@ -187,6 +188,7 @@ class BatchedStream(SummingStream[X]):
         if not isinstance(total, PartialSum):
             raise TypeError(f"total: must be a PartialSum, not {type(total).__name__}")
         with self._lock, self._receipt.round():
+            self._check_in_step()
             users = range(total.users[0].start, total.users[-1].stop)
             if len(total.users) > 1 or users.start != self._next:
                 raise UsersError(f"the stream is at user {self._next}, not at {total!r}")
@@ -208,11 +210,13 @@ class BatchedStream(SummingStream[X]):
             values[0] += self._total
         self._total = np.add.accumulate(values, axis=0)[-1]
         if self._next < self.next_end:
+            self._in_step = self._next
             return None
         self._batch += 1
         noisy = self._noisy(self._total[None])[0]
         self._total = None
         released = self._receipt.publish(self._domain.decode(noisy))
+        self._in_step = self._next
         if self._complete:
             self._receipt.close()
         return released

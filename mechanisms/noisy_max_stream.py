@@ -181,6 +181,7 @@ class NoisyMaxPicks(ReceiptStream[Array]):
             UsersError: not the next users of the stream.
         """
         with self._lock, self._receipt.round():
+            self._check_in_step()
             totals = self._next_rows(rows, self._receipt.open_integers).cumsum(axis=0)
             totals += self.__total
             self.__total = totals[-1] if len(totals) else self.__total
@@ -194,6 +195,7 @@ class NoisyMaxPicks(ReceiptStream[Array]):
                 found.append(scores.largest(1)[:, 0])
             picks = np.concatenate(found)
             released: Released[Picks] = self._receipt.publish(picks)  # type: ignore[assignment, arg-type]
+            self._in_step = self._next
             return released
 
     def _units(self, n: int) -> Array:

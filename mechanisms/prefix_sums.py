@@ -225,5 +225,8 @@ class PrefixSumStream(SummingStream[X]):
 
     def _append(self, rows: Rows[X], kept: slice) -> Released[Array]:
         with self._lock, self._receipt.round():  # one noise row is for one sum
+            self._check_in_step()
             noisy = self._noisy(self._values(rows))
-            return self._receipt.publish(self._domain.decode(noisy[kept]))
+            released = self._receipt.publish(self._domain.decode(noisy[kept]))
+            self._in_step = self._next
+            return released

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from privlearn._exclusive import Exclusive
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array
-from privlearn.errors import AdjacencyError, UsersError
+from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
@@ -33,7 +33,7 @@ class ReceiptStream(ABC, Generic[X]):
     ``append`` works inside ``with self._lock, self._receipt.round():`` and takes rows by `_opened`.
     """
 
-    __slots__ = ("_lock", "_next", "_receipt")
+    __slots__ = ("_in_step", "_lock", "_next", "_receipt")
 
     def __init__(self, spend: Spend, token: Token[Any], adjacency: Adjacency) -> None:
         """Spends ``token``.
@@ -45,6 +45,7 @@ class ReceiptStream(ABC, Generic[X]):
         check_adjacency(adjacency, token)
         self._receipt: Receipt = token.spend(spend)
         self._next = token.users.start
+        self._in_step = self._next  # a stream of sums: users up to here were added up to the end
         self._lock = Exclusive("a stream")
 
     @abstractmethod
@@ -66,6 +67,18 @@ class ReceiptStream(ABC, Generic[X]):
         values = opened(rows)
         self._next = rows.users.stop
         return values
+
+    def _check_in_step(self) -> None:
+        """Sums that were cut off half-way may count a row twice, or under another's price.
+
+        A round that fails ends the stream; this is for a second signal, before that was done.
+
+        Raises:
+            TokenSpentError: the stream was cut off within a step, and is ended.
+        """
+        if self._receipt.next_user != self._in_step and not self.closed:
+            self._receipt.abandon()
+            raise TokenSpentError(f"{self!r} was cut off while it added up rows: it has ended")
 
     @property
     def _complete(self) -> bool:

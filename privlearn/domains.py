@@ -138,8 +138,21 @@ def has_integers(domain: Domain[X]) -> TypeGuard[IntegerDomain[X]]:
 
 def largest_number(domain: Domain[Any]) -> float:
     """A bound on every number of a contribution: what null has, and how far from it others are."""
-    null = float(max(abs(domain.null()), default=0.0))
-    return null + domain.sensitivity(Adjacency.ZERO_OUT, "linf")
+    return _largest_of_null(domain) + domain.sensitivity(Adjacency.ZERO_OUT, "linf")
+
+
+def _largest_of_null(domain: Domain[Any]) -> float:
+    """Of the sizes of its numbers.  Ours are all the same: a ledger may state any length."""
+    match domain:
+        case Ball() | PSDTrace():
+            return 0.0
+        case Box():
+            return abs(min(max(0.0, domain.low), domain.high))
+        case Categories():
+            return 1 / domain.size
+        case OneOf():
+            return _largest_of_null(domain.inner)
+    return float(np.abs(domain.null()).max(initial=0.0))
 
 
 def fitting_grid(domain: IntegerDomain[Any], scale: float, rows: float | Fraction = 1) -> Grid:
@@ -645,7 +658,7 @@ class OneOf(_Diameter, Generic[X]):
         if adjacency is Adjacency.REPLACE_ONE:
             moved = self.inner.sensitivity(Adjacency.ZERO_OUT, norm)
             return max(single, _at_places(2, moved, p))
-        if adjacency is Adjacency.ADD_REMOVE and self.inner.null().any():
+        if adjacency is Adjacency.ADD_REMOVE and _largest_of_null(self.inner):
             return _at_places(self.arms, single, p)  # the null entries come and go too
         return single
 

@@ -394,6 +394,8 @@ _GRID = 2.0**-52
 _LEAST_MASS = 1e-200
 """Of a cap: doubles hold smaller ones with fewer digits, or not at all."""
 _MOST_CATEGORIES = 2**20
+_MOST_DIMENSIONS = 2**20
+"""Of a cap: its mass takes time in proportion, 50 ms here, and a ledger may state any."""
 Surface = Literal["sphere", "gaussian"]
 
 
@@ -441,7 +443,7 @@ class CapNoise(_ForReports):
     (2018); with normals PrivUnitG (Asi, Feldman & Talwar 2022).
 
     Args:
-        dim: of u and z.
+        dim: of u and z, at most 2²⁰.
         threshold: t in [0, 1) on the sphere, in [0, 9) for normals, where the best one is at most
             6.9 and `BallReport` cuts numbers at 12; 0 if ``dim`` is 1 (sphere).
         probability: p, strictly between q and 1; rounded down to a multiple of 2⁻⁵².
@@ -463,6 +465,8 @@ class CapNoise(_ForReports):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.dim > _MOST_DIMENSIONS:
+            raise ValueError(f"dim = {self.dim}: must be at most {_MOST_DIMENSIONS}")
         if self.surface not in ("sphere", "gaussian"):
             raise ValueError(f"surface = {self.surface!r}: must be 'sphere' or 'gaussian'")
         most = 9.0 if self.surface == "gaussian" else 1.0 if self.dim > 1 else 0.0

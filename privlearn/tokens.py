@@ -467,6 +467,11 @@ class Receipt:
         """The id of the token that paid."""
         return self._token.id
 
+    @property
+    def next_user(self) -> int:
+        """The first user whose row was not opened yet."""
+        return self._next
+
     def release_sum(self, rows: Rows[Any]) -> Released[Array]:
         """Opens the rows, adds up their contributions and noise, and retires the token.
 

@@ -170,8 +170,8 @@ class CapLaw:
     def rows(self, pool: Pool, n: int) -> CapRows:
         """What ``n`` reports are made of; none of it depends on a record.
 
-        A point outside of the cap and a height in it are drawn for every report, so that no time
-        tells which one it takes.
+        A point outside of the cap and a height in it are drawn for every report, so that the time
+        of this does not tell which one it takes.
         """
         with np.errstate(all="ignore"):
             inside = bernoulli(pool, self.numerator, n)

@@ -15,6 +15,7 @@ import pytest
 from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import Certificate, certify
 from privlearn.accountants.exact_spends import KNOWN_TABLES
+from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.domains import Ball, Box, Categories, Domain, OneOf, PSDTrace
 from privlearn.entries import EXACT, SpendEntry, parse_entry
@@ -24,8 +25,8 @@ from privlearn.grid import Grid
 from privlearn.ledger import Ledger, Record, chain_problems, write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import PureLoss
-from privlearn.mechanisms import NoisySum
-from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
+from privlearn.mechanisms import BallReport, NoisySum
+from privlearn.noise import CapNoise, GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.reporting.certificates import weaknesses
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
@@ -410,3 +411,90 @@ def test_beside_an_accountant_from_before_a_new_one_is_exact(tmp_path: Path) -> 
     assert ["Exact: " in text for text in lines] == [False, True]
     (both,) = found.sums
     assert OLD_LINE in " ".join(both.assumptions)
+
+
+# What a stranger's ledger may state ---------------------------------------------------------------
+
+
+def with_spend(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Certificate:
+    bodies, exact = copy.deepcopy(BODIES), copy.deepcopy(dict(RECORDS[AT].ext)[EXACT])
+    change(bodies[AT], exact)
+    return certify(chained(bodies, {AT: {EXACT: exact}}))
+
+
+@pytest.mark.parametrize("family", ["noise", "domain"])
+@pytest.mark.parametrize(
+    "bound", [None, {}, {"largest": str(2**61)}, {"largest": "9" * 300}, {"largest": 5}]
+)
+def test_integers_of_others_have_a_bound_that_leaves_room(family: str, bound: Any) -> None:
+    def change(body: dict[str, Any], exact: dict[str, Any]) -> None:
+        body[family] = {"family" if family == "noise" else "kind": "theirs"}
+        body["derived"] = False
+        exact.pop("bound")
+        if bound is not None:
+            exact["bound"] = bound
+
+    found = with_spend(change)
+    assert any("bound" in problem or "largest" in problem for problem in found.problems)
+
+
+def test_the_length_of_a_domain_takes_no_memory() -> None:
+    def change(body: dict[str, Any], exact: dict[str, Any]) -> None:
+        body["domain"]["size"] = 2**50
+
+    assert not with_spend(change).problems
+
+
+def test_a_certificate_claims_no_grid_where_there_is_none() -> None:
+    report, ledger = BallReport.best(3, 1.0, "1"), Ledger.memory()
+    with LocalAccountant(PureDP(5), users=USERS, ledger=ledger) as book:
+        rows = Rows.seal(np.zeros((8, 3)), users=USERS)
+        report.release(rows, book.issue(report.loss(), users=USERS, label="r"))
+    said = rests_on(certify(ledger.records))
+    assert "reports are drawn by comparisons alone" in said
+    assert "where it states a grid" in said
+
+
+def test_a_cap_of_many_dimensions_is_refused_at_once() -> None:
+    def change(body: dict[str, Any], exact: dict[str, Any]) -> None:
+        body["noise"] = {"family": "cap", "dim": 2**50, "threshold": 1e-9}
+        body["noise"] |= {"probability": 0.6, "surface": "sphere"}
+        body["arithmetic"] = "each"
+        del exact["grid"], exact["bound"]
+
+    (problem, *_) = with_spend(change).problems
+    assert "must be at most 1048576" in problem
+
+
+def test_what_is_said_of_one_noise_is_not_taken_for_another_of_the_same_mechanism() -> None:
+    """A mechanism of somebody's own may call itself what it likes."""
+    cap = {"family": "cap", "dim": 2, "threshold": 0, "probability": 0.6, "surface": "sphere"}
+    laplace = {"family": "laplace", "scale": 10}
+
+    def notes(*noises: dict[str, Any]) -> set[str]:
+        bodies = [copy.deepcopy(BODIES[0])]
+        bodies[0]["cap"] = {"kind": "pure", "epsilon": "9"}
+        for number, noise in enumerate(noises):
+            for body in copy.deepcopy(BODIES[1:4]):
+                body["token"] = f"t{number}"
+                if body["entry"] == "issue":
+                    body["budget"] = {"kind": "pure", "epsilon": "2"}
+                if body["entry"] == "spend":
+                    loss = CapNoise(2, 0.0, 0.6).loss(2.0, Adjacency.REPLACE_ONE)
+                    if noise is laplace:
+                        loss = LaplaceNoise(10.0).loss(2.0, Adjacency.REPLACE_ONE)
+                    body |= {
+                        "mechanism": "r",
+                        "noise": noise,
+                        "loss": loss.to_dict(),
+                        "arithmetic": "each",
+                    }
+                    body["domain"] = {"kind": "ball", "norm": "l1", "radius": 1, "size": 2}
+                bodies.append(body)
+        drawn = {EXACT: {"sampler": SAMPLER, "tables": SHA256}}
+        places = [i for i, body in enumerate(bodies) if body["entry"] == "spend"]
+        found = certify(chained(bodies, dict.fromkeys(places, drawn)))
+        assert not found.problems
+        return set(found.trusted_code)
+
+    assert notes(cap, laplace) == notes(laplace, cap) > notes(cap)

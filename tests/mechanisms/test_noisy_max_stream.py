@@ -9,12 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privlearn import tokens
 from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP, PureDP, Renyi
 from privlearn.checking import assert_pipeline_noninterference
 from privlearn.domains import Array
-from privlearn.errors import AdjacencyError, CurrencyError, HorizonError, UsersError
+from privlearn.errors import (
+    AdjacencyError,
+    CurrencyError,
+    HorizonError,
+    TokenSpentError,
+    UsersError,
+)
 from privlearn.exact import round_up
 from privlearn.grid import Grid
 from privlearn.losses import BoundedRangeLoss
@@ -196,3 +203,21 @@ def test_every_pick_is_made_with_the_noise_of_its_time() -> None:
 
     assert np.array_equal(found, chosen(1.0))
     assert (chosen(0.95) != chosen(1.0)).any()
+
+
+def test_a_second_signal_while_the_first_one_ends_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else later picks would be made with the noise of an earlier, cheaper time."""
+    _, picks = opened(NoisyMaxStream(CrossPolytope(3), 1.0, 40.0, 16))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NoisyMaxPicks, "_units", interrupted)
+        patched.setattr(tokens._Round, "__exit__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            picks.append(Rows.seal(np.ones((4, 3)), users=range(4)))
+    assert not picks.closed
+    with pytest.raises(TokenSpentError, match="cut off while it added up"):
+        picks.append(Rows.seal(np.ones((4, 3)), users=range(4, 8)))
+    assert picks.closed

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from streams_and_matrices import matrix_c, open_stream
 
+from privlearn import tokens
 from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP
@@ -272,6 +273,40 @@ def test_an_interrupted_stream_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -
     last = accountant.ledger.entries[-1]
     assert isinstance(last, RetireEntry)
     assert last.outcome == "lost"
+
+
+@by_kind
+def test_a_second_signal_while_the_first_one_ends_a_stream(
+    factorization: Factorization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a block of rows whose sum was not yet marked as done would be counted once more."""
+    mechanism = PrefixSum(Ball(1.0, 1), factorization, noise_std=0.01)
+    stream, accountant = open_stream(mechanism, range(T))
+    leave = tokens._Round.__exit__
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(running_sums._Ahead, "next", interrupted)
+        patched.setattr(tokens._Round, "__exit__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            stream.append(Rows.seal(np.ones((32, 1)), users=range(32)))
+    assert tokens._Round.__exit__ is leave
+    assert not stream.closed
+    with pytest.raises(TokenSpentError, match="cut off while it added up"):
+        stream.append(Rows.seal(np.ones((4, 1)), users=range(32, 36)))
+    last = accountant.ledger.entries[-1]
+    assert isinstance(last, RetireEntry)
+    assert last.outcome == "lost"
+
+
+def test_rows_that_are_refused_cut_nothing_off() -> None:
+    stream, _ = open_stream(PrefixSum(Ball(1.0, 1), BinaryTree(T), noise_std=1.0), range(T))
+    for users in (range(3, 5), range(0, T + 1)):
+        with pytest.raises(UsersError):
+            stream.append(Rows.seal(np.ones((len(users), 1)), users=users))
+    assert len(stream.append(Rows.seal(np.ones((T, 1)), users=range(T))).value) == T
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
