@@ -171,7 +171,7 @@ class PartialSum(Sealed):
 
 
 def first_difference(one: Any, other: Any, name: str = "") -> tuple[str, Any, Any]:
-    """Where terms that differ do so first: the name, dotted for what lies within, and both values."""
+    """Where terms that differ do so first: the dotted name of what differs, and both values."""
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return name, one, other
     names = (n for n in dict.fromkeys((*one, *other)) if one.get(n) != other.get(n))
