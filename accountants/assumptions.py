@@ -86,10 +86,10 @@ _ROUNDED = trusted(
 )
 """Of ledgers that were begun before noise was exact, whoever goes on with them."""
 _EXACT = (
-    "what is released has the law that is priced, to the last bit and without a cut tail, as noise "
-    "and clipped rows are integers on a public grid, or as reports are drawn by comparisons alone. "
-    "The sampler's tables of each such spend were looked at, and where it states a grid, that and "
-    "the bound of the integers."
+    "what is released has the law that is priced, to the last bit and with no tail cut short of "
+    "2^22 scales of the noise, as noise and clipped rows are integers on a public grid, or as "
+    "reports are drawn by comparisons alone. The sampler's tables of each such spend were looked "
+    "at, and where it states a grid, that and the bound of the integers."
 )
 _MACHINE = trusted(
     "That it is exact rests on 64-bit integers, on doubles that NumPy and its BLAS add, subtract, "

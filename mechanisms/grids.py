@@ -28,7 +28,10 @@ def grid_of(domain: Domain[Any], noise: Noise, rows: float | Fraction = 1) -> Gr
     unit = getattr(noise, "unit", None)
     if unit is None or not has_integers(domain):
         return None
-    grid = Grid.fitting(unit, largest_number(domain), rows)
+    try:
+        grid = Grid.fitting(unit, largest_number(domain), rows)
+    except ValueError as refused:
+        raise ValueError(f"noise = {noise!r}, domain = {domain!r}: {refused}") from None
     grid = Grid(unit, min(grid.bits, getattr(noise, "finest", grid.bits)))
     domain.null_integers(grid)
     return grid

@@ -78,10 +78,12 @@ class Grid:
         for bits in range(MOST_BITS, LEAST_BITS - 1, -1):
             if factor * Fraction(number) * 2**bits < room:
                 return cls(scale, bits)
-        most = 2 ** (61 - LEAST_BITS)
+        least = factor * Fraction(number) / 2 ** (61 - LEAST_BITS)
+        above = float(min(least, Fraction(sys.float_info.max)))
+        added_up = "" if factor == 1 else f", {float(factor):.6g} of which are added up"
         raise ValueError(
-            f"scale = {scale!r}, largest = {largest!r}, rows = {rows!r}: rows·largest must "
-            f"be below {most} times the scale of the noise"
+            f"scale = {scale!r}: too small for contributions of up to {number!r}{added_up}; must "
+            f"be above {above!r}, 2^-31 of their size"
         )
 
     def values(self, integers: NDArray[Any]) -> NDArray[np.float64]:

@@ -52,6 +52,7 @@ from privlearn.noise import (
 )
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.functions import RowFunction
+from privlearn.rows.partial_sums import first_difference
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -1013,9 +1014,10 @@ def _check_total(token: Token[Any], total: PartialSum, first: int) -> None:
 
 def _check_terms(spend: Spend, total: PartialSum) -> None:
     terms = _terms(spend)
-    for name, wanted in terms.items():
-        if total.terms.get(name) != wanted:
-            raise ValueError(f"total: has {name} = {total.terms.get(name)!r}, must be {wanted!r}")
+    has = {name: total.terms.get(name) for name in terms}
+    if has != terms:
+        name, found, wanted = first_difference(has, terms)
+        raise ValueError(f"total: has {name} = {found!r}, must be {wanted!r}")
     if PartialSum._size_of(total) != (spend.domain.size,):
         raise ValueError(
             f"total: is a sum of shape {PartialSum._size_of(total)}, must be {spend.domain.size}"

@@ -31,6 +31,8 @@ SHA256: Final = "2fc0072e651c759709a40a61a82a1e721e9f9be6b2c99b3b8ca57043735e425
 SAMPLER: Final = "inversion/1"
 """Changes whenever the same words would give other noise."""
 
+_AGAIN: Final = "install privlearn again"
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -76,13 +78,15 @@ def shipped_tables() -> tuple[Table, ...]:
     """The tables of this installation: the very bytes whose digest was compared.
 
     Raises:
-        NoiseSamplerError: the file is not the one whose bounds were proved.
+        NoiseSamplerError: the file is missing, or not the one whose bounds were proved.
     """
-    raw = FILE.read_bytes() if FILE.is_file() else b""
+    if not FILE.is_file():
+        raise NoiseSamplerError(f"{FILE}: is missing, and noise is drawn from it; {_AGAIN}")
+    raw = FILE.read_bytes()
     digest = hashlib.sha256(raw).hexdigest()
     if digest != SHA256:
         raise NoiseSamplerError(
             f"{FILE}: has SHA-256 {digest}, must have {SHA256}: no noise is drawn from tables "
-            "whose error bounds are not proved; install privlearn again"
+            f"whose error bounds are not proved; {_AGAIN}"
         )
     return read_tables(np.frombuffer(raw, dtype="<i8").astype(np.int64, copy=False))

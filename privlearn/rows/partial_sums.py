@@ -111,11 +111,14 @@ class PartialSum(Sealed):
         """Decrypts what `to_bytes` gave under the same key.
 
         Raises:
-            ValueError: another key, or bytes that were changed, or not what `to_bytes` writes.
+            TypeError: no bytes.  ValueError: another key, or bytes that were changed, or not what
+                `to_bytes` writes.
         """
         from cryptography.exceptions import InvalidTag
 
         cipher = _cipher(key)
+        if not isinstance(data, bytes):
+            raise TypeError(f"data: must be bytes, from to_bytes, not {type(data).__name__}")
         try:
             text = cipher.decrypt(data[:_NONCE], data[_NONCE:], _FORMAT)
         except (InvalidTag, ValueError):
@@ -149,13 +152,12 @@ class PartialSum(Sealed):
 
     @staticmethod
     def _merged(one: PartialSum, other: PartialSum) -> PartialSum:
-        for name in dict.fromkeys((*one.__terms, *other.__terms)):
-            first, second = one.__terms.get(name), other.__terms.get(name)
-            if first != second:
-                raise ValueError(
-                    f"{name} = {first!r} and {second!r}: partial sums can be merged where the same "
-                    "mechanism made them"
-                )
+        if one.__terms != other.__terms:
+            name, first, second = first_difference(one.__terms, other.__terms)
+            raise ValueError(
+                f"{name} = {first!r} and {second!r}: partial sums can be merged where the same "
+                "mechanism made them"
+            )
         if one.__board is not other.__board:
             raise ProvenanceError("cannot merge rows of different billboards or sources")
         return PartialSum(
@@ -166,6 +168,15 @@ class PartialSum(Sealed):
             one.__board,
             one.__defect or other.__defect,
         )
+
+
+def first_difference(one: Any, other: Any, name: str = "") -> tuple[str, Any, Any]:
+    """Where terms that differ do so first: the dotted name of what differs, and both values."""
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return name, one, other
+    names = (n for n in dict.fromkeys((*one, *other)) if one.get(n) != other.get(n))
+    within = next(names)
+    return first_difference(one.get(within), other.get(within), f"{name}.{within}".lstrip("."))
 
 
 def merge(*partials: PartialSum) -> PartialSum:

@@ -113,10 +113,10 @@ def test_a_row_counts_once() -> None:
 def test_other_parameters_are_named() -> None:
     one = MECHANISMS[0].partial(rows_of(0, 10))
     narrower = NoisySum(Ball(0.5, 15), GaussianNoise(1 / 0.3)).partial(rows_of(10, 20))
-    with pytest.raises(ValueError, match=r"domain = .*'radius': 1.0.*'radius': 0.5"):
+    with pytest.raises(ValueError, match=r"domain\.radius = 1\.0 and 0\.5"):
         merge(one, narrower)
     finer = NoisySum(Ball(1.0, 15), GaussianNoise(4.0)).partial(rows_of(10, 20))
-    with pytest.raises(ValueError, match="exact = "):
+    with pytest.raises(ValueError, match=r"exact\.grid\.scale = "):
         merge(one, finer)
     with pytest.raises(ValueError, match="mechanism = "):
         merge(
@@ -322,7 +322,7 @@ def test_a_sum_cannot_be_made_to_say_that_it_was_clipped_in_another_way() -> Non
     narrow = MECHANISMS[0].partial(rows_of(0, 10)).terms
     for name in ("domain", "exact"):
         wide.terms[name].update(narrow[name])
-    with pytest.raises(ValueError, match=r"total: has domain = .*50\.0"):
+    with pytest.raises(ValueError, match=r"total: has domain\.radius = 50\.0"):
         MECHANISMS[0].release_partial(wide, token_for(MECHANISMS[0], account()))
 
 
