@@ -27,6 +27,7 @@ from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration, Trust
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, IntegerDomain, is_shipped
+from privlearn.domains.reading import SHIPPED
 from privlearn.errors import (
     LossExceedsTokenError,
     ProvenanceError,
@@ -212,10 +213,7 @@ def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
 
 def _frozen(value: object) -> bool:
     """Whether what follows from a value can be kept: it is ours, so equal ones are alike."""
-    return value.__class__.__module__ in _OURS
-
-
-_OURS = frozenset(("privlearn.domains", "privlearn.noise"))
+    return type(value) in SHIPPED or value.__class__.__module__ == "privlearn.noise"
 
 
 class ReleaseObserver(Protocol):

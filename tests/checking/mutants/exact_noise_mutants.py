@@ -266,10 +266,10 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.domains:Ball.integers",
-                "_drop(steps[tile], inside(steps[tile], radius, exponent))",
+                "drop(steps[tile], inside(steps[tile], radius, exponent))",
                 "pass",
             ),
-            Edit("privlearn.domains:_shrunk", "return", "return 1.0 or"),
+            Edit("privlearn.domains.clipping:shrunk", "return", "return 1.0 or"),
         ),
         LawsOfDomain(Ball(1.0, 4)),
     ),
