@@ -27,7 +27,7 @@ from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration, Trust
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, IntegerDomain, is_shipped
-from privlearn.domains.reading import SHIPPED
+from privlearn.domains.reading import SHIPPED as SHIPPED_DOMAINS
 from privlearn.errors import (
     LossExceedsTokenError,
     ProvenanceError,
@@ -51,6 +51,7 @@ from privlearn.noise import (
     ReportNoise,
     noise_from_dict,
 )
+from privlearn.noise.reading import SHIPPED as SHIPPED_NOISE
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.functions import RowFunction
 
@@ -213,7 +214,10 @@ def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
 
 def _frozen(value: object) -> bool:
     """Whether what follows from a value can be kept: it is ours, so equal ones are alike."""
-    return type(value) in SHIPPED or value.__class__.__module__ == "privlearn.noise"
+    return type(value) in _OURS
+
+
+_OURS = SHIPPED_DOMAINS | SHIPPED_NOISE
 
 
 class ReleaseObserver(Protocol):

@@ -13,7 +13,7 @@ WALKS = Path(__file__).parents[2] / "benchmarks" / "walks.py"
 MOST = {
     "select": 36,
     "observe": 26,
-    "end of a batch": 229,  # 170 without the exact sampler, 223 with all domains in one file
+    "end of a batch": 231,  # 170 without the exact sampler, 223 with domains and noise a file each
     "choose": 10,
     "randomize": 160,  # 89 without it
 }

@@ -131,8 +131,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.noise:GaussianNoise.draw",
-                '_doubles(pool, "normal", shape) * self.std',
-                '_doubles(pool, "normal", shape) * (0.95 * self.std)',
+                'doubles_of(pool, "normal", shape) * self.std',
+                'doubles_of(pool, "normal", shape) * (0.95 * self.std)',
             ),
         ),
         drawn(GaussianNoise(1.0), size=1, samples=75_000),
@@ -143,8 +143,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.noise:GaussianNoise.integers",
-                '_integers(pool, "normal", shape, bits)',
-                '_integers(pool, "normal", shape, bits) * 19 // 20',
+                'integers_of(pool, "normal", shape, bits)',
+                'integers_of(pool, "normal", shape, bits) * 19 // 20',
             ),
         ),
         ExactCase(gaussian_sum),
@@ -178,7 +178,7 @@ MUTANTS = (
         "The second half of the numbers repeats the first.",
         (
             Edit(
-                "privlearn.noise:_integers",
+                "privlearn.noise.drawing:integers_of",
                 "found = pool.floors(kind, math.prod(shape)).reshape(shape)",
                 "found = np.resize(pool.floors(kind, -(-math.prod(shape) // 2)), shape)",
             ),
