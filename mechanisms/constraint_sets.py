@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privlearn._validate import count
-from privlearn.domains import Array, _bound
+from privlearn.domains import Array
+from privlearn.domains.clipping import bound
 from privlearn.mechanisms.vertices import CrossPolytope, ExplicitVertices, SimplexVertices, Vertices
 
 _BISECTIONS = 80
@@ -119,7 +120,7 @@ class LpBall:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", count(dim=self.dim))
         object.__setattr__(self, "p", exponent(p=self.p))
-        object.__setattr__(self, "radius", _bound(radius=self.radius))
+        object.__setattr__(self, "radius", bound(radius=self.radius))
 
     def minimize(self, direction: Array, /) -> Array:
         """−radius·sign(g)·(|g|/‖g‖_q)^{q−1}: Hölder with equality; shape (..., dim)."""
@@ -235,7 +236,7 @@ class Simplex:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", count(dim=self.dim))
-        object.__setattr__(self, "radius", _bound(radius=self.radius))
+        object.__setattr__(self, "radius", bound(radius=self.radius))
 
     @property
     def vertices(self) -> Array:

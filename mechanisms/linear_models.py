@@ -10,7 +10,8 @@ import numpy as np
 
 from privlearn._validate import Count, check_fields
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Bound, Norm, _to_radius, exponent_of
+from privlearn.domains import Array, Bound, Norm, exponent_of
+from privlearn.domains.clipping import to_radius
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mechanisms.scalar_objectives import (
     HuberObjective,
@@ -56,7 +57,7 @@ class Labelled:
         with np.errstate(over="ignore"):  # a norm of inf scales its row to 0
             norms = np.linalg.norm(x, axis=1)
         labels = np.clip(np.where(good, y, 0.0), self.low, self.high)
-        return np.concatenate([_to_radius(x, norms, self.radius), labels[:, None]], axis=1)
+        return np.concatenate([to_radius(x, norms, self.radius), labels[:, None]], axis=1)
 
     def null(self) -> Array:
         zero = np.zeros(self.size)

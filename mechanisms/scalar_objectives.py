@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Protocol, final, runtime_checkable
 import numpy as np
 
 from privlearn._validate import Checked, Positive, check_fields, count, finite, positive
-from privlearn.domains import Array, Bound, _bound
+from privlearn.domains import Array, Bound
+from privlearn.domains.clipping import bound
 
 _SLACK = 1e-6
 """Relative slack of the checks on random points."""
@@ -420,7 +421,7 @@ def named_objective(objective: str | ScalarObjective, label_bound: float) -> Sca
     if isinstance(objective, _SHIPPED):
         return objective
     if not isinstance(objective, CustomObjective):
-        _bound(curvature=objective.curvature)
+        bound(curvature=objective.curvature)
         if not objective.slope > 0:  # it may be infinite
             raise ValueError(f"slope = {objective.slope!r}: must be > 0")
         try_out(objective, -label_bound, label_bound)

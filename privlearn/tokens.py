@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeVar, cast, final
 
@@ -22,201 +20,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._exclusive import Exclusive
-from privlearn._records import record_at
-from privlearn._validate import positive
-from privlearn.adjacency import Adjacency, Calibration, Trust
+from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B, Currency
-from privlearn.domains import Array, Domain, IntegerDomain, is_shipped
+from privlearn.contributions import check_terms, clipping_of
+from privlearn.contributions import partial_sum as partial_sum
+from privlearn.domains import Array
 from privlearn.errors import (
     LossExceedsTokenError,
-    ProvenanceError,
     RowLocalityError,
     TokenCopyError,
     TokenError,
     TokenSpentError,
-    UsersError,
 )
 from privlearn.exact import exact_text
 from privlearn.exact_noise.fast import Floors
 from privlearn.exact_noise.pool import NoisePool
-from privlearn.exact_noise.tables import SAMPLER, SHA256
 from privlearn.exact_noise.variates import Variates
 from privlearn.grid import Grid, sum_of_rows
-from privlearn.losses import Loss, PerArrivalLoss
-from privlearn.noise import (
-    ExactNoise,
-    Noise,
-    NoiseSource,
-    ReportNoise,
-    noise_from_dict,
-)
+from privlearn.losses import Loss
+from privlearn.noise import ExactNoise, NoiseSource, ReportNoise
+from privlearn.openings import check_rows, check_total
 from privlearn.rows import PartialSum, Rows
-from privlearn.rows.functions import RowFunction
-from privlearn.rows.partial_sums import first_difference
+from privlearn.spends import Arithmetic as Arithmetic
+from privlearn.spends import Spend as Spend
 
-T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Arithmetic = Literal["sum", "own", "each"]
-"""What computes, and for whom; see `Spend.arithmetic`."""
+
 Outcome = Literal["released", "unused", "lost", "uncovered"]
 """How a token ends; ``uncovered``: the mechanism stopped after it had opened rows, without a value.
 Whether it does may depend on the rows, which no price covers."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Spend:
-    """What a mechanism is about to do, written to the ledger before it may do it.
-
-    The loss follows from domain, noise and ``gain``: noise that protects a vector into which one
-    user's clipped contribution enters with ℓ2 (ℓ1) operator norm at most ``gain``.  A mechanism
-    with a curve of its own states ``own_loss``; the audit then lists it as trusted code, as it does
-    when ``gain`` is not 1 and for domains and noise that did not come with this package.
-    """
-
-    mechanism: str
-    domain: Domain[Any]
-    noise: Noise
-    gain: float = 1.0
-    own_loss: Loss | None = None
-    arithmetic: Arithmetic = "own"
-    """``sum``: the receipt itself adds up the contributions and the noise (`Receipt.release_sum`);
-    ``own``: the mechanism opens rows and computes, and the audit lists it as trusted code;
-    ``each``: as ``own``, with one output for each user, from this user's contribution and noise
-    drawn only for this user, so that local trust allows several users in one spend.  The receipt
-    counts outputs and rows of noise; that no output uses another's is the mechanism's word."""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    calibration: Calibration = Calibration.PROVED
-    interactive: bool = False
-    """Whether the receipt takes further rows, and lets values out, while other tokens are spent.
-    The loss must then hold against somebody who chooses each input after the outputs so far."""
-    profile: tuple[tuple[int, float], ...] = ()
-    """Numbers of consecutive users and their gains, from the token's first user on; ``gain`` is
-    then the largest of them."""
-    functions: tuple[str, ...] = ()
-    """User code that opened rows pass through inside the mechanism, such as an objective of one's
-    own: role and name.  Written to the ledger before rows are opened."""
-    grid: Grid | None = None
-    """Where rows are clipped to integers and integer noise is added to them, so that what leaves
-    has exactly the law that is priced; without one the mechanism computes in doubles, and
-    certificates say so."""
-    exact: bool = False
-    """Without a grid: whether what leaves has exactly the law that is priced all the same, such as
-    a report that is drawn by comparisons alone.  That is the mechanism's word."""
-    _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """What follows from domain and noise, if both are ours and never change."""
-
-    def __post_init__(self) -> None:
-        positive(gain=self.gain)
-        for _, gain in self.profile:
-            positive(gain=gain)
-        if self.profile and max(gain for _, gain in self.profile) != self.gain:
-            raise ValueError(f"gain = {self.gain!r}: must be the largest of the profile")
-        if self.profile and self.own_loss is not None:
-            raise ValueError("profile: with a loss of its own, state a PerArrivalLoss loss instead")
-        if self.arithmetic == "sum" and (self.interactive or self.profile):
-            raise ValueError("arithmetic = 'sum': one release, of everybody alike")
-        if not self.mechanism:
-            raise ValueError("mechanism = '': must name the mechanism")
-        if self.grid is not None:
-            self._check_grid(self.grid)
-        if self.exact and (self.grid is not None or self.arithmetic == "sum"):
-            raise ValueError("exact = True: is for a mechanism of its own that has no grid")
-        if self.arithmetic not in ("sum", "own", "each"):
-            raise ValueError(f"arithmetic = {self.arithmetic!r}: must be 'sum', 'own' or 'each'")
-        if self.arithmetic == "sum" and (self.gain != 1.0 or self.own_loss is not None):
-            raise ValueError("arithmetic = 'sum': its gain is 1 and its loss is derived")
-
-    def _check_grid(self, grid: Grid) -> None:
-        if type(grid) is not Grid:  # another class may have steps of its own
-            raise TypeError(f"grid = {grid!r}: must be a Grid")
-        if not isinstance(self.domain, IntegerDomain):
-            raise TypeError(f"domain = {self.domain!r}: has no integers to clip to (grid = None)")
-        if getattr(self.noise, "unit", None) != grid.scale:
-            raise ValueError(f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}")
-        self.domain.null_integers(grid)  # refuses a grid on which the domain has no numbers
-
-    def exact_form(self) -> dict[str, Any] | None:
-        """What the ledger says of exact noise: grid, bound of the integers, sampler and tables.
-
-        Integers of the bound are text, as they may exceed what JSON numbers hold.  None where the
-        mechanism computes in doubles.
-        """
-        form = {"sampler": SAMPLER, "tables": SHA256}
-        if self.grid is None:
-            return dict(form) if self.exact else None
-        bound = cast(IntegerDomain[Any], self.domain).integer_bound(self.grid)
-        return {
-            "grid": self.grid.to_dict(),
-            "bound": {name: str(number) for name, number in bound.items()},
-            **form,
-        }
-
-    def loss(self, adjacency: Adjacency) -> Loss:
-        """The loss of this spend under one neighbour relation."""
-        if self.own_loss is not None:
-            return self.own_loss
-        if self.profile:
-            return PerArrivalLoss(
-                [(n, _earned(self.domain, self.noise, g, adjacency)) for n, g in self.profile]
-            )
-        found: Loss | None = self._known.get(adjacency)
-        if found is None:
-            found = _earned(self.domain, self.noise, self.gain, adjacency)
-            if _frozen(self.domain) and _frozen(self.noise):
-                self._known[adjacency] = found
-        return found
-
-    @property
-    def derived(self) -> bool:
-        """Whether anybody can recompute the loss from the recorded domain, noise and gain."""
-        if self.own_loss is not None:
-            return False
-        found: bool | None = self._known.get("shipped")
-        if found is None:
-            found = _shipped(self.domain, self.noise)
-            if _frozen(self.domain) and _frozen(self.noise):
-                self._known["shipped"] = found
-        return found
-
-
-def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
-    if not isinstance(adjacency, Adjacency):  # domains would take it for the cheapest one
-        raise TypeError(f"adjacency = {adjacency!r}: must be an Adjacency")
-    if _frozen(domain) and _frozen(noise):
-        return _earned_once(cast(Any, domain), cast(Any, noise), gain, adjacency)
-    return noise.loss(domain.sensitivity(adjacency, noise.norm) * gain, adjacency)
-
-
-@lru_cache(maxsize=1024)
-def _earned_once(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
-    return noise.loss(domain.sensitivity(adjacency, noise.norm) * gain, adjacency)
-
-
-def _shipped(domain: Domain[Any], noise: Noise) -> bool:
-    """Whether anybody can rebuild both from their JSON forms."""
-    if _frozen(domain) and _frozen(noise):
-        return _shipped_once(cast(Any, domain), cast(Any, noise))
-    return _rebuilt(domain, noise)
-
-
-@lru_cache(maxsize=1024)
-def _shipped_once(domain: Domain[Any], noise: Noise) -> bool:
-    return _rebuilt(domain, noise)
-
-
-def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
-    rebuilt = noise_from_dict(noise.to_dict())
-    # not only ==: a class of somebody else may say that it equals anything
-    return is_shipped(domain) and type(rebuilt) is type(noise) and rebuilt == noise
-
-
-def _frozen(value: object) -> bool:
-    """Whether what follows from a value can be kept: it is ours, so equal ones are alike."""
-    return value.__class__.__module__ in _OURS
-
-
-_OURS = frozenset(("privlearn.domains", "privlearn.noise"))
 
 
 class ReleaseObserver(Protocol):
@@ -329,12 +161,12 @@ class Token(Generic[B]):
 
     def check(self, rows: Rows[Any]) -> None:
         """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
-        _check_rows(self, rows, self.users.start)
+        check_rows(self, rows, self.users.start)
 
     def check_total(self, total: PartialSum, spend: Spend) -> None:
         """Raises what `Receipt.release_total` would raise for ``total``, before it is spent."""
-        _check_total(self, total, self.users.start)
-        _check_terms(spend, total)
+        check_total(self, total, self.users.start)
+        check_terms(spend, total)
 
     def spend(self, spend: Spend) -> Receipt:
         """Records ``spend`` durably and returns the receipt that allows it.
@@ -445,7 +277,7 @@ class Receipt:
         self._rounds = 0  # of `round`, that it is in
         self._scopes = 0  # blocks, of `with receipt` and `round`, that it is in
         self._named: set[str] = set()
-        self._clipping = _clipping(spend.domain, spend.grid)
+        self._clipping = clipping_of(spend.domain, spend.grid)
         self._pool: NoisePool | None = None  # made when noise is first asked for
         self._name((*spend.functions, *self._clipping.checked.names))
 
@@ -519,8 +351,8 @@ class Receipt:
     def _opened_total(self, total: PartialSum) -> NDArray[Any]:
         with self._token._lock:
             self._check_open()
-            _check_total(self._token, total, self._next)
-            _check_terms(self._spend, total)
+            check_total(self._token, total, self._next)
+            check_terms(self._spend, total)
             self._name(total.functions)
             self._next = total.users[-1].stop
             self._left = False
@@ -582,7 +414,7 @@ class Receipt:
     def _opened(self, rows: Rows[Any]) -> NDArray[Any]:
         with self._token._lock:
             self._check_open()
-            _check_rows(self._token, rows, self._next)
+            check_rows(self._token, rows, self._next)
             self._name(rows.functions)
             users = rows.users
             self._next = users.stop
@@ -851,177 +683,9 @@ class _Round:
             receipt._fail(_may_tell(error))
 
 
-@dataclass(frozen=True, slots=True)
-class _Clipping:
-    """How contributions come out of sealed rows."""
-
-    function: Callable[[Any], NDArray[Any]]
-    null: Callable[[], NDArray[Any]]
-    size: int
-    largest: int
-    """Of the sizes of integers."""
-    checked: RowFunction[Any, NDArray[Any]]
-    own: bool
-    """Whether the domain is ours."""
-
-    def contributions(self, rows: Rows[Any]) -> NDArray[Any]:
-        """Of all rows, shape (n, domain.size), in memory of the caller's own.
-
-        Raises:
-            RowLocalityError: a function that the rows passed through is not row-local.
-        """
-        parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
-        # a copy: an observer may write to it
-        return np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
-
-    def _clip(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any]:
-        values = None if block is None else self._clipped(block, valid)
-        if values is not None and values.shape == (len(valid), self.size):
-            if np.count_nonzero(valid) == len(valid):
-                return values
-            return np.where(valid[:, None], values, self.null())
-        if block is None or len(valid) == 1:
-            return np.broadcast_to(self.null(), (len(valid), self.size))
-        # A third party's clip may fail on a whole block because of one row.
-        return np.concatenate(
-            [
-                self._clip(record_at(block, slice(i, i + 1)), valid[i : i + 1])
-                for i in range(len(valid))
-            ]
-        )
-
-    def _clipped(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any] | None:
-        """The contributions of a block, or None where it cannot be clipped as a whole."""
-        if type(block) is np.ndarray and block.dtype == np.float64 and self.own:
-            try:  # our own code, on plain numbers, warns of nothing
-                return self.function(block)
-            except (ValueError, ArithmeticError):
-                return None
-        values = self.checked.attempt(block, len(valid))
-        if values is not None:
-            self.checked.check(block, valid, values)
-        return values
-
-
-def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
-    """The sealed sum of the contributions of ``rows`` to ``spend``; nothing leaves.
-
-    Raises:
-        TypeError: no rows.  ValueError: the spend has no grid, so that sums depend on the order.
-    """
-    if not isinstance(rows, Rows):
-        raise TypeError(f"rows: must be Rows (see Rows.seal), not {type(rows).__name__}")
-    if spend.grid is None:
-        raise ValueError(f"{spend.mechanism}: adds up in doubles, which cannot be merged exactly")
-    clipping = _clipping(spend.domain, spend.grid)
-    functions = tuple(dict.fromkeys((*rows.functions, *clipping.checked.names)))
-    total, defect = np.zeros(clipping.size, np.int64), None
-    try:
-        total = sum_of_rows(clipping.contributions(rows), clipping.largest)
-    except RowLocalityError as error:  # told to whoever releases it, when that is paid for
-        defect = error
-    return PartialSum((rows.users,), total, _terms(spend), functions, Rows._board_of(rows), defect)
-
-
-def _terms(spend: Spend) -> dict[str, Any]:
-    """What partial sums that add up have in common."""
-    return {
-        "mechanism": spend.mechanism,
-        "domain": spend.domain.to_dict(),
-        # somebody's domain may write what one of ours would
-        "shipped": is_shipped(spend.domain),
-        "exact": spend.exact_form(),
-    }
-
-
-def _clipping(domain: Domain[Any], grid: Grid | None) -> _Clipping:
-    if _frozen(domain):
-        return _clipping_once(cast(Any, domain), grid)
-    return _clipping_of(domain, grid)
-
-
-@lru_cache(maxsize=1024)
-def _clipping_once(domain: Domain[Any], grid: Grid | None) -> _Clipping:
-    return _clipping_of(domain, grid)
-
-
-def _clipping_of(domain: Domain[Any], grid: Grid | None) -> _Clipping:
-    if grid is None:
-
-        def clip(block: Any) -> NDArray[Any]:
-            return np.asarray(domain.clip(block), dtype=np.float64)
-
-        checked = RowFunction(clip, "clip", code=domain)
-        return _Clipping(clip, domain.null, domain.size, 0, checked, _frozen(domain))
-    exact = cast(IntegerDomain[Any], domain)
-
-    def integers(block: Any) -> NDArray[Any]:
-        return np.asarray(exact.integers(block, grid), dtype=np.int64)
-
-    checked = RowFunction(integers, "clip", code=domain)
-    null = partial(exact.null_integers, grid)
-    largest = min(int(exact.integer_bound(grid)["largest"]), 2**61) if _frozen(domain) else 2**61
-    return _Clipping(integers, null, domain.size, largest, checked, _frozen(domain))
-
-
 def _may_tell(error: BaseException | None) -> bool:
     """Whether an error may depend on opened rows; an interrupt comes from outside."""
     return error is not None and not isinstance(error, KeyboardInterrupt)
-
-
-def _check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
-    if not isinstance(rows, Rows):
-        raise TypeError(f"rows: must be Rows (see Rows.seal), not {type(rows).__name__}")
-    users, last = rows.users, token.users.stop
-    if users.start < first or users.stop > last:
-        raise UsersError(
-            f"users {users.start}..{users.stop - 1} cannot be opened by token {token.label!r}: "
-            f"{first}..{last - 1} are left, in order, each once"
-        )
-    issuer = token._issuer
-    if token.adjacency is Adjacency.ADD_REMOVE and users != token.users:
-        raise UsersError(
-            f"under add-remove every index behind a removed user shifts: all of {token.users!r} "
-            f"must be opened at once, not {users!r}"
-        )
-    _check_board(issuer, Rows._board_of(rows))
-
-
-def _check_board(issuer: Issuer, board: object | None) -> None:
-    if issuer.trust is Trust.JOINT and getattr(board, "issuer", None) is not issuer:
-        raise ProvenanceError(
-            "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
-            "rows of another billboard) need a CentralAccountant"
-        )
-
-
-def _check_total(token: Token[Any], total: PartialSum, first: int) -> None:
-    if not isinstance(total, PartialSum):
-        raise TypeError(f"total: must be a PartialSum (see merge), not {type(total).__name__}")
-    parts, last = total.users, token.users.stop
-    if parts[0].start < first or parts[-1].stop > last:
-        raise UsersError(
-            f"{total!r} cannot be opened by token {token.label!r}: users {first}..{last - 1} are "
-            "left, each once"
-        )
-    issuer = token._issuer
-    if issuer.adjacency is Adjacency.ADD_REMOVE and parts != (token.users,):
-        raise UsersError(
-            f"under add-remove all of {token.users!r} must be opened at once, not {total!r}"
-        )
-    _check_board(issuer, PartialSum._board_of(total))
-
-
-def _check_terms(spend: Spend, total: PartialSum) -> None:
-    terms = _terms(spend)
-    has = {name: total.terms.get(name) for name in terms}
-    if has != terms:
-        name, found, wanted = first_difference(has, terms)
-        raise ValueError(f"total: has {name} = {found!r}, must be {wanted!r}")
-    if PartialSum._size_of(total) != (spend.domain.size,):
-        raise ValueError(
-            f"total: is a sum of shape {PartialSum._size_of(total)}, must be {spend.domain.size}"
-        )
 
 
 def _digest_of(value: Array) -> str:

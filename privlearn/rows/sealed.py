@@ -256,7 +256,7 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _unseal(rows: Rows[T]) -> tuple[_Chunk[T], ...]:
-        """The chunks themselves; for `privlearn.tokens` and `privlearn.billboard` only.
+        """The chunks themselves; for `privlearn.contributions` and `privlearn.billboard` only.
 
         Raises:
             RowLocalityError: a function that the rows passed through failed its spot check.

@@ -15,7 +15,6 @@ import pytest
 from mutation import Edit, InspectionCase, Mutant
 from numpy.typing import NDArray
 
-from privlearn import domains
 from privlearn.adjacency import Adjacency
 from privlearn.domains import (
     Ball,
@@ -26,9 +25,11 @@ from privlearn.domains import (
     Norm,
     OneOf,
     PSDTrace,
+    balls,
     fitting_grid,
     has_integers,
     largest_number,
+    matrices,
 )
 from privlearn.grid import Grid
 
@@ -214,7 +215,8 @@ def test_no_row_of_numbers_is_lost(domain: Ball) -> None:
 
 def test_only_the_check_of_the_integers_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scaled beyond the set, rows are null, and none is outside."""
-    monkeypatch.setattr(domains, "_shrunk", lambda terms: 1 + 1e-3)
+    for module in (balls, matrices):
+        monkeypatch.setattr(module, "shrunk", lambda terms: 1 + 1e-3)
     for domain in DOMAINS:
         if isinstance(domain, Ball | PSDTrace) and domain.size < 100:
             block = records(domain, np.random.default_rng(0))
@@ -381,7 +383,7 @@ def balls_too_far(some: tuple[IntegerDomain[Any], ...] = BALLS) -> str | None:
 
 
 def _edit(target: str, old: str, new: str) -> Edit:
-    return Edit(f"privlearn.domains:{target}", old, new)
+    return Edit(f"privlearn.domains.{target}", old, new)
 
 
 _BOXES = (Box(0.3, 1.1, 2), Box(-7.7, -0.1, 3))
@@ -393,49 +395,65 @@ _BOXES = (Box(0.3, 1.1, 2), Box(-7.7, -0.1, 3))
         pytest.param(
             (
                 _edit(
-                    "Ball.integers",
+                    "balls:Ball.integers",
                     """part * factors[:, None]  # toward zero
-            _drop(steps[tile], inside(steps[tile], radius, exponent))""",
+            drop(steps[tile], inside(steps[tile], radius, exponent))""",
                     """np.rint(part * factors[:, None])
-            _drop(steps[tile], _norms(part * factors[:, None], exponent) <= radius)""",
+            drop(steps[tile], row_norms(part * factors[:, None], exponent) <= radius)""",
                 ),
             ),
             balls_too_far,
             id="checked in doubles, then rounded to even",
         ),
         pytest.param(
-            (_edit("_shaped", "np.ascontiguousarray(values)", "values"),),
+            (_edit("clipping:shaped", "np.ascontiguousarray(values)", "values"),),
             lambda: layout_matters(
                 Ball(1.0, 129), np.random.default_rng(0).normal(size=(300, 129))
             ),
             id="sums in the order of the memory",
         ),
         pytest.param(
-            (_edit("_trace_in_steps", "max(math.floor(trace), 0)", "radius"),),
+            (_edit("matrices:_trace_in_steps", "max(math.floor(trace), 0)", "radius"),),
             matrices_too_far,
             id="truncation of matrices unpaid",
         ),
         pytest.param(
             (
                 _edit(
-                    "_ends_in_steps", "-_in_steps(-Fraction(box.low)", "_in_steps(Fraction(box.low)"
+                    "boxes:_ends_in_steps",
+                    "-floor_in_steps(-Fraction(box.low)",
+                    "floor_in_steps(Fraction(box.low)",
                 ),
             ),
             lambda: balls_too_far(_BOXES),
             id="the lower end of a box rounded down",
         ),
         pytest.param(
-            (_edit("Box.integers", "np.clip(steps[tile], low, high, out=steps[tile])", "pass"),),
+            (
+                _edit(
+                    "boxes:Box.integers", "np.clip(steps[tile], low, high, out=steps[tile])", "pass"
+                ),
+            ),
             lambda: balls_too_far(_BOXES),
             id="boxes clamped in doubles only",
         ),
         pytest.param(
-            (_edit("_share_in_steps", "_WITHIN / domain.size", "(1 + 1/domain.size)*_WITHIN"),),
+            (
+                _edit(
+                    "categories:_share_in_steps",
+                    "WITHIN / domain.size",
+                    "(1 + 1/domain.size)*WITHIN",
+                ),
+            ),
             lambda: balls_too_far((Categories(7),)),
             id="answers above 1",
         ),
         pytest.param(
-            (_edit("_radius_in_steps", "Fraction(radius) * _WITHIN", "Fraction(radius) + 1"),),
+            (
+                _edit(
+                    "clipping:radius_in_steps", "Fraction(radius) * WITHIN", "Fraction(radius) + 1"
+                ),
+            ),
             balls_too_far,
             id="a radius rounded up",
         ),
@@ -447,7 +465,9 @@ def test_broken_clipping_is_caught(edits: tuple[Edit, ...], look: Callable[[], s
 
 
 def test_rounding_to_even_is_harmless_where_the_integers_are_checked() -> None:
-    edit = _edit("Ball.integers", "= part * factors[:, None]", "= np.rint(part * factors[:, None])")
+    edit = _edit(
+        "balls:Ball.integers", "= part * factors[:, None]", "= np.rint(part * factors[:, None])"
+    )
     assert not Mutant("rounds", "To even.", (edit,), InspectionCase(balls_too_far)).check().caught
 
 

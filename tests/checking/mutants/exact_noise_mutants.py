@@ -180,8 +180,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.noise:GaussianNoise.integers",
-                '_integers(pool, "normal", shape, bits)',
-                "np.rint(self.draw(pool, shape) / self.std * 2.0**bits).astype(np.int64)",
+                'integers_of(pool, "normal", shape, bits)',
+                "(self.draw(pool, shape) / self.std * 2.0**bits).round().astype('int64')",
             ),
         ),
         against_own_loss(gaussian_sum, record(0.7), record(-0.3)),
@@ -192,8 +192,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.noise:GaussianNoise.integers",
-                '_integers(pool, "normal", shape, bits)',
-                "np.rint(self.draw(pool, shape) / self.std * 2.0**bits).astype(np.int64)",
+                'integers_of(pool, "normal", shape, bits)',
+                "(self.draw(pool, shape) / self.std * 2.0**bits).round().astype('int64')",
             ),
         ),
         ExactCase(gaussian_sum),
@@ -266,10 +266,10 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.domains:Ball.integers",
-                "_drop(steps[tile], inside(steps[tile], radius, exponent))",
+                "drop(steps[tile], inside(steps[tile], radius, exponent))",
                 "pass",
             ),
-            Edit("privlearn.domains:_shrunk", "return", "return 1.0 or"),
+            Edit("privlearn.domains.clipping:shrunk", "return", "return 1.0 or"),
         ),
         LawsOfDomain(Ball(1.0, 4)),
     ),

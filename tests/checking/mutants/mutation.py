@@ -34,7 +34,7 @@ class Edit:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The module or class has the changed function for as long as this is open.
+        """The module or class, and who imported it, has the changed function while this is open.
 
         Raises:
             CheckError: the target or the text is gone, so that the mutant proves nothing, or
@@ -42,11 +42,14 @@ class Edit:
         """
         holder, name, original = self._found()
         changed = self._changed(holder, name, original)
-        setattr(holder, name, changed)
+        holders = [holder, *_importers(holder, name, original)]
+        for each in holders:
+            setattr(each, name, changed)
         try:
             yield
         finally:
-            setattr(holder, name, original)
+            for each in holders:
+                setattr(each, name, original)
 
     def _found(self) -> tuple[Any, str, Any]:
         module, _, path = self.target.partition(":")
@@ -76,6 +79,19 @@ class Edit:
         code = compile(tree, f"<{self.target}, changed>", "exec", dont_inherit=True)
         exec(code, function.__globals__, made)
         return vars(made[holder.__name__])[name] if isinstance(holder, type) else made[name]
+
+
+def _importers(holder: Any, name: str, original: Any) -> list[Any]:
+    """Modules of this package that have a function of the module ``holder`` by its name."""
+    if isinstance(holder, type):
+        return []
+    return [
+        module
+        for known, module in list(sys.modules.items())
+        if known.partition(".")[0] == "privlearn"
+        and module is not holder
+        and vars(module).get(name) is original
+    ]
 
 
 def _function_in(attribute: Any) -> Any:

@@ -39,7 +39,7 @@ MUTANTS = (
                 "privlearn.domains:Ball.integers",
                 "np.minimum(aim / norms, 1.0) / grid.step\n"
                 "            steps[tile] = part * factors[:, None]  # toward zero\n"
-                "            _drop(steps[tile], inside(steps[tile], radius, exponent))",
+                "            drop(steps[tile], inside(steps[tile], radius, exponent))",
                 "np.ones(len(part)) / grid.step\n            steps[tile] = part * factors[:, None]",
             ),
         ),
@@ -51,7 +51,7 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.domains:Box.integers",
-                "part = np.clip(_usable(values[tile]), self.low, self.high)\n"
+                "part = np.clip(usable_rows(values[tile]), self.low, self.high)\n"
                 "            steps[tile] = np.divide(part, grid.step, out=part)  # toward zero\n"
                 "            np.clip(steps[tile], low, high, out=steps[tile])",
                 "steps[tile] = values[tile] / grid.step",
@@ -66,7 +66,7 @@ MUTANTS = (
         "Rows that are no numbers are not set to 0.",
         (
             Edit(
-                "privlearn.domains:_usable",
+                "privlearn.domains.clipping:usable_rows",
                 "return np.where(usable.reshape(-1, *(1,) * (values.ndim - 1)), values, 0.0)",
                 "return values",
             ),
@@ -78,9 +78,9 @@ MUTANTS = (
         "Factors are held to the square of the trace.",
         (
             Edit(
-                "privlearn.domains:_trace_in_steps",
-                "_radius_in_steps(domain.trace, grid)",
-                "_radius_in_steps(domain.trace**2, grid)",
+                "privlearn.domains.matrices:_trace_in_steps",
+                "radius_in_steps(domain.trace, grid)",
+                "radius_in_steps(domain.trace**2, grid)",
             ),
         ),
         against_own_loss(matrix_sum, 9 * np.eye(2)[None, :1], 9 * np.eye(2)[None, 1:]),
@@ -131,8 +131,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.noise:GaussianNoise.draw",
-                '_doubles(pool, "normal", shape) * self.std',
-                '_doubles(pool, "normal", shape) * (0.95 * self.std)',
+                'doubles_of(pool, "normal", shape) * self.std',
+                'doubles_of(pool, "normal", shape) * (0.95 * self.std)',
             ),
         ),
         drawn(GaussianNoise(1.0), size=1, samples=75_000),
@@ -143,8 +143,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.noise:GaussianNoise.integers",
-                '_integers(pool, "normal", shape, bits)',
-                '_integers(pool, "normal", shape, bits) * 19 // 20',
+                'integers_of(pool, "normal", shape, bits)',
+                'integers_of(pool, "normal", shape, bits) * 19 // 20',
             ),
         ),
         ExactCase(gaussian_sum),
@@ -178,7 +178,7 @@ MUTANTS = (
         "The second half of the numbers repeats the first.",
         (
             Edit(
-                "privlearn.noise:_integers",
+                "privlearn.noise.drawing:integers_of",
                 "found = pool.floors(kind, math.prod(shape)).reshape(shape)",
                 "found = np.resize(pool.floors(kind, -(-math.prod(shape) // 2)), shape)",
             ),

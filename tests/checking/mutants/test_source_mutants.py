@@ -8,7 +8,7 @@ import pytest
 import source_mutants
 from mutation import Edit, InspectionCase, Mutant
 
-from privlearn.domains import Ball, PSDTrace, _upper
+from privlearn.domains import Ball, PSDTrace, matrices
 from privlearn.errors import CheckError
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
@@ -55,7 +55,7 @@ def test_a_mutant_whose_text_is_gone_raises(target: str, old: str, message: str)
 
 def test_a_second_edit_that_fails_undoes_the_first() -> None:
     clip = vars(Ball)["clip"]
-    good = Edit("privlearn.domains:Ball.clip", "_to_radius(values, norms, self.radius)", "values")
+    good = Edit("privlearn.domains:Ball.clip", "to_radius(values, norms, self.radius)", "values")
     bad = Edit("privlearn.domains:Box.clip", "no such text", "")
     with pytest.raises(CheckError):
         Mutant("half", "Nothing.", (good, bad), InspectionCase(lambda: "caught")).check()
@@ -64,7 +64,7 @@ def test_a_second_edit_that_fails_undoes_the_first() -> None:
 
 def test_a_function_is_changed_by_one_edit_at_a_time() -> None:
     clip = vars(Ball)["clip"]
-    edit = Edit("privlearn.domains:Ball.clip", "_to_radius(values, norms, self.radius)", "values")
+    edit = Edit("privlearn.domains:Ball.clip", "to_radius(values, norms, self.radius)", "values")
     with pytest.raises(CheckError, match="source cannot be read"):
         Mutant("twice", "Nothing.", (edit, edit), InspectionCase(lambda: "caught")).check()
     assert vars(Ball)["clip"] is clip
@@ -75,7 +75,7 @@ def test_the_original_comes_back_after_an_error() -> None:
         assert Ball(1.0, 1).clip(np.array([[3.0]])) == 3
         raise RuntimeError("in the check")
 
-    edit = Edit("privlearn.domains:Ball.clip", "_to_radius(values, norms, self.radius)", "values")
+    edit = Edit("privlearn.domains:Ball.clip", "to_radius(values, norms, self.radius)", "values")
     with pytest.raises(RuntimeError, match="in the check"):
         Mutant("fails", "Nothing.", (edit,), InspectionCase(fails)).check()
     assert Ball(1.0, 1).clip(np.array([[3.0]])) <= 1
@@ -86,20 +86,20 @@ def test_all_kinds_of_functions_can_be_changed() -> None:
     edits = (
         Edit("privlearn.domains:PSDTrace.size", "// 2", "// 1"),  # a property
         Edit("privlearn.noise:NoiseSource.simulation", "simulated=True", "simulated=False"),
-        Edit("privlearn.domains:_upper", "np.triu_indices(dim)", "np.triu_indices(dim + 1)"),
+        Edit(
+            "privlearn.domains.matrices:_upper", "np.triu_indices(dim)", "np.triu_indices(dim + 1)"
+        ),
     )
 
     def look() -> str | None:
-        from privlearn import domains
-
         found = PSDTrace(1.0, 2).size, NoiseSource.simulation(0).simulated
-        return str((*found, len(domains._upper(2, "svec")[0])))
+        return str((*found, len(matrices._upper(2, "svec")[0])))
 
     mutant = Mutant("several", "Nothing.", edits, InspectionCase(look))
     assert mutant.check().how == "(6, False, 6)"
     assert look() == "(3, True, 3)"
     assert noise.simulated
-    assert len(_upper(2, "svec")[0]) == 3
+    assert len(matrices._upper(2, "svec")[0]) == 3
 
 
 def test_cached_results_are_not_carried_over() -> None:

@@ -1,0 +1,40 @@
+"""Public sets that bound what one user can contribute; clipping lives here and nowhere else.
+
+A domain turns a block of records into vectors that provably lie in the set, whatever comes in: a
+record with NaN, infinity or a wrong shape becomes the null value ``clip(0)``.  `sensitivity` is
+then the largest distance, in a norm ℓp, between two contributions (replace-one) or between a
+contribution and the null value (zero-out, add-remove).
+
+`integers` clips to integers in steps of a public grid, for exact noise: only a check of these
+integers is trusted (docs/proofs.md, "Clipping on integers").
+"""
+
+from privlearn.domains.balls import Ball
+from privlearn.domains.base import Domain, IntegerDomain, fitting_grid, has_integers, largest_number
+from privlearn.domains.boxes import Box
+from privlearn.domains.categories import Categories
+from privlearn.domains.clipping import Bound
+from privlearn.domains.matrices import Layout, PSDTrace
+from privlearn.domains.norms import Array, Norm, exponent_of
+from privlearn.domains.one_of import OneOf
+from privlearn.domains.reading import domain_from_dict, is_shipped
+
+__all__ = [
+    "Array",
+    "Ball",
+    "Bound",
+    "Box",
+    "Categories",
+    "Domain",
+    "IntegerDomain",
+    "Layout",
+    "Norm",
+    "OneOf",
+    "PSDTrace",
+    "domain_from_dict",
+    "exponent_of",
+    "fitting_grid",
+    "has_integers",
+    "is_shipped",
+    "largest_number",
+]

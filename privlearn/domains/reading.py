@@ -1,0 +1,59 @@
+"""Domains from their JSON forms.
+
+Each set is announced in its own file, by `ships`; a set of this package that is not cannot be
+rebuilt by a reader of the ledger, and what follows from it is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from privlearn._json_forms import TEXT, Form, check_form, named
+from privlearn.domains.base import Domain, ShippedDomain
+
+
+class _Kind(NamedTuple):
+    form: Form
+    optional: Form
+    read: Callable[[Mapping[str, Any]], Domain[Any]]
+
+
+_KINDS: dict[str, _Kind] = {}
+SHIPPED: set[type] = set()
+"""The classes that came with this package: frozen, so that equal ones are alike."""
+
+
+def ships(
+    cls: type[ShippedDomain],
+    form: Form,
+    read: Callable[[Mapping[str, Any]], Domain[Any]],
+    optional: Form | None = None,
+) -> None:
+    """Announces a set of this package: the names of its JSON form, and who reads it."""
+    _KINDS[cls.kind] = _Kind(form, optional or {}, read)
+    SHIPPED.add(cls)
+
+
+def domain_from_dict(data: Mapping[str, Any]) -> Domain[Any] | None:
+    """Rebuilds a shipped domain from its JSON form; None for a domain that only its author knows.
+
+    Raises:
+        ValueError: a shipped kind with bad or missing numbers, of other JSON types, or more.
+    """
+    kind = named("domain", data, "kind")
+    if kind not in _KINDS:
+        return None
+    form, optional, read = _KINDS[kind]
+    try:
+        check_form(f"{kind} domain", data, {"kind": TEXT, **form}, optional)
+        return read(data)
+    except KeyError as missing:
+        raise ValueError(f"{kind} domain lacks {missing}") from None
+
+
+def is_shipped(domain: Domain[Any]) -> bool:
+    """Whether a domain came with this package, so that anybody can rebuild it."""
+    rebuilt = domain_from_dict(domain.to_dict())
+    # not == alone: a class of somebody else may say that it equals anything
+    return type(rebuilt) is type(domain) and rebuilt == domain

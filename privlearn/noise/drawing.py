@@ -1,0 +1,29 @@
+"""Blocks of standard noise from a pool: in integers, and in doubles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from privlearn.domains import Array
+from privlearn.exact_noise.fast import Floors
+from privlearn.exact_noise.pool import Pool, uniform
+from privlearn.exact_noise.tables import FLOOR_BITS
+from privlearn.exact_noise.variates import STEP, Kind
+
+
+def integers_of(pool: Pool, kind: Kind, shape: tuple[int, ...], bits: int) -> Floors:
+    """⌊2^bits·Z⌋, exactly; bits <= 40."""
+    found = pool.floors(kind, math.prod(shape)).reshape(shape)
+    return found if bits == FLOOR_BITS else found >> (FLOOR_BITS - bits)
+
+
+def doubles_of(pool: Pool, kind: Kind, shape: tuple[int, ...]) -> Array:
+    """The middles of steps of 2^−40."""
+    return np.asarray((pool.floors(kind, math.prod(shape)).reshape(shape) + 0.5) * STEP)
+
+
+def uniforms_of(pool: Pool, shape: tuple[int, ...]) -> Array:
+    """Doubles in (0, 1), for what needs no exact law."""
+    return uniform(pool, math.prod(shape)).reshape(shape)

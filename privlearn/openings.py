@@ -1,0 +1,61 @@
+"""Which rows, and which sums of rows, a token may open."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.errors import ProvenanceError, UsersError
+from privlearn.rows import PartialSum, Rows
+
+if TYPE_CHECKING:
+    from privlearn.tokens import Issuer, Token
+
+
+def check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
+    """Raises unless ``token``, of whose users those from ``first`` on are left, may open ``rows``.
+
+    Raises:
+        TypeError: no rows.  UsersError: of other users.  ProvenanceError: not of its billboard.
+    """
+    if not isinstance(rows, Rows):
+        raise TypeError(f"rows: must be Rows (see Rows.seal), not {type(rows).__name__}")
+    users, last = rows.users, token.users.stop
+    if users.start < first or users.stop > last:
+        raise UsersError(
+            f"users {users.start}..{users.stop - 1} cannot be opened by token {token.label!r}: "
+            f"{first}..{last - 1} are left, in order, each once"
+        )
+    issuer = token._issuer
+    if token.adjacency is Adjacency.ADD_REMOVE and users != token.users:
+        raise UsersError(
+            f"under add-remove every index behind a removed user shifts: all of {token.users!r} "
+            f"must be opened at once, not {users!r}"
+        )
+    _check_board(issuer, Rows._board_of(rows))
+
+
+def check_total(token: Token[Any], total: PartialSum, first: int) -> None:
+    """As `check_rows`, for a sum of rows."""
+    if not isinstance(total, PartialSum):
+        raise TypeError(f"total: must be a PartialSum (see merge), not {type(total).__name__}")
+    parts, last = total.users, token.users.stop
+    if parts[0].start < first or parts[-1].stop > last:
+        raise UsersError(
+            f"{total!r} cannot be opened by token {token.label!r}: users {first}..{last - 1} are "
+            "left, each once"
+        )
+    issuer = token._issuer
+    if issuer.adjacency is Adjacency.ADD_REMOVE and parts != (token.users,):
+        raise UsersError(
+            f"under add-remove all of {token.users!r} must be opened at once, not {total!r}"
+        )
+    _check_board(issuer, PartialSum._board_of(total))
+
+
+def _check_board(issuer: Issuer, board: object | None) -> None:
+    if issuer.trust is Trust.JOINT and getattr(board, "issuer", None) is not issuer:
+        raise ProvenanceError(
+            "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
+            "rows of another billboard) need a CentralAccountant"
+        )
