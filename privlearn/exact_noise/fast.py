@@ -165,7 +165,7 @@ def _tile(
     np.right_shift(digits, 52 - CELL_BITS, cell)
     cell -= _FIRST_CELL - 1
     if two:
-        np.maximum(cell, 0, cell)
+        np.maximum(cell, 0, out=cell)
         np.bitwise_and(words, _ONE, digits.view(np.uint64))
         digits *= CELLS + 2
         cell += digits
