@@ -161,7 +161,7 @@ def _tile(
         len(words)
     )
     np.right_shift(words, _ONE, unsigned)
-    np.copyto(t, w)  # to the nearest double: the cells are wide enough for that
+    t[:] = w  # to the nearest double: the cells are wide enough for that
     np.right_shift(digits, 52 - CELL_BITS, cell)
     cell -= _FIRST_CELL - 1
     if two:
@@ -171,16 +171,16 @@ def _tile(
         cell += digits
     rows.take(cell, 0, found, "clip")
     w -= centre
-    np.copyto(t, w)
-    np.copyto(y, coefficients[DEGREE])
+    t[:] = w
+    y[:] = coefficients[DEGREE]
     for j in range(DEGREE - 1, -1, -1):
         y *= t
         y += coefficients[j]
     np.floor(y, out=t)
     y -= t
-    np.copyto(w, t, casting="unsafe")
+    w[:] = t
     np.add(base, w, out)
     y -= 0.5
     np.abs(y, y)
     y += error
-    return [] if y.max() < 0.5 else np.flatnonzero(~(y < 0.5)).tolist()
+    return [] if np.maximum.reduce(y) < 0.5 else np.flatnonzero(~(y < 0.5)).tolist()

@@ -204,7 +204,7 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.exact_noise.fast:_tile",
-                'np.floor(y, out=t)\n    y -= t\n    np.copyto(w, t, casting="unsafe")\n',
+                "np.floor(y, out=t)\n    y -= t\n    w[:] = t\n",
                 "np.floor(y, out=t)\n    w[:] = np.rint(y)\n    y -= t\n",
             ),
         ),
