@@ -77,7 +77,6 @@ def _norms(values: Array, p: float) -> Array:
     """The ℓp norms of rows; inf where that is too large for a float."""
     with np.errstate(over="ignore"):
         if p == 2:
-            values = np.ascontiguousarray(values)  # a row's sum then depends on nothing else
             return np.asarray(np.sqrt(np.einsum("ij,ij->i", values, values)))
         if p in (1, math.inf):
             return np.asarray(np.linalg.norm(values, ord=p, axis=1))

@@ -57,9 +57,8 @@ class _Scratch:
         centre, base = rows[:, 0], rows[:, 1]
         coefficients = tuple(rows[:, 2:-1].view(np.float64).T)
         error = rows[:, -1:].view(np.float64)[:, 0]
-        return w, w.view(np.uint64), cell, t, t.view(np.int64), y, rows, centre, base, (
-            coefficients
-        ), error
+        digits, unsigned = t.view(np.int64), w.view(np.uint64)
+        return w, unsigned, cell, t, digits, y, rows, centre, base, coefficients, error
 
     def of(self, n: int) -> tuple[Any, ...]:
         """Arrays of length ``n``, made anew if the last ones had another."""
