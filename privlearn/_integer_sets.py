@@ -67,9 +67,10 @@ def _inside_l1(steps: Integers, radius: int) -> Inside:
 
 
 def _inside_l2(steps: Integers, radius: int) -> Inside:
-    values = steps.astype(np.float64)
-    squares = np.einsum("ij,ij->i", values, values)
-    return np.asarray(squares <= certain(radius**2, steps.shape[1] + 8))
+    values, most = steps.astype(np.float64), certain(radius**2, steps.shape[1] + 8)
+    if len(values) == 1:  # the same in less time
+        return np.array([np.vdot(values, values) <= most])
+    return np.asarray(np.einsum("ij,ij->i", values, values) <= most)
 
 
 @lru_cache(maxsize=256)

@@ -126,7 +126,7 @@ def sum_of_rows(rows: NDArray[np.int64], largest: int = _ROOM) -> NDArray[Any]:
         int64 where no sum can reach 2⁶², else Python's integers; nothing shows how many there were.
     """
     if len(rows) * largest < 2**62 or len(rows) * _largest_in(rows) < 2**62:
-        return np.asarray(np.add.reduce(rows, axis=0))
+        return np.asarray(np.einsum("ij->j", rows))  # np.add.reduce takes five times as long
     # halves of 31 and 33 bits: 2³⁰ rows of either add up within int64
     low, high = rows & (2**31 - 1), rows >> 31
     parts = [slice(i, i + 2**30) for i in range(0, len(rows), 2**30)]

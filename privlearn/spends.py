@@ -102,13 +102,15 @@ class Spend:
         """
         form = {"sampler": SAMPLER, "tables": SHA256}
         if self.grid is None:
-            return dict(form) if self.exact else None
-        bound = cast(IntegerDomain[Any], self.domain).integer_bound(self.grid)
-        return {
-            "grid": self.grid.to_dict(),
-            "bound": {name: str(number) for name, number in bound.items()},
-            **form,
-        }
+            return form if self.exact else None
+        numbers: tuple[Any, Any] | None = self._known.get("exact")
+        if numbers is None:
+            bound = cast(IntegerDomain[Any], self.domain).integer_bound(self.grid)
+            numbers = self.grid.to_dict(), {name: str(number) for name, number in bound.items()}
+            if is_ours(self.domain):
+                self._known["exact"] = numbers
+        grid, bound_form = numbers
+        return {"grid": dict(grid), "bound": dict(bound_form), **form}
 
     def loss(self, adjacency: Adjacency) -> Loss:
         """The loss of this spend under one neighbour relation."""

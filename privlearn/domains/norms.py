@@ -39,7 +39,7 @@ def row_norms(values: Array, p: float) -> Array:
     """The ℓp norms of rows; inf where that is too large for a float."""
     with np.errstate(over="ignore"):
         if p == 2:
-            return np.asarray(np.sqrt(np.add.reduce(values * values, axis=1)))
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", values, values)))
         if p in (1, math.inf):
             return np.asarray(np.linalg.norm(values, ord=p, axis=1))
         # powers of numbers below 1 only: those of small ones vanish, those of large ones overflow

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, TypeVar, final
@@ -67,7 +67,7 @@ _WIDE = 0.36
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Candidates:
     """Rows of variates of which a rule keeps some.
 
@@ -80,6 +80,7 @@ class Candidates:
     exponentials: Variates | None
     normals: Variates | None
     wide: tuple[int, int]
+    _near: tuple[Approx, Approx] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def drawn(cls, pool: Pool, rows: int, wide: tuple[int, int]) -> Candidates:
@@ -106,12 +107,14 @@ class Candidates:
 
     def approximate(self) -> tuple[Approx, Approx]:
         """Exponentials and normals in doubles, a row for each candidate."""
-        return _rows(self.exponentials, self.wide[0]), _rows(self.normals, self.wide[1])
+        if self._near is None:
+            first, second = self.wide
+            self._near = _rows(self.exponentials, first), _rows(self.normals, second)
+        return self._near
 
     def normals_at(self, places: Places) -> Approx:
         """Normals of some candidates in doubles."""
-        assert self.normals is not None
-        return approximate(self.normals.floors.reshape(-1, self.wide[1])[places])
+        return self.approximate()[1][places]
 
     def enclosed(self, row: int, bits: int) -> tuple[Any, Any]:
         """Exponentials and normals of one row in intervals, of shape (1, wide)."""
@@ -125,8 +128,10 @@ class Candidates:
 
 
 def _rows(variates: Variates | None, wide: int) -> Approx:
-    floors = np.empty((0, 0), np.int64) if variates is None else variates.floors.reshape(-1, wide)
-    return approximate(floors)
+    return _NONE if variates is None else approximate(variates.floors.reshape(-1, wide))
+
+
+_NONE = approximate(np.empty((0, 0), np.int64))
 
 
 def certainly(margin: Any, exactly: Any) -> NDArray[np.bool_]:

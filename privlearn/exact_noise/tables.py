@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Final, final
@@ -11,6 +11,7 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._validate import assign
 from privlearn.errors import NoiseSamplerError
 from privlearn.exact_noise.tails import FAMILIES, Family
 
@@ -49,6 +50,21 @@ class Table:
     base: NDArray[np.int64]
     coefficients: NDArray[np.float64]
     error: NDArray[np.float64]
+    rows: NDArray[np.int64] = field(init=False, repr=False, compare=False)
+    """The same numbers, one row for each cell, as draws look them up: shape (CELLS + 2, ROW).
+
+    Row c + 1 is that of cell c.  Row 0 is for V below all cells, with an error of 1; the last one
+    is once more that of the last cell, for V that is rounded to 1.
+    """
+
+    def __post_init__(self) -> None:
+        rows = np.zeros((CELLS + 2, ROW), np.int64)
+        parts = self.centre, self.base, *self.coefficients, self.error
+        for column, part in zip(rows.T, parts, strict=True):
+            column[1:-1] = part.view(np.int64)
+        rows[0].view(np.float64)[-1] = 1.0
+        rows[-1] = rows[-2]
+        assign(self, rows=rows)
 
 
 ROW: Final = 3 + DEGREE + 1

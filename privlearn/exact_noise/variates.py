@@ -10,7 +10,7 @@ from typing import Literal, final
 import numpy as np
 
 from privlearn.errors import NoiseSamplerError
-from privlearn.exact_noise.fast import Extended, Floors, floors
+from privlearn.exact_noise.fast import Extended, Floors, Halves, floors
 from privlearn.exact_noise.slow import Bits, exact_floor
 from privlearn.exact_noise.tables import FLOOR_BITS, WORD_BITS, Table, shipped_tables
 from privlearn.exact_noise.words import SeededWords, WordArray, Words
@@ -22,7 +22,7 @@ _ONE = np.uint64(1)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a frozen one takes longer to make
 class Variates:
     """Independent variates z_0, …, z_(n−1) of one kind.
 
@@ -72,7 +72,8 @@ def variates(kind: Kind, source: Words, n: int) -> Variates:
     """``n`` fresh variates."""
     words = source.words(n)
     if kind == "gumbel":
-        found, extended = _gumbel(words, source)
+        found, extended = floors(_gumbel(), words, source.more)
+        found ^= (words & _ONE).view(np.int64) - 1  # minus the lower half's table
     else:
         table = table_of(kind, 0)[0]
         found, extended = floors(table, words, source.more)
@@ -81,16 +82,9 @@ def variates(kind: Kind, source: Words, n: int) -> Variates:
     return Variates(kind, words, found, source.more, extended)
 
 
-def _gumbel(words: WordArray, source: Words) -> tuple[Floors, Extended]:
-    """The upper half of the law for odd words, and minus the other table's for even ones."""
-    found, extended = np.empty(len(words), np.int64), Extended()
-    for half in (0, 1):
-        places = np.flatnonzero((words & _ONE) == half)
-        table, turned = table_of("gumbel", half)
-        part, more_bits = floors(table, words[places], source.more)
-        found[places] = ~part if turned else part
-        extended.update((int(places[i]), bits) for i, bits in more_bits.items())
-    return found, extended
+@cache
+def _gumbel() -> Halves:
+    return Halves.of(table_of("gumbel", 0)[0], table_of("gumbel", 1)[0])
 
 
 def table_of(kind: Kind, last_bit: int) -> tuple[Table, bool]:

@@ -49,16 +49,17 @@ class Keystream:
 
 
 @cache
-def _cipher() -> tuple[Any, Any, Any]:
-    """Loaded when noise is first drawn."""
+def _cipher() -> tuple[Any, Any, dict[int, Any]]:
+    """Loaded when noise is first drawn; and the mode that begins at each counter."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-    return Cipher, algorithms.AES, modes.CTR
+    first, second = (modes.CTR(start.to_bytes(16, "big")) for start in (0, _SECOND_STREAM))
+    return Cipher, algorithms.AES, {0: first, _SECOND_STREAM: second}
 
 
 def _encryptor(key: bytes, start: int) -> Any:
-    cipher, aes, counter = _cipher()
-    return cipher(aes(key), counter(start.to_bytes(16, "big"))).encryptor()
+    cipher, aes, counters = _cipher()
+    return cipher(aes(key), counters[start]).encryptor()
 
 
 @final

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable
 from typing import get_args
@@ -12,12 +13,12 @@ import pytest
 from scipy import stats
 
 from privlearn.exact_noise.building import BALL_TAILS
-from privlearn.exact_noise.fast import floors
+from privlearn.exact_noise.fast import Halves, floors
 from privlearn.exact_noise.slow import Bits, exact_floor
-from privlearn.exact_noise.tables import FLOOR_BITS, Table, shipped_tables
+from privlearn.exact_noise.tables import FLOOR_BITS, SAMPLER, Table, shipped_tables
 from privlearn.exact_noise.tails import FAMILIES, Family
-from privlearn.exact_noise.variates import Kind, Variates, variates
-from privlearn.exact_noise.words import SeededWords
+from privlearn.exact_noise.variates import Kind, Variates, table_of, variates
+from privlearn.exact_noise.words import SeededWords, WordArray
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 by_table = pytest.mark.parametrize("table", shipped_tables(), ids=lambda table: table.family.name)
@@ -56,6 +57,55 @@ def test_the_table_gives_what_integers_give(table: Table) -> None:
     for i, word in enumerate(words.tolist()):
         known = extended.get(i, Bits(word >> 1, 63))
         assert exact_floor(table.family, known, source.more, FLOOR_BITS) == found[i]
+
+
+class _Ends:
+    """Random words, and the smallest and largest ones, of which many take the slow path."""
+
+    def __init__(self) -> None:
+        self._seeded = SeededWords(5)
+        self.more = self._seeded.more
+
+    def words(self, n: int) -> WordArray:
+        words, place = self._seeded.words(n), np.arange(n)
+        words[place % 10 == 1] >>= np.uint64(40)
+        words[place % 10 == 2] |= np.uint64(2**64 - 2**12)
+        words[:8] = [0, 1, 2, 3, 2**64 - 1, 2**64 - 2, 2**64 - 3, 2**64 - 4]
+        return words
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest"),
+    [
+        ("normal", "5271987c10040b41"),
+        ("laplace", "a40557ed53f9cfd6"),
+        ("exponential", "fbf1d4a3249152e1"),
+        ("gumbel", "64b7a41a3caa0e1e"),
+    ],
+)
+def test_the_same_words_give_the_same_noise(kind: Kind, digest: str) -> None:
+    """As long as the sampler has this name: who changes these changes `SAMPLER`, too."""
+    assert SAMPLER == "inversion/1"
+    drawn = variates(kind, _Ends(), 9000)
+    slow_ones = [(i, bits.prefix, bits.count) for i, bits in drawn.extended.items()]
+    assert len(slow_ones) > 500
+    seen = hashlib.sha256(drawn.floors.astype("<i8").tobytes() + repr(slow_ones).encode())
+    assert seen.hexdigest()[:16] == digest
+
+
+def test_halves_in_one_draw_are_those_of_their_tables() -> None:
+    top, bottom = (table_of("gumbel", bit)[0] for bit in (1, 0))
+    source = _Ends()
+    words = source.words(9000)
+    found, extended = floors(Halves.of(bottom, top), words, SeededWords(1).more)
+    more = SeededWords(1).more  # even words are first to take further bits
+    for bit, table in enumerate((bottom, top)):
+        places = np.flatnonzero(words & np.uint64(1) == bit)
+        apart, bits = floors(table, words[places], more)
+        assert (found[places] == apart).all()
+        assert {int(places[i]): kept for i, kept in bits.items()} == {
+            i: kept for i, kept in extended.items() if words[i] & np.uint64(1) == bit
+        }
 
 
 @by_family

@@ -95,16 +95,16 @@ def saturated_noise_decides() -> str | None:
 
 
 class _Interrupted:
-    """A table; another thread draws as soon as ``base`` is asked for, in the middle of a draw."""
+    """A table; another thread draws when its rows are looked up, in the middle of a draw."""
 
     def __init__(self, table: Any) -> None:
-        self._table, self._left = table, 1
+        self.family, self.rows, self._rows, self._left = table.family, self, table.rows, 1
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "base" and self._left:
+    def take(self, *where: Any) -> Any:
+        if self._left:
             self._left = 0
             _elsewhere(lambda: variates.variates("normal", SeededWords(2), 1000))
-        return getattr(self._table, name)
+        return self._rows.take(*where)
 
 
 def _elsewhere(call: Callable[[], Any], seconds: float | None = None) -> bool:
@@ -204,8 +204,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.exact_noise.fast:_tile",
-                "np.floor(y, out=t)\n    y -= t\n",
-                "np.floor(y, out=part)\n    np.rint(y, out=t)\n    y -= part\n",
+                "np.floor(y, out=t)\n    y -= t\n    w[:] = t\n",
+                "np.floor(y, out=t)\n    w[:] = np.rint(y)\n    y -= t\n",
             ),
         ),
         InspectionCase(paths_differ),
@@ -257,7 +257,7 @@ MUTANTS = (
     Mutant(
         "bits dropped after a slow draw",
         "What a slow draw appended to its word is forgotten, so that refining draws other bits.",
-        (Edit("privlearn.exact_noise.variates:floors", "extended[at] = bits", "pass"),),
+        (Edit("privlearn.exact_noise.fast:_decided", "extended[at] = bits", "pass"),),
         InspectionCase(draws_contradict),
     ),
     Mutant(
