@@ -95,8 +95,8 @@ class Sizes:
     def drawn(cls, pool: Pool, n: int, p: float) -> Sizes:
         """``n`` of them."""
         power = real_power(p)
-        words, numbers = np.empty(n, np.uint64), np.empty((2, n), np.int64)
-        made = cls(power, words, *numbers, {}, pool.more)
+        words, about, off = np.empty(n, np.uint64), np.empty(n, np.int64), np.empty(n, np.int64)
+        made = cls(power, words, about, off, {}, pool.more)
         at = 0
         while at < n:
             # six in ten are accepted, or more: nearly or quite enough at once

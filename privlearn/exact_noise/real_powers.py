@@ -144,7 +144,7 @@ def root_above(n: int, p: float) -> float:
     found = math.ceil(n ** (1 / p) * 1.001 * 2**20) * unit
     while power.between((found, found), 64)[0] < n << 64:
         found += unit
-    return found * 2.0**-64
+    return float(found * 2.0**-64)
 
 
 def integer_power(x: Doubles, p: int) -> Doubles:

@@ -27,7 +27,13 @@ from privlearn.exact_noise.variates import Kind, Variates, variates
 from privlearn.exact_noise.words import SeededWords, WordArray
 from privlearn.noise import GeneralizedGaussianNoise
 
-SHAPES = [(30, 1, 3), (30, 2, 4), (20, 15, 6), (5, 60, 11), (3, 7, 1000)]
+SHAPES: list[tuple[int, int, float]] = [
+    (30, 1, 3),
+    (30, 2, 4),
+    (20, 15, 6),
+    (5, 60, 11),
+    (3, 7, 1000),
+]
 SHAPES += [(30, 1, 2.5), (20, 15, 2.7), (5, 60, 17.3), (3, 7, 999.9)]
 by_shape = pytest.mark.parametrize(("n", "dim", "p"), SHAPES)
 
@@ -160,7 +166,7 @@ def test_an_exponent_cut_to_fewer_digits_is_seen() -> None:
         assert stats.kstest(sizes**p, stats.gamma(1 / p).cdf).pvalue < 1e-6
 
 
-@pytest.mark.parametrize("p", [2, 3, 6])
+@pytest.mark.parametrize("p", [2, 2.7, 3, 6])
 def test_wrong_weights_of_the_proposal_are_seen(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as many from beyond 1 as there should be."""
     monkeypatch.setattr(powers, "below", lambda pool, bound, n: below(pool, bound, n) // 2)
