@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from typing import ClassVar, get_args
 
 import mpmath
 import numpy as np
@@ -22,7 +22,7 @@ from privlearn.exact_noise.powers import (
     pairwise,
     power_vectors,
 )
-from privlearn.exact_noise.real_powers import RealPower, integer_power
+from privlearn.exact_noise.real_powers import RealPower, integer_power, real_power
 from privlearn.exact_noise.variates import Kind, Variates, variates
 from privlearn.exact_noise.words import SeededWords, WordArray
 from privlearn.noise import GeneralizedGaussianNoise
@@ -152,6 +152,42 @@ def test_acceptance_by_integers_is_that_by_doubles(
         assert coarse[0] <= fine[0] >> 172 <= fine[1] >> 172 <= coarse[1]
         low = int(exact.near[place]) - int(exact.off[place])
         assert low <= coarse[0] >> 128 - NEAR_BITS <= low + 2 * int(exact.off[place])
+
+
+class _Kept(NoisePool):  # type: ignore[misc]  # final, but for what it gives
+    """Keeps the variates that it gives."""
+
+    given: ClassVar[list[Variates]] = []
+
+    def variates(self, kind: Kind, n: int) -> Variates:
+        self.given.append(super().variates(kind, n))
+        return self.given[-1]
+
+
+def wrongly_accepted(p: float, seed: int) -> int:
+    """Of some proposals, by 160 bits of all variates."""
+    pool = _Kept(SeededWords(seed))
+    tried = Sizes._proposed(pool, 1000, real_power(p))
+    levels, wrong = pool.given[-1], 0
+    with mpmath.workprec(400):
+        for place, accepted in enumerate(tried.accepted.tolist()):
+            level = levels.refined(place, 160)
+            if place in tried.tails:
+                tails, j = tried.tails[place]
+                level += tails.refined(j, 160)
+            x = mpmath.mpf(tried.between(place, 160)[0]) / 2**160
+            wrong += accepted != (mpmath.mpf(level) / 2**160 > x ** mpmath.mpf(p))
+    return wrong
+
+
+@pytest.mark.parametrize("p", [2.1, 2.7, 3, 9.8, 999.9])
+def test_proposals_are_accepted_by_the_real_power(p: float) -> None:
+    assert wrongly_accepted(p, 6) == 0
+
+
+def test_a_power_of_the_integer_below_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RealPower, "doubles", lambda self, x: integer_power(x, self.whole))
+    assert wrongly_accepted(2.7, 6) > 0
 
 
 @pytest.mark.parametrize("p", [2, 2.1, 2.9, 3, 6, 7.25, 40])
