@@ -208,6 +208,17 @@ def _change_text(value: Any) -> None:
             holder[key] -= 1
 
 
+def _largest(more: str) -> Callable[[Body], None]:
+    """A bound of exact noise that is written in another way."""
+
+    def apply(body: Body) -> None:
+        if body.get("ext"):
+            bound = body["ext"]["exact/1"]["bound"]
+            bound["largest"] = bound["largest"] + more if more else "0" + bound["largest"]
+
+    return apply
+
+
 LIES: tuple[Callable[[list[Body], Rng], object], ...] = (
     _repeat,
     _swap,
@@ -259,6 +270,10 @@ LIES: tuple[Callable[[list[Body], Rng], object], ...] = (
     _set("spend", lambda b: b["noise"].update(std=500)),
     _set("spend", lambda b: b["domain"].update(radius=40)),
     *[_set("spend", lambda b: _change_text(b.get("ext")))] * 4,
+    *[_set("spend", _largest(text)) for text in (".0", "/1", "e0", " ", "000000000", "")],
+    _set("spend", lambda b: b.update(noise={"family": "category", "categories": 5})),
+    _set("spend", lambda b: b.update(noise={"family": "mine", "std": 1}, derived=False)),
+    _set("spend", lambda b: b.update(noise={"family": "laplace", "scale": 1}, derived=False)),
     _set("spend", lambda b: b.update(ext={})),
     _set("spend", lambda b: b.update(ext={"exact/1": {"sampler": "s", "tables": "0" * 64}})),
     _set("issue", lambda b: b.update(ext={"exact/1": {"sampler": "s", "tables": "0" * 64}})),

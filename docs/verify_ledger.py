@@ -43,7 +43,8 @@ FORMS = {name: dict([*field.split(":"), "text"][:2] for field in fields)
 TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|add-remove",
          "writer": "[0-9a-f]{16}", "nonce": "[0-9a-f]{32}", "hash": "[0-9a-f]{64}",
          "minute": "[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z",
-         "double": r"0x1\.[0-9a-f]{13}p[+-][0-9]{1,4}",
+         "double": r"0x1\.[0-9a-f]{13}p[+-][0-9]{1,4}", "whole": "0|[1-9][0-9]{0,18}",
+         "family": "(generalized-)?gaussian|laplace|gumbel|exponential|cap|category",
          "feature": "[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}", "trust": "central|joint|local"}
 TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, float],
          "object": [dict], "list": [list]}
@@ -211,18 +212,17 @@ class Account:
         need(not stream or body["arithmetic"] != "sum", "a stream, or a profile, is no plain sum")
         price = self.amount(body["loss"], "gaussian", "mu_squared", Fraction(1, 2))
         if self.known:
-            need(price <= token["rho"], "the loss costs more than the token holds")
-            need(price <= token["item"]["rho"], "the loss is not the planned one")
+            need(price <= min(token["rho"], token["item"]["rho"]), "more than was reserved")
             self.pay(token, price)
         token["spend"], drawn = True, body["drawn"] or {}
         family, kind = noise.get("family"), domain.get("kind")
         self.unchecked |= {"tables, samplers, most bounds of exact noise"} if drawn else set()
         if drawn and ({"grid", "bound"} & drawn.keys() or body["arithmetic"] == "sum"):
             bits, scale = drawn["grid"]["bits"], float.fromhex(drawn["grid"]["scale"])
-            largest = exact(drawn["bound"]["largest"])
-            unit = noise.get("std", noise.get("scale"))
-            need(unit in (scale, None) and 30 <= bits <= 40 and 0 <= largest < 2**61, "grid")
-            need(kind != "ball" or largest * Fraction(scale) / 2**bits <= domain["radius"], "ball")
+            largest, unit = drawn["bound"]["largest"], noise.get("std", noise.get("scale"))
+            need(fits("whole", largest) and int(largest) < 2**61 and 30 <= bits <= 40, "grid")
+            within = kind != "ball" or int(largest) * Fraction(scale) / 2**bits <= domain["radius"]
+            need(not fits("family", family) or (unit == scale and within), "not the noise's grid")
         if not body["derived"] or body.get("profile"):
             self.unchecked.add("losses, domains and noise that are a mechanism's word")
         elif (family, kind, domain.get("norm")) != ("gaussian", "ball", "l2"):

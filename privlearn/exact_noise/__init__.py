@@ -12,6 +12,7 @@ The room's parts, and why they are right (docs/proofs.md, "Exact sampling", has 
 `caps`      points of caps for local reports, by rejection from exact variates
 `cap_mass`  the mass of a cap and logarithms between rational bounds, for prices
 `near`      variates to 2^−58, many at once
+`real_powers` x^p and norms for doubles p, by products and square roots, with bounds
 `powers`    vectors of density ∝ exp(−‖z‖²/2), ‖·‖ the norm of ℓp, from these variates
 `integer_laws`  geometric, discrete Laplace and discrete Gaussian variates
 `building`  how the tables are made and how their bounds are proved; needs python-flint

@@ -1,18 +1,20 @@
-"""⌊2^k z⌋ for vectors z of density ∝ exp(−‖z‖²/2), ‖·‖ the norm of ℓp with an integer p.
+"""⌊2^k z⌋ for vectors z of density ∝ exp(−‖z‖²/2), ‖·‖ the norm of ℓp.
 
 z = r·x/‖x‖, r² a sum of d squared normals, x_i independent with density ∝ exp(−|x_i|^p)
 (`privlearn.noise.GeneralizedGaussianNoise`).  Two squared normals are twice an exponential.
 
-**|x_i| by rejection**, with no table for p.  With probability p/(p+1) propose a uniform x in
-(0, 1), and accept it if an exponential E′ exceeds x^p; else propose x = 1 + E/p, E exponential, and
-accept it if E + E′ > x^p.  The proposal has density p/(p+1) on (0, 1) and p/(p+1)·e^{−p(x−1)}
-beyond, and it is accepted with probability e^{−x^p} and e^{−x^p + p(x−1)} (x^p >= 1 + p(x−1), as
-powers are convex): p/(p+1)·e^{−x^p} either way.  Of the proposals p/(p+1)·Γ(1 + 1/p) are accepted.
+**|x_i| by rejection**, with no table for p.  n = ⌊p⌋.  With probability n/(n+1) propose a uniform
+x in (0, 1), and accept it if an exponential E′ exceeds x^p; else propose x = 1 + E/n, E
+exponential, and accept it if E + E′ > x^p.  The proposal has density n/(n+1) on (0, 1) and
+n/(n+1)·e^{−n(x−1)} beyond, and it is accepted with probability e^{−x^p} and e^{−x^p + n(x−1)}
+(x^p >= x^n >= 1 + n(x−1) there): n/(n+1)·e^{−x^p} either way.  Of the proposals n/(n+1)·Γ(1 + 1/p)
+are accepted.
 
 **Exactness.**  All variates are real numbers whose bits are drawn as they are needed.  Comparisons
-and floors come from doubles (+ − × ÷ √ only, with bounds on what rounding does; the p-th root is
-guessed and then judged by its p-th power) where these bounds decide, and from integers that enclose
-the same variates, to more and more bits, where they do not.
+and floors come from doubles (+ − × ÷ √ only, with bounds on what rounding does: powers by
+`privlearn.exact_noise.real_powers`; the p-th root is guessed and then judged by its p-th power)
+where these bounds decide, and from integers that enclose the same variates, to more and more bits,
+where they do not.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TypeAlias, final
 
 import numpy as np
@@ -29,13 +30,12 @@ from numpy.typing import NDArray
 from privlearn.exact_noise.fast import Floors
 from privlearn.exact_noise.near import NEAR_BITS, TOO_LARGE, near
 from privlearn.exact_noise.pool import Pool, below
+from privlearn.exact_noise.real_powers import Doubles, RealPower, real_power, root_above
 from privlearn.exact_noise.slow import Bits
 from privlearn.exact_noise.tables import WORD_BITS
 from privlearn.exact_noise.tails import Bounds
 from privlearn.exact_noise.variates import STEP, Variates
 from privlearn.exact_noise.words import WordArray
-
-Doubles = NDArray[np.float64]
 
 _U = 2.0**-53
 """Relative rounding error of one operation."""
@@ -49,13 +49,13 @@ _MORE = 64
 """Bits by which integers grow where they do not decide."""
 
 
-def power_vectors(pool: Pool, n: int, dim: int, p: int, bits: int) -> Floors:
+def power_vectors(pool: Pool, n: int, dim: int, p: float, bits: int) -> Floors:
     """⌊2^bits z⌋ of ``n`` vectors of standard noise in ℓp, exactly; int64, shape (n, dim).
 
     Args:
         pool: of the spend.
         n, dim: how many, and of which length.
-        p: an integer, 2 to 1000.
+        p: 2 to 1000.  Integers take the least time.
         bits: at most 40.
     """
     found = np.empty((n, dim), np.int64)
@@ -72,7 +72,7 @@ class Sizes:
     """Independent |x_i| of density ∝ e^{−x^p} on (0, ∞).
 
     Args:
-        p: the exponent.
+        power: x^p.
         words: bits 1 to 63 begin a uniform x_i; bit 0 is free, for a sign, in either case.
         near: integers near 2^58·x_i; 2^62 where x_i may be too large for that.
         off: by how much they may be off, at most 10: x_i is known to 2^−54.
@@ -82,7 +82,7 @@ class Sizes:
         accepted: of proposals, which ones are.
     """
 
-    p: int
+    power: RealPower
     words: WordArray
     near: Floors
     off: Floors
@@ -92,40 +92,41 @@ class Sizes:
     accepted: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, np.bool_))
 
     @classmethod
-    def drawn(cls, pool: Pool, n: int, p: int) -> Sizes:
+    def drawn(cls, pool: Pool, n: int, p: float) -> Sizes:
         """``n`` of them."""
-        made = cls(
-            p, np.empty(n, np.uint64), np.empty(n, np.int64), np.empty(n, np.int64), {}, pool.more
-        )
+        power = real_power(p)
+        words, about, off = np.empty(n, np.uint64), np.empty(n, np.int64), np.empty(n, np.int64)
+        made = cls(power, words, about, off, {}, pool.more)
         at = 0
         while at < n:
-            # two in three are accepted, or more: mostly enough at once
-            tried = cls._proposed(pool, int((n - at) * 1.6) + 16, p)
+            # six in ten are accepted, or more: nearly or quite enough at once
+            tried = cls._proposed(pool, int((n - at) * 1.6) + 16, power)
             at += made._take(tried, np.flatnonzero(tried.accepted)[: n - at], at)
         return made
 
     @classmethod
-    def _proposed(cls, pool: Pool, n: int, p: int) -> Sizes:
+    def _proposed(cls, pool: Pool, n: int, power: RealPower) -> Sizes:
         """``n`` proposals, and which are accepted."""
+        p, whole = power.p, power.whole
         words = np.array(pool.words(n))
         sizes = (words >> np.uint64(WORD_BITS + 1 - NEAR_BITS)).astype(np.int64)
-        beyond = np.flatnonzero(below(pool, p + 1, n) == 0)
+        beyond = np.flatnonzero(below(pool, whole + 1, n) == 0)
         tails = pool.variates("exponential", len(beyond))
         deep, off = near(tails)
-        sizes[beyond] = np.where(deep < TOO_LARGE, (1 << NEAR_BITS) + deep // p, TOO_LARGE)
+        sizes[beyond] = np.where(deep < TOO_LARGE, (1 << NEAR_BITS) + deep // whole, TOO_LARGE)
         words[beyond] = tails.words
-        made = cls(p, words, sizes, np.ones(n, np.int64), {}, pool.more)
-        made.off[beyond] = off // p + 2
+        made = cls(power, words, sizes, np.ones(n, np.int64), {}, pool.more)
+        made.off[beyond] = off // whole + 2
         made.tails = {place: (tails, j) for j, place in enumerate(beyond.tolist())}
         levels = pool.variates("exponential", n)
         shift = np.zeros(n)
         shift[beyond] = as_doubles(deep)
-        power = integer_power(as_doubles(sizes), p)
+        reached = power.doubles(as_doubles(sizes))
         level = levels.floors * STEP
-        lead = level + shift - power
-        # 2^−40 of the floor; x to 2u(x + 1), so x^p to 2pu·2·max(x^p, 1), and p − 1 products; E to
-        # u(E + 1); the two sums
-        margin = STEP + 8 * _U * (p * np.maximum(power, 1) + level + shift + 1)
+        lead = level + shift - reached
+        # 2^−40 of the floor; x to 2u(x + 1), so x^p to 2pu·2·max(x^p, 1), and its at most p + 3
+        # roundings; E to u(E + 1); the two sums
+        margin = STEP + 8 * _U * (p * np.maximum(reached, 1) + level + shift + 1)
         made.accepted = np.asarray(lead > margin)
         for place in np.flatnonzero(
             ~(made.accepted | (lead < -margin) & (level < _SATURATED))
@@ -149,17 +150,16 @@ class Sizes:
         """Whether E′ (+ E) > x^p, by integers."""
         precision = 2 * _MORE
         while True:
-            low, high = self.between(place, precision)
+            low, high = self.power.between(self.between(place, precision), precision)
             least = most = levels.refined(place, precision)
             most += 1
             if place in self.tails:
                 variates, j = self.tails[place]
                 tail = variates.refined(j, precision)
                 least, most = least + tail, most + tail + 1
-            scale = (self.p - 1) * precision
-            if least << scale >= high**self.p:
+            if least >= high:
                 return True
-            if most << scale <= low**self.p:
+            if most <= low:
                 return False
             precision += _MORE
 
@@ -167,8 +167,8 @@ class Sizes:
         """Bounds of x_i at a precision; the bits that it takes are kept for later."""
         if place in self.tails:
             variates, j = self.tails[place]
-            tail = variates.refined(j, precision)
-            return (1 << precision) + tail // self.p, (1 << precision) + (tail + 1) // self.p + 1
+            tail, one, whole = variates.refined(j, precision), 1 << precision, self.power.whole
+            return one + tail // whole, one + (tail + 1) // whole + 1
         bits = self.extended.setdefault(place, Bits(int(self.words[place]) >> 1, WORD_BITS))
         while bits.count < precision:
             bits.extend(self.more)
@@ -197,7 +197,7 @@ class _Vectors:
     near_odd: tuple[Floors, Floors]
 
     @classmethod
-    def drawn(cls, pool: Pool, n: int, dim: int, p: int) -> _Vectors:
+    def drawn(cls, pool: Pool, n: int, dim: int, p: float) -> _Vectors:
         sizes = Sizes.drawn(pool, n * dim, p)
         halves = pool.variates("exponential", n * (dim // 2))
         odd = pool.variates("normal", n * (dim % 2))
@@ -222,7 +222,8 @@ class _Vectors:
 
     def _in_doubles(self, bits: int) -> tuple[Floors, NDArray[np.bool_]]:
         """⌊2^bits|z|⌋, and where rounding leaves it open."""
-        p, dim = self.sizes.p, self.dim
+        power, dim = self.sizes.power, self.dim
+        p = power.p
         x = as_doubles(self.sizes.near).reshape(-1, dim)
         rounds = (dim - 1).bit_length()
         # numbers that are too large are NaN, for which every comparison is false
@@ -234,12 +235,12 @@ class _Vectors:
             radius = np.sqrt(square)
             radius_error = 0.51 * off / square + _U
 
-            total = pairwise(integer_power(x, p))
+            total = pairwise(power.doubles(x))
             length = np.power(total, 1 / p)
-            miss = np.abs(integer_power(length, p) - total) / total
-            # what the p-th power of the length is wrong by, p − 1 products, sums, p − 1 products;
-            # then, by the triangle inequality in ℓp, that each x is known to u(x + 1)
-            power_error = 1.01 * miss + 1.01 * _U * (2 * p + rounds)
+            miss = np.abs(power.doubles(length) - total) / total
+            # what the p-th power of the length is wrong by, a power, sums, a power; then, by the
+            # triangle inequality in ℓp, that each x is known to u(x + 1)
+            power_error = 1.01 * miss + 1.01 * _U * (2 * power.roundings + 2 + rounds)
             wide = _U * (1 + x.max(axis=1, keepdims=True)) * root_above(dim, p)
             length_error = 1.05 * power_error / p + 1.01 * wide / length
             known = (radius_error < 1e-3) & (power_error < 1e-2) & (length_error < 1e-2)
@@ -276,7 +277,7 @@ class _Vectors:
 
     def _nearly(self, row: int) -> _Enclosed | None:
         """One vector by what `near` says; None where a number is too large for it."""
-        part, p = slice(row * self.dim, (row + 1) * self.dim), self.sizes.p
+        part, power = slice(row * self.dim, (row + 1) * self.dim), self.sizes.power
         near_x, off_x = self.sizes.near[part], self.sizes.off[part]
         (halves, off_halves), (odd, off_odd) = (
             (numbers[row], off[row]) for numbers, off in (self.near_halves, self.near_odd)
@@ -285,26 +286,23 @@ class _Vectors:
         if TOO_LARGE in x or TOO_LARGE in halves or TOO_LARGE in odd:
             return None
         # the triangle inequality in ℓp
-        wide = math.ceil(int(off_x.max()) * root_above(self.dim, p))
-        length, more = integer_root(sum(each**p for each in x), p), wide + 1
+        wide = math.ceil(int(off_x.max()) * root_above(self.dim, power.p))
+        least, most = power.norm([(each, each) for each in x], NEAR_BITS)
         square, off = 2 * sum(halves.tolist()), 2 * sum(off_halves.tolist())
         for normal, error in zip(odd.tolist(), off_odd.tolist(), strict=True):
             square += normal * normal >> NEAR_BITS
             off += (2 * normal * error + error * error >> NEAR_BITS) + 2
         return (
             [(max(each - e, 0), each + e) for each, e in zip(x, off_x.tolist(), strict=True)],
-            (max(length - more, 0), length + more),
+            (max(least - wide, 0), most + wide),
             _root_between((max(square - off, 0), square + off), NEAR_BITS),
         )
 
     def _closely(self, row: int, precision: int) -> _Enclosed:
         """The same with as many bits as one likes."""
-        p, first = self.sizes.p, row * self.dim
+        first = row * self.dim
         sizes = [self.sizes.between(i, precision) for i in range(first, first + self.dim)]
-        length = (
-            integer_root(sum(low**p for low, _ in sizes), p),
-            integer_root(sum(high**p for _, high in sizes), p) + 1,
-        )
+        length = self.sizes.power.norm(sizes, precision)
         count = self.dim // 2
         low = high = 0
         for i in range(row * count, (row + 1) * count):
@@ -330,20 +328,6 @@ def as_doubles(numbers: Floors) -> Doubles:
     return np.asarray(found)
 
 
-def integer_power(x: Doubles, p: int) -> Doubles:
-    """x^p by products, with a relative error below (p − 1)·1.01·2^−53 whatever their order."""
-    found: Doubles | None = None
-    while True:
-        if p & 1:
-            found = x if found is None else found * x
-        p >>= 1
-        if not p:
-            break
-        x = x * x
-    assert found is not None
-    return found
-
-
 def pairwise(x: Doubles) -> Doubles:
     """Sums over the last axis, kept as one of length 1, with ⌈log₂ d⌉ roundings in a row."""
     if not x.shape[-1]:
@@ -353,30 +337,3 @@ def pairwise(x: Doubles) -> Doubles:
         added = x[..., :half] + x[..., half : 2 * half]
         x = np.concatenate([added, x[..., 2 * half :]], axis=-1) if width % 2 else added
     return x
-
-
-@lru_cache(maxsize=256)
-def root_above(n: int, p: int) -> float:
-    """A double at least n^{1/p}, and not far above."""
-    found = math.ceil(n ** (1 / p) * 1.001 * 2**20)
-    while found**p < n << 20 * p:
-        found += 1
-    return float(found * 2.0**-20)
-
-
-def integer_root(number: int, p: int) -> int:
-    """⌊number^{1/p}⌋, by Newton's method from above."""
-    if number < 2:
-        return number
-    length = number.bit_length()
-    drop = max(length - 64, 0)
-    exponent = (math.log2(number >> drop) + drop) / p
-    whole = max(int(exponent) - 60, 0)
-    # a guess, made a little too large; should it not be, the first step makes it so
-    root: int = (int(2 ** (exponent - whole) * (1 + 2.0**-40)) + 1) << whole
-    root = ((p - 1) * root + number // root ** (p - 1)) // p + 1
-    while True:
-        smaller: int = ((p - 1) * root + number // root ** (p - 1)) // p
-        if smaller >= root:
-            return root
-        root = smaller

@@ -17,7 +17,7 @@ from privlearn.exact_noise.fast import Floors
 from privlearn.exact_noise.pool import NoisePool, Pool
 from privlearn.exact_noise.tables import FLOOR_BITS
 from privlearn.losses import GeneralizedGaussian, Loss, gaussian_loss
-from privlearn.noise.drawing import doubles_of, integers_of, uniforms_of
+from privlearn.noise.drawing import integers_of
 
 
 def _at_least_two(**named: float) -> float:
@@ -42,8 +42,8 @@ class GeneralizedGaussianNoise(Checked):
     coordinates of ‖·‖ the radius r has density ∝ r^{d−1}·exp(−r²/(2std²)), so r² is Gamma(d/2,
     scale 2std²): std² times the sum of d squared normals.  The direction is independent of it, with
     the law of x/‖x‖ for any x of density f(‖x‖); take ∏exp(−|x_i|^p), where |x_i|^p is Gamma(1/p)
-    with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such; for
-    other integers `privlearn.exact_noise.powers` draws it exactly; between integers doubles do.
+    with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such; else
+    `privlearn.exact_noise.powers` draws it, exactly; integers p take the least time.
 
     Args:
         std: σ; the mean of ‖z‖² is d·std², and the std of a coordinate is `coordinate_std`.
@@ -76,9 +76,9 @@ class GeneralizedGaussianNoise(Checked):
         )
 
     @property
-    def unit(self) -> float | None:
-        """σ for an integer p; None for others, whose noise is drawn in doubles only."""
-        return self.std if self.exponent == int(self.exponent) else None
+    def unit(self) -> float:
+        """σ."""
+        return self.std
 
     @property
     def finest(self) -> int:
@@ -86,21 +86,13 @@ class GeneralizedGaussianNoise(Checked):
         return FLOOR_BITS if self.exponent == 2 else _VECTOR_BITS
 
     def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
-        """⌊2^bits·z⌋ of vectors at σ = 1 along the last axis, exactly, int64; bits <= 40.
-
-        Raises:
-            ValueError: p is no integer.
-        """
+        """⌊2^bits·z⌋ of vectors at σ = 1 along the last axis, exactly, int64; bits <= 40."""
         if self.exponent == 2:
             return integers_of(pool, "normal", shape, bits)
-        if self.unit is None:
-            raise ValueError(
-                f"exponent = {self.exponent!r}: must be an integer for noise in integers"
-            )
         from privlearn.exact_noise.powers import power_vectors
 
         *vectors, dim = shape
-        n, p = math.prod(vectors), int(self.exponent)
+        n, p = math.prod(vectors), self.exponent
 
         def make(count: int) -> Floors:
             return power_vectors(pool, count, dim, p, bits)
@@ -110,22 +102,8 @@ class GeneralizedGaussianNoise(Checked):
         return found.reshape(shape)
 
     def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
-        if self.unit is not None:
-            found = self.integers(pool, shape, self.finest)
-            return np.asarray((found + 0.5) * 2.0**-self.finest) * self.std
-        from scipy.special import gamma, gammaincinv
-
-        squares = np.square(doubles_of(pool, "normal", shape)).sum(axis=-1, keepdims=True)
-        signs = np.where(uniforms_of(pool, shape) < 0.5, -1.0, 1.0)
-        levels = uniforms_of(pool, shape)
-        share = 1 / self.exponent
-        powers = np.asarray(gammaincinv(share, levels))
-        # where powers underflow, the distribution function of |x| is x/Γ(1 + 1/p)
-        sizes = np.where(powers > 1e-280, powers**share, levels * gamma(1 + share))
-        largest = sizes.max(axis=-1, keepdims=True, initial=0.0)
-        scaled = sizes / largest
-        length = np.power(np.power(scaled, self.exponent).sum(axis=-1, keepdims=True), share)
-        return np.asarray(signs * scaled * (np.sqrt(squares) * self.std / length))
+        found = self.integers(pool, shape, self.finest)
+        return np.asarray((found + 0.5) * 2.0**-self.finest) * self.std
 
     def coordinate_std(self, dim: int) -> float:
         """Standard deviation of each coordinate of a vector of length ``dim``.

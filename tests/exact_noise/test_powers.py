@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import get_args
+from typing import ClassVar, get_args
 
 import mpmath
 import numpy as np
@@ -19,17 +19,22 @@ from privlearn.exact_noise.powers import (
     Sizes,
     _Vectors,
     as_doubles,
-    integer_power,
-    integer_root,
     pairwise,
     power_vectors,
-    root_above,
 )
+from privlearn.exact_noise.real_powers import RealPower, integer_power, real_power
 from privlearn.exact_noise.variates import Kind, Variates, variates
 from privlearn.exact_noise.words import SeededWords, WordArray
 from privlearn.noise import GeneralizedGaussianNoise
 
-SHAPES = [(30, 1, 3), (30, 2, 4), (20, 15, 6), (5, 60, 11), (3, 7, 1000)]
+SHAPES: list[tuple[int, int, float]] = [
+    (30, 1, 3),
+    (30, 2, 4),
+    (20, 15, 6),
+    (5, 60, 11),
+    (3, 7, 1000),
+]
+SHAPES += [(30, 1, 2.5), (20, 15, 2.7), (5, 60, 17.3), (3, 7, 999.9)]
 by_shape = pytest.mark.parametrize(("n", "dim", "p"), SHAPES)
 
 
@@ -48,14 +53,18 @@ class _Small:
         return self._inner.more()
 
 
-def drawn(n: int, dim: int, p: int, seed: int = 0, *, small: bool = False) -> _Vectors:
+def drawn(n: int, dim: int, p: float, seed: int = 0, *, small: bool = False) -> _Vectors:
     source = _Small(seed) if small else SeededWords(seed)
     return _Vectors.drawn(NoisePool(source), n, dim, p)
 
 
 def oracle(vectors: _Vectors, row: int, bits: int) -> list[int]:
     """⌊2^bits z⌋ of one vector, with 300 bits of everything it was made from."""
-    p, dim, places = vectors.sizes.p, vectors.dim, range(row * vectors.dim, (row + 1) * vectors.dim)
+    p, dim, places = (
+        vectors.sizes.power.p,
+        vectors.dim,
+        range(row * vectors.dim, (row + 1) * vectors.dim),
+    )
     with mpmath.workprec(1200):
         x = [mpmath.mpf(vectors.sizes.between(i, 300)[0]) / 2**300 for i in places]
         square = mpmath.mpf(0)
@@ -63,7 +72,7 @@ def oracle(vectors: _Vectors, row: int, bits: int) -> list[int]:
             square += mpmath.mpf(vectors.halves.refined(i, 300)) / 2**299
         if dim % 2:
             square += (mpmath.mpf(vectors.odd.refined(row, 300)) / 2**300) ** 2
-        length = mpmath.root(mpmath.fsum(v**p for v in x), p)
+        length = mpmath.fsum(v ** mpmath.mpf(p) for v in x) ** (1 / mpmath.mpf(p))
         signs = [-1 if int(vectors.sizes.words[i]) & 1 else 1 for i in places]
         ratio = mpmath.sqrt(square) / length * mpmath.mpf(2) ** bits
         return [int(mpmath.floor(s * v * ratio)) for s, v in zip(signs, x, strict=True)]
@@ -72,7 +81,7 @@ def oracle(vectors: _Vectors, row: int, bits: int) -> list[int]:
 @by_shape
 @pytest.mark.parametrize("small", [False, True])
 def test_every_coordinate_is_the_floor_of_the_real_vector(
-    n: int, dim: int, p: int, small: bool
+    n: int, dim: int, p: float, small: bool
 ) -> None:
     n = min(n, 45 // dim + 1) if small else n
     vectors = drawn(n, dim, p, small=small)
@@ -84,7 +93,7 @@ def test_every_coordinate_is_the_floor_of_the_real_vector(
 
 
 @by_shape
-def test_doubles_integers_and_refined_integers_agree(n: int, dim: int, p: int) -> None:
+def test_doubles_integers_and_refined_integers_agree(n: int, dim: int, p: float) -> None:
     vectors = drawn(n, dim, p, seed=1)
     fast, unsure = vectors._in_doubles(40)
     assert unsure.mean() < 0.15
@@ -104,13 +113,16 @@ def test_doubles_integers_and_refined_integers_agree(n: int, dim: int, p: int) -
             assert high - low < 2**9 * dim
 
 
-def test_without_near_numbers_the_vectors_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = power_vectors(NoisePool(SeededWords(5)), 6, 5, 3, 40)
+@pytest.mark.parametrize("p", [3, 2.7])
+def test_without_near_numbers_the_vectors_are_the_same(
+    p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = power_vectors(NoisePool(SeededWords(5)), 6, 5, p, 40)
     monkeypatch.setattr(_Vectors, "_nearly", lambda self, row: None)
     monkeypatch.setattr(
         _Vectors, "_in_doubles", lambda self, bits: (np.zeros((6, 5), int), np.ones((6, 5), bool))
     )
-    assert np.array_equal(power_vectors(NoisePool(SeededWords(5)), 6, 5, 3, 40), plain)
+    assert np.array_equal(power_vectors(NoisePool(SeededWords(5)), 6, 5, p, 40), plain)
 
 
 def test_rounding_that_is_not_allowed_for_would_be_seen() -> None:
@@ -124,10 +136,12 @@ def test_rounding_that_is_not_allowed_for_would_be_seen() -> None:
     assert 0 < np.count_nonzero((plain ^ -signs) != vectors.floors(40)) < 100
 
 
-@pytest.mark.parametrize("p", [3, 8])
-def test_acceptance_by_integers_is_that_by_doubles(p: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("p", [3, 8, 2.7])
+def test_acceptance_by_integers_is_that_by_doubles(
+    p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fast = Sizes.drawn(NoisePool(SeededWords(3)), 400, p)
-    monkeypatch.setattr(powers, "integer_power", lambda x, p: x * np.nan)
+    monkeypatch.setattr(RealPower, "doubles", lambda self, x: x * np.nan)
     exact = Sizes.drawn(NoisePool(SeededWords(3)), 400, p)
     assert np.array_equal(fast.words, exact.words)
     assert np.array_equal(fast.near, exact.near)
@@ -140,17 +154,59 @@ def test_acceptance_by_integers_is_that_by_doubles(p: int, monkeypatch: pytest.M
         assert low <= coarse[0] >> 128 - NEAR_BITS <= low + 2 * int(exact.off[place])
 
 
-@pytest.mark.parametrize("p", [2, 3, 6, 40])
-def test_sizes_have_the_density_e_to_the_minus_x_to_the_p(p: int) -> None:
-    sizes = as_doubles(Sizes.drawn(NoisePool(SeededWords(p)), 40_000, p).near)
+class _Kept(NoisePool):  # type: ignore[misc]  # final, but for what it gives
+    """Keeps the variates that it gives."""
+
+    given: ClassVar[list[Variates]] = []
+
+    def variates(self, kind: Kind, n: int) -> Variates:
+        self.given.append(super().variates(kind, n))
+        return self.given[-1]
+
+
+def wrongly_accepted(p: float, seed: int) -> int:
+    """Of some proposals, by 160 bits of all variates."""
+    pool = _Kept(SeededWords(seed))
+    tried = Sizes._proposed(pool, 1000, real_power(p))
+    levels, wrong = pool.given[-1], 0
+    with mpmath.workprec(400):
+        for place, accepted in enumerate(tried.accepted.tolist()):
+            level = levels.refined(place, 160)
+            if place in tried.tails:
+                tails, j = tried.tails[place]
+                level += tails.refined(j, 160)
+            x = mpmath.mpf(tried.between(place, 160)[0]) / 2**160
+            wrong += accepted != (mpmath.mpf(level) / 2**160 > x ** mpmath.mpf(p))
+    return wrong
+
+
+@pytest.mark.parametrize("p", [2.1, 2.7, 3, 9.8, 999.9])
+def test_proposals_are_accepted_by_the_real_power(p: float) -> None:
+    assert wrongly_accepted(p, 6) == 0
+
+
+def test_a_power_of_the_integer_below_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RealPower, "doubles", lambda self, x: integer_power(x, self.whole))
+    assert wrongly_accepted(2.7, 6) > 0
+
+
+@pytest.mark.parametrize("p", [2, 2.1, 2.9, 3, 6, 7.25, 40])
+def test_sizes_have_the_density_e_to_the_minus_x_to_the_p(p: float) -> None:
+    sizes = as_doubles(Sizes.drawn(NoisePool(SeededWords(int(p))), 40_000, p).near)
     assert stats.kstest(sizes**p, stats.gamma(1 / p).cdf).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("p", [2, 3, 6])
-def test_wrong_weights_of_the_proposal_are_seen(p: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exponent_cut_to_fewer_digits_is_seen() -> None:
+    sizes = as_doubles(Sizes.drawn(NoisePool(SeededWords(2)), 40_000, 2.5).near)
+    for p in (2.25, 3.0):
+        assert stats.kstest(sizes**p, stats.gamma(1 / p).cdf).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("p", [2, 2.7, 3, 6])
+def test_wrong_weights_of_the_proposal_are_seen(p: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice as many from beyond 1 as there should be."""
     monkeypatch.setattr(powers, "below", lambda pool, bound, n: below(pool, bound, n) // 2)
-    sizes = as_doubles(Sizes.drawn(NoisePool(SeededWords(p)), 40_000, p).near)
+    sizes = as_doubles(Sizes.drawn(NoisePool(SeededWords(int(p))), 40_000, p).near)
     assert stats.kstest(sizes**p, stats.gamma(1 / p).cdf).pvalue < 1e-9
 
 
@@ -186,19 +242,6 @@ def test_the_same_noise_whatever_the_sizes_of_tiles(monkeypatch: pytest.MonkeyPa
     assert stats.kstest(norms, "gamma", (1.5, 0, 2)).pvalue > 1e-3
 
 
-@given(st.integers(0, 2**3000), st.integers(2, 1000))
-def test_integer_roots(number: int, p: int) -> None:
-    root = integer_root(number, p)
-    assert root**p <= number < (root + 1) ** p
-
-
-@given(st.integers(0, 10**6), st.integers(2, 1000))
-def test_roots_above(n: int, p: int) -> None:
-    root = root_above(n, p)
-    assert int(root * 2**20) ** p >= n << 20 * p
-    assert root <= (n ** (1 / p) * 1.002 + 1e-5)
-
-
 @given(st.integers(1, 70), st.integers(2, 40))
 def test_powers_and_sums_round_as_little_as_is_said(dim: int, p: int) -> None:
     x = np.random.default_rng(dim).exponential(size=dim) + 0.1
@@ -231,8 +274,11 @@ def test_vectors_are_drawn_ahead_and_handed_out_once() -> None:
     assert stats.kstest(norms, "gamma", (2.5, 0, 2)).pvalue > 1e-3
 
 
-def test_exponents_between_integers_have_no_integers() -> None:
-    noise = GeneralizedGaussianNoise(1.0, 2.5)
-    assert noise.unit is None
-    with pytest.raises(ValueError, match=r"exponent = 2\.5: must be an integer"):
-        noise.integers(NoisePool(SeededWords(0)), (3,), 34)
+@pytest.mark.parametrize("p", [2.5, math.nextafter(3, 4), 1000 - 2**-43])
+def test_exponents_between_integers_have_integers_too(p: float) -> None:
+    noise = GeneralizedGaussianNoise(2.0, p)
+    assert noise.unit == 2.0
+    found = noise.integers(NoisePool(SeededWords(0)), (500, 4), 34) * 2.0**-34
+    largest = np.abs(found).max(axis=1, keepdims=True)
+    norms = largest[:, 0] * ((np.abs(found) / largest) ** p).sum(axis=1) ** (1 / p)
+    assert stats.kstest(norms**2, "gamma", (2, 0, 2)).pvalue > 1e-3

@@ -179,6 +179,10 @@ WRONG: dict[str, tuple[Change, str, bool]] = {
     "another bound": (_set("bound", "largest", value=str(int(LARGEST) - 1)), "bound", False),
     "a bound beyond the ball": (_set("bound", "largest", value=LARGEST + "0"), "bound", True),
     "a bound as a number": (_set("bound", "largest", value=int(LARGEST)), "bound", True),
+    "a bound with a point": (_set("bound", "largest", value=LARGEST + ".0"), "bound", True),
+    "a bound as a fraction": (_set("bound", "largest", value=LARGEST + "/1"), "bound", True),
+    "a bound with a zero": (_set("bound", "largest", value="0" + LARGEST), "bound", True),
+    "a bound with a sign": (_set("bound", "largest", value="+" + LARGEST), "bound", True),
     "more bounds": (_set("bound", "low", value="0"), "bound", False),
     "no bound": (_less("bound"), "lacks 'bound'", True),
     "no grid": (_less("grid"), "lacks 'grid'", True),
@@ -233,6 +237,38 @@ def test_a_coarser_grid_is_exact_as_well_and_a_finer_one_could_overflow() -> Non
     assert spent(38) == spent(31) == []
     with pytest.raises(BudgetError, match="a grid of 39 bits: contributions fit on 38 at most"):
         spent(39)
+
+
+CAP = {"family": "cap", "dim": 2, "threshold": 0.5, "probability": 0.5, "surface": "sphere"}
+
+
+@pytest.mark.parametrize(
+    ("noise", "largest", "good"),
+    [
+        (CAP, "1", False),  # has no unit
+        ({"family": "category", "categories": 5, "probability": 0.5}, "1", False),
+        ({"family": "laplace", "scale": 10.0}, "1", False),
+        ({"family": "generalized-gaussian", "std": 10.0, "exponent": 2.5}, "1", False),
+        # others' noise: their grid is their code's word, but for its form
+        ({"family": "mine", "std": 10.0}, "9" * 18, True),
+        ({"family": "mine"}, "9" * 18, True),
+        ({"family": "mine"}, "9" * 19, False),
+        ({"family": "mine"}, "1.0", False),
+    ],
+    ids=str,
+)
+def test_a_grid_beside_other_noise_is_judged_alike(
+    noise: dict[str, Any], largest: str, good: bool, tmp_path: Path
+) -> None:
+    bodies = copy.deepcopy(BODIES)
+    bodies[AT] |= {"noise": noise, "derived": False, "mechanism": "own"}
+    form = copy.deepcopy(RECORDS[AT].ext[EXACT])
+    form["bound"]["largest"] = largest
+    records = chained(bodies, {AT: {EXACT: form}})
+    assert all("exact: " in problem for problem in certify(records).problems)
+    assert (certify(records).problems == []) is good
+    write_export(tmp_path / "ledger.jsonl", records)
+    assert (verifier().verify(tmp_path / "ledger.jsonl")["problems"] == []) is good
 
 
 @pytest.mark.parametrize("form", [None, [], "x", 5])

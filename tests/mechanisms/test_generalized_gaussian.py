@@ -302,30 +302,17 @@ def test_samples_catch_the_printed_scale_of_the_gamma() -> None:
         )
 
 
-def test_an_audit_recomputes_its_price_and_trusts_nothing() -> None:
+@pytest.mark.parametrize("p", [2.5, 3.0])
+def test_it_is_exact_and_an_audit_recomputes_its_price_and_trusts_nothing(p: float) -> None:
     users = range(2)
     book = CentralAccountant(ZCDP(9), users=users, noise=NoiseSource.simulation(0))
-    mechanism = NoisySum(Ball(1.0, 4, 3.0), GeneralizedGaussianNoise(4.0, 2.5))
-    token = book.issue(mechanism.loss(), users=users, label="sum")
-    mechanism.release(Rows.seal(np.ones((2, 4)), users=users), token)
-    (spend,) = [entry for entry in book.ledger.entries if isinstance(entry, SpendEntry)]
-    assert spend.derived
-    assert spend.noise == {"family": "generalized-gaussian", "std": 4.0, "exponent": 2.5}
-    assert spend.domain["norm"] == 3.0
-    certificate = book.certificate()
-    # noise with an exponent between integers is drawn in doubles, and an audit says so
-    (note,) = certificate.trusted_code
-    assert note.startswith("generalized-gaussian-sum: computes in floating point")
-    assert certificate.problems == []
-
-
-def test_noise_with_an_integer_exponent_is_exact_and_an_audit_trusts_nothing() -> None:
-    users = range(2)
-    book = CentralAccountant(ZCDP(9), users=users, noise=NoiseSource.simulation(0))
-    mechanism = NoisySum(Ball(1.0, 4, 3.0), GeneralizedGaussianNoise(4.0, 3.0))
+    mechanism = NoisySum(Ball(1.0, 4, 3.0), GeneralizedGaussianNoise(4.0, p))
     token = book.issue(mechanism.loss(), users=users, label="sum")
     value = mechanism.release(Rows.seal(np.ones((2, 4)), users=users), token).value
     (spend,) = [entry for entry in book.ledger.entries if isinstance(entry, SpendEntry)]
+    assert spend.derived
+    assert spend.noise == {"family": "generalized-gaussian", "std": 4.0, "exponent": p}
+    assert spend.domain["norm"] == 3.0
     assert spend.exact is not None
     assert spend.exact["grid"] == {"scale": (4.0).hex(), "bits": 34}
     assert np.array_equal(value * 2.0**32, np.rint(value * 2.0**32)), "steps of 4·2^-34"
