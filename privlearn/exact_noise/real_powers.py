@@ -98,13 +98,13 @@ class RealPower:
 
     def root(self, x: Bounds, precision: int) -> Bounds:
         """Bounds of x^{1/p} from bounds of x >= 0."""
-        near = self._near_root(x[1], precision)
-        low, step = near if x[0] else 0, 1
+        low, high = near = [self._near_root(end, precision) for end in x]
+        step = 1
         while low > 0 and self.between((low, low), precision)[1] > x[0]:
-            low, step = max(near - step, 0), 4 * step
-        high, step = near, 1
+            low, step = max(near[0] - step, 0), 4 * step
+        step = 1
         while self.between((high, high), precision)[0] < x[1]:
-            high, step = near + step, 4 * step
+            high, step = near[1] + step, 4 * step
         return low, high
 
     def _near_root(self, x: int, precision: int) -> int:
