@@ -124,7 +124,7 @@ class NoisePool:
             left = np.concatenate([left, make(max(n - len(left), _VECTORS_AHEAD))])
         with self._lock:
             self._vectors[law] = left[n:]
-        return left[:n]
+        return left[:n].copy()
 
     def more(self) -> int:
         """64 further bits, of a stream of their own."""

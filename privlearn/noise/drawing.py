@@ -8,7 +8,7 @@ import numpy as np
 
 from privlearn.domains import Array
 from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.pool import Pool, uniform
+from privlearn.exact_noise.pool import Pool
 from privlearn.exact_noise.tables import FLOOR_BITS
 from privlearn.exact_noise.variates import STEP, Kind
 
@@ -22,8 +22,3 @@ def integers_of(pool: Pool, kind: Kind, shape: tuple[int, ...], bits: int) -> Fl
 def doubles_of(pool: Pool, kind: Kind, shape: tuple[int, ...]) -> Array:
     """The middles of steps of 2^−40."""
     return np.asarray((pool.floors(kind, math.prod(shape)).reshape(shape) + 0.5) * STEP)
-
-
-def uniforms_of(pool: Pool, shape: tuple[int, ...]) -> Array:
-    """Doubles in (0, 1), for what needs no exact law."""
-    return uniform(pool, math.prod(shape)).reshape(shape)
