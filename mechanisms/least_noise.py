@@ -173,7 +173,7 @@ def regular_exponent(q: float, dim: int) -> float:
 
 
 def whole_exponent(q: float, dim: int) -> float:
-    """The integer p in [2, q] with the least κ, for which noise is drawn exactly.
+    """The integer p in [2, q] with the least κ; noise of an integer p takes the least time.
 
     `regular_exponent` itself if that is more than a fiftieth better, as it can be where q is no
     integer, or if none up to 1000 is as good.
