@@ -171,10 +171,15 @@ class _Accountant(Generic[B]):
             check_beside(opened, [entry for entry in entries if isinstance(entry, OpenEntry)])
 
         self._start(AccountState(opened), 1, book, source, observer)
+        if people is not None and people.accountant is not None:
+            raise PeopleError(
+                f"people: registry {people.id} belongs to accountant {people.accountant!r}; resume "
+                "that, or make a registry for this one"
+            )
+        book.append(opened, after=0, first=not shared, beside=beside)
         if people is not None:
             people.bind(opened.accountant, index)
-        self._people = people
-        book.append(opened, after=0, first=not shared, beside=beside)
+            self._people = people
 
     def _start(
         self,
@@ -519,10 +524,17 @@ class _Accountant(Generic[B]):
                     planned=planned,
                     failure=exact_text(failure) if failure else "0",
                     allowance=allowance,
+                    shared=self._shared(price),
                 )
             )
             priced = price if isinstance(price, Loss) else None
             return mint_token(self, token, budget, index, label, failure, priced)
+
+    def _shared(self, price: Loss | B) -> dict[str, Any] | None:
+        """What a token's entry says of the loss that it is for, under a rule without a plan."""
+        if self._people is None or self._state.plan is not None or not isinstance(price, Loss):
+            return None
+        return {} if self._state.shares(price) else None
 
     def delegate(self, budget: B, *, users: range, label: str, failure: Exact = 0) -> Delegated[B]:
         """Reserves part of the cap for a component, which issues its tokens from it.
@@ -690,6 +702,8 @@ def _check_people(people: People | None, state: AccountState) -> None:
         given = "none" if people is None else f"registry {people.id}, {people.rule.to_dict()}"
         raise PeopleError(f"people: the accountant was begun with {had}; given was {given}")
     people.bind(state.opened.accountant, state.users)
+    if state.visits is not None and state.visits.starts:
+        people.divide(state.visits.starts)
     opened = [
         account.users[1]
         for account in state.accounts.values()

@@ -149,9 +149,7 @@ class _Pieces:
         for step in change[:-1]:
             total += step
             self.per_visit.append(total)
-        self.room = [
-            visits.most(range(a, b)) for a, b in zip(self.starts, self.stops, strict=True)
-        ]
+        self.room = [visits.most(range(a, b)) for a, b in zip(self.starts, self.stops, strict=True)]
         self.most = min(visits.rule.most, sum(self.room))
         self.apart = visits.rule.apart
 

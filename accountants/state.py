@@ -6,6 +6,7 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -154,14 +155,16 @@ class Ceiling:
         if self.visits is not None:
             self.persons = PersonCharges(self.visits, len(self.cap.amounts) + 1)
 
-    def check(self, users: range, amount: Currency, failure: Fraction) -> None:
+    def check(
+        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
+    ) -> None:
         """Raises InsufficientBudgetError unless every one of the users has room for that much.
 
         This is the filter: the next spend is chosen after everything before it was seen, and may
         be made only if the sum, of amounts known before it runs, stays under the cap.
         """
         if self.persons is not None:
-            self._check_persons(self.persons, users, amount, failure)
+            self._check_persons(self.persons, users, amount, failure, shared)
             return
         above = self.charged.first_above(self.cap.amounts, amount.amounts, users)
         if above is not None:
@@ -184,11 +187,16 @@ class Ceiling:
             )
 
     def _check_persons(
-        self, persons: PersonCharges, users: range, amount: Currency, failure: Fraction
+        self,
+        persons: PersonCharges,
+        users: range,
+        amount: Currency,
+        failure: Fraction,
+        shared: bool,
     ) -> None:
         """The same for the most that any one person can be charged."""
         whole = (*amount.amounts, failure)
-        after = persons.with_added(users, whole, shared=False).largest()
+        after = persons.with_added(users, whole, shared).largest()
         if self.cap.covers(self.cap._of(after[:-1])) and after[-1] <= self.failure:
             return
         before = persons.largest()
@@ -208,10 +216,12 @@ class Ceiling:
         if failure:
             self.failing.charge(users, (failure,))
 
-    def release(self, users: range, amount: Currency, failure: Fraction) -> None:
-        """Takes off what was charged for these users, and not shared."""
+    def release(
+        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
+    ) -> None:
+        """Takes off what was charged for these users."""
         if self.persons is not None:
-            self.persons.charge(users, (*amount.amounts, failure), shared=False, released=True)
+            self.persons.charge(users, (*amount.amounts, failure), shared, released=True)
         self.charged.charge(users, amount.amounts, released=True)
         if failure:
             self.failing.charge(users, (failure,), released=True)
@@ -271,6 +281,8 @@ class Account:
     outcome: str | None = None
     held: bool = True
     """Whether its budget is charged; not once the loss or nothing is charged instead."""
+    shared: bool = False
+    """Whether it is for a loss that `AccountState.shares` holds of."""
     functions: dict[str, None] | None = None
     """Names of user code that its rows passed through, in the order in which they came."""
 
@@ -383,6 +395,9 @@ class AccountState:
             rule = Participation.from_dict(opened.participation["rule"])
             self.visits = Visits(rule, self.users)
         self._of_person: dict[tuple[Loss, int], Loss] = {}
+        self.runs_committed: Counter[tuple[int, int, Loss]] = Counter()
+        self.runs_spent: Counter[tuple[int, int, Loss]] = Counter()
+        """With a rule: losses of one row by the ranges of slots that they are on."""
         self.ceiling = Ceiling(self.users, cap, self.failure, self.visits)
         self.spent: Tallies[Loss] = Tallies(self.users)
         self.committed: Tallies[Loss] = Tallies(self.users)
@@ -468,7 +483,7 @@ class AccountState:
         """
         return self.price(loss if self.visits is None else self.of_person(loss, users))
 
-    def _shares(self, loss: Loss) -> bool:
+    def shares(self, loss: Loss) -> bool:
         """Whether r of m visits cost at most r/m of the loss of m."""
         if self.visits is None:
             return False
@@ -600,7 +615,7 @@ class AccountState:
         """Charges ``count`` runs of a planned loss."""
         for piece, part in _over(loss, users):
             price = self.price_of_person(part, piece)
-            shared = self._shares(part)
+            shared = self.shares(part)
             ceiling.charge(piece, price.budget * count, price.failure * count, shared=shared)
 
     def _check_persons(self, trial: Ceiling) -> None:
@@ -654,7 +669,7 @@ class AccountState:
         if entry.allowance is not None:
             ceiling = self._delegated(entry.allowance).ceiling
             ceiling.charged.check(users)
-        ceiling.check(users, budget, failure)
+        ceiling.check(users, budget, failure, shared=entry.shared is not None)
 
     def _check_delegate(self, entry: DelegateEntry) -> None:
         if self.opened.attested:
@@ -743,6 +758,11 @@ class AccountState:
         if held is not price.budget and not held.covers(price.budget):
             raise LossExceedsTokenError(
                 f"{entry.mechanism} costs {price.budget}, token {entry.token} holds {held}"
+            )
+        if account.shared and not self.shares(loss):
+            raise LossExceedsTokenError(
+                f"{entry.mechanism}: token {entry.token} is for a loss that grows with a person's "
+                f"visits, which {loss.kind!r} is not known to do; issue a token for this loss"
             )
         if failure and failure > account.failure:
             raise LossExceedsTokenError(
@@ -962,6 +982,8 @@ class AccountState:
             self._planned.setdefault((item.label, users), []).append(len(self.plan))
             self.plan.append(Planned(item.label, users, loss, item.count, item.count))
             self._charge_item(self.ceiling, loss, users, item.count)
+            if self.visits is not None:
+                self.runs_committed[users.start, users.stop, loss] += item.count
             for piece, part in _over(loss, users):
                 self.committed.add(piece, self.of_person(part, piece), item.count)
 
@@ -975,10 +997,13 @@ class AccountState:
             entry.allowance,
             self._currency(entry.budget),
             failure,
+            shared=entry.shared is not None,
         )
         self.accounts[entry.token] = account
         if self.plan is None:
-            self._paying(account).charge(_range(entry.users), account.budget, account.failure)
+            self._paying(account).charge(
+                _range(entry.users), account.budget, account.failure, shared=account.shared
+            )
         elif item := self._item(entry.planned):
             item.left -= 1
 
@@ -1020,27 +1045,35 @@ class AccountState:
         users = _range(entry.users)
         pieces = pieces_of(loss, users)
         for piece, part in pieces:
-            self.spent.add(piece, self.of_person(part, piece))
+            self._add_spent(piece, part)
         if self.plan is not None:
             return
         account.held = False
-        if held and len(pieces) == 1 and entry.users == account.users and not self._shares(loss):
+        like = account.shared is self.shares(loss)
+        if held and like and len(pieces) == 1 and entry.users == account.users:
             price = self.price_of_person(loss, users)
             same = price.failure is account.failure or price.failure == account.failure
             if same and price.budget.amounts == account.budget.amounts:
                 return
         ceiling = self._paying(account)
         if held:  # the token may have held more than its one loss; the rest is free again
-            ceiling.release(_range(account.users), account.budget, account.failure)
+            ceiling.release(
+                _range(account.users), account.budget, account.failure, shared=account.shared
+            )
         for piece, part in pieces:
-            price, shared = self.price_of_person(part, piece), self._shares(part)
+            price, shared = self.price_of_person(part, piece), self.shares(part)
             ceiling.charge(piece, price.budget, price.failure, shared=shared)
+
+    def _add_spent(self, users: range, loss: Loss) -> None:
+        self.spent.add(users, self.of_person(loss, users))
+        if self.visits is not None:
+            self.runs_spent[users.start, users.stop, loss] += 1
 
     def _charge_again(self, entry: SpendEntry, loss: Loss) -> None:
         for piece, part in pieces_of(loss, _range(entry.users)):
-            self.spent.add(piece, self.of_person(part, piece))
+            self._add_spent(piece, part)
             if self.plan is None:
-                price, shared = self.price_of_person(part, piece), self._shares(part)
+                price, shared = self.price_of_person(part, piece), self.shares(part)
                 self.ceiling.charge(piece, price.budget, price.failure, shared=shared)
 
     def _record_retire(self, entry: RetireEntry) -> None:
@@ -1054,14 +1087,16 @@ class AccountState:
             if account.held:
                 account.held = False
                 ceiling = self._paying(account)
-                ceiling.release(_range(account.users), account.budget, account.failure)
+                ceiling.release(
+                    _range(account.users), account.budget, account.failure, shared=account.shared
+                )
         elif item := self._item(account.planned):
             item.left += 1
 
     def _record_attest(self, entry: AttestEntry) -> None:
         self.attested.append(entry)
         loss, users = loss_from_dict(entry.loss), _range(entry.users)
-        self.spent.add(users, loss, entry.most_messages)
+        self.spent.add(users, loss, entry.most_messages)  # with no rule: see `_check_rule`
         if self.plan is None:
             price, most = self.price(loss), entry.most_messages
             self.ceiling.charge(users, price.budget * most, price.failure * most)

@@ -126,6 +126,12 @@ class IssueEntry(_Entry):
     """Probability of failing that the token may use."""
     allowance: str | None = None
     """The sub-budget it is taken from; None for the accountant's own."""
+    shared: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """Data of `PARTICIPATION`: that the budget is for a loss which grows with a person's visits at
+    least as fast as their number; None where it is charged whole to whoever has one."""
+
+    def ext(self) -> dict[str, Any]:
+        return {} if self.shared is None else {PARTICIPATION: self.shared}
 
 
 class DelegateEntry(_Entry):
@@ -245,10 +251,11 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 _EXTENSIONS = {
-    EXACT: ("exact", "spend", "a spend"),
-    PARTICIPATION: ("participation", "open", "an accountant's first entry"),
+    (EXACT, "spend"): "exact",
+    (PARTICIPATION, "open"): "participation",
+    (PARTICIPATION, "issue"): "shared",
 }
-"""By extension: where its data stand once they are read, and in which entry."""
+"""Where data of an extension stand once they are read: by its name and the kind of entry."""
 
 
 @cache
@@ -264,12 +271,14 @@ def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entr
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
         ValueError: data of an extension where they have no place.
     """
-    for name, (field, kind, what) in _EXTENSIONS.items():
+    for (name, kind), field in _EXTENSIONS.items():
         if field in body:
             raise ValueError(f"field {field!r}: the body has none; it is data of {name!r}")
-        if name not in ext:
-            continue
-        if body.get("entry") != kind or ext[name] is None:
-            raise ValueError(f"data of {name!r}: only {what} has them, as an object")
-        body = {**body, field: ext[name]}
+        if name in ext and body.get("entry") == kind:
+            body = {**body, field: ext[name]}
+    for name in {name for name, _ in _EXTENSIONS} & set(ext):
+        kinds = [kind for (of, kind) in _EXTENSIONS if of == name]
+        if body.get("entry") not in kinds or ext[name] is None:
+            what = " or ".join(map(repr, kinds))
+            raise ValueError(f"data of {name!r}: only entries {what} have them, as an object")
     return _validate()(body)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import secrets
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Self, final
+from typing import Any, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,9 @@ from privlearn.participation import Participation
 from privlearn.people.contents import Contents, Head, Store
 from privlearn.people.identities import hashes, id_list, kind_of, new_key
 from privlearn.people.quotas import FORGOTTEN, Standing, judge, tombstone
-from privlearn.rows import Sealed
+from privlearn.rows import Rows, Sealed
+
+T = TypeVar("T")
 
 
 @final
@@ -242,6 +245,37 @@ class People(Sealed):
             self.__ready()
             self.__check_next(users)
             self.__change(replace(self.__head, clock=users.stop))
+
+    def admit(self, rows: Rows[T], ids: Sequence[Any]) -> Rows[T]:
+        """Logged rows with those null that are not learned, and the stamp that receipts ask for.
+
+        Args:
+            rows: of the next slots.
+            ids: who each of them is; see `admit_visits`, which debits them.
+
+        Raises:
+            As `admit_visits`.
+        """
+        found = self.admit_visits(ids, rows.users)
+        return Rows._admitted(rows, self, found.learned, found.persons)
+
+    def batches(self, users: range) -> list[range]:
+        """The declared batches that make up a range of slots.
+
+        Raises:
+            UsersError: the range cuts a batch, or none were declared.
+        """
+        starts = self.__starts or ()
+        end = self.__bound().stop
+        first, stop = bisect_left(starts, users.start), bisect_left(starts, users.stop)
+        inside = [*starts[first:stop], users.stop]
+        whole = users.stop == end or users.stop in starts[stop : stop + 1]
+        if inside[0] != users.start or not whole:
+            raise UsersError(
+                f"users = {users!r}: must be whole batches of the rule; the batches begin at "
+                f"{starts[max(first - 1, 0) : stop + 1]!r}"
+            )
+        return [range(a, b) for a, b in pairwise(inside)]
 
     def check_not_older(self, slot: int) -> None:
         """Checks it against a ledger in which rows up to that of ``slot`` were opened.
