@@ -170,7 +170,7 @@ class _Accountant(Generic[B]):
         def beside(entries: Sequence[Entry]) -> None:
             check_beside(opened, [entry for entry in entries if isinstance(entry, OpenEntry)])
 
-        self._start(AccountState(opened), 1, book, source, observer)
+        self._start(AccountState(opened), 1, book, source, observer, people)
         if people is not None and people.accountant is not None:
             raise PeopleError(
                 f"people: registry {people.id} belongs to accountant {people.accountant!r}; resume "
@@ -179,7 +179,6 @@ class _Accountant(Generic[B]):
         book.append(opened, after=0, first=not shared, beside=beside)
         if people is not None:
             people.bind(opened.accountant, index)
-            self._people = people
 
     def _start(
         self,
@@ -188,13 +187,14 @@ class _Accountant(Generic[B]):
         ledger: Ledger,
         noise: NoiseSource,
         observer: ReleaseObserver | None,
+        people: People | None,
     ) -> None:
         """``seen``: how many of the ledger's entries are in the state."""
         if observer is not None and not noise.simulated:
             raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.observer = state, ledger, noise, observer
         self._lock = Exclusive("an accountant")
-        self._people: People | None = None
+        self._people = people
         self._seen = seen
         self._interrupted = False
         self._resumed = False
@@ -245,8 +245,7 @@ class _Accountant(Generic[B]):
         resumed = cls.__new__(cls)
         if people is not None or first.participation is not None:
             _check_people(people, state)
-        resumed._start(state, seen, book, source, None)
-        resumed._people = people
+        resumed._start(state, seen, book, source, None, people)
         resumed._resumed = True
         with resumed._lock:
             resumed._end_outstanding()

@@ -1,9 +1,9 @@
 """What one person can be charged who comes back, under a public rule of participation.
 
 A token on a range of slots costs a person F for all the visits of this person in it.  Its cost is
-*shared* if r of m visits cost at most (r/m)·F, as where F grows with the number of visits or faster;
-else, as for streams, it is charged *whole* to whoever has a visit in the range.  The most that a
-person pays is then at most
+*shared* if r of m visits cost at most (r/m)·F, as where F grows at least as fast as the number of
+visits; else, as for streams, it is charged *whole* to whoever has a visit in the range.  The most
+that a person pays is then at most
 
     max over admissible patterns of  sum over visits of F/m  +  sum over whole tokens met of F,
 
@@ -18,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from math import lcm
 from typing import final
 
@@ -239,7 +240,7 @@ def check_starts(starts: Sequence[int], users: range) -> tuple[int, ...]:
         UsersError: not ascending from the first slot on, or beyond the last.
     """
     found = tuple(starts)
-    ascending = all(a < b for a, b in zip(found, found[1:], strict=False))
+    ascending = all(a < b for a, b in pairwise(found))
     if not found or found[0] != users.start or not ascending or found[-1] >= users.stop:
         raise UsersError(
             f"starts = {found[:8]!r}{'...' if len(found) > 8 else ''}: must ascend from "

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from privlearn._json_forms import LIST, OBJECT, WHOLE, check_form, is_of
 from privlearn.errors import ProvenanceError, RowLocalityError, UsersError
 from privlearn.grid import added
-from privlearn.rows.stamps import NOBODY, Stamp, joined
 from privlearn.rows.sealed import Sealed
+from privlearn.rows.stamps import NOBODY, Stamp, joined
 
 Ranges = tuple[range, ...]
 """Disjoint ranges of arrival indices in ascending order, none next to another."""
@@ -39,10 +39,10 @@ class PartialSum(Sealed):
     """
 
     __slots__ = (
-        "__stamp",
         "__board",
         "__defect",
         "__functions",
+        "__stamp",
         "__terms",
         "__total",
         "__users",

@@ -35,8 +35,8 @@ from privlearn._records import (
 )
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
-from privlearn.rows.stamps import NOBODY, Stamp, Persons, Registry, joined
 from privlearn.rows.functions import RowFunction, attempt
+from privlearn.rows.stamps import NOBODY, Persons, Registry, Stamp, joined
 from privlearn.rows.tabular import records_from
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ _REAL.setflags(write=False)
 class Rows(Sealed, Generic[T]):
     """Sealed records of the users ``users``, in order of arrival; made by `Rows.seal`."""
 
-    __slots__ = ("__stamp", "__board", "__chunks", "__defect", "__functions", "__users")
+    __slots__ = ("__board", "__chunks", "__defect", "__functions", "__stamp", "__users")
 
     def __init__(
         self,
