@@ -105,6 +105,8 @@ class _Accountant(Generic[B]):
     """
 
     trust: ClassVar[Trust]
+    people: People | None
+    """The registry of persons who may come back; None if a user is an index."""
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class _Accountant(Generic[B]):
             raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.observer = state, ledger, noise, observer
         self._lock = Exclusive("an accountant")
-        self._people = people
+        self.people = people
         self._seen = seen
         self._interrupted = False
         self._resumed = False
@@ -268,18 +270,13 @@ class _Accountant(Generic[B]):
         """The arrival indices this accountant protects."""
         return self._state.users
 
-    @property
-    def people(self) -> People | None:
-        """The registry of persons who may come back; None if a user is an index."""
-        return self._people
-
     def of_person(self, loss: Loss, users: range) -> Loss:
         """The loss of one person with all visits in a range; ``loss`` itself without a rule.
 
         Raises:
             BudgetError: none is known, or the range cuts a batch of the rule.
         """
-        if self._people is None:
+        if self.people is None:
             return loss
         with self._lock:
             return self._state.of_person(loss, users)
@@ -374,8 +371,8 @@ class _Accountant(Generic[B]):
             visits = self._state.visits
             if not (self._resumed and visits is not None and visits.starts == found):
                 self._append(BatchesEntry(accountant=self.id, starts=found))
-        if self._people is not None:
-            self._people.divide(found)
+        if self.people is not None:
+            self.people.divide(found)
 
     def commit(
         self, plan: Iterable[Plan] = (), /, **mechanisms: Mechanism[Any] | Streaming[Any]
@@ -531,7 +528,7 @@ class _Accountant(Generic[B]):
 
     def _shared(self, price: Loss | B) -> dict[str, Any] | None:
         """What a token's entry says of the loss that it is for, under a rule without a plan."""
-        if self._people is None or self._state.plan is not None or not isinstance(price, Loss):
+        if self.people is None or self._state.plan is not None or not isinstance(price, Loss):
             return None
         return {} if self._state.shares(price) else None
 
