@@ -179,8 +179,13 @@ class SpendEntry(_Entry):
     """Data of `EXACT`: grid, bound of the integers, sampler and tables; None where the mechanism
     computes in doubles, or the accountant was opened before there was anything else."""
 
+    admitted: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """Data of `PARTICIPATION`: the next slot of the registry of persons, by which an older copy of
+    it is told."""
+
     def ext(self) -> dict[str, Any]:
-        return {} if self.exact is None else {EXACT: self.exact}
+        found = {} if self.exact is None else {EXACT: self.exact}
+        return found if self.admitted is None else {**found, PARTICIPATION: self.admitted}
 
 
 class FunctionsEntry(_Entry):
@@ -202,6 +207,11 @@ class RetireEntry(_Entry):
     token: str
     outcome: Literal["released", "unused", "lost", "uncovered"]
     digest: str | None = None
+    admitted: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """As that of a spend."""
+
+    def ext(self) -> dict[str, Any]:
+        return {} if self.admitted is None else {PARTICIPATION: self.admitted}
 
 
 class AttestEntry(_Entry):
@@ -254,6 +264,8 @@ _EXTENSIONS = {
     (EXACT, "spend"): "exact",
     (PARTICIPATION, "open"): "participation",
     (PARTICIPATION, "issue"): "shared",
+    (PARTICIPATION, "spend"): "admitted",
+    (PARTICIPATION, "retire"): "admitted",
 }
 """Where data of an extension stand once they are read: by its name and the kind of entry."""
 
