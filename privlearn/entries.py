@@ -283,14 +283,15 @@ def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entr
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
         ValueError: data of an extension where they have no place.
     """
+    found: dict[str, Any] = {}
     for (name, kind), field in _EXTENSIONS.items():
         if field in body:
             raise ValueError(f"field {field!r}: the body has none; it is data of {name!r}")
         if name in ext and body.get("entry") == kind:
-            body = {**body, field: ext[name]}
+            found[field] = ext[name]
     for name in {name for name, _ in _EXTENSIONS} & set(ext):
         kinds = [kind for (of, kind) in _EXTENSIONS if of == name]
         if body.get("entry") not in kinds or ext[name] is None:
             what = " or ".join(map(repr, kinds))
             raise ValueError(f"data of {name!r}: only entries {what} have them, as an object")
-    return _validate()(body)
+    return _validate()({**body, **found} if found else body)

@@ -67,7 +67,7 @@ def test_odd_records_of_others_do_not_part_a_persons_own() -> None:
     """A record of another shape stands in a chunk of its own, between the two of one person."""
     rows = registry().admit(Rows.seal(np.arange(6.0), users=range(6)), list("ababcc"))
 
-    def odd(x: float) -> NDArray[Any]:
+    def odd(x: Any) -> NDArray[Any]:
         return np.full(3, x) if x in (1.0, 4.0) else np.full(2, x)
 
     chunks = Rows._unseal(rows.map(odd).pool(total))
