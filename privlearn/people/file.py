@@ -59,7 +59,6 @@ class RegistryFile:
             place.leave()
             raise PeopleError(f"{place.path} cannot be opened: {error}") from None
         self._end = weakref.finalize(self, _close, self._connection, place, os.getpid())
-        self._end.atexit = False
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], head: Head) -> Self:
@@ -174,16 +173,11 @@ class RegistryFile:
 
     def close(self) -> None:
         """Lets go of the file, and leaves nothing beside it."""
-        with suppress(sqlite3.Error, PeopleError):  # then the log stays, and is read again
-            with self._transaction() as connection:
-                connection.execute("UPDATE registry SET logged = 0")
-            self._connection.execute("PRAGMA journal_mode = DELETE")
         self._end()
 
     def _configure(self) -> None:
         for setting in (
             "trusted_schema = OFF",
-            "locking_mode = EXCLUSIVE",  # before anything is read: then there is no -shm file
             "journal_mode = WAL",
             "synchronous = FULL",
             "fullfsync = ON",  # macOS: to the disk, not to its cache
@@ -221,7 +215,7 @@ class RegistryFile:
         self._place.check()
         connection = self._connection
         try:
-            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("BEGIN IMMEDIATE")
             yield connection
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -250,9 +244,16 @@ class RegistryFile:
 
 
 def _close(connection: sqlite3.Connection, place: Place, pid: int) -> None:
-    if os.getpid() == pid:  # in a forked process it is not ours to close
-        connection.close()
-        place.leave()
+    """Leaves one file that is everything, or, where that fails, a log that will be read again."""
+    if os.getpid() != pid:  # in a forked process it is not ours to close
+        return
+    with suppress(sqlite3.Error, PeopleError):
+        place.check()
+        connection.execute("UPDATE registry SET logged = 0")
+        place.leave_log()
+        connection.execute("PRAGMA journal_mode = DELETE")
+    connection.close()
+    place.leave()
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
@@ -297,33 +298,50 @@ def _contents(connection: sqlite3.Connection) -> Contents:
         raise ValueError("it has no head")
     id, key, rule, lifetime, accountant, first, stop, clock, kind = rows[0]
     _require(isinstance(key, bytes) and len(key) == KEY_BYTES, "its key")
+    _require(isinstance(id, str) and _is_count(lifetime, 1), "its name or its lifetime")
     _require(kind is None or kind in KINDS, "the kind of its ids")
-    head = Head(
-        id,
-        key,
-        Participation.from_dict(json.loads(rule)),
-        lifetime,
-        accountant,
-        None if first is None else range(first, stop),
-        clock,
-        kind,
-    )
+    users = None if accountant is None else _users(first, stop, clock)
+    _require(clock is None or _is_count(clock), "its next slot")
+    kept = Participation.from_dict(json.loads(rule))
+    head = Head(id, key, kept, lifetime, accountant, users, clock, kind)
     starts = tuple(start for (start,) in connection.execute("SELECT start FROM batches"))
-    return Contents(head, starts or None, _standings(connection, head.rule))
+    if starts:
+        inside = users is not None and starts[0] == users.start and starts[-1] in users
+        _require(kept.batched and inside, "its batches")
+    return Contents(head, starts or None, _standings(connection, head))
 
 
-def _standings(connection: sqlite3.Connection, rule: Participation) -> dict[bytes, Standing]:
+def _users(first: Any, stop: Any, clock: Any) -> range:
+    slots = all(_is_count(each) for each in (first, stop, clock))
+    _require(slots and first <= clock <= stop and first < stop, "its slots")
+    return range(first, stop)
+
+
+def _standings(connection: sqlite3.Connection, head: Head) -> dict[bytes, Standing]:
     kept: dict[bytes, Standing] = {}
     found: Any = connection.execute(
         "SELECT hash, number, used, last, within FROM people ORDER BY number"
     )
+    most, clock = head.rule.most, head.clock or 0
     for hashed, *numbers in found:
         standing = Standing(*numbers)
         _require(isinstance(hashed, bytes) and len(hashed) == HASH_BYTES, "a hash")
+        _require(hashed not in kept, "a hash that stands twice")
         _require(standing.number == len(kept), "the numbers of its people")
-        _require(1 <= standing.used <= rule.most and standing.last >= FORGOTTEN, "a standing")
+        _require(
+            _is_count(standing.used, 1)
+            and standing.used <= most
+            and _is_count(standing.last, FORGOTTEN)
+            and standing.last < clock
+            and _is_count(standing.within),
+            "a standing",
+        )
         kept[hashed] = standing
     return kept
+
+
+def _is_count(value: object, at_least: int = 0) -> bool:
+    return isinstance(value, int) and value >= at_least
 
 
 def _require(held: bool, what: str) -> None:

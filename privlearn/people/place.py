@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self, final
 
+from privlearn import _held_lock
 from privlearn.errors import PeopleError
 
 try:
@@ -123,8 +124,13 @@ class Place:
         return self.log.exists()
 
     def take_log(self) -> None:
-        """From now on `check` looks after the log, too, which SQLite has begun."""
+        """From now on no closing removes the log that SQLite has begun, and `check` looks at it."""
+        _held_lock.hold(self._file)
         self._log = _which(self.log)
+
+    def leave_log(self) -> None:
+        """Lets SQLite remove the log."""
+        _held_lock.let_go(self._file)
 
     def check(self) -> None:
         """Raises PeopleError unless the paths still name these very files."""
@@ -144,6 +150,7 @@ class Place:
         if fcntl is not None:
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)
+        self.leave_log()
         os.close(self._file)
 
 

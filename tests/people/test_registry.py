@@ -246,11 +246,11 @@ def test_who_is_forgotten_is_learned_no_more(make: Make) -> None:
 
 def test_a_ledger_that_knows_of_later_rows_shows_that_it_is_older(make: Make) -> None:
     people = make(ONCE)
-    with pytest.raises(PeopleError, match="older than its ledger.*slot 0.*next slot is None"):
+    with pytest.raises(PeopleError, match=r"older than its ledger.*slot 0.*next slot is None"):
         people.check_not_older(0)
     bound(people).skip(range(3))
     people.check_not_older(2)
-    with pytest.raises(PeopleError, match="older than its ledger.*slot 3.*next slot is 3"):
+    with pytest.raises(PeopleError, match=r"older than its ledger.*slot 3.*next slot is 3"):
         people.check_not_older(3)
 
 

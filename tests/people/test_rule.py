@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.participation import Participation
-from privlearn.people import People
-from privlearn.people import quotas
+from privlearn.people import People, quotas
 
 ME = "accountant"
 
