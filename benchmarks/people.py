@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,16 +38,20 @@ def visits(people: People, ids: list[str]) -> list[float]:
     people.bind("benchmark", range(len(ids)))
     if people.rule.batched:
         people.divide(range(0, len(ids), 1_000))
-    found = [seconds(lambda: people.admit_visits(ids[:VISITS], range(VISITS))) / VISITS]
+    found = [seconds(partial(people.admit_visits, ids[:VISITS], range(VISITS))) / VISITS]
     for size, calls in CALLS:
         times = []
         for _ in range(calls):
             clock = people.clock or 0
             users = range(clock, clock + size)
             part = ids[users.start : users.stop]
-            times.append(seconds(lambda part=part, users=users: people.admit_visits(part, users)))
+            times.append(seconds(partial(people.admit_visits, part, users)))
         found.append(float(np.median(times)) / size)
     return [1e6 * each for each in found]
+
+
+def opened_and_closed(path: Path) -> None:
+    People.open(path).close()
 
 
 def main() -> None:
@@ -71,7 +76,7 @@ def main() -> None:
                 people.close()
                 rows.append([f"{name}, {where}", *(f"{each:.1f}" for each in found)])
                 numbers[f"{name}, {where}"] = found
-            opened = seconds(lambda path=path: People.open(path).close())
+            opened = seconds(partial(opened_and_closed, path))
             rows.append([f"{name}, opening the file, s", f"{opened:.2f}", *[""] * len(CALLS)])
             numbers[f"{name}, opening"] = opened
     reporting.write("people", [reporting.Table("Registry of people", header, rows)], numbers)
