@@ -27,6 +27,8 @@ __all__ = [
     "Ledger",
     "NoiseSource",
     "PSDTrace",
+    "Participation",
+    "People",
     "Plan",
     "PureDP",
     "Released",

@@ -172,8 +172,8 @@ class Billboard(Mapping[str, Any]):
             raise ProvenanceError(
                 "slots: on a timetable rows say the slot of each visit: Rows.seal(..., slots=)"
                 if timed
-                else "slots: the rows are on a timetable, which needs an accountant with a registry "
-                "of people whose rule has clock = 'timetable'"
+                else "slots: rows on a timetable need an accountant with a registry of people "
+                "whose rule has clock = 'timetable'"
             )
         self._check_next(users, going_on=timed)
         admission = None
