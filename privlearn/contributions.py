@@ -89,7 +89,8 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
         total = sum_of_rows(clipping.contributions(rows), clipping.largest)
     except RowLocalityError as error:  # told to whoever releases it, when that is paid for
         defect = error
-    return PartialSum((rows.users,), total, _terms(spend), functions, Rows._board_of(rows), defect)
+    board, stamp = Rows._board_of(rows), Rows._stamp_of(rows)
+    return PartialSum((rows.users,), total, _terms(spend), functions, board, defect, stamp)
 
 
 def _terms(spend: Spend) -> dict[str, Any]:

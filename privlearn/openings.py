@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import ProvenanceError, UsersError
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.stamps import NOBODY, Stamp
 
 if TYPE_CHECKING:
     from privlearn.tokens import Issuer, Token
@@ -33,6 +34,7 @@ def check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
             f"must be opened at once, not {users!r}"
         )
     _check_board(issuer, Rows._board_of(rows))
+    _check_stamp(issuer, Rows._stamp_of(rows))
 
 
 def check_total(token: Token[Any], total: PartialSum, first: int) -> None:
@@ -51,6 +53,7 @@ def check_total(token: Token[Any], total: PartialSum, first: int) -> None:
             f"under add-remove all of {token.users!r} must be opened at once, not {total!r}"
         )
     _check_board(issuer, PartialSum._board_of(total))
+    _check_stamp(issuer, PartialSum._stamp_of(total))
 
 
 def _check_board(issuer: Issuer, board: object | None) -> None:
@@ -58,4 +61,20 @@ def _check_board(issuer: Issuer, board: object | None) -> None:
         raise ProvenanceError(
             "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
             "rows of another billboard) need a CentralAccountant"
+        )
+
+
+def _check_stamp(issuer: Issuer, stamp: Stamp | None) -> None:
+    """Under a rule of participation only what its registry admitted is opened."""
+    people = issuer.people
+    if people is None or stamp is NOBODY:
+        return
+    if stamp is None or stamp.registry is not people:
+        raise ProvenanceError(
+            f"under {people.rule} rows must be admitted by the accountant's registry: serve them "
+            "with people=ids, or use people.admit(rows, ids)"
+        )
+    if people.rule.pooled and not stamp.pooled:
+        raise ProvenanceError(
+            "under a pooled rule one row of each person and batch is opened: use rows.pool(combine)"
         )

@@ -40,6 +40,7 @@ from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss
 from privlearn.noise import ExactNoise, NoiseSource, ReportNoise
 from privlearn.openings import check_rows, check_total
+from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
 from privlearn.spends import Arithmetic as Arithmetic
 from privlearn.spends import Spend as Spend
@@ -85,6 +86,12 @@ class Issuer(Protocol):
     def noise(self) -> NoiseSource: ...
     @property
     def observer(self) -> ReleaseObserver | None: ...
+    @property
+    def people(self) -> People | None:
+        """The registry under whose rule persons may come back; None if a user is an index."""
+
+    def of_person(self, loss: Loss, users: range, /) -> Loss:
+        """The loss of one person with all visits in a range; ``loss`` itself without a rule."""
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """Returns the token's account, only when the spend stands durably in the ledger."""
@@ -178,7 +185,7 @@ class Token(Generic[B]):
         """
         loss = spend.loss(self.adjacency)
         if loss is not self._priced:
-            self._check_price(spend.mechanism, loss)
+            self._check_price(spend.mechanism, self._issuer.of_person(loss, self.users))
         self._use("spent")
         try:
             account = self._issuer.record_spend(self, spend, loss)

@@ -36,6 +36,7 @@ from privlearn._records import (
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 from privlearn.rows.functions import RowFunction, attempt
+from privlearn.rows.stamps import NOBODY, Persons, Registry, Stamp, joined
 from privlearn.rows.tabular import records_from
 
 T = TypeVar("T")
@@ -101,7 +102,7 @@ _REAL.setflags(write=False)
 class Rows(Sealed, Generic[T]):
     """Sealed records of the users ``users``, in order of arrival; made by `Rows.seal`."""
 
-    __slots__ = ("__board", "__chunks", "__defect", "__functions", "__users")
+    __slots__ = ("__board", "__chunks", "__defect", "__functions", "__stamp", "__users")
 
     def __init__(
         self,
@@ -110,9 +111,10 @@ class Rows(Sealed, Generic[T]):
         board: object | None,
         functions: tuple[str, ...] = (),
         defect: RowLocalityError | None = None,
+        stamp: Stamp | None = None,
     ) -> None:
         self.__users, self.__chunks, self.__board = users, tuple(chunks), board
-        self.__functions, self.__defect = functions, defect
+        self.__functions, self.__defect, self.__stamp = functions, defect, stamp
 
     @classmethod
     def seal(cls, block: T, *, users: range) -> Rows[T]:
@@ -145,7 +147,7 @@ class Rows(Sealed, Generic[T]):
     @classmethod
     def null(cls, users: range) -> Rows[T]:
         """Null records, for users whose data never arrived or cannot be used."""
-        return cls(user_range(users=users), [_Chunk.of_nulls(len(users))], None)
+        return cls(user_range(users=users), [_Chunk.of_nulls(len(users))], None, stamp=NOBODY)
 
     @property
     def users(self) -> range:
@@ -202,7 +204,47 @@ class Rows(Sealed, Generic[T]):
         functions = self.__functions
         if function.names:
             functions = tuple(dict.fromkeys((*functions, *function.names)))
-        return Rows(self.__users, chunks, board, functions, defect)
+        return Rows(self.__users, chunks, board, functions, defect, self.__stamp)
+
+    def pool(self, combine: Callable[[T], U]) -> Rows[U]:
+        """One row for each person in each public batch, at the slot of the person's first visit.
+
+        The other rows are null.  What is pooled can be no part of what is released before the end
+        of its batch, so ``self`` must hold whole batches.
+
+        Args:
+            combine: makes one record of a block of one person's records, in order of arrival.  It
+                is called for each person by itself; where it fails, and where the records are not
+                all of one shape, that person's row is null.
+
+        Raises:
+            ProvenanceError: no registry admitted these rows, or they were pooled before.
+            UsersError: they are not whole batches.
+        """
+        stamp = self.__stamp
+        if stamp is None or stamp.pooled:
+            had = "carry no stamp of a registry" if stamp is None else "were pooled before"
+            raise ProvenanceError(f"pool: rows of users {self.__users!r} {had}; see people.admit")
+        if stamp.registry is None or stamp.persons is None:
+            pooled = Stamp(stamp.registry, None, pooled=True)
+            nulls: list[_Chunk[U]] = [_Chunk.of_nulls(len(self))]
+            pooled = NOBODY if stamp.registry is None else pooled
+            return Rows(self.__users, nulls, self.__board, self.__functions, None, pooled)
+
+        def single(block: T) -> U:
+            return stack([combine(block)])
+
+        function = RowFunction(single, "pool", code=combine)
+        whole = stamp.registry.batches(self.__users)
+        chunks, defect = self.__chunks, self.__defect
+        made: list[_Chunk[U]] = []
+        try:
+            made = _pool(chunks, stamp.persons, whole, self.__users.start, function)
+        except RowLocalityError as error:  # as in `_mapped`
+            made, defect = [_Chunk.of_nulls(len(self))], defect or error
+        functions = tuple(dict.fromkeys((*self.__functions, *function.names)))
+        stamp = Stamp(stamp.registry, stamp.persons, pooled=True)
+        return Rows(self.__users, made, self.__board, functions, defect, stamp)
 
     def slice(self, users: range) -> Rows[T]:
         """The rows of a contiguous part of the users.
@@ -222,7 +264,11 @@ class Rows(Sealed, Generic[T]):
                 block = None if chunk.block is None else record_at(chunk.block, slice(low, high))
                 chunks.append(_Chunk(block, chunk.valid[low:high]))
             begin += len(chunk.valid)
-        return Rows(users, chunks, self.__board, self.__functions, self.__defect)
+        stamp = self.__stamp
+        if stamp is not None:
+            low = users.start - self.__users.start
+            stamp = stamp.part(low, low + len(users))
+        return Rows(users, chunks, self.__board, self.__functions, self.__defect, stamp)
 
     @staticmethod
     def concat(parts: Sequence[Rows[T]]) -> Rows[T]:
@@ -242,7 +288,8 @@ class Rows(Sealed, Generic[T]):
         chunks = [chunk for part in parts for chunk in part.__chunks]
         functions = tuple(dict.fromkeys(name for part in parts for name in part.__functions))
         defect = next((part.__defect for part in parts if part.__defect is not None), None)
-        return Rows(users, _merge(chunks), parts[0].__board, functions, defect)
+        stamp = joined([(part.__stamp, len(part)) for part in parts])
+        return Rows(users, _merge(chunks), parts[0].__board, functions, defect, stamp)
 
     @staticmethod
     def _shown(rows: Rows[T], policy: RowFunction[T, U]) -> Rows[U]:
@@ -268,7 +315,33 @@ class Rows(Sealed, Generic[T]):
     @staticmethod
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
         """The same rows, marked as served by ``board``; for `privlearn.billboard` only."""
-        return Rows(rows.__users, rows.__chunks, board, rows.__functions, rows.__defect)
+        return Rows(
+            rows.__users, rows.__chunks, board, rows.__functions, rows.__defect, rows.__stamp
+        )
+
+    @staticmethod
+    def _admitted(
+        rows: Rows[T], registry: Registry, learned: NDArray[np.bool_], persons: Persons
+    ) -> Rows[T]:
+        """The rows with those null that are not learned, and the registry's stamp.
+
+        For `privlearn.billboard` and `privlearn.people` only.
+        """
+        chunks: list[_Chunk[T]] = []
+        at = 0
+        for chunk in rows.__chunks:
+            kept = chunk.valid & learned[at : at + len(chunk.valid)]
+            block = chunk.block
+            if block is not None and not kept.all():
+                block = blanked(block, ~kept)
+            chunks.append(_Chunk(block, kept))
+            at += len(chunk.valid)
+        stamp = Stamp(registry, np.where(learned, persons, -1))
+        return Rows(rows.__users, chunks, rows.__board, rows.__functions, rows.__defect, stamp)
+
+    @staticmethod
+    def _stamp_of(rows: Rows[T]) -> Stamp | None:
+        return rows.__stamp
 
     @staticmethod
     def _board_of(rows: Rows[T]) -> object | None:
@@ -356,6 +429,45 @@ def _map_real(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
         for i in range(len(part.valid))
     )
     return _merge([next(parts) if valid else _Chunk.of_nulls(1) for valid in chunk.valid])
+
+
+def _pool(
+    chunks: Sequence[_Chunk[T]],
+    persons: Persons,
+    batches: Sequence[range],
+    first: int,
+    function: RowFunction[T, U],
+) -> list[_Chunk[U]]:
+    """See `Rows.pool`; of each person only the person's own records are ever joined."""
+    places = [(chunk, i) for chunk in chunks for i in range(len(chunk.valid))]
+    results: list[_Chunk[U]] = [_Chunk.of_nulls(1)] * len(places)
+    checked = 0
+    for batch in batches:
+        low, high = batch.start - first, batch.stop - first
+        order = low + np.argsort(persons[low:high], kind="stable")
+        order = order[persons[order] >= 0]
+        for group in np.split(order, np.flatnonzero(np.diff(persons[order])) + 1):
+            own = [places[i] for i in group if places[i][0].valid[places[i][1]]]
+            block = _own_block(own)
+            if block is None:
+                continue
+            made = function.attempt(block, 1)
+            if made is not None and checked < _RECHECKED:
+                function.check_again(block, made)
+                checked += 1
+            results[int(group[0])] = _Chunk(made, np.array([made is not None]))
+    return _merge(results)
+
+
+def _own_block(own: Sequence[tuple[_Chunk[T], int]]) -> T | None:
+    """One person's records as a block; None if there are none, or not all of one shape."""
+    if not own:
+        return None
+    chunk = own[0][0]
+    if chunk.block is not None and all(part is chunk for part, _ in own):
+        return record_at(chunk.block, np.array([i for _, i in own]))
+    singles = [record_at(c.block, slice(i, i + 1)) for c, i in own if c.block is not None]
+    return join(singles) if len(runs(singles)) == 1 else None
 
 
 def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
