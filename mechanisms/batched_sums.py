@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
@@ -159,11 +159,15 @@ class BatchedPrefixSum(Generic[X]):
         """Spends ``token`` for the whole stream.
 
         Raises:
-            UsersError: the token's users are not those of the batches.  AdjacencyError: the token
-            is for another neighbour relation.  TokenError: see `Token.spend`.
+            UsersError: the token's users are not those of the batches, or the rule of participation
+            counts within others.  AdjacencyError: the token is for another neighbour relation.
+            TokenError: see `Token.spend`.
         """
         if len(token.users) != sum(self.sizes):
             raise UsersError(f"users = {token.users!r}: the batches hold {sum(self.sizes)}")
+        if self.participation is not None and self.participation.batched:
+            starts = accumulate(self.sizes, initial=token.users.start)
+            token.check_batches(self.participation, list(starts))
         return BatchedStream(self, token)
 
 

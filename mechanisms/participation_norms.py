@@ -18,7 +18,6 @@ Rounding:  what is returned is an upper bound.  Sums of exponentials are integer
 from __future__ import annotations
 
 import itertools
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -152,9 +151,7 @@ def _repeated(
             (p, x), (q, y) = sums[i], sums[j]
             products[at] += _times(_times(x, y), products[at])
             products[at] += done * _times(p, q) + _times(p, moved[j]) + _times(q, moved[i])
-        ones = [
-            one + done * p + more for one, (p, _), more in zip(ones, sums, moved, strict=True)
-        ]
+        ones = [one + done * p + more for one, (p, _), more in zip(ones, sums, moved, strict=True)]
         sums = [(p + _times(x, p), _times(x, x)) for p, x in sums]
         done *= 2
         if bit == "1":

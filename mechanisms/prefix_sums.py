@@ -91,9 +91,7 @@ class PrefixSum(Generic[X]):
             )
         noise = stream_noise(self.noise_std, self.exponent)
         visits = _visits(rule, self.factorization)
-        terms = stream_terms(
-            self.domain, noise, self.factorization, self.adjacency, visits=visits
-        )
+        terms = stream_terms(self.domain, noise, self.factorization, self.adjacency, visits=visits)
         profile = terms.profile() if self.by_arrival else ()
         spend = Spend(
             "prefix-sum",

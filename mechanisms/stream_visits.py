@@ -1,4 +1,4 @@
-"""The visits of one person in a stream: how many rows of X they change, and how far apart these are.
+"""How many rows of X the visits of one person in a stream change, and how far apart these are.
 
 Row t of X is slot t of the stream, or the sum over batch t of its slots.  A rule of participation
 speaks of slots; where X has a row per batch,

@@ -77,8 +77,8 @@ class Spend:
             raise ValueError("profile: with a loss of its own, state a PerArrivalLoss loss instead")
         if self.visits is not None and (self.profile or self.own_loss is not None):
             raise ValueError("visits: with a profile or a loss of its own, state a VisitsLoss")
-        if self.arithmetic == "sum" and (self.interactive or self.profile):
-            raise ValueError("arithmetic = 'sum': one release, of everybody alike")
+        if self.arithmetic == "sum" and (self.interactive or self.profile or self.visits):
+            raise ValueError("arithmetic = 'sum': one release, of everybody alike, one row each")
         if not self.mechanism:
             raise ValueError("mechanism = '': must name the mechanism")
         if self.grid is not None:
