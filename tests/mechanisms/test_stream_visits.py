@@ -467,7 +467,8 @@ def exact_divergence(mechanism: NoisyMaxStream, most: int, apart: int, seed: int
     moment = 0.0
     for picks in itertools.product((0, 1), repeat=n):
         law = [1.0, 1.0]  # of this transcript with the person, and without
-        sums, came = [0.0, 0.0], []
+        sums = [0.0, 0.0]
+        came: list[int] = []
         for t in range(n):
             coin = (sum(p << i for i, p in enumerate(picks[:t])) * 7 + t + seed) % 4
             room = len(came) < most and (not came or t - came[-1] >= apart)
