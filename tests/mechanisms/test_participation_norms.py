@@ -56,9 +56,7 @@ def spread_out(c: Array, most: int, apart: int) -> float:
 
 @pytest.mark.parametrize("decays", DECAYS)
 @pytest.mark.parametrize("n", SIZES)
-def test_of_a_blt_it_is_the_largest_of_all_patterns(
-    n: int, decays: Decays
-) -> None:
+def test_of_a_blt_it_is_the_largest_of_all_patterns(n: int, decays: Decays) -> None:
     c = coefficients(decays, n)
     for most, apart in RULES:
         found = BufferedToeplitz(n, *decays).participation_norm(most, apart)
@@ -72,8 +70,8 @@ def test_of_a_blt_it_is_rounded_up_in_exact_arithmetic() -> None:
     for n, most, apart in ((40, 5, 7), (40, 3, 16), (33, 33, 1), (64, 2, 64), (64, 3, 32)):
         c = [Fraction(1)]
         for s in range(n - 1):
-        terms = (w * x**s for w, x in zip(weights, rates, strict=True))
-        c.append(sum(terms, Fraction(0)))
+            terms = (w * x**s for w, x in zip(weights, rates, strict=True))
+            c.append(sum(terms, Fraction(0)))
         moved = [
             sum((c[t - j] for j in range(0, t + 1, apart)[:most]), Fraction(0)) for t in range(n)
         ]
@@ -105,9 +103,7 @@ def test_an_anytime_blt_is_one_up_to_its_last_row() -> None:
 
 @pytest.mark.parametrize("decays", DECAYS)
 @pytest.mark.parametrize("n", SIZES)
-def test_of_columns_of_norm_1_it_is_an_upper_bound_and_close(
-    n: int, decays: Decays
-) -> None:
+def test_of_columns_of_norm_1_it_is_an_upper_bound_and_close(n: int, decays: Decays) -> None:
     c = toeplitz_matrix(coefficients(decays, n))
     c /= np.linalg.norm(c, axis=0)
     for most, apart in RULES:
