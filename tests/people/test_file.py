@@ -10,11 +10,13 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from privlearn.errors import PeopleError
+from privlearn.errors import PeopleError, UsersError
 from privlearn.ledger import Ledger
 from privlearn.participation import Participation
 from privlearn.people import People
@@ -75,6 +77,23 @@ def test_the_rule_goes_on_over_many_openings(tmp_path: Path) -> None:
         with People.open(path) as people:
             learned += admitted(people, "a")
     assert learned == [True, False, False, True] + [False] * 5
+
+
+@pytest.mark.parametrize("rule", [POOLED, TWICE, Participation(3, per_batch=1)], ids=str)
+def test_a_file_keeps_the_rule_as_memory_does(rule: Participation, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    visits = [f"p{i}" if i else None for i in rng.zipf(1.7, 600) % 90]
+    memory = People.memory(rule)
+    begun(tmp_path / "people.db", rule, stop=600).close()
+    memory.bind("me", range(600))
+    if rule.batched:
+        memory.divide([0, 5])
+    for begin, end in pairwise([0, 3, 7, 200, 201, 600]):
+        expected = memory.admit_visits(visits[begin:end], range(begin, end))
+        with People.open(tmp_path / "people.db") as people:
+            admission = people.admit_visits(visits[begin:end], range(begin, end))
+        assert admission.learned.tolist() == expected.learned.tolist()
+        assert admission.persons.tolist() == expected.persons.tolist()
 
 
 def test_only_its_owner_may_read_it_and_a_closed_one_is_one_file(tmp_path: Path) -> None:
@@ -321,6 +340,40 @@ def test_what_is_replaced_during_a_change_is_noticed(
     with pytest.raises(PeopleError, match="deleted or replaced"):
         people.skip(range(1))
     people.close()
+
+
+def test_one_whose_file_is_gone_leaves_that_of_the_next_one_alone(tmp_path: Path) -> None:
+    path = tmp_path / "people.db"
+    gone = begun(path)
+    for each in tmp_path.iterdir():
+        each.unlink()
+    with begun(path) as people:
+        assert admitted(people, "a") == [True]
+        gone.close()
+        assert admitted(people, "a", "b") == [False, True]
+
+
+@pytest.mark.parametrize("call", ["clock", "admit"])
+def test_an_interruption_between_disk_and_memory_is_made_good(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = RegistryFile.write
+
+    def interrupted(*changes: object) -> None:
+        keep(*changes)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with begun(tmp_path / "people.db") as people:
+        with monkeypatch.context() as patch:
+            patch.setattr(RegistryFile, "write", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                people.admit_visits(["a", "b"], range(2))
+        if call == "clock":
+            assert people.clock == 2
+        else:
+            with pytest.raises(UsersError, match="the next slot, 2"):
+                people.admit_visits(["a", "b"], range(2))
+        assert people.admit_visits(["a", "c"], range(2, 4)).learned.tolist() == [False, True]
 
 
 def test_a_change_that_cannot_be_written_teaches_nothing(tmp_path: Path) -> None:

@@ -199,10 +199,12 @@ def test_hashes_are_keyed_and_tell_kinds_apart() -> None:
 def test_it_is_sealed(make: Make) -> None:
     people = bound(make(ONCE))
     admission = people.admit_visits(["maria", "kim"], range(2))
+    sealed: Any
     for sealed in (people, admission):
+        look: Any
         for look in (len, iter, bool, list, hash, copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises((SealedError, TypeError)):
-                look(sealed)  # type: ignore[operator]
+                look(sealed)
         for shown in (repr(sealed), str(sealed)):
             assert "maria" not in shown
             assert "sealed" in shown
