@@ -168,7 +168,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def batches(self) -> Sequence[int]:
-        """As `StreamLearner._batches`."""
+        """As `StreamLearner._rule_batches`."""
 
     def close(self) -> None:
         """Nothing is open between the calls, unless a subclass says so."""
@@ -203,7 +203,7 @@ class StrategyLearner(ConvexLearner):
                 "one row for each slot; use clock = 'arrivals'"
             )
 
-    def _batches(self) -> Sequence[int]:
+    def _rule_batches(self) -> Sequence[int]:
         return self._strategy.batches()
 
     def _next_change(self) -> int:

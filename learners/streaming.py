@@ -115,7 +115,7 @@ class StreamLearner(Learner):
             "accountant without people=, for which every index is a person, or DPTOFW or DPPOFW"
         )
 
-    def _batches(self) -> Sequence[int]:
+    def _rule_batches(self) -> Sequence[int]:
         """After `_prepare`, where the public batches begin that a rule counts within."""
         raise NotImplementedError
 
@@ -152,7 +152,7 @@ class StreamLearner(Learner):
         self._closed = False
         plan = self._prepare(accountant)
         if rule is not None and rule.batched:
-            accountant.divide(self._batches())
+            accountant.divide(self._rule_batches())
         accountant.commit(plan)
         self._begin(accountant)
         return self
