@@ -127,7 +127,7 @@ class Loss(ABC):
         """What a person pays who has at most ``visits`` rows, ``apart`` or more slots apart.
 
         The loss of the same mechanism where all these rows change at once; itself for one visit.
-        ``docs/proofs.md#persons-who-return`` has the proofs.
+        ``docs/proofs.md#persons-who-return-several-rows-in-one-release`` has the proofs.
 
         Raises:
             ValueError: a number below 1, or as `several`.
