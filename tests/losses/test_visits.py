@@ -76,7 +76,7 @@ FIT = MinimizerLoss(
 
 def person(single: L, visits: int) -> L:
     """`Loss.for_visits` of a kind that stays what it is."""
-    found = person(single, visits)
+    found = single.for_visits(visits)
     assert isinstance(found, type(single))
     return found
 
@@ -108,9 +108,9 @@ THREE: list[tuple[Loss, Loss]] = [
 
 @pytest.mark.parametrize(("single", "three"), THREE, ids=lambda loss: loss.kind)
 def test_three_visits(single: Loss, three: Loss) -> None:
-    assert person(single, 3) == three
+    assert single.for_visits(3) == three
     assert single.for_visits(3, apart=10) == three
-    assert person(single, 1) is single
+    assert single.for_visits(1) is single
     assert loss_from_dict(three.to_dict()) == three
 
 
