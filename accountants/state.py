@@ -68,6 +68,7 @@ from privlearn.losses import (
     compose,
     foreign_kinds,
     gaussian_loss,
+    has_visits,
     is_bounded_range,
     leaves_of,
     loss_from_dict,
@@ -728,10 +729,10 @@ class AccountState:
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
         self._check_holds(account, entry, loss)
-        if entry.arithmetic == "sum" and (entry.interactive or entry.profile):
+        if entry.arithmetic == "sum" and (entry.interactive or entry.profile or _of_visits(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
-                "a profile"
+                "a profile, and its loss that of one row"
             )
         timed = self.visits is not None and self.visits.rule.clock == "timetable"
         if timed and entry.arithmetic != "sum":
@@ -818,7 +819,9 @@ class AccountState:
             raise BudgetError(
                 f"{entry.mechanism}: its price needs trusted code but does not say so"
             )
-        if not _dominates(loss, earned):
+        # the gain of a stream may be for all visits of a person: its code's word, as gains are
+        stated = loss.loss if isinstance(loss, VisitsLoss) else loss
+        if not _dominates(stated, earned):
             raise BudgetError(
                 f"{entry.mechanism}: noise and domain give a loss of {earned.numbers()}, "
                 f"more than the stated {loss.numbers()}"
@@ -1302,6 +1305,11 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
         return True
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
+    if isinstance(stated, VisitsLoss) and isinstance(actual, VisitsLoss):
+        as_many = stated.most <= actual.most and stated.apart >= actual.apart
+        return as_many and _dominates(stated.loss, actual.loss)
+    if has_visits(stated):
+        return False  # it says of many visits what ``actual`` says of one
     if isinstance(stated, LaplaceLoss | BoundedRangeLoss) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon
     mass, actual_mass = stated.gaussian(), actual.gaussian()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privlearn._validate import count, positive
+from privlearn.domains import Array
 from privlearn.learners.streaming import Example, StreamLearner, typical_length
 from privlearn.mechanisms.constraint_sets import (
     ConstraintSet,
@@ -25,8 +26,10 @@ from privlearn.mechanisms.constraint_sets import (
     exponent,
 )
 from privlearn.mechanisms.scalar_objectives import ScalarObjective
+from privlearn.participation import Participation
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.sealed import mean_of_visits
 
 T = TypeVar("T")
 
@@ -148,6 +151,8 @@ class Strategy(ABC):
     def __init__(self, learner: ConvexLearner, accountant: Accountant[Any]) -> None:
         self._learner, self._accountant, self._set = learner, accountant, learner._set
         self._scale, self._users = learner._scale, accountant.users
+        people = accountant.people
+        self._rule = None if people is None else people.rule
 
     @abstractmethod
     def plan(self) -> list[Plan]:
@@ -161,20 +166,45 @@ class Strategy(ABC):
     def take(self, rows: Rows[Example]) -> None:
         """As `StreamLearner._take`."""
 
+    @abstractmethod
+    def batches(self) -> Sequence[int]:
+        """As `StreamLearner._rule_batches`."""
+
     def close(self) -> None:
         """Nothing is open between the calls, unless a subclass says so."""
         return
 
+    def _of_persons(self, rows: Rows[Array]) -> Rows[Array]:
+        """Under a pooled rule the mean of each person's rows in a batch, else the rows."""
+        if self._rule is None or not self._rule.pooled:
+            return rows
+        return rows.pool(mean_of_visits)
+
+    @property
+    def _together(self) -> int:
+        """The most rows of a person that can be read together."""
+        return 1 if self._rule is None else self._rule.visits(len(self._users))
+
     @property
     def _mu(self) -> float:
-        """The budget as the μ of a Gaussian."""
-        return math.sqrt(self._accountant.budget.gaussian_mass())
+        """The budget as the μ of a Gaussian, for one row."""
+        return math.sqrt(self._accountant.budget.gaussian_mass()) / self._together
 
 
 class StrategyLearner(ConvexLearner):
     """A convex learner that leaves it to a strategy when θ moves and how."""
 
     _strategy: Strategy
+
+    def _check_rule(self, rule: Participation) -> None:
+        if rule.clock == "timetable":
+            raise ValueError(
+                f"{rule}: a slot of a timetable takes any number of visits, and this learner takes "
+                "one row for each slot; use clock = 'arrivals'"
+            )
+
+    def _rule_batches(self) -> Sequence[int]:
+        return self._strategy.batches()
 
     def _next_change(self) -> int:
         return self._strategy.next_change()

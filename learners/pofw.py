@@ -21,6 +21,10 @@ budget (parallel composition), and θ is released at every time, changing at the
 log V for V vertices (2d for the ball).  A `GaussianDP` cap has no price for choices and takes sums;
 `PureDP` has none for Gaussian sums.
 
+Under a rule of participation the batches are the epochs; with ``pooled`` a person's gradients of an
+epoch become their mean.  ``published`` is refused: every pick reads all users so far, and with them
+all visits of a person, so that nothing is known below the price of a group.
+
 Source: Han et al. 2022, Algorithm 2, choose one vertex per user and pay for √T of them; epochs,
 clipping of residuals and Gumbel noise are ours.  Privacy: `BatchedPrefixSum`, `ReportNoisyMax`,
 `NoisyMaxStream`, `NoisySum`; θ is post-processing.
@@ -30,6 +34,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, final
@@ -42,6 +47,8 @@ from privlearn.budgets import Currency
 from privlearn.domains import Array, Ball
 from privlearn.errors import CurrencyError
 from privlearn.learners.convex import SealedEpochs, Strategy, StrategyLearner, scale_of
+from privlearn.learners.learned_rows import LearnedRows, learned_rows
+from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.streaming import (
     Example,
     Terms,
@@ -50,7 +57,7 @@ from privlearn.learners.streaming import (
     epoch_sizes,
 )
 from privlearn.mechanisms import NoisySum
-from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
+from privlearn.mechanisms.batched_sums import BatchedStream
 from privlearn.mechanisms.constraint_sets import CornerSet, LpBall, Polytope, Simplex
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
@@ -250,6 +257,20 @@ class _ByEpochs(Strategy):
         self._epochs: SealedEpochs[Any] = SealedEpochs(
             self._users, epoch_sizes(users, number, rule.growth)
         )
+        groups = [(len(epoch),) for epoch in self._epochs.all]
+        self._budgets = PersonBudgets(self._accountant, groups)
+        self._learned: list[LearnedRows] = []
+
+    def _count(self) -> Fraction:
+        """Begins counts of the rows that are learned; the part of the budget that is left."""
+        self._learned = learned_rows(self._accountant, self._budgets, self._epochs.all)
+        return LearnedRows.rest(self._budgets)
+
+    def _counts(self) -> list[Plan]:
+        return [plan for learned in self._learned for plan in learned.plan()]
+
+    def batches(self) -> Sequence[int]:
+        return [users.start for users in self._epochs.all]
 
     @property
     def _clips(self) -> list[float]:
@@ -271,24 +292,27 @@ class _Sums(_ByEpochs):
 
     def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
         super().__init__(learner, accountant)
-        budget: Currency = accountant.budget
-        self._cut(math.sqrt(self._scale.dim / float(budget.gaussian_mass())))
+        mass = float(accountant.budget.gaussian_mass())
+        self._cut(math.sqrt(self._scale.dim / mass) * self._together)
+        rest = self._count()
         self._sums = [
-            BatchedPrefixSum.calibrated(
+            self._budgets.sums(
+                k,
                 Ball(self._scale.clip(self.rule.level(k)), self._scale.dim),
-                budget,
-                sizes=(len(users),),
-                adjacency=accountant.adjacency,
+                (len(users),),
+                rest,
             )
             for k, users in enumerate(self._epochs.all)
         ]
         self._pooled: Array = np.zeros(self._scale.dim)
         self._variance = self._weight = 0.0
         self._stream: BatchedStream[Array] | None = None
+        self._is_pooled = self._rule is not None and self._rule.pooled
+        self._pending: list[Rows[Example]] = []
 
     def plan(self) -> list[Plan]:
         pairs = zip(self._sums, self._epochs.all, strict=True)
-        return [Plan("epoch", sums.loss(), users) for sums, users in pairs]
+        return [*(Plan("epoch", sums.loss(), users) for sums, users in pairs), *self._counts()]
 
     def take(self, rows: Rows[Example]) -> None:
         learner, number = self._learner, self._epochs.number
@@ -296,12 +320,18 @@ class _Sums(_ByEpochs):
         if self._stream is None:
             token = self._accountant.issue(sums.loss(), users=users, label="epoch")
             self._stream = sums.open(token)
+        if self._is_pooled:  # a person's rows in an epoch become one at its end
+            self._pending.append(rows)
+            if rows.users.stop < users.stop:
+                return
+            rows, self._pending = Rows.concat(self._pending), []
         increments = learner._increments([(-1.0, learner._theta)])
-        released = self._stream.append(rows.map_rows(increments))
+        own = self._of_persons(rows.map_rows(increments))
+        released, learned = self._stream.append(own), self._learned[number].after(own)
         if released is None:
             return
         total = learner._board.post(f"sum/{number}", released)
-        step = self.rule.move(number) * self._scale.newton / len(users)
+        step = self.rule.move(number) * self._scale.newton / learned
         variance = (step * sums.error_std(1)) ** 2
         self._weight = _MEMORY * self._weight + 1 / variance
         new = 1 / (variance * self._weight)
@@ -334,12 +364,16 @@ class _Picking(_ByEpochs):
             self.vertices, 1.0, budget, top=self._picks, adjacency=adjacency
         )
         spread = 2 * self.vertices.diameter("l1")
-        self._cut(math.log(self.vertices.count) * probe.scale / spread)
+        self._cut(math.log(self.vertices.count) * probe.scale / spread * self._together)
         self._choices = [
             ReportNoisyMax.calibrated(
-                self.vertices, clip, budget, top=self._picks, adjacency=adjacency
+                self.vertices,
+                clip,
+                self._budgets.of_row(number, share),
+                top=self._picks,
+                adjacency=adjacency,
             )
-            for clip in self._clips
+            for number, clip in enumerate(self._clips)
         ]
 
     def plan(self) -> list[Plan]:
@@ -351,6 +385,7 @@ class _Picking(_ByEpochs):
         kept = self._epochs.add(rows.map_rows(learner._increments([(-1.0, learner._theta)])))
         if kept is None:
             return
+        kept = self._of_persons(kept)
         picked = learner._posted(self._choices[number], kept, "choice", f"choice/{number}")
         learner._theta = np.asarray(self._set.pull(self._moved(number, kept, np.asarray(picked))))
 
@@ -373,18 +408,20 @@ class _Choices(_Picking):
             self._begin(Fraction(1))
             return
         self._begin(_CHOICE_SHARE)
+        rest = self._count() - _CHOICE_SHARE
         self._measured = [
             NoisySum.calibrated(
                 Ball(clip, self._picks, "linf"),
-                budget.share(1 - _CHOICE_SHARE),
+                self._budgets.of_row(number, rest),
                 adjacency=accountant.adjacency,
             )
-            for clip in self._clips
+            for number, clip in enumerate(self._clips)
         ]
 
     def plan(self) -> list[Plan]:
         pairs = zip(self._measured, self._epochs.all, strict=False)
-        return [*super().plan(), *(Plan("values", sums.loss(), users) for sums, users in pairs)]
+        values = [Plan("values", sums.loss(), users) for sums, users in pairs]
+        return [*super().plan(), *values, *self._counts()]
 
     def _moved(self, number: int, rows: Rows[Array], picked: NDArray[np.int64]) -> Array:
         learner, dim = self._learner, self._scale.dim
@@ -399,7 +436,8 @@ class _Choices(_Picking):
         first[np.unique(places, return_index=True)[1]] = 1.0
         values = rows.map_rows(lambda g: g[:, places] * first)
         total = learner._posted(sums, values, "values", f"values/{number}") * first
-        step = self.rule.move(number) * self._scale.newton / len(rows.users)
+        learned = self._learned[number].after(rows)
+        step = self.rule.move(number) * self._scale.newton / learned
         np.add.at(moved, places, step * total)
         return moved
 
@@ -427,6 +465,12 @@ class _Published(Strategy):
 
     def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
         super().__init__(learner, accountant)
+        if self._rule is not None:
+            raise ValueError(
+                f"{self._rule}: method = 'published' has no price for a person below that of a "
+                "group, as each pick reads all rows so far; use another method, or an accountant "
+                "without people="
+            )
         bound, loss = float(learner.feature_bound), learner._loss
         diameter = self._set.diameter(1)
         largest = max(float(np.abs(self._set.minimize(np.ones(learner._dim))).sum()), diameter)
@@ -440,6 +484,9 @@ class _Published(Strategy):
             adjacency=accountant.adjacency,
         )
         self._before, self._done = learner._theta, 0
+
+    def batches(self) -> Sequence[int]:
+        return (self._users.start,)
 
     def plan(self) -> list[Plan]:
         return [Plan("picks", self._picks.loss(), self._users)]

@@ -31,6 +31,8 @@ from privlearn.mechanisms.scalar_objectives import (
     code_of,
     named_objective,
 )
+from privlearn.participation import Participation
+from privlearn.people import People
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -106,13 +108,28 @@ class StreamLearner(Learner):
     def _take(self, rows: Rows[Example]) -> None:
         """Learns from the rows up to the clock, which are not beyond `_next_change`."""
 
+    def _check_rule(self, rule: Participation) -> None:
+        """Raises ValueError for a rule under which this learner has no price for a person."""
+        raise ValueError(
+            f"{type(self).__name__}: no price for a person who comes back ({rule}); use an "
+            "accountant without people=, for which every index is a person, or DPTOFW or DPPOFW"
+        )
+
+    def _rule_batches(self) -> Sequence[int]:
+        """After `_prepare`, where the public batches begin that a rule counts within."""
+        raise NotImplementedError
+
     # Life ----------------------------------------------------------------------------------------
 
     def start(self, accountant: Accountant[Any]) -> Self:
         """Calibrates the noise to the accountant's cap and commits the plan of all releases.
 
+        With a registry of people the cap is that of a person: see the learner for what a rule of
+        participation means to it.
+
         Raises:
-            ValueError, TypeError: a parameter is out of range.  BudgetError: the accountant has
+            ValueError, TypeError: a parameter is out of range, or the learner has no price under
+            the accountant's rule of participation.  BudgetError: the accountant has
             begun.  CurrencyError: its currency has no price for this noise.  ProvenanceError: it
             is not central.  RuntimeError: started before.
         """
@@ -127,10 +144,16 @@ class StreamLearner(Learner):
         self._bound = positive(feature_bound=self.feature_bound)
         self._loss = named_objective(self.loss, positive(label_bound=self.label_bound))
         self._check_params()
+        rule = None if accountant.people is None else accountant.people.rule
+        if rule is not None:
+            self._check_rule(rule)
         self._theta: Array = np.zeros(self._dim)
         self._open_board(accountant)
         self._closed = False
-        accountant.commit(self._prepare(accountant))
+        plan = self._prepare(accountant)
+        if rule is not None and rule.batched:
+            accountant.divide(self._rule_batches())
+        accountant.commit(plan)
         self._begin(accountant)
         return self
 
@@ -159,7 +182,7 @@ class StreamLearner(Learner):
         within = self._within(values.reshape(-1, self._dim)).reshape(values.shape)
         return np.asarray(within @ coef)
 
-    def partial_fit(self, x: ArrayLike, y: ArrayLike) -> Self:
+    def partial_fit(self, x: ArrayLike, y: ArrayLike, *, people: Any = None) -> Self:
         """Learns from the next user, or the next n, in order of arrival.
 
         Features beyond ``feature_bound`` are scaled onto it and labels clipped.  A row that is not
@@ -170,20 +193,29 @@ class StreamLearner(Learner):
             x: shape (d,) with a single label, or (n, d): an array, a data frame of numbers, or a
                 list, which may hold rows of any kind.
             y: the label, or shape (n,).
+            people: with a registry of people, who each of them is: an id for every row (str, bytes
+                or int; None for nobody, whose row is null), or the one id of a single row.  What
+                the rule has no room for is null, and nothing tells.
 
         Raises:
-            HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  TypeError: no table (a dict, a generator, a sparse
-            matrix), or a frame with a column that is no numbers.  RuntimeError: not started, or
+            HorizonError: more users than are left.  ProvenanceError: a registry without ids, or ids
+            without one.  UsersError, TypeError: not an id for every row.  ValueError: an array of
+            numbers of the wrong shape, blocks of different lengths.  TypeError: no table (a dict, a
+            generator, a sparse matrix), or a frame with a column that is no numbers.  RuntimeError:
+            not started, or
             failed half-way.
         """
         self._check_running()
         values, labels = self._block(x, y)
         users = self._next_users(len(labels))
+        registry = self._registry(people)
         if not users:
             return self
+        rows: Rows[Example] = Rows._of_own((values, labels), users)
+        if registry is not None:
+            rows = registry.admit(rows, _ids(people, len(users)))
         self._tell(users, values, labels)
-        self._take_all(Rows._of_own((values, labels), users))
+        self._take_all(rows)
         return self
 
     def skip(self, n: int) -> Self:
@@ -194,8 +226,23 @@ class StreamLearner(Learner):
             RuntimeError: not started, or failed half-way.
         """
         self._check_running()
+        users = self._next_users(count(n=n))
+        if self._accountant.people is not None:
+            self._accountant.people.skip(users)
         self._take_all(Rows.null(self._absent_users(n)))
         return self
+
+    def _registry(self, people: Any) -> People | None:
+        registry = self._accountant.people
+        if (registry is None) is not (people is None):
+            raise ProvenanceError(
+                "people: who each row is of is needed, as the accountant has a rule of "
+                "participation"
+                if people is None
+                else "people: the accountant has no registry of people, so that an index is one "
+                "person; make it with people="
+            )
+        return registry
 
     def _take_all(self, rows: Rows[Example]) -> None:
         users = rows.users
@@ -319,6 +366,12 @@ class StreamLearner(Learner):
             "clock": self.clock_,
             "coef": self._theta.tolist(),
         }
+
+
+def _ids(people: Any, rows: int) -> Any:
+    """Ids of rows; a single row may come with its id as it is."""
+    alone = isinstance(people, str | bytes | int | np.integer) and rows == 1
+    return [people] if alone else people
 
 
 def _logged(name: str, values: Any) -> Any:

@@ -20,6 +20,13 @@ All are tempered: the gradient is shrunk by the James-Stein factor of the *publi
 noise.  Steps, clips and epochs follow from public constants only: d, the number of users, the
 budget, the bounds on features and labels.
 
+With a registry of people (``CentralAccountant(..., people=...)``) ``partial_fit(..., people=ids)``
+learns at most as often from a person as the rule says, and the cap is that of a person.  ``plain``
+takes ``most`` and ``apart``; the others any rule, with their epochs as batches (pooled restarts:
+the batches of an epoch).  ``buffered`` and ``whitened`` with ``Participation(2, pooled=True)``, a
+mean of a person's rows in each of their two epochs, are best where many return: increments of the
+other two are made for streams that go on as they began.
+
 Increments are clipped in ℓ2 for every p: clipped in ℓq at the same residual they would need more
 noise, Gaussian or generalized Gaussian (`PrefixSum.calibrated` with ``exponent=None`` computes it).
 

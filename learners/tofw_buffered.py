@@ -1,17 +1,23 @@
 """The buffered strategy of DP-TOFW: an epoch's users are kept, sealed, and read in many steps.
 
 θ moves at the end of an epoch only.  It is the best in risk, for memory O(users·d).
+
+Under a rule of participation the batches are the epochs: each of the many steps of an epoch reads
+the same visits of a person, and its price is multiplied by the number of steps; with ``pooled`` it
+reads the mean of a person's gradients.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
 from privlearn.domains import Ball
 from privlearn.learners.convex import TINY, LpLearner, SealedEpochs, Strategy
+from privlearn.learners.learned_rows import LearnedRows, learned_rows
+from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.streaming import Example
 from privlearn.mechanisms import NoisySum
 from privlearn.protocols import Accountant, Plan
@@ -39,20 +45,26 @@ class Buffered(Strategy):
         first = int(total * _FIRST_EPOCH)
         both = zip((first, total - first), _CLIPS, strict=True)
         sizes = [(size, level) for size, level in both if size]
-        part = accountant.budget.share(Fraction(1, _STEPS))
+        budgets = PersonBudgets(accountant, [(size,) for size, _ in sizes])
+        part = LearnedRows.rest(budgets) / _STEPS
         self._sums = [
             NoisySum.calibrated(
                 Ball(clip or self._scale.clip(level), learner.dim),
-                part,
+                budgets.of_row(number, part),
                 adjacency=accountant.adjacency,
             )
-            for _, level in sizes
+            for number, (_, level) in enumerate(sizes)
         ]
         self._epochs: SealedEpochs[Example] = SealedEpochs(self._users, [size for size, _ in sizes])
+        self._learned = learned_rows(accountant, budgets, self._epochs.all)
 
     def plan(self) -> list[Plan]:
         pairs = zip(self._sums, self._epochs.all, strict=True)
-        return [Plan("step", sums.loss(), users, _STEPS) for sums, users in pairs]
+        plans = [Plan("step", sums.loss(), users, _STEPS) for sums, users in pairs]
+        return plans + [plan for learned in self._learned for plan in learned.plan()]
+
+    def batches(self) -> Sequence[int]:
+        return [users.start for users in self._epochs.all]
 
     def next_change(self) -> int:
         return self._epochs.stop
@@ -63,10 +75,13 @@ class Buffered(Strategy):
         if kept is None:
             return
         theta, late = learner._theta, np.zeros(self._scale.dim)
-        sums, users = self._sums[number], len(kept.users)
+        sums = self._sums[number]
+        gradients = self._of_persons(kept.map_rows(learner._increments([(1.0, theta)])))
+        users = self._learned[number].after(gradients)
         std = sums.error_std() / users
         for step in range(_STEPS):
-            gradients = kept.map_rows(learner._increments([(1.0, theta)]))
+            if step:
+                gradients = self._of_persons(kept.map_rows(learner._increments([(1.0, theta)])))
             gradient = learner._posted(sums, gradients, "step", f"gradient/{number}/{step}") / users
             energy = max(float((gradient * gradient).sum()), TINY)
             shrunk = max(0.0, 1.0 - _SHRINK * self._scale.dim * std * std / energy)

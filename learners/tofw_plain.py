@@ -2,10 +2,14 @@
 
 The step is towards the vertex of the noisy gradient, a prefix sum of increments with buffered
 Toeplitz noise.  Increments are made against θ at the start of a public block.
+
+Under a rule of participation the stream is priced for all visits of one person, at most ``most`` of
+them and ``apart`` slots from each other; rules that count within batches are refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, final
 
 from privlearn.domains import Array, Ball
@@ -37,6 +41,12 @@ class Plain(Strategy):
         anytime: bool,
     ) -> None:
         super().__init__(learner, accountant)
+        if self._rule is not None and self._rule.batched:
+            raise ValueError(
+                f"{self._rule}: method = 'plain' releases after every row, so that there are no "
+                "batches to count within or to pool; use Participation(most=..., apart=...), or "
+                "another method"
+            )
         budget, adjacency = accountant.budget, accountant.adjacency
         clip = clip or self._scale.clip(_CLIP)
         factorization: Factorization = (
@@ -45,13 +55,20 @@ class Plain(Strategy):
             else ColumnNormalizedBLT.fitted(len(self._users))
         )
         self._sums = PrefixSum.calibrated(
-            Ball(clip, learner._dim), budget, factorization=factorization, adjacency=adjacency
+            Ball(clip, learner._dim),
+            budget,
+            factorization=factorization,
+            adjacency=adjacency,
+            participation=self._rule,
         )
         self._stream: PrefixSumStream[Array] | None = None
         self._delay = learner._dim / self._mu + _DELAY
         self._before = self._theta = learner._theta
         self._done = 0  # users before the open block
         self._begin_block()
+
+    def batches(self) -> Sequence[int]:
+        return (self._users.start,)
 
     def plan(self) -> list[Plan]:
         return [Plan("increments", self._sums.loss(), self._users)]

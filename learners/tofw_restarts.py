@@ -2,17 +2,25 @@
 
 Within an epoch there are a few batches, whose increments are a noisy prefix sum; θ moves along the
 mean gradient after each.  Around each restart the reach and the clip are smaller.
+
+Under a rule of participation ``per_batch`` counts within an epoch, and several visits in it have
+the price of a group of rows or that of the prefix sum, whichever makes less noise; ``pooled``
+counts within the batches of an epoch, as each of them is released.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from privlearn.domains import Array, Ball
 from privlearn.learners.convex import TINY, LpLearner, Strategy
+from privlearn.learners.learned_rows import LearnedRows
+from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.streaming import Example, Terms, epoch_count, epoch_sizes
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
 from privlearn.protocols import Accountant, Plan
@@ -47,6 +55,7 @@ class Epoch(NamedTuple):
     users: range
     level: float
     sums: BatchedPrefixSum[Array]
+    learned: LearnedRows
 
 
 @final
@@ -57,26 +66,38 @@ class Restarts(Strategy):
         super().__init__(learner, accountant)
         start = self._users.start
         self._epochs: list[Epoch] = []
-        first = None
-        for size, level in restart_plan(len(self._users), self._scale.dim, self._mu):
-            first = first or level
+        epochs = restart_plan(len(self._users), self._scale.dim, self._mu)
+        batches = [even_sizes(size, _BATCHES) for size, _ in epochs]
+        self._pooled = self._rule is not None and self._rule.pooled
+        budgets = PersonBudgets(
+            accountant, batches if self._pooled else [(size,) for size, _ in epochs]
+        )
+        first = epochs[0][1]
+        for number, ((size, level), sizes) in enumerate(zip(epochs, batches, strict=True)):
             wanted = self._scale.clip(_CLIP_PER_LEVEL * level)
             if clip is not None:
                 wanted = clip * level / first
-            sums = BatchedPrefixSum.calibrated(
-                Ball(wanted, learner._dim),
-                accountant.budget,
-                sizes=even_sizes(size, _BATCHES),
-                adjacency=accountant.adjacency,
+            users = range(start, start + size)
+            sums = budgets.sums(
+                number, Ball(wanted, learner._dim), sizes, LearnedRows.rest(budgets)
             )
-            self._epochs.append(Epoch(range(start, start + size), level, sums))
+            learned = LearnedRows(accountant, budgets, number, users, sizes)
+            self._epochs.append(Epoch(users, level, sums, learned))
             start += size
         self._caution = min(1.0, len(self._users) * self._mu / (_DIMS_PER_STEP * learner._dim))
         self._number = -1
         self._begin_epoch()
 
     def plan(self) -> list[Plan]:
-        return [Plan("epoch", epoch.sums.loss(), epoch.users) for epoch in self._epochs]
+        plans = [Plan("epoch", epoch.sums.loss(), epoch.users) for epoch in self._epochs]
+        return plans + [plan for epoch in self._epochs for plan in epoch.learned.plan()]
+
+    def batches(self) -> Sequence[int]:
+        starts: list[int] = []
+        for epoch in self._epochs:
+            sizes = epoch.sums.sizes if self._pooled else (len(epoch.users),)
+            starts += accumulate(sizes[:-1], initial=epoch.users.start)
+        return starts
 
     def _begin_epoch(self) -> None:
         self._number += 1
@@ -94,6 +115,7 @@ class Restarts(Strategy):
         self._before = theta
         self._increments = self._learner._increments(terms)
         self._end = self._epochs[self._number].users.start + self._done + size
+        self._pending: list[Rows[Example]] = []
 
     def next_change(self) -> int:
         return self._end
@@ -103,23 +125,30 @@ class Restarts(Strategy):
         if self._stream is None:
             token = self._accountant.issue(epoch.sums.loss(), users=epoch.users, label="epoch")
             self._stream = epoch.sums.open(token)
-        released = self._stream.append(rows.map_rows(self._increments))
+        if self._pooled:  # a person's rows in a batch become one at its end
+            self._pending.append(rows)
+            if rows.users.stop < self._end:
+                return
+            rows = Rows.concat(self._pending)
+        increments = self._of_persons(rows.map_rows(self._increments))
+        released = self._stream.append(increments)
+        learned = epoch.learned.after(increments)
         if released is None:
             return
         total = self._learner._board.post(f"sum/{self._number}/{self._batch}", released)
         self._done = rows.users.stop - epoch.users.start
-        self._move(epoch, total)
+        self._move(epoch, total, learned)
         self._batch += 1
         if self._batch < len(epoch.sums.sizes):
             self._begin_batch()
         elif self._number + 1 < len(self._epochs):
             self._begin_epoch()
 
-    def _move(self, epoch: Epoch, total: Array) -> None:
+    def _move(self, epoch: Epoch, total: Array, learned: float) -> None:
         scale, dim = self._scale, self._scale.dim
-        gradient = total / self._done
+        gradient = total / learned
         size = math.sqrt(float((gradient * gradient).sum())) + TINY
-        std = epoch.sums.error_std(self._batch + 1) / self._done
+        std = epoch.sums.error_std(self._batch + 1) / learned
         kept = max(0.0, 1.0 - dim * (std / size) ** 2)
         reach = _REACH * epoch.level * scale.unit * math.sqrt(dim) / scale.length * self._caution
         short = _SHORT_STEP * self._caution * scale.newton * size * kept

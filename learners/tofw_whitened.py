@@ -20,6 +20,10 @@ There are two epochs, a fifth of the users and the rest, if that fifth is enough
 one; the second starts where the first one ended and adds to its Σxxᵀ.  The constants were chosen on
 simulated tables (``benchmarks/tables.py``).
 
+Under a rule of participation the batches are the epochs, every release of an epoch reads the same
+visits of a person, and their prices add up.  With ``pooled`` gradients and residuals are means over
+a person's visits, and Σxxᵀ has the x of the first one.
+
 Privacy: a user is in one epoch, which spends the whole budget in Gaussian sums of clipped functions
 of one row and of what was released before (adaptive composition); W, θ and all steps are
 post-processing.
@@ -28,6 +32,7 @@ post-processing.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple, Self, final
@@ -36,6 +41,8 @@ import numpy as np
 
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.learners.convex import TINY, LpLearner, SealedEpochs, Strategy
+from privlearn.learners.learned_rows import LearnedRows, learned_rows
+from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.streaming import Example
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
@@ -121,15 +128,18 @@ class Whitened(Strategy):
         self._clip, self._constant = clip, constant
         sizes = _sizes(len(self._users), learner.dim / self._mu)
         self._epochs: SealedEpochs[Example] = SealedEpochs(self._users, sizes)
+        self._budgets = PersonBudgets(accountant, [(size,) for size in sizes])
+        self._learned = learned_rows(accountant, self._budgets, self._epochs.all)
         self._sums: list[_Epoch] = []
         for users in self._epochs.all:
             self._sums.append(self._epoch(users))
         self._stream: BatchedStream[Array] | None = None
         self._moments = np.zeros((learner.dim, learner.dim))
-        self._variance = 0.0
+        self._variance = self._users_so_far = self._users_now = 0.0
 
     def _epoch(self, users: range) -> _Epoch:
-        scale, budget = self._scale, self._accountant.budget
+        scale, number, budgets = self._scale, len(self._sums), self._budgets
+        rest = LearnedRows.rest(budgets)
         adjacency, constant = self._accountant.adjacency, self._constant
         noise = scale.dim / (len(users) * self._mu)
         level = min(max(_CLIP_PER_NOISE / noise, _LEAST_CLIP), _LARGEST_CLIP)
@@ -140,7 +150,8 @@ class Whitened(Strategy):
 
         def mean(part: float) -> NoisySum[Array]:
             ball = Ball(residual if bounded else part * residual, 1)
-            return NoisySum.calibrated(ball, budget.share(_MEAN), adjacency=adjacency)
+            budget = budgets.of_row(number, _MEAN * rest)
+            return NoisySum.calibrated(ball, budget, adjacency=adjacency)
 
         means: tuple[NoisySum[Array] | None, NoisySum[Array] | None] = (None, None)
         if constant is not None:
@@ -150,20 +161,24 @@ class Whitened(Strategy):
             users,
             BatchedPrefixSum.calibrated(
                 PSDTrace(_TRACE * scale.length**2, scale.dim),
-                budget.share(_MOMENTS),
+                budgets.of_row(number, _MOMENTS * rest),
                 sizes=(len(users),),
                 adjacency=adjacency,
             ),
             NoisySum.calibrated(
                 Ball(clip, scale.dim),
-                budget.share(left / _STEPS),
+                budgets.of_row(number, left * rest / _STEPS),
                 adjacency=adjacency,
             ),
             means,
         )
 
     def plan(self) -> list[Plan]:
-        return [plan for epoch in self._sums for plan in epoch.plan()]
+        plans = [plan for epoch in self._sums for plan in epoch.plan()]
+        return plans + [plan for learned in self._learned for plan in learned.plan()]
+
+    def batches(self) -> Sequence[int]:
+        return [users.start for users in self._epochs.all]
 
     def next_change(self) -> int:
         return self._epochs.stop
@@ -172,17 +187,25 @@ class Whitened(Strategy):
         own = rows.map_rows(self._learner._calling(self._learner._examples))
         self._number = self._epochs.number
         epoch = self._sums[self._number]
-        self._add(epoch, own)
+        pooled = self._rule is not None and self._rule.pooled
+        if not pooled:
+            self._add(epoch, own.map_rows(_features))
         kept = self._epochs.add(own)
         if kept is None:
             return
+        features = kept.map_rows(_features)
+        if pooled:
+            features = features.pool(_first)
+            self._add(epoch, features)
+        self._users_now = self._learned[self._number].after(features)
+        self._users_so_far += self._users_now
         white = self._whitening(epoch)
         changed = kept.map_rows(lambda block: (_product(block[0], white.forward), block[1]))
         theta = self._centred(epoch.means[0], changed, white, self._learner._theta, "first")
         theta = self._stepped(epoch, changed, white, theta)
         self._learner._theta = self._centred(epoch.means[1], changed, white, theta, "last")
 
-    def _add(self, epoch: _Epoch, rows: Rows[Example]) -> None:
+    def _add(self, epoch: _Epoch, rows: Rows[Array]) -> None:
         """Adds rows to Σxxᵀ, in parts that bound memory; at the epoch's end it is released."""
         stream = self._stream
         if stream is None:
@@ -191,7 +214,7 @@ class Whitened(Strategy):
         size = max(_NUMBERS_AT_ONCE // self._scale.dim**2, 1)
         for start in range(rows.users.start, rows.users.stop, size):
             part = rows.slice(range(start, min(start + size, rows.users.stop)))
-            released = stream.append(part.map_rows(lambda block: block[0][:, None, :]))
+            released = stream.append(part.map_rows(lambda block: block[:, None, :]))
             if released is not None:
                 total = self._learner._board.post(f"moments/{self._number}", released)
                 self._moments, self._stream = self._moments + total, None
@@ -201,7 +224,7 @@ class Whitened(Strategy):
 
     def _whitening(self, epoch: _Epoch) -> Whitening:
         self._variance += epoch.moments.error_std(1) ** 2
-        users, scale = epoch.users.stop - self._users.start, self._scale
+        users, scale = self._users_so_far, self._scale
         return Whitening.of(
             self._moments / users,
             math.sqrt(2 * scale.dim * self._variance) / users,
@@ -229,10 +252,10 @@ class Whitened(Strategy):
         if sums is None or constant is None:
             return theta
         at = white.back @ theta
-        residuals = rows.map_rows(
-            self._learner._calling(lambda block: self._residuals(block, at)[:, None])
+        residuals = self._of_persons(
+            rows.map_rows(self._learner._calling(lambda block: self._residuals(block, at)[:, None]))
         )
-        users = len(rows.users)
+        users = self._users_now
         mean = float(self._release(sums, residuals, "mean", name)[0]) / users
         kept = max(0.0, 1.0 - (sums.error_std() / users) ** 2 / (mean * mean + TINY))
         moved = theta.copy()
@@ -240,12 +263,12 @@ class Whitened(Strategy):
         return np.asarray(self._set.pull(moved))
 
     def _stepped(self, epoch: _Epoch, rows: Rows[Example], white: Whitening, theta: Array) -> Array:
-        sums, users, dim = epoch.steps, len(epoch.users), self._scale.dim
+        sums, users, dim = epoch.steps, self._users_now, self._scale.dim
         variance = (sums.error_std() / users) ** 2
         start, late = theta, np.zeros(dim)
         for step in range(_STEPS):
-            gradients = rows.map_rows(
-                self._learner._calling(partial(self._gradients, white.back @ theta))
+            gradients = self._of_persons(
+                rows.map_rows(self._learner._calling(partial(self._gradients, white.back @ theta)))
             )
             gradient = self._release(sums, gradients, "step", str(step)) / users
             energy = float((gradient * gradient).sum()) + TINY
@@ -266,6 +289,15 @@ def _sizes(users: int, noise: float) -> list[int]:
     if first * _NOISE_OF_FIRST_EPOCH < noise:
         return [users]
     return [first, users - first]
+
+
+def _features(block: Example) -> Array:
+    return block[0]
+
+
+def _first(block: Array) -> Array:
+    """Of one person's rows."""
+    return np.asarray(block[0])
 
 
 def _product(rows: Array, matrix: Array) -> Array:

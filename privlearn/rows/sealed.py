@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import Enum
 from itertools import pairwise
-from typing import Generic, Never, TypeVar, final
+from typing import Any, Generic, Never, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -261,7 +261,10 @@ class Rows(Sealed, Generic[T]):
         chunks, defect = self.__known(), self.__defect
         made: list[_Chunk[U]] = []
         try:
-            made = _pool(chunks, stamp.persons, whole, self.__places(), function)
+            if combine is mean_of_visits:
+                made = _pool_means(chunks, stamp.persons, whole, self.__places())
+            if not made:
+                made = _pool(chunks, stamp.persons, whole, self.__places(), function)
         except RowLocalityError as error:  # as in `_mapped`
             made, defect = [_Chunk.of_nulls(self.__visits)], defect or error
         functions = tuple(dict.fromkeys((*self.__functions, *function.names)))
@@ -577,6 +580,48 @@ def _pool(
                 checked += 1
             results[int(group[0])] = _Chunk(made, np.array([made is not None]))
     return _merge(results)
+
+
+def mean_of_visits(block: Any) -> Any:
+    """For `Rows.pool`: the mean of a person's arrays; one that is not finite does not count.
+
+    On arrays of one shape it takes a few array operations for all persons together.
+    """
+    values = np.asarray(block, dtype=np.float64)
+    flat = values.reshape(len(values), -1)
+    kept = np.ascontiguousarray(flat[np.isfinite(flat).all(axis=1)])
+    if not len(kept):
+        raise ValueError("no record is finite")
+    return (np.add.reduceat(kept, [0], axis=0)[0] / len(kept)).reshape(values.shape[1:])
+
+
+def _pool_means(
+    chunks: Sequence[_Chunk[Any]], persons: Persons, batches: Sequence[range], slots: Slots
+) -> list[_Chunk[Any]]:
+    """`_pool` with `mean_of_visits`, of one chunk of floats; no chunks if it is something else.
+
+    A sum over one person's rows is made of these alone, in their order, so that it has the same
+    bits whoever else comes.
+    """
+    if len(chunks) != 1:
+        return []
+    block, valid = chunks[0].block, chunks[0].valid
+    if type(block) is not np.ndarray or block.dtype != np.float64:
+        return []
+    values = block.reshape(len(block), -1)
+    number = np.searchsorted([batch.start for batch in batches], slots, side="right")
+    order = np.lexsort((persons, number))  # stable: in order of arrival
+    order = order[persons[order] >= 0]
+    made, real = np.zeros_like(values), np.zeros(len(values), dtype=bool)
+    new = (np.diff(persons[order], prepend=-1) != 0) | (np.diff(number[order], prepend=0) != 0)
+    group = np.cumsum(new) - 1
+    kept = valid[order] & np.isfinite(values[order]).all(axis=1)
+    if kept.any():
+        some, heads, counts = np.unique(group[kept], return_index=True, return_counts=True)
+        places = order[new][some]
+        sums = np.add.reduceat(np.ascontiguousarray(values[order[kept]]), heads, axis=0)
+        made[places], real[places] = sums / counts[:, None], True
+    return [_Chunk(made.reshape(block.shape), real)]
 
 
 def _own_block(own: Sequence[tuple[_Chunk[T], int]]) -> T | None:

@@ -12,6 +12,7 @@ from privlearn.errors import ProvenanceError, UsersError
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.rows.sealed import mean_of_visits
 
 STARTS = (0, 6, 12)
 N = 18
@@ -154,3 +155,23 @@ def test_stamps_stay_with_parts_and_joined_rows() -> None:
     )
     assert Rows._stamp_of(mixed) is None
     assert Rows._stamp_of(strange) is not None
+
+
+@pytest.mark.parametrize("dim", [1, 5])
+def test_means_of_all_persons_at_once_have_the_bits_of_each_by_itself(dim: int) -> None:
+    rng = np.random.default_rng(dim)
+    ids = [None if i > 6 else int(i) for i in rng.integers(0, 8, N)]
+    values = rng.normal(size=(N, dim))
+    values[rng.random(N) < 0.2] = np.nan
+    rows = registry().admit(Rows.seal(values, users=range(N)), ids)
+    at_once, real = opened(rows.pool(mean_of_visits))
+    each, too = opened(rows.pool(lambda block: mean_of_visits(block)))
+    assert real.any()
+    assert not real.all()
+    assert real.tolist() == too.tolist()
+    assert at_once[real].tobytes() == each[real].tobytes()
+    for slot in np.flatnonzero(real):
+        low = max(start for start in STARTS if start <= slot)
+        mine = [i for i in range(low, low + 6) if ids[i] == ids[slot]]
+        assert mine[0] == slot
+        assert np.allclose(at_once[slot], np.nanmean(values[mine], axis=0))

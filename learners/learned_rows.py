@@ -1,0 +1,92 @@
+"""How many rows were learned from: public without a rule of participation, and noisy under one.
+
+Under a rule it is data how many visits are learned.  Sums become means by a noisy count of them,
+which has a small part of the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from privlearn.domains import Array, Ball
+from privlearn.learners.person_budgets import PersonBudgets
+from privlearn.mechanisms.batched_sums import BatchedStream
+from privlearn.protocols import Accountant, Plan
+from privlearn.rows import Rows
+
+_PART: Final = Fraction(1, 50)
+"""Of the budget of a group."""
+_DEVIATIONS: Final = 3.0
+"""A count is taken to be at least so many standard deviations of its noise."""
+
+
+class LearnedRows:
+    """Counts of the rows of one group of slots, after each of its batches.
+
+    Args:
+        accountant: of the group.
+        budgets: of all groups.
+        group: its number.
+        users: its slots.
+        sizes: of its batches.
+    """
+
+    def __init__(
+        self,
+        accountant: Accountant[Any],
+        budgets: PersonBudgets,
+        group: int,
+        users: range,
+        sizes: tuple[int, ...],
+    ) -> None:
+        self._accountant, self._users = accountant, users
+        self._sums = None
+        if budgets.rule is not None:
+            self._sums = budgets.sums(group, Ball(1.0, 1), sizes, _PART)
+        self._stream: BatchedStream[Array] | None = None
+        self._batch = 0
+
+    @staticmethod
+    def rest(budgets: PersonBudgets) -> Fraction:
+        """The part of a group's budget that counts leave."""
+        return 1 - _PART if budgets.rule is not None else Fraction(1)
+
+    def plan(self) -> list[Plan]:
+        """The counts, where there are any."""
+        return [] if self._sums is None else [Plan("count", self._sums.loss(), self._users)]
+
+    def after(self, rows: Rows[Array]) -> float:
+        """The rows of the group so far, after some more; of use where they end a batch."""
+        slots = rows.users.stop - self._users.start
+        if self._sums is None:
+            return slots
+        if self._stream is None:
+            loss = self._sums.loss()
+            token = self._accountant.issue(loss, users=self._users, label="count")
+            self._stream = self._sums.open(token)
+        released = self._stream.append(rows.map_rows(_ones))
+        if released is None:
+            return slots
+        self._batch += 1
+        least = max(_DEVIATIONS * self._sums.error_std(self._batch), 1.0)
+        return float(min(max(float(released.value[0]), least), slots))
+
+
+def learned_rows(
+    accountant: Accountant[Any], budgets: PersonBudgets, groups: Sequence[range]
+) -> list[LearnedRows]:
+    """Counts of groups that are each one batch."""
+    return [
+        LearnedRows(accountant, budgets, number, users, (len(users),))
+        for number, users in enumerate(groups)
+    ]
+
+
+def _ones(block: Array) -> Array:
+    """One for each row of numbers, and not a number for others, which are null."""
+    real = np.isfinite(block.reshape(len(block), -1)).all(axis=1)
+    return np.where(real, 1.0, np.nan)[:, None]
