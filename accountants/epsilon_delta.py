@@ -135,9 +135,7 @@ class Work:
         if loss in self._done:
             return True
         parts = [part for part, _ in _any_order(loss).parts]
-        sampled = sum(
-            isinstance(without_visits(_sound(part)), SubsampledGaussian) for part in parts
-        )
+        sampled = sum(isinstance(without_visits(_sound(part)), SubsampledGaussian) for part in parts)
         work = 100 + len(parts) + _SAMPLED_WORK * sampled
         if work > self._left:
             return False
