@@ -41,6 +41,7 @@ from privlearn.learners.inputs import places_of
 from privlearn.learners.newton import BatchStatistics, batch_ends, default_first_batch
 from privlearn.learners.newton_correlated import MixedStatistics
 from privlearn.learners.participation import given, one_row_budget, rule_of
+from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.pooled_newton import contributions, pooled, scaled
 from privlearn.learners.served import ServedMNL, Visit
 from privlearn.learners.serving import (
@@ -48,7 +49,6 @@ from privlearn.learners.serving import (
     optimistic_items,
 )
 from privlearn.mechanisms import NoisySum
-from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mnl import NO_ITEM, Answer, Items, gradients, hessian_factors
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -174,17 +174,9 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     ) -> None:
         """Running sums, each priced for all visits of a person."""
         sizes = [len(batch) for batch in self._batches]
-
-        def calibrated(domain: Domain[Array], part: Fraction) -> BatchedPrefixSum[Array]:
-            return BatchedPrefixSum.calibrated(
-                domain,
-                accountant.budget.share(part),
-                sizes=sizes,
-                adjacency=accountant.adjacency,
-                participation=rule_of(accountant),
-            )
-
-        self._gradient, self._hessian = calibrated(gradient, 1 - share), calibrated(hessian, share)
+        budgets = PersonBudgets(accountant, [sizes])
+        self._gradient = budgets.sums(0, gradient, sizes, 1 - share)
+        self._hessian = budgets.sums(0, hessian, sizes, share)
         self._gradients = CorrelatedSums("gradient", self._gradient, self._batches)
         self._hessians = CorrelatedSums("hessian", self._hessian, self._batches)
 
