@@ -1,23 +1,16 @@
-"""Learners under a rule of participation: who comes, the public batches, and the price of a row.
-
-A mechanism and its loss are about one row.  Under a rule the accountant charges a person for all of
-that person's rows, so a learner whose batches are equally dear may spend less on each:
-`one_row_budget` is the only place that says how much less.
-"""
+"""Served learners under a rule of participation: who comes, the public batches, a row's price."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, final
 
 from privlearn.budgets import Currency
 from privlearn.errors import ProvenanceError
+from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.protocols import Accountant
-
-B = TypeVar("B", bound=Currency)
 
 
 @final
@@ -72,25 +65,12 @@ def declare_batches(accountant: Accountant[Any], batches: Sequence[range]) -> No
         accountant.divide([batch.start for batch in batches])
 
 
-def one_row_budget(accountant: Accountant[B], batches: Sequence[range]) -> B:
-    """What one row may cost in each batch, so that no person exceeds the accountant's budget.
+def one_row_budget(accountant: Accountant[Any], batches: Sequence[range]) -> Currency:
+    """What one row may cost in each of disjoint batches, if it may cost the same in all of them.
 
-    Every batch is spent on once.  In batch j a person has up to m_j rows, whose loss is at most
-    m_j² that of one row in zCDP and Gaussian mass (m_j in pure ε), that is m_j a row; the dearest
-    ``most`` rows together bound what a person pays (docs/proofs.md, "Persons who return: totals").
-    With one row a batch, as under pooled rules, that is min(most, number of batches).
-
-    Args:
-        accountant: with or without a rule.
-        batches: disjoint ranges of slots.
+    With one row of a person in a batch, as under pooled rules, that is the budget divided by
+    min(most, number of batches); see `privlearn.learners.person_budgets`.
     """
-    rule = rule_of(accountant)
-    if rule is None:
-        return accountant.budget
-    rooms = sorted((rule.visits(len(batch)) for batch in batches), reverse=True)
-    factor, left = 0, rule.most
-    for room in rooms:
-        taken = min(room, left)
-        factor += taken * room
-        left -= taken
-    return accountant.budget.share(Fraction(1, factor))
+    budgets = PersonBudgets(accountant, [[len(batch)] for batch in batches])
+    fullest = max(range(len(batches)), key=budgets.visits.__getitem__)
+    return budgets.of_row(fullest)
