@@ -305,6 +305,10 @@ class DPMNL(ServedMNL):
 
     # Learning ------------------------------------------------------------------------------------
 
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._answers = [rows.without_forgotten() for rows in self._answers]
+
     def _learn(self, rows: Rows[Answer]) -> None:
         """At the end of a public block: updates V and perhaps θ̂."""
         self._answers.append(rows)
