@@ -60,13 +60,17 @@ class Learner(ABC):
         if not hasattr(self, "_accountant"):
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
 
-    def _open_board(self, accountant: Accountant[Any]) -> None:
+    def _check_clock(self, accountant: Accountant[Any]) -> None:
+        """Raises ProvenanceError for a timetable, if it takes one row for each slot."""
         rule = None if accountant.people is None else accountant.people.rule
         if rule is not None and rule.clock == "timetable" and not self._takes_timetables:
             raise ProvenanceError(
                 f"{type(self).__name__} takes one row for each slot, and {rule} any number of "
                 "them: use clock = 'arrivals', OnePassNewtonMNL, or a Billboard and NoisySum"
             )
+
+    def _open_board(self, accountant: Accountant[Any]) -> None:
+        self._check_clock(accountant)
         self._board = Billboard(accountant, accountant.users)
         self._failed = False
         self.clock_ = accountant.users.start

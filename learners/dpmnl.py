@@ -139,6 +139,7 @@ class DPMNL(ServedMNL):
             before.
         """
         self._check_fresh()
+        self._check_clock(accountant)
         users, rule = accountant.users, rule_of(accountant)
         self._noise = self._noise_for(len(users), accountant.budget, accountant.adjacency, rule)
         declare_batches(accountant, self._between_fits(users))

@@ -189,7 +189,24 @@ def test_a_board_serves_a_slot_in_many_calls_and_time_passes_by_skips() -> None:
     valid = [bool(v) for chunk in Rows._unseal(whole) for v in chunk.valid]
     assert valid == [True, True, False, True]
     token = made.issue(SUM.loss(), users=made.users, label="sum")
-    assert SUM.release(whole, token).value.shape == (2,)
+    board.post("sum", SUM.release(whole, token))
+    assert board["sum"].shape == (2,)
+
+
+def test_when_something_was_posted_does_not_tell_who_came_since() -> None:
+    told = []
+    for late in ([], [2]):
+        people = People.memory(Participation(1, clock="timetable"))
+        made = JointAccountant(ZCDP("1"), users=range(4), noise=simulation(), people=people)
+        board = Billboard(made, made.users)
+        rows = board.skip(range(2))
+        for slot in late:
+            row = Rows.seal(np.ones((1, 2)), users=range(2, slot + 1), slots=[slot])
+            board.serve(row, lambda own: own, people=["a"])
+        token = made.issue(SUM.loss(), users=range(2), label="sum")
+        board.post("sum", SUM.release(rows, token))
+        told.append([item["at"] for item in board.history()])
+    assert told == [[2], [2]]
 
 
 def test_a_board_takes_slots_on_a_timetable_only() -> None:
