@@ -117,8 +117,9 @@ def test_one_visit_in_each_slot_is_as_with_arrivals() -> None:
     features, choices = rng.normal(size=(SLOTS, N_ITEMS, DIM)), rng.integers(-1, N_ITEMS, SLOTS)
     ids = rng.integers(0, 9, SLOTS).tolist()
     found = []
-    for clock in ("arrivals", "timetable"):
-        rule = Participation(1, pooled=True, clock="arrivals" if clock == "arrivals" else clock)  # type: ignore[arg-type]
+    clocks: tuple[Clock, ...] = ("arrivals", "timetable")
+    for clock in clocks:
+        rule = Participation(1, pooled=True, clock=clock)
         learner = fresh(central(rule), correlated=False)
         if clock == "arrivals":
             learner.partial_fit(features, choices, people=ids)
@@ -246,7 +247,7 @@ def test_rows_of_an_open_batch_are_as_if_nobody_had_come(clock: Clock, pooled: b
             if clock == "timetable":
                 learner.skip(1)
         found.append(learner.theta_)
-    assert np.array_equal(*found)
+    assert np.array_equal(found[0], found[1])
     assert np.any(found[0])
 
 

@@ -52,9 +52,9 @@ def sealed(values: Any, users: range, slots: Any) -> Rows[Any]:
     return Rows.seal(block.reshape(len(slots), -1 if block.size else 1), users=users, slots=slots)
 
 
-def opened(rows: Rows[Any]) -> list[list[float] | None]:
+def opened(rows: Rows[Any]) -> list[Any]:
     """All records, None for null ones."""
-    found: list[list[float] | None] = []
+    found: list[Any] = []
     for chunk in Rows._unseal(rows):
         for i, real in enumerate(chunk.valid):
             found.append(np.asarray(chunk.block)[i].tolist() if real else None)
