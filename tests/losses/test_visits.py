@@ -259,12 +259,12 @@ def test_a_table_of_a_gaussian_loses_nothing() -> None:
 
 
 def test_terms_of_many_visits_are_put_together_and_rounded_up() -> None:
-    table = RenyiCurve({a: Fraction(a, 10) for a in (2, 30, 200, 400)})
+    table = RenyiCurve({a: Fraction(a * a, 10) for a in (2, 30, 200, 400)})
     for visits in (64, 65, 199):
         ((_, bound), *_) = reversed(person(table, visits).points)
         orders = [400 - visits + j for j in range(1, visits + 1)]
         exact = sum(Fraction(400, b) * Fraction(table.renyi(float(b))) for b in orders)
-        assert exact * (1 - Fraction(1, 10**12)) <= bound <= exact * Fraction(103, 100)
+        assert exact * (1 - Fraction(1, 10**12)) <= bound <= exact * Fraction(104, 100)
 
 
 def test_tables_hold_for_random_chains_of_laws() -> None:
@@ -484,7 +484,7 @@ def test_scaling_the_ridge_and_the_noise_restores_theorem_n() -> None:
 
 def test_rounding_of_many_rows_goes_up() -> None:
     single = replace(FIT, difference=0.1, trace=1 / 3)
-    for visits in (3, 7, 49, 1001):
+    for visits in range(2, 60):
         found = person(single, visits)
         assert Fraction(found.difference) >= visits * Fraction(0.1)
         assert Fraction(found.trace) >= visits * Fraction(1 / 3)
