@@ -542,7 +542,7 @@ def test_noise_for_a_person(budget: Currency, visits: int | list[int]) -> None:
 
 
 def test_visits_of_a_fit_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"visits = \[1, 2\].*each of 3 calls"):
+    with pytest.raises(ValueError, match=r"visits = \[1, 2\].*each of the 3 calls"):
         ObjectivePerturbation.calibrated(
             LinearObjective.logistic(2), ZCDP(1), max_rows=5, calls=3, visits=[1, 2]
         )
