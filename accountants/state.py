@@ -66,8 +66,10 @@ from privlearn.losses import (
     VisitsLoss,
     ZCDPLoss,
     compose,
+    each_visit,
     foreign_kinds,
     gaussian_loss,
+    has_visits,
     is_bounded_range,
     leaves_of,
     loss_from_dict,
@@ -469,7 +471,7 @@ class AccountState:
                 )
             try:
                 local = self.opened.trust is Trust.LOCAL
-                found = compose([(loss, most)]) if local else loss.for_visits(most, rule.apart)
+                found = each_visit(loss, most) if local else loss.for_visits(most, rule.apart)
             except ValueError as error:
                 raise BudgetError(str(error)) from None
             if len(self._of_person) >= _MOST_SEEN:
@@ -490,7 +492,7 @@ class AccountState:
         if self.visits is None:
             return False
         grows = all(isinstance(part, _GROWING) for part, _ in leaves_of(loss))
-        return self.opened.trust is Trust.LOCAL or (grows and not _of_visits(loss))
+        return self.opened.trust is Trust.LOCAL or (grows and not has_visits(loss))
 
     def price(self, loss: Loss) -> LossPrice:
         """What a loss costs here.
@@ -1146,10 +1148,6 @@ _GROWING = GaussianLoss, GeneralizedGaussian, ZCDPLoss, PureLoss, LaplaceLoss, B
 """Kinds whose loss for m visits is at least m/r times that for r."""
 
 
-def _of_visits(loss: Loss) -> bool:
-    return isinstance(loss, VisitsLoss) or any(_of_visits(part) for part, _ in loss.inner())
-
-
 def _check_relation(opened: OpenEntry) -> None:
     """What trust and neighbour relation, and a rule of participation, can promise together."""
     if opened.participation is not None:
@@ -1291,6 +1289,11 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
         return True
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
+    if isinstance(stated, VisitsLoss) and isinstance(actual, VisitsLoss):
+        as_many = stated.most <= actual.most and stated.apart >= actual.apart
+        return as_many and _dominates(stated.loss, actual.loss)
+    if has_visits(stated):
+        return False  # it says of many visits what ``actual`` says of one
     if isinstance(stated, LaplaceLoss | BoundedRangeLoss) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon
     mass, actual_mass = stated.gaussian(), actual.gaussian()
