@@ -1,4 +1,4 @@
-"""Row scales l_t of a stream: piecewise linear in t, from numbers at knots that lie closer at the ends.
+"""Row scales l_t of a stream, piecewise linear in t, from numbers at knots, closer at both ends.
 
 Knots:    with q pieces, knot k is at the time 1 + (horizon - 1) k**2 (3q - 2k) / q**3, a fraction.
 Exact:    of a piece, the value at its first whole time and the slope are fractions, rounded to
