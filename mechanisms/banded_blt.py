@@ -29,7 +29,7 @@ from privlearn.mechanisms.factorization import (
     arrival,
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
-from privlearn.mechanisms.row_scales import RowScales, check_row_scales
+from privlearn.mechanisms.row_scales import check_row_scales
 from privlearn.mechanisms.stream_price import root_up
 from privlearn.mechanisms.toeplitz_sums import rounded_up
 
@@ -157,12 +157,11 @@ class BandedBLT:
 @lru_cache(maxsize=4)
 def _profile(terms: BandedTerms) -> Array:
     n = terms.horizon
-    scales = RowScales(n, terms.row_scales)
     h = inverse(terms.toeplitz.coefficients, n)
-    places = np.array([piece.first - 1 for piece in scales.pieces], dtype=np.int64)
+    places = np.array([piece.first - 1 for piece in terms.rows.pieces], dtype=np.int64)
     columns = np.concatenate(
         [column_bounds(terms, first, min(2**16, n - first + 1)) for first in range(1, n + 1, 2**16)]
     )
-    profile = np.sqrt(error_variances(scales(1, n), columns, h, places))
+    profile = np.sqrt(error_variances(terms.rows(1, n), columns, h, places))
     profile.flags.writeable = False
     return np.asarray(profile)

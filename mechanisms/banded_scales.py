@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from privlearn.mechanisms.banded_toeplitz import BandedToeplitz, banded_toeplitz, inverse
 from privlearn.mechanisms.block_products import BLOCK
-from privlearn.mechanisms.row_scales import SLACK, RowScales
+from privlearn.mechanisms.row_scales import SLACK, RowScales, row_scales
 
 Array = NDArray[np.float64]
 
-_CHUNK = 16 * BLOCK
+_CHUNK = 64 * BLOCK
 """Scales made at once."""
 
 
@@ -37,6 +37,11 @@ class BandedTerms(NamedTuple):
     def cut(self) -> bool:
         """Whether rows leave the states within the horizon."""
         return self.band < self.horizon
+
+    @property
+    def rows(self) -> RowScales:
+        """l."""
+        return row_scales(self.horizon, self.row_scales)
 
     @property
     def toeplitz(self) -> BandedToeplitz:
@@ -70,7 +75,7 @@ class NextScales:
 
 @lru_cache(maxsize=16)
 def _chunk(terms: BandedTerms, first: int) -> tuple[Array, Array]:
-    rows = RowScales(terms.horizon, terms.row_scales)(first, _CHUNK)[:, None]
+    rows = terms.rows(first, _CHUNK)[:, None]
     columns = column_bounds(terms, first, _CHUNK)[:, None]
     rows.flags.writeable = columns.flags.writeable = False
     return rows, columns
@@ -90,7 +95,7 @@ def column_bounds(terms: BandedTerms, first: int, size: int) -> Array:
     toeplitz, lags = terms.toeplitz, terms.lags
     j = np.arange(first, first + size, dtype=np.int64)
     found, slack = np.zeros(size), np.zeros(size)
-    for piece in RowScales(terms.horizon, terms.row_scales).pieces:
+    for piece in terms.rows.pieces:
         start = np.clip(piece.first - j, 0, lags)
         stop = np.clip(piece.stop - j, 0, lags)
         some = np.flatnonzero(start < stop)
