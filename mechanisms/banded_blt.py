@@ -10,7 +10,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from privlearn._validate import count
+from privlearn._validate import assign, count, finite
 from privlearn.exact import float_up
 from privlearn.mechanisms.banded_errors import error_variances
 from privlearn.mechanisms.banded_outputs import BandedOutputs
@@ -70,6 +70,8 @@ class BandedBLT:
     def __post_init__(self) -> None:
         """Raises ValueError for the reasons above."""
         check_horizon(self.horizon)
+        for name in ("weights", "decay", "row_scales"):
+            assign(self, **{name: _floats(name, getattr(self, name))})
         if min(count(band=self.band), self.horizon) > MOST_LAGS:
             raise ValueError(f"band = {self.band}: must be <= 2**24, or the horizon must")
         check_weights(self.weights, self.decay)
@@ -152,6 +154,13 @@ class BandedBLT:
 
     def _profile(self) -> Array:
         return _profile(self._terms)
+
+
+def _floats(name: str, values: tuple[float, ...]) -> tuple[float, ...]:
+    """Of numbers that a ledger may have written as integers."""
+    if not isinstance(values, tuple):
+        raise TypeError(f"{name} = {values!r}: must be a tuple of numbers")
+    return tuple(finite(**{name: x}) for x in values)
 
 
 @lru_cache(maxsize=4)
