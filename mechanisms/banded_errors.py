@@ -19,7 +19,7 @@ Places = NDArray[np.int64]
 
 ALL = 4096
 """Rows that are all computed."""
-_EVEN, _NEAR, _LAST = 256, 12, 36
+_EVEN, _NEAR, _LAST = 256, 12, 48
 """Rows computed evenly over the horizon, and around each place; times near the horizon."""
 
 
