@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -19,6 +19,7 @@ from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
 from privlearn.budgets import ZCDP
+from privlearn.datasets.cars import returning_car_market
 from privlearn.domains import Ball
 from privlearn.errors import DataError, ProvenanceError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL
@@ -28,6 +29,7 @@ from privlearn.learners.newton import BatchStatistics
 from privlearn.learners.newton_correlated import MixedStatistics
 from privlearn.learners.participation import one_row_budget
 from privlearn.learners.pooled_newton import contributions, pooled, scaled
+from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mnl import Answer, gradients, hessian_sum
@@ -652,3 +654,51 @@ def test_orders_of_returning_people() -> None:
     assert np.array_equal(same, heavy_tailed(200, 1_000, np.random.default_rng(9)))
     with pytest.raises(ValueError, match="horizon = 10: must be at least persons = 11"):
         heavy_tailed(11, 10, rng)
+
+
+class Player:
+    """Shows everybody the first two items, and notes who comes."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def play(
+        self,
+        features: Any,
+        respond: Any,
+        revenues: Any = None,
+        private: Any = None,
+        /,
+        *,
+        people: Sequence[int],
+    ) -> None:
+        self.seen += people
+        own = Arrival(features, np.ones((len(features), 12)), features[..., 0], private)
+        respond(own, np.tile([0, 1], (len(features), 1)))
+
+
+@pytest.mark.parametrize("visits", ["five", "heavy"])
+def test_the_car_market_of_returning_people(visits: Any) -> None:
+    market = returning_car_market(3, visits=visits, persons=40, n_items=12)
+    assert market.people is not None
+    assert market.horizon == len(market.people) == 200
+    features = market.features_of(range(200))
+    for person in range(40):  # the same person at every visit, who chooses anew
+        own = np.flatnonzero(market.people == person)
+        assert (features[own] == features[own[0]]).all()
+        assert len(set(market.uniforms[own])) == len(own)
+    again = returning_car_market(3, visits=visits, persons=40, n_items=12)
+    assert np.array_equal(again.uniforms, market.uniforms)
+    other = returning_car_market(4, visits=visits, persons=40, n_items=12)
+    assert not np.array_equal(other.people, market.people)
+
+    player = Player()
+    assert (market.serve_people(player) > 0).all()
+    assert player.seen == market.people.tolist()
+
+
+def test_markets_to_which_nobody_comes_back() -> None:
+    with pytest.raises(ValueError, match="visits = 'often': must be 'five' or 'heavy'"):
+        returning_car_market(0, visits="often")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="nobody comes back to this market; use serve"):
+        gaussian_market(0, horizon=5, n_items=3).serve_people(Player())
