@@ -100,10 +100,6 @@ class Learner(ABC):
                 "person: the accountant has no rule of participation (people=...), and knows nobody"
             )
         self._accountant.people.forget(person)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Drops the data of rows that are null since somebody was forgotten."""
 
     # Users ---------------------------------------------------------------------------------------
 

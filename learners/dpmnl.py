@@ -306,8 +306,8 @@ class DPMNL(ServedMNL):
 
     # Learning ------------------------------------------------------------------------------------
 
-    def _let_go(self) -> None:
-        super()._let_go()
+    def forget(self, person: Any) -> None:
+        super().forget(person)
         self._answers = [rows.without_forgotten() for rows in self._answers]
 
     def _learn(self, rows: Rows[Answer]) -> None:

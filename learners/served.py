@@ -26,7 +26,7 @@ from privlearn.domains import Array
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, places_of, row_of
-from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given, rule_of
+from privlearn.learners.participation import NOT_GIVEN, PersonId, given, rule_of
 from privlearn.learners.serving import (
     Arrival,
     Respond,
@@ -124,10 +124,10 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._failed = True  # an interrupt from here on would lose this user's place
         own, unusable = arrive()
         self._void = unusable | nobody
+        self._tell([self.clock_], unusable, np.zeros(1, dtype=bool), nobody)
         rows = self._sealed_next((own, np.ones(1, dtype=np.int64)), 1)
-        self._tell(rows.users, unusable, np.zeros(1, dtype=bool), nobody)
         self._asked = self._board.serve(rows, self._policy, people=ids)
-        self._pass_by(rows)
+        self._pass_by(1)
         self._failed = False
         return self._asked.reveal()
 
@@ -167,7 +167,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
             people = None if ids is None else ids[part]
             shown = self._board.serve(served, self._policy, people=people)
             at = [self.clock_] * n if self._timed else served.users
-            self._pass_by(served)
+            self._pass_by(n)
             rows, unanswered = self._deliver(shown, answer, n)
             self._tell(at, void[part], unanswered, nobody[part])
             self._take(rows)
@@ -214,10 +214,10 @@ class Served(Learner, Generic[Own, Act, Heard]):
             return Rows._of_own(block, now, np.full(n, self.clock_))
         return Rows._of_own(block, range(self.clock_, self.clock_ + n))
 
-    def _pass_by(self, served: Rows[Any]) -> None:
-        """Counts users who were served; on a timetable the present slot goes on."""
+    def _pass_by(self, n: int) -> None:
+        """Counts n users who were served; on a timetable the present slot goes on."""
         if not self._timed:
-            self.clock_ = served.users.stop
+            self.clock_ += n
 
     def skip(self, n: int) -> Self:
         """Counts the next n users, who never came, as null records; cheap for many.
@@ -252,7 +252,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
         left = range(max(users.start, self._board.clock), users.stop)
         return self._board.skip(left) if left else None
 
-    def _let_go(self) -> None:
+    def forget(self, person: Any) -> None:
+        super().forget(person)
         self._pending = [rows.without_forgotten() for rows in self._pending]
 
     def _pass(self, n: int) -> None:
@@ -268,9 +269,18 @@ class Served(Learner, Generic[Own, Act, Heard]):
             not one for each.
         """
         people = self._accountant.people
-        check_given(people, given, name)
         if people is None:
+            if given is not NOT_GIVEN:
+                raise ProvenanceError(
+                    f"{name}: the accountant has no rule of participation, so that an index is one "
+                    "person; make it with people=People.create(path, rule), or leave this out"
+                )
             return None, np.zeros(n, dtype=bool)
+        if given is NOT_GIVEN:
+            raise ProvenanceError(
+                f"{name} is missing: the accountant has {people.rule}, and must be told who comes "
+                "(None: nobody who can be told apart, whose visit is not learned)"
+            )
         listed = id_list(cast("Sequence[Any]", ids))
         if len(listed) != n:
             raise ValueError(f"{name} of {len(listed)} ids: must be {n}, one for every user")
