@@ -420,6 +420,8 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             person: under a rule of participation, and only then, who it is; None, an empty one or
                 nan: nobody who can be told apart, whose visit is served and counts as null.
 
+        On a timetable the visit is in the present slot, ``clock_``, which goes on until `skip`.
+
         Raises:
             HorizonError: all users were served.  UsersError: the last user's answer is missing.
             ProvenanceError: the accountant is not joint; a person without a rule, or none with one.

@@ -12,7 +12,7 @@ from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.contributions import Clipping
-from privlearn.domains import Ball, Box
+from privlearn.domains import Ball, Box, PSDTrace
 from privlearn.errors import (
     BudgetError,
     ProvenanceError,
@@ -271,6 +271,25 @@ def test_a_domain_of_ones_own_sees_one_visit_at_a_time() -> None:
     people = registry(timed(9))
     rows = people.admit(sealed(np.ones((3, 2)), range(4), [1, 1, 3]), list("abc"))
     assert clipping.contributions(rows).tolist() == [[1.0, 1.0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("domain", "shape"),
+    [
+        (Ball(1.0, 15), (15,)),
+        (Ball(1.0, 15, norm="l1"), (15,)),
+        (Box(-1.0, 1.0, 7), (7,)),
+        (PSDTrace(1.0, 12), (9, 12)),
+    ],
+    ids=str,
+)
+def test_our_own_clip_gives_the_same_bits_whoever_else_came(domain: Any, shape: Any) -> None:
+    rng = np.random.default_rng(4)
+    grid = noisy_sum(domain=domain).spend().grid
+    for n in (1, 2, 3, 8, 17, 40, 65):
+        block = rng.normal(size=(n, *shape)) * rng.choice([0.1, 1.0, 3.0], (n, *[1] * len(shape)))
+        alone = [domain.integers(block[i : i + 1], grid) for i in range(n)]
+        assert np.array_equal(domain.integers(block, grid), np.concatenate(alone))
 
 
 # What is opened -----------------------------------------------------------------------------------
