@@ -19,9 +19,9 @@ data (`privlearn.learners.newton_correlated`).  The best rule that was measured 
 ``Participation(most=1, pooled=True)`` (benchmarks/returning_people.py): everybody's first batch,
 with all visits in it.
 
-On a timetable (`Participation` with clock = 'timetable') batches are stretches of time, in which any
-number of visits may come: ``clock_`` is the present slot, and `skip` lets time pass.  A stream takes
-one row for each slot, so that there the noise of each batch is its own.
+On a timetable (`Participation` with clock = 'timetable') batches are stretches of time, in which
+any number of visits may come: ``clock_`` is the present slot, and `skip` lets time pass.  A stream
+takes one row for each slot, so that there the noise of each batch is its own.
 """
 
 from __future__ import annotations
