@@ -735,12 +735,7 @@ class AccountState:
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile, and its loss that of one row"
             )
-        timed = self.visits is not None and self.visits.rule.clock == "timetable"
-        if timed and entry.arithmetic != "sum":
-            raise BudgetError(
-                f"{entry.mechanism}: on a timetable how many rows there are is not public, so that "
-                f"they are added up (arithmetic = 'sum'), not opened by {entry.arithmetic!r}"
-            )
+        self._check_timetable(entry)
         if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: bounded range is a statement about one release; state a "
@@ -804,6 +799,22 @@ class AccountState:
             raise UsersError(
                 f"{entry.mechanism} for users = {users!r}: under local trust every user draws "
                 "noise alone, so a spend for several of them needs arithmetic = 'each'"
+            )
+
+    def _check_timetable(self, entry: SpendEntry) -> None:
+        """On a timetable how many rows there are is not public, and a null row is none."""
+        if self.visits is None or self.visits.rule.clock != "timetable":
+            return
+        if entry.arithmetic != "sum":
+            raise BudgetError(
+                f"{entry.mechanism}: on a timetable rows are added up (arithmetic = 'sum'), not "
+                f"opened by {entry.arithmetic!r}"
+            )
+        domain = _read_domain(entry.domain)
+        if domain is not None and domain.null().any():
+            raise BudgetError(
+                f"{entry.mechanism}: on a timetable the null contribution must be zero, and "
+                f"that of {domain!r} is not"
             )
 
     def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:

@@ -419,6 +419,22 @@ def test_a_domain_whose_null_is_not_zero_is_refused() -> None:
     assert fine.release(rows, token_of(made, fine)).value.shape == (2,)
 
 
+def test_an_audit_finds_what_a_timetable_has_no_place_for() -> None:
+    """The entries themselves are refused, whoever writes them."""
+    made, people = account(most=1)
+    people.skip(BATCH)
+    stream = PrefixSum.calibrated(
+        Ball(1.0, 2), ZCDP("1/8"), horizon=6, adjacency=Adjacency.ZERO_OUT
+    )
+    box = noisy_sum(domain=Box(0.5, 1.0, 2))
+    cases: list[tuple[Any, str]] = [(stream, "are added up"), (box, "must be zero")]
+    for mechanism, why in cases:
+        token = token_of(made, mechanism)
+        with pytest.raises(BudgetError, match=why):
+            made.record_spend(token, mechanism.spend(), mechanism.loss())
+        token.retire()
+
+
 def test_local_messages_are_on_no_timetable() -> None:
     with pytest.raises(BudgetError, match="sees when a message comes"):
         LocalAccountant(
