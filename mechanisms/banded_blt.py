@@ -34,6 +34,7 @@ from privlearn.mechanisms.factorization import (
     arrival,
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.participation_norms import banded_norm
 from privlearn.mechanisms.row_scales import SLACK, RowScales, check_row_scales
 from privlearn.mechanisms.stream_price import root_up
 from privlearn.mechanisms.toeplitz_sums import rounded_up
@@ -106,6 +107,10 @@ class BandedBLT:
     def largest_norm(self, first: int, last: int, /) -> float:
         """Exactly 1."""
         return self.column_norm_at(first)
+
+    def participation_norm(self, most: int, apart: int, /) -> float:
+        """S: the root of the number of visits if apart >= band; else an upper bound."""
+        return banded_norm(self.horizon, self.lags, most, apart)
 
     def column_sum(self) -> float:
         """A column of norm 1 has at most ``lags`` entries."""
