@@ -155,7 +155,7 @@ def test_of_bands_it_is_the_root_of_the_visits() -> None:
 @pytest.mark.parametrize("band", [3, 5, 12])
 def test_of_a_banded_blt_it_is_that_of_its_bands(band: int) -> None:
     n = 12
-    made = BandedBLT(n, band, (0.5, -0.6), (0.4, 0.05), (0.5, 1.0, 0.7))
+    made = BandedBLT(n, band, (0.3, -0.4), (0.4, 0.2), (0.5, 1.0, 0.7))
     unit = 2**40
     c = made.encoder(n)(unit * np.eye(n, dtype=np.int64)) / unit
     assert (c < 0).any()
