@@ -18,7 +18,7 @@ Places = NDArray[np.int64]
 
 ALL = 1024
 """Rows that are all computed."""
-_EVEN, _NEAR, _LAST = 192, 48, 64
+_EVEN, _NEAR, _LAST = 160, 20, 40
 """Rows computed evenly over the horizon, and around each place; times near the horizon."""
 
 

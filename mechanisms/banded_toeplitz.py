@@ -1,4 +1,4 @@
-"""Numbers of a banded BLT: coefficients with any signs, cut at a lag, and bounds on what was rounded.
+"""Numbers of a banded BLT: coefficients with any signs, cut at a lag; bounds on what was rounded.
 
 Symbols:  decay a_i = 1 - theta_i; c_0 = 1, c_u = sum w_i theta_i**(u - 1) for 1 <= u < lags, 0
           from there on; T is the lower triangular Toeplitz matrix of c.
@@ -60,7 +60,7 @@ def banded_toeplitz(
     """The numbers of one T; the first time some 0.2 us per lag and weight."""
     signed, sizes = np.zeros(lags), np.zeros(lags)
     for w, a in zip(weights, decay, strict=True):
-        powers = w * _powers(1 - Fraction(a), lags - 1)
+        powers = w * _powers_by_doubling(1 - Fraction(a), lags - 1)
         signed[1:] += powers
         sizes[1:] += np.abs(powers)
     sizes = np.abs(signed) + 2.0**-46 * sizes
@@ -85,10 +85,7 @@ def banded_toeplitz(
 
 
 def check_weights(weights: tuple[float, ...], decay: tuple[float, ...]) -> None:
-    """Raises TypeError, ValueError unless there are as many weights as decays, 1 to 16, in range."""
-    for name, values in (("weights", weights), ("decay", decay)):
-        if not isinstance(values, tuple) or not all(isinstance(x, float) for x in values):
-            raise TypeError(f"{name} = {values!r}: must be a tuple of floats")
+    """Raises ValueError unless there are as many of each, 1 to 16, all in range."""
     if len(weights) != len(decay) or not 1 <= len(decay) <= 16:
         raise ValueError(
             f"weights, decay have {len(weights)}, {len(decay)} entries: "
@@ -112,24 +109,28 @@ def prefix_sums(values: Array) -> Array:
     return within.reshape(-1)[: len(values)]
 
 
-def power(base: Fraction, exponent: int) -> Fraction:
-    """base**exponent for 0 < base < 1, at most 2**-245 too small."""
-    found, square = 1 << _BITS, (base.numerator << _BITS) // base.denominator
+def powers(base: Fraction, first: int, size: int) -> list[Fraction]:
+    """base**first, ..., for 0 < base < 1, each at most 2**-245 too small."""
+    found, square, exponent = 1 << _BITS, (base.numerator << _BITS) // base.denominator, first
+    step = square
     while exponent:
         if exponent & 1:
             found = found * square >> _BITS
         square = square * square >> _BITS
         exponent >>= 1
-    return Fraction(found, 1 << _BITS)
+    all_of_them = [found]
+    while len(all_of_them) < size:
+        all_of_them.append(all_of_them[-1] * step >> _BITS)
+    return [Fraction(x, 1 << _BITS) for x in all_of_them]
 
 
-def _powers(base: Fraction, size: int) -> Array:
+def _powers_by_doubling(base: Fraction, size: int) -> Array:
     """1, base, base**2, ..., by doubling."""
     found = np.ones(size)
     done = 1
     while done < size:
         more = min(done, size - done)
-        np.multiply(found[:more], float(power(base, done)), out=found[done : done + more])
+        np.multiply(found[:more], float(powers(base, done, 1)[0]), out=found[done : done + more])
         done += more
     return found
 
@@ -150,16 +151,3 @@ def inverse(c: Array, size: int) -> Array:
         rest[0] += 2.0
         found = times(found, rest, n)
     return found
-
-
-@lru_cache(maxsize=64)
-def growth(horizon: int, lags: int, weights: tuple[float, ...], decay: tuple[float, ...]) -> float:
-    """Sum of |coefficients of 1/c| over the second half of twice the lags, against the first.
-
-    Noise in a row goes on with these: they decay, or an error of the first row would grow.
-    """
-    size = min(horizon, 2 * lags)
-    with np.errstate(all="ignore"):
-        found = np.abs(inverse(banded_toeplitz(lags, weights, decay).coefficients, size))
-        ratio = float(found[-(-size // 2) :].sum() / found[: -(-size // 2)].sum())
-    return ratio if math.isfinite(ratio) else math.inf
