@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,18 +31,20 @@ from numpy.typing import NDArray
 from privlearn.mechanisms.banded_shapes import (
     LAGS,
     Array,
+    Errors,
     Objective,
     Shape,
     half_powers,
     lag_basis,
     row_basis,
 )
+from privlearn.mechanisms.row_scales import LEAST_SCALE
 
 Times = NDArray[np.int64]
 Reduction = Callable[[Array], "tuple[float, Array]"]
 """Variances -> a number and its derivative by each of them."""
 MOST_RATIO = 64
-"""Of n to the band; beyond it curves are those for 64 bands, since l would run out of doubles."""
+"""Of n to the band, beyond which rows are not scaled: l would range over more than 2**20."""
 _MOST_ROWS = 1024
 _LEAST_BAND = 16
 _TIMES = 192
@@ -52,14 +54,6 @@ _POWERS = (16.0, 64.0, 256.0)
 _STEPS = 200
 _PULL = 1e-4
 """What moving a knot by 1 counts, beside the log of the variance."""
-LEAST_SCALE = 2.0**-20
-
-
-class Errors(NamedTuple):
-    """Of prefix sums, where C has unit columns: the largest standard deviation, and the rms."""
-
-    largest: float
-    rms: float
 
 
 @final
@@ -79,8 +73,8 @@ class Model:
 
     @classmethod
     def of(cls, horizon: int, band: int) -> Model:
-        """What is fitted for a horizon and a band, with at most 1024 rows."""
-        modelled = min(horizon, MOST_RATIO * band)
+        """What is fitted for a horizon and a band, with about 1024 rows."""
+        modelled = min(horizon, 2 * MOST_RATIO * band)
         if modelled <= _MOST_ROWS:
             return cls(modelled, band)
         fewer = max(_LEAST_BAND, round(_MOST_ROWS * band / modelled))
@@ -118,7 +112,8 @@ def fit_shape(horizon: int, band: int, objective: Objective, start: Shape) -> Sh
     """The curves with the least error that L-BFGS finds from ``start``; seconds, deterministic.
 
     The largest error is fitted as p-norms of the variances, for growing p.  What the error hardly
-    depends on stays where it was: exp(a t) in l, with exp(-a u) in c, is one such direction.
+    depends on stays where it was: exp(a t) in l, with exp(-a u) in c, is one such direction.  With
+    more than 64 bands, l is constant.
     """
     from scipy.optimize import minimize
 
@@ -129,7 +124,8 @@ def fit_shape(horizon: int, band: int, objective: Objective, start: Shape) -> Sh
     stages: list[Reduction] = [power_mean(p) for p in _POWERS]
     if objective == "mean":
         stages = [mean(_shares(times))]
-    origin = np.concatenate([np.array(start.lags) - 1.0, start.rows])
+    scaled = horizon <= MOST_RATIO * band
+    origin = np.concatenate([np.array(start.lags) - 1.0, scaled * np.array(start.rows)])
     x = origin
     for reduction in stages:
 
@@ -137,7 +133,8 @@ def fit_shape(horizon: int, band: int, objective: Objective, start: Shape) -> Sh
             c = np.concatenate([[1.0], plain * (1.0 + x[:LAGS] @ lags)])
             knots = np.exp(x[LAGS:])
             value, by_c, by_scale = gradient(c, knots @ rows, times, reduction, model.unseen)
-            by_x = np.concatenate([lags @ (by_c[1:] * plain), knots * (rows @ by_scale)])
+            by_knots = scaled * knots * (rows @ by_scale)
+            by_x = np.concatenate([lags @ (by_c[1:] * plain), by_knots])
             moved = x - origin
             return value + _PULL * float(moved @ moved), by_x + 2.0 * _PULL * moved
 
@@ -232,9 +229,7 @@ class _Forward:
     def variances(self, times: Times) -> Array:
         return self.of_running(*self.running(times))
 
-    def backward(
-        self, parts: list[tuple[Array, Times]], by_variance: Array
-    ) -> tuple[Array, Array]:
+    def backward(self, parts: list[tuple[Array, Times]], by_variance: Array) -> tuple[Array, Array]:
         l, m, h, band = self.scales, self.m, self.h, len(self.c)  # noqa: E741
         by_m, by_l = np.zeros(self.rows), np.zeros(self.rows)
         by_h_hat = np.zeros(len(self.h_hat), dtype=complex)

@@ -8,8 +8,9 @@ curves make a valid factorisation: how good it is, is computed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from typing import Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,13 @@ BUFFERS = 8
 """Exponentials that stand for the curve g."""
 
 
+class Errors(NamedTuple):
+    """Of prefix sums, where C has unit columns: the largest standard deviation, and the rms."""
+
+    largest: float
+    rms: float
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -31,7 +39,7 @@ class Shape:
 
     Args:
         lags: g at its knots, ``LAGS`` numbers.
-        rows: log l at its knots, ``ROWS`` numbers, the largest 0: C does not change with their mean.
+        rows: log l at its knots, ``ROWS`` numbers, the largest 0, as their mean does not matter.
     """
 
     lags: tuple[float, ...]
@@ -78,13 +86,14 @@ def exponentials(shape: Shape, band: int, buffers: int = BUFFERS) -> tuple[Array
     """Weights and decays, c_u near sum weights * (1 - decays)**(u - 1) for 1 <= u < band.
 
     The rates are a geometric sequence from 1 to 0.3/band and the weights least squares, over lags
-    that thin out geometrically.  At most ``band - 1`` of each.
+    that thin out geometrically.  At most ``band - 1`` of each, and at least one.
     """
-    buffers = min(buffers, band - 1)
+    if band == 1:
+        return np.zeros(1), np.full(1, 0.5)
     lags = _thinned(band)
-    wanted = shape.coefficients(band)[lags]
-    rates = np.geomspace(1.0, 0.3 / band, buffers)
-    width = np.sqrt(np.gradient(lags.astype(float))) if len(lags) > 1 else np.ones(1)
+    wanted = _at(shape, lags, band)
+    rates = np.geomspace(1.0, 0.3 / band, min(buffers, band - 1))
+    width = np.sqrt(np.gradient(lags)) if len(lags) > 1 else np.ones(1)
     powers = np.exp(-np.multiply.outer(lags - 1.0, rates)) * width[:, None]
     weights = np.linalg.lstsq(powers, wanted * width, rcond=1e-9)[0]
     return np.asarray(weights), -np.expm1(-rates)
@@ -92,19 +101,28 @@ def exponentials(shape: Shape, band: int, buffers: int = BUFFERS) -> tuple[Array
 
 def cut_exponentials(weights: Array, decay: Array, band: int) -> Array:
     """c_0, ..., c_(band - 1) of exponentials."""
-    found = np.ones(band)
-    lags, rates = np.arange(band - 1.0), np.log1p(-decay)
-    found[1:] = sum((w * np.exp(lags * r) for w, r in zip(weights, rates, strict=True)), np.zeros(1))
+    found = np.zeros(band)
+    lags = np.arange(band - 1.0)
+    for weight, rate in zip(weights, np.log1p(-decay), strict=True):
+        found[1:] += weight * np.exp(lags * rate)
+    found[0] = 1.0
     return found
+
+
+def _at(shape: Shape, lags: Array, band: int) -> Array:
+    """c at some lags: f_u = Gamma(u + 1/2) / (Gamma(u + 1) sqrt(pi))."""
+    g = np.interp(np.sqrt(lags / band), np.linspace(0.0, 1.0, LAGS + 1), (1.0, *shape.lags))
+    logs = [math.lgamma(u + 0.5) - math.lgamma(u + 1.0) for u in lags.tolist()]
+    return np.asarray(g * np.exp(logs) / math.sqrt(math.pi))
 
 
 def _hats(at: Array, knots: Array) -> Array:
     return np.array([np.interp(at, knots, row) for row in np.eye(len(knots))])
 
 
-def _thinned(band: int) -> NDArray[np.int64]:
+def _thinned(band: int) -> Array:
     """Lags from 1 to band - 1, all or about 300 of them."""
     if band <= 300:
-        return np.arange(1, band)
+        return np.arange(1.0, band)
     many = [np.arange(1, 41), np.geomspace(1, band - 1, 200), np.linspace(1, band - 1, 100)]
-    return np.unique(np.concatenate(many).round().astype(np.int64))
+    return np.unique(np.concatenate(many).round())

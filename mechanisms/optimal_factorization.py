@@ -15,10 +15,10 @@ Certificate:  let Y be positive semidefinite with <Y, X> <= 1 for every X with S
 
               with V = diag(v)**1/2, by ||M N||_* <= ||M||_F ||N||_F at M = V A C^-1, N = C Y^1/2.
               Such a Y is (a) |Y_ij| <= P_ij, P = sum_p q_p 1_p 1_p' for weights q of patterns with
-              sum 1; or (b) where X_ij = 0 for |i - j| >= band, which makes S**2 a sum of the X_jj of
-              a pattern: any Y that is 0 at 0 < |i - j| < band with a diagonal that is a mixture of
-              patterns: at most 1 in each ``apart`` neighbouring slots together and ``most`` in all
-              (intervals of slots make a totally unimodular matrix, so that these inequalities
+              sum 1; or (b) where X_ij = 0 for |i - j| >= band, which makes S**2 a sum of the X_jj
+              of a pattern: any Y that is 0 at 0 < |i - j| < band with a diagonal that is a mixture
+              of patterns: at most 1 in each ``apart`` neighbouring slots together and ``most`` in
+              all (intervals of slots make a totally unimodular matrix, so that these inequalities
               describe the mixtures).  The solver proposes v, q and Y; they are made to comply and
               the bound is then computed from them, whatever the solver did.
 """
