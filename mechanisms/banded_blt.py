@@ -1,4 +1,4 @@
-"""The two-sided banded BLT: a banded Toeplitz matrix, rows and columns scaled to unit columns."""
+"""The two-sided banded BLT: a banded Toeplitz matrix, its rows and columns scaled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from privlearn._validate import assign, count, finite
 from privlearn.exact import float_up
 from privlearn.mechanisms.banded_errors import error_variances
 from privlearn.mechanisms.banded_outputs import BandedOutputs
+from privlearn.mechanisms.banded_parameters import band_for, fitted_parameters, own_parameters
 from privlearn.mechanisms.banded_scales import BandedTerms, column_bounds, growth
+from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.banded_sums import ScaledBandedSums, banded_sums_error
 from privlearn.mechanisms.banded_toeplitz import MOST_LAGS, check_weights, inverse
 from privlearn.mechanisms.block_products import BLOCK
@@ -33,6 +35,7 @@ from privlearn.mechanisms.participation_norms import banded_norm
 from privlearn.mechanisms.row_scales import check_row_scales
 from privlearn.mechanisms.stream_price import root_up
 from privlearn.mechanisms.toeplitz_sums import rounded_up
+from privlearn.participation import Participation
 
 
 @final
@@ -83,6 +86,36 @@ class BandedBLT:
                 f"weights = {self.weights!r}, decay = {self.decay!r}: the coefficients of 1/c(x) "
                 f"must decay, but add up to {grown:.3g} times as much behind the first half"
             )
+
+    @classmethod
+    def fitted(
+        cls,
+        horizon: int,
+        participation: Participation | None = None,
+        objective: Objective = "max",
+    ) -> BandedBLT:
+        """From a fitted table, for the least largest, or mean, error of a person; milliseconds.
+
+        The band is as wide as visits of one person are apart, or the horizon for one visit.
+
+        Raises:
+            ValueError: horizon < 1, or a rule that counts in batches.
+        """
+        check_horizon(horizon)
+        band = band_for(horizon, participation)
+        return cls(horizon, *fitted_parameters(horizon, band, objective))
+
+    @classmethod
+    def fit(
+        cls,
+        horizon: int,
+        participation: Participation | None = None,
+        objective: Objective = "max",
+    ) -> BandedBLT:
+        """As `fitted`, by a fit of its own that starts from the table; seconds."""
+        check_horizon(horizon)
+        band = band_for(horizon, participation)
+        return cls(horizon, *own_parameters(horizon, band, objective))
 
     def column_norm(self) -> float:
         """Upper bound on all column norms of C: exactly 1."""
