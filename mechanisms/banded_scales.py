@@ -15,7 +15,7 @@ from privlearn.mechanisms.row_scales import SLACK, RowScales, row_scales
 
 Array = NDArray[np.float64]
 
-_CHUNK = 64 * BLOCK
+_CHUNK = 32 * BLOCK
 """Scales made at once."""
 
 

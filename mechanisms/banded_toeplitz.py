@@ -100,13 +100,13 @@ def check_weights(weights: tuple[float, ...], decay: tuple[float, ...]) -> None:
 def prefix_sums(values: Array) -> Array:
     """Sums of the first 1, 2, ... values, each a tree of sums of at most 64 terms."""
     if len(values) <= _PART:
-        return np.cumsum(values)
+        return np.asarray(np.cumsum(values))
     whole = np.zeros(-(-len(values) // _PART) * _PART)
     whole[: len(values)] = values
     within = np.cumsum(whole.reshape(-1, _PART), axis=1)
     before = prefix_sums(within[:-1, -1])
     within[1:] += before[:, None]
-    return within.reshape(-1)[: len(values)]
+    return np.asarray(within.reshape(-1)[: len(values)])
 
 
 def powers(base: Fraction, first: int, size: int) -> list[Fraction]:

@@ -354,7 +354,8 @@ def test_numbers_that_a_ledger_writes_as_integers_make_the_same_stream() -> None
     made = BandedBLT(80, 20, (1.0, -0.5), (0.5, 0.25), (1.0, 0.5))
     written = json.loads(json.dumps(made.parameters()).replace("1.0", "1"))
     assert written["weights"][0].__class__ is int
-    again = BandedBLT(**{k: tuple(v) if isinstance(v, list) else v for k, v in written.items()})
+    fields: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in written.items()}
+    again = BandedBLT(**fields)
     assert again == made
     assert again.parameters() == made.parameters()
     assert all(x.__class__ is float for x in (*again.weights, *again.row_scales))
