@@ -38,8 +38,8 @@ from privlearn.mechanisms.factorization import NO_ROUNDING, Factorization, Round
 from privlearn.mechanisms.stream_price import gain_profile, largest_gain, visits_gain
 from privlearn.mechanisms.stream_terms import stream_terms
 from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_batches, visits_in_slots
-from privlearn.participation import Participation
 from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.participation import Participation
 from privlearn.rows import Rows
 
 T = 70
