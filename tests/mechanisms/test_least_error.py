@@ -39,7 +39,6 @@ def error(factorization: Factorization, visits: StreamVisits, objective: Objecti
 @pytest.mark.parametrize(
     ("horizon", "most", "apart"),
     [
-        (1, 1, 1),
         (2, 2, 1),
         (7, 3, 2),
         (30, 1, 1),
@@ -59,9 +58,12 @@ def test_nothing_at_hand_has_less_error(
     others: list[Factorization] = [
         BinaryTree(horizon),
         BufferedToeplitz.fitted(horizon),
-        ColumnNormalizedBLT.fitted(horizon),
+        banded(horizon, horizon, objective),
     ]
-    others += [banded(horizon, b, objective) for b in {apart, horizon} if 2 <= b <= horizon]
+    if most == 1:
+        others.append(ColumnNormalizedBLT.fitted(horizon))
+    if 16 <= apart < horizon:
+        others.append(banded(horizon, apart, objective))
     for other in others:
         assert found <= error(other, visits, objective) * 1.01  # the table is within 1%
 
@@ -115,6 +117,10 @@ def test_visits_that_come_close_to_each_other_take_the_blt() -> None:
     """A band of few rows has a large error, a wide one the price of a group."""
     visits = visits_in_slots(Participation(4, apart=16), 2**10)
     assert least_error(2**10, visits) == BufferedToeplitz.fitted(2**10)
+
+
+def test_of_one_row_there_is_one_factorization() -> None:
+    assert least_error(1).max_error_std() == 1
 
 
 def test_beyond_the_table_it_is_the_blt() -> None:
