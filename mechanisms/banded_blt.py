@@ -15,10 +15,11 @@ from privlearn.exact import float_up
 from privlearn.mechanisms.banded_errors import error_variances
 from privlearn.mechanisms.banded_outputs import BandedOutputs
 from privlearn.mechanisms.banded_parameters import band_for, fitted_parameters, own_parameters
-from privlearn.mechanisms.banded_scales import BandedTerms, column_bounds, growth
+from privlearn.mechanisms.banded_scales import BandedTerms, column_bounds
 from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.banded_sums import ScaledBandedSums, banded_sums_error
 from privlearn.mechanisms.banded_toeplitz import MOST_LAGS, check_weights, inverse
+from privlearn.mechanisms.banded_zeros import inverse_decays
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.buffered_toeplitz import check_horizon
 from privlearn.mechanisms.factorization import (
@@ -50,7 +51,7 @@ class BandedBLT:
     band >= horizon nothing is cut, and for one visit the error is 3% below ColumnNormalizedBLT's.
 
     Proof:   norms in `column_bounds`, what rounding adds in `banded_sums`.
-    Memory:  stream O(dim * (band + weights)) and 7 floats a lag; errors O(horizon) floats, kept for
+    Memory:  stream O(dim * (band + weights)) and 6 floats a lag; errors O(horizon) floats, kept for
              the last few factorisations used.
 
     Args:
@@ -61,7 +62,7 @@ class BandedBLT:
             closer at both ends (`privlearn.mechanisms.row_scales.knot_times`).
 
     Raises:
-        ValueError: out of range, or 1/c(x) grows, so that noise would be amplified for ever.
+        ValueError: out of range, or c(x) has a zero in the unit disc, so that T**-1 grows.
     """
 
     kind: ClassVar[str] = "banded_blt"
@@ -80,11 +81,11 @@ class BandedBLT:
             raise ValueError(f"band = {self.band}: must be <= 2**24, or the horizon must")
         check_weights(self.weights, self.decay)
         check_row_scales(self.row_scales)
-        grown = growth(self._terms)
-        if not grown <= 1:
+        terms = self._terms
+        if not inverse_decays(terms.lags, terms.cut, self.weights, self.decay):
             raise ValueError(
-                f"weights = {self.weights!r}, decay = {self.decay!r}: the coefficients of 1/c(x) "
-                f"must decay, but add up to {grown:.3g} times as much behind the first half"
+                f"weights = {self.weights!r}, decay = {self.decay!r}: c(x) must have no zero in "
+                "the unit disc, or the noise of a row is amplified on and on"
             )
 
     @classmethod
@@ -141,7 +142,7 @@ class BandedBLT:
     def reach(self) -> Fraction:
         """Rows are multiplied by up to 1/min(row_scales), and rounded; then as for the BLT."""
         toeplitz = self._terms.toeplitz
-        states = (min(Fraction(toeplitz.lags), 1 / a) for a in toeplitz.decay)
+        states = (min(Fraction(self._terms.lags), 1 / a) for a in toeplitz.decay)
         largest = max(*states, toeplitz.total, Fraction(4 * BLOCK))
         return rounded_up((1 / Fraction(min(self.row_scales)) + 1) * largest)
 
@@ -204,7 +205,7 @@ def _floats(name: str, values: tuple[float, ...]) -> tuple[float, ...]:
 @lru_cache(maxsize=4)
 def _profile(terms: BandedTerms) -> Array:
     n = terms.horizon
-    h = inverse(terms.toeplitz.coefficients, n)
+    h = inverse(terms.each_lag.coefficients, n)
     places = np.array([piece.first - 1 for piece in terms.rows.pieces], dtype=np.int64)
     columns = np.concatenate(
         [column_bounds(terms, first, min(2**16, n - first + 1)) for first in range(1, n + 1, 2**16)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.mechanisms.banded_toeplitz import BandedToeplitz, banded_toeplitz, inverse
+from privlearn.mechanisms.banded_toeplitz import BandedToeplitz, Lags, banded_toeplitz, lags_of
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.row_scales import SLACK, RowScales, row_scales
 
@@ -47,6 +46,11 @@ class BandedTerms(NamedTuple):
     def toeplitz(self) -> BandedToeplitz:
         """The numbers of T."""
         return banded_toeplitz(self.lags, self.weights, self.decay)
+
+    @property
+    def each_lag(self) -> Lags:
+        """Numbers of T for each lag."""
+        return lags_of(self.lags, self.weights, self.decay)
 
 
 @final
@@ -92,7 +96,7 @@ def column_bounds(terms: BandedTerms, first: int, size: int) -> Array:
     by 2**-42 Z from `moments`.  The bound adds 2**-41 Z.  The last factors cover the sum over at
     most 63 pieces, the root and the products.
     """
-    toeplitz, lags = terms.toeplitz, terms.lags
+    moments, lags = terms.each_lag.moments, terms.lags
     j = np.arange(first, first + size, dtype=np.int64)
     found, slack = np.zeros(size), np.zeros(size)
     for piece in terms.rows.pieces:
@@ -101,8 +105,8 @@ def column_bounds(terms: BandedTerms, first: int, size: int) -> Array:
         some = np.flatnonzero(start < stop)
         if not len(some):
             continue
-        high = toeplitz.moments[:, stop[some]]
-        e = high - toeplitz.moments[:, start[some]]
+        high = moments[:, stop[some]]
+        e = high - moments[:, start[some]]
         moved = piece.slope * (j[some] - piece.first)
         a, sizes = piece.base + SLACK + moved, piece.base + SLACK + np.abs(moved)
         slope, steep = piece.slope, abs(piece.slope)
@@ -111,17 +115,3 @@ def column_bounds(terms: BandedTerms, first: int, size: int) -> Array:
         slack[some] += steep * steep * high[2]
     bounds = np.sqrt((found + 2.0**-41 * slack) * (1 + 2.0**-44)) * (1 + 2.0**-50)
     return np.where(j <= terms.horizon, bounds, 1.0)
-
-
-@lru_cache(maxsize=64)
-def growth(terms: BandedTerms) -> float:
-    """Sum of |coefficients of 1/c| over the second half of twice the lags, against the first.
-
-    Noise of a row goes on with these: where they do not decay, it is amplified on and on.
-    """
-    size = min(terms.horizon, 2 * terms.lags)
-    with np.errstate(all="ignore"):
-        found = np.abs(inverse(terms.toeplitz.coefficients, size))
-        half = -(-size // 2)
-        ratio = float(found[half:].sum() / found[:half].sum())
-    return ratio if math.isfinite(ratio) else math.inf

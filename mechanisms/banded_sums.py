@@ -45,6 +45,10 @@ class BandedMatrices:
     """1 - theta**32, (states, 1)."""
     input_lost: Array
     """[leaving rows; rows] -> what is lost of the sum of the rows in each state."""
+    row_size: Fraction
+    """Not below the sum of the sizes of what one of ``rows`` has for inputs other than states."""
+    lost_sizes: tuple[Fraction, ...]
+    """The same of each of ``input_lost``."""
 
 
 @lru_cache(maxsize=64)
@@ -74,7 +78,13 @@ def banded_matrices(terms: BandedTerms) -> BandedMatrices:
             lost[:, k] = [float(power[BLOCK - 1 - k]) for power in far]
             rows[k + 1 :, states + k] = [-x for x in gone[: BLOCK - 1 - k]]
     state_lost = np.array([[float(1 - power[BLOCK])] for power in near])
-    return BandedMatrices(rows, state_lost, lost)
+    return BandedMatrices(
+        rows,
+        state_lost,
+        lost,
+        max(_sum_up(row) for row in rows[:, states:]),
+        tuple(_sum_up(row) for row in lost),
+    )
 
 
 def _coefficients(
@@ -198,7 +208,7 @@ def banded_sums_error(terms: BandedTerms, largest: int) -> Fraction:
     double for V + f is off by at most 2.01u(H + E + 1); v and its product by u relative each.  The
     product of [leaving rows; rows] has 64 terms at most, of sizes that add up to I = largest * sum
     of |coefficients|; it is off by 64u I in any order and by 3u I for coefficients and the doubles
-    of rows (the powers, off by 2**-245, do not show).  The two subtractions are off by u of what
+    of rows (the powers, off by 2**-225, do not show).  The two subtractions are off by u of what
     they give.  So m is off by at most d = u(7v(H + E + 1) + 70 I + 2), and the rest is exact.
     V + f then has the error E' <= (1 - v)E + d: after any number of blocks at most J d, where J is
     the least of 1/v and the number of blocks, E <= J u(7v(H + 1) + 70 I + 2)/(1 - 8u).
@@ -209,7 +219,6 @@ def banded_sums_error(terms: BandedTerms, largest: int) -> Fraction:
     these no larger, and is off by less than 2u(G + 1) itself.  rint adds 1/2.
     """
     matrices, toeplitz = banded_matrices(terms), terms.toeplitz
-    states = len(toeplitz.decay)
     factor = (matrices.rows.shape[1] + 8) * _UNIT
     blocks = Fraction(-(-terms.horizon // BLOCK))
     error, sizes = Fraction(1, 2), Fraction(0)
@@ -217,12 +226,12 @@ def banded_sums_error(terms: BandedTerms, largest: int) -> Fraction:
         lost = 1 - (1 - a) ** BLOCK
         above, below = Fraction(float_up(lost)), Fraction(float_down(lost))
         state = largest * min(Fraction(terms.lags), 1 / a)
-        inputs = _sum_up(matrices.input_lost[i]) * largest
+        inputs = matrices.lost_sizes[i] * largest
         moved = 7 * above * (state + 1) + 70 * inputs + 2
         off = min(1 / below, blocks) * _UNIT * moved / (1 - 8 * _UNIT)
         error += abs(w) * off
         sizes += abs(w) * (state + off + 1)
-    sizes += largest * max(_sum_up(row) for row in matrices.rows[:, states:])
+    sizes += largest * matrices.row_size
     return rounded_up(error + factor * (sizes + 1))
 
 

@@ -3,8 +3,8 @@
 Symbols:  decay a_i = 1 - theta_i; c_0 = 1, c_u = sum w_i theta_i**(u - 1) for 1 <= u < lags, 0
           from there on; T is the lower triangular Toeplitz matrix of c.
 Exact:    a_i and w_i are doubles, so all numbers are rational.  Powers are integers over 2**256,
-          rounded down by less than 2**-245 in all; what is multiplied by data is rounded from those
-          to nearest, once.
+          rounded down by less than 2**-225 in all, for exponents below 2**25; what is multiplied
+          by data is rounded from those to nearest, once.
 Bounds:   `sizes` are not below |c_u|.  Powers come from products of doubles, of at most 24 factors
           (2**k-th powers, rounded from integers), off by 50u relative, u = 2**-53; products with w
           and their sum by 18u more: less than 2**-46 sum |w_i| theta_i**(u - 1) in all.
@@ -23,8 +23,6 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.exact import float_up
-
 Array: TypeAlias = NDArray[np.float64]
 
 MOST_LAGS = 2**24
@@ -37,32 +35,54 @@ _PART = 64
 @final
 @dataclass(frozen=True, slots=True)
 class BandedToeplitz:
-    """Numbers of one banded Toeplitz T."""
+    """Numbers of one banded Toeplitz T that its price needs."""
 
-    lags: int
-    """Number of lags with a coefficient, at most the horizon."""
     weights: tuple[Fraction, ...]
     decay: tuple[Fraction, ...]
-    coefficients: Array
-    """c_0, ..., c_{lags-1}, within a few ulps of their sizes: for errors of the noise."""
-    moments: Array
-    """Prefix sums over lags of u**k |c_u|**2 for k = 0, 1, 2, bounds on c: (3, lags + 1)."""
     norm: Fraction
     """Upper bound on the root of the sum of c**2."""
     total: Fraction
     """Upper bound on the sum of |c|."""
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def banded_toeplitz(
     lags: int, weights: tuple[float, ...], decay: tuple[float, ...]
 ) -> BandedToeplitz:
-    """The numbers of one T; the first time some 0.2 us per lag and weight."""
+    """Sums of squares are geometric: w_i w_j (1 - (theta_i theta_j)**(lags - 1))/(1 - ..)."""
+    w, a = [Fraction(x) for x in weights], [Fraction(x) for x in decay]
+    energy = Fraction(1)
+    for i, x in enumerate(a):
+        for j, y in enumerate(a):
+            lost = x + y - x * y
+            low = (1 - powers(1 - lost, lags - 1, 1)[0]) / lost
+            energy += w[i] * w[j] * low + abs(w[i] * w[j]) / lost / 2**225
+    return BandedToeplitz(tuple(w), tuple(a), _root_up(energy), _root_up(lags * energy))
+
+
+def _root_up(square: Fraction) -> Fraction:
+    return Fraction(math.isqrt(math.ceil(square * 2**80)) + 1, 2**40)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """Numbers of one banded Toeplitz T for each lag."""
+
+    coefficients: Array
+    """c_0, c_1, ..., within a few ulps of their sizes: for errors of the noise."""
+    moments: Array
+    """Prefix sums over lags of u**k |c_u|**2 for k = 0, 1, 2, bounds on c: (3, lags + 1)."""
+
+
+@lru_cache(maxsize=4)
+def lags_of(lags: int, weights: tuple[float, ...], decay: tuple[float, ...]) -> Lags:
+    """Some 0.1 us per lag and weight the first time."""
     signed, sizes = np.zeros(lags), np.zeros(lags)
     for w, a in zip(weights, decay, strict=True):
-        powers = w * _powers_by_doubling(1 - Fraction(a), lags - 1)
-        signed[1:] += powers
-        sizes[1:] += np.abs(powers)
+        some = w * _powers_by_doubling(1 - Fraction(a), lags - 1)
+        signed[1:] += some
+        sizes[1:] += np.abs(some)
     sizes = np.abs(signed) + 2.0**-46 * sizes
     signed[0] = sizes[0] = 1.0
     squares = sizes**2 * (1 + 2.0**-50)
@@ -72,16 +92,7 @@ def banded_toeplitz(
         moments[k, 1:] = prefix_sums(squares)
         squares = squares * lag
     moments.flags.writeable = signed.flags.writeable = False
-    up = Fraction(float(moments[0, -1])) * (1 + Fraction(1, 2**40))
-    return BandedToeplitz(
-        lags=lags,
-        weights=tuple(map(Fraction, weights)),
-        decay=tuple(map(Fraction, decay)),
-        coefficients=signed,
-        moments=moments,
-        norm=Fraction(float_up(Fraction(math.sqrt(up)) * (1 + Fraction(1, 2**50)))),
-        total=Fraction(float(prefix_sums(sizes)[-1])) * (1 + Fraction(1, 2**40)),
-    )
+    return Lags(signed, moments)
 
 
 def check_weights(weights: tuple[float, ...], decay: tuple[float, ...]) -> None:
@@ -110,7 +121,7 @@ def prefix_sums(values: Array) -> Array:
 
 
 def powers(base: Fraction, first: int, size: int) -> list[Fraction]:
-    """base**first, ..., for 0 < base < 1, each at most 2**-245 too small."""
+    """base**first, ..., for 0 < base < 1, each at most 2**-225 too small."""
     found, square, exponent = 1 << _BITS, (base.numerator << _BITS) // base.denominator, first
     step = square
     while exponent:
