@@ -105,6 +105,8 @@ class _Accountant(Generic[B]):
     """
 
     trust: ClassVar[Trust]
+    people: People | None
+    """The registry of persons who may come back; None if a user is an index."""
 
     def __init__(
         self,
@@ -194,7 +196,7 @@ class _Accountant(Generic[B]):
             raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.observer = state, ledger, noise, observer
         self._lock = Exclusive("an accountant")
-        self._people = people
+        self.people = people
         self._seen = seen
         self._interrupted = False
         self._resumed = False
@@ -268,18 +270,13 @@ class _Accountant(Generic[B]):
         """The arrival indices this accountant protects."""
         return self._state.users
 
-    @property
-    def people(self) -> People | None:
-        """The registry of persons who may come back; None if a user is an index."""
-        return self._people
-
     def of_person(self, loss: Loss, users: range) -> Loss:
         """The loss of one person with all visits in a range; ``loss`` itself without a rule.
 
         Raises:
             BudgetError: none is known, or the range cuts a batch of the rule.
         """
-        if self._people is None:
+        if self.people is None:
             return loss
         with self._lock:
             return self._state.of_person(loss, users)
@@ -374,8 +371,8 @@ class _Accountant(Generic[B]):
             visits = self._state.visits
             if not (self._resumed and visits is not None and visits.starts == found):
                 self._append(BatchesEntry(accountant=self.id, starts=found))
-        if self._people is not None:
-            self._people.divide(found)
+        if self.people is not None:
+            self.people.divide(found)
 
     def commit(
         self, plan: Iterable[Plan] = (), /, **mechanisms: Mechanism[Any] | Streaming[Any]
@@ -531,7 +528,7 @@ class _Accountant(Generic[B]):
 
     def _shared(self, price: Loss | B) -> dict[str, Any] | None:
         """What a token's entry says of the loss that it is for, under a rule without a plan."""
-        if self._people is None or self._state.plan is not None or not isinstance(price, Loss):
+        if self.people is None or self._state.plan is not None or not isinstance(price, Loss):
             return None
         return {} if self._state.shares(price) else None
 
@@ -585,6 +582,7 @@ class _Accountant(Generic[B]):
             interactive=spend.interactive,
             profile=spend.profile,
             exact=spend.exact_form() if EXACT in self._state.opened.features else None,
+            admitted=self._admitted(),
         )
         with self._lock:
             self._append(entry)
@@ -601,8 +599,17 @@ class _Accountant(Generic[B]):
         """For tokens and receipts: writes how the token ended."""
         with self._lock:
             self._append(
-                RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
+                RetireEntry(
+                    accountant=self.id,
+                    token=token.id,
+                    outcome=outcome,
+                    digest=digest,
+                    admitted=self._admitted(),
+                )
             )
+
+    def _admitted(self) -> dict[str, Any] | None:
+        return None if self.people is None else {"clock": self.people.clock}
 
     def _append(self, entry: Entry) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""
@@ -703,12 +710,8 @@ def _check_people(people: People | None, state: AccountState) -> None:
     people.bind(state.opened.accountant, state.users)
     if state.visits is not None and state.visits.starts:
         people.divide(state.visits.starts)
-    opened = [
-        account.users[1]
-        for account in state.accounts.values()
-        if account.spend is not None and account.outcome == "released"
-    ]
-    people.check_not_older(max(opened, default=state.users.start))
+    if state.admitted > state.users.start:
+        people.check_not_older(state.admitted - 1)
 
 
 _NO = Fraction(0)
