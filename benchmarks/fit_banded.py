@@ -5,10 +5,10 @@
                                                           fifteen minutes, of which 2**20 takes most
     python benchmarks/fit_banded.py --between             what the table loses between its entries
 
-Each of the first two makes a table to be moved to mechanisms/_banded_table.py.
+Each of the first two makes a table that is moved to mechanisms/_banded_table.py.
 
 For the mean error a fit starts from the one before, at the next larger horizon or, at the largest,
-at half the ratio; for the largest error it starts from the fit for the mean: curves that change
+at the next smaller ratio; for the largest error it starts from the fit for the mean: curves that change
 slowly from entry to entry can be interpolated.  Errors are those of the factorisation with the
 curves' exponentials, over all times (`banded_errors` says how exactly).
 """
@@ -33,16 +33,16 @@ from privlearn.mechanisms.banded_parameters import (
 from privlearn.mechanisms.banded_shapes import FLAT, LAGS, Errors, Objective, Shape
 
 LOG_HORIZONS = (4, 6, 8, 10, 13, 16, 20)
-LOG_RATIOS = 8  # 0, ..., 7
-ERROR_RATIOS = 13
+HALF_OCTAVES = 15  # 2 log2(n/band) = 0, ..., 14
+ERROR_OCTAVES = 13  # log2(n/band) = 0, ..., 12
 OBJECTIVES: tuple[Objective, ...] = ("max", "mean")
 Key = tuple[Objective, int, int]
 
 HEADER = '''"""Fitted curves of banded BLTs: public constants, made by benchmarks/fit_banded.py.
 
-By objective and log2(horizon), for log2(horizon / band) = 0, 1, ...: the numbers of a `Shape`, lags
-and then rows, and the logs of the largest and of the rms error.  Any curves are valid at any size:
-the table only decides how close to the optimum they are.
+By objective and log2(horizon): for log2(horizon / band) = 0, 1/2, 1, ... the numbers of a `Shape`,
+lags and then rows; for log2(horizon / band) = 0, 1, ... the logs of the largest and of the rms
+error.  Any curves are valid at any size: the table only decides how close to the optimum they are.
 """
 
 from __future__ import annotations
@@ -54,8 +54,13 @@ Table: TypeAlias = "dict[str, dict[int, tuple[tuple[float, ...], ...]]]"
 
 
 def ratios(log_horizon: int) -> range:
-    """Bands of two rows and more."""
-    return range(min(LOG_RATIOS, log_horizon))
+    """In half octaves; bands of two rows and more."""
+    return range(min(HALF_OCTAVES, 2 * log_horizon - 1))
+
+
+def band_of(log_horizon: int, half_octaves: int) -> int:
+    """The nearest whole number."""
+    return round(2.0 ** (log_horizon - half_octaves / 2))
 
 
 def fit_all() -> dict[Key, Shape]:
@@ -67,7 +72,7 @@ def fit_all() -> dict[Key, Shape]:
             start = found.get(("mean", above, r), found.get(("mean", k, r - 1), FLAT))
             for objective in reversed(OBJECTIVES):
                 began = time.perf_counter()
-                start = rounded(fit_shape(2**k, 2 ** (k - r), objective, start))
+                start = rounded(fit_shape(2**k, band_of(k, r), objective, start))
                 found[objective, k, r] = start
                 print(f"{objective} {k} {r} {time.perf_counter() - began:.1f} s", file=sys.stderr)
         above = k
@@ -102,7 +107,7 @@ def all_errors() -> dict[Key, Errors]:
     found = {}
     for objective in OBJECTIVES:
         for k in LOG_HORIZONS:
-            for r in range(min(k, ERROR_RATIOS)):
+            for r in range(min(k, ERROR_OCTAVES)):
                 shape = fitted_shape(2**k, 2 ** (k - r), objective)
                 found[objective, k, r] = errors(2**k, 2 ** (k - r), shape)
                 print(objective, k, r, found[objective, k, r], file=sys.stderr)
@@ -126,7 +131,7 @@ def print_table(shapes: dict[Key, Shape], found: dict[Key, Errors]) -> None:
                         print(f"            {line}")
                 print("        ),")
             print("    },")
-        print("}\n")
+        print("}")
 
 
 def print_between() -> None:

@@ -52,8 +52,8 @@ _CELLS = 1 << 18
 """Rows of r times entries that are in memory at once."""
 _POWERS = (16.0, 64.0, 256.0)
 _STEPS = 200
-_PULL = 1e-4
-"""What moving a knot by 1 counts, beside the log of the variance."""
+_PULL, _PULL_BY_ROWS = 1e-4, 2e-2
+"""What moving a knot by 1 counts, beside the log of the variance: more where rows are few."""
 
 
 @final
@@ -124,6 +124,7 @@ def fit_shape(horizon: int, band: int, objective: Objective, start: Shape) -> Sh
     stages: list[Reduction] = [power_mean(p) for p in _POWERS]
     if objective == "mean":
         stages = [mean(_shares(times))]
+    pull = _PULL + _PULL_BY_ROWS / model.rows
     scaled = horizon <= MOST_RATIO * band
     origin = np.concatenate([np.array(start.lags) - 1.0, scaled * np.array(start.rows)])
     x = origin
@@ -136,7 +137,7 @@ def fit_shape(horizon: int, band: int, objective: Objective, start: Shape) -> Sh
             by_knots = scaled * knots * (rows @ by_scale)
             by_x = np.concatenate([lags @ (by_c[1:] * plain), by_knots])
             moved = x - origin
-            return value + _PULL * float(moved @ moved), by_x + 2.0 * _PULL * moved
+            return value + pull * float(moved @ moved), by_x + 2.0 * pull * moved
 
         options = {"maxiter": _STEPS, "maxcor": 20, "ftol": 1e-10}
         found: Any = minimize(of, x, jac=True, method="L-BFGS-B", options=options)

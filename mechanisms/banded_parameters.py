@@ -36,10 +36,10 @@ def band_for(horizon: int, participation: Participation | None) -> int:
     Raises:
         ValueError: a rule that counts in batches.
     """
+    if participation is not None and participation.batched:
+        raise ValueError(f"participation = {participation}: a stream has no batches")
     if participation is None or participation.visits(horizon) == 1:
         return min(horizon, MOST_LAGS)
-    if participation.batched:
-        raise ValueError(f"participation = {participation}: a stream has no batches")
     return min(participation.apart, MOST_LAGS)
 
 
@@ -65,24 +65,28 @@ def parameters_of(shape: Shape, band: int) -> BandedParameters:
 
 def fitted_shape(horizon: int, band: int, objective: Objective) -> Shape:
     """Curves between those of the table; with more than 128 bands, those of 128 bands."""
-    numbers = _between(SHAPES[objective], min(horizon, 128 * band), band)
+    numbers = _between(SHAPES[objective], min(horizon, 128 * band), band, 2)
     return Shape(_floats(numbers[:LAGS]), _floats(numbers[LAGS:]))
 
 
 def fitted_errors(horizon: int, band: int, objective: Objective) -> Errors:
     """Errors of `fitted_parameters`, for one visit, from the table; within 1% (`tests`)."""
-    return Errors(*map(float, np.exp(_between(ERRORS[objective], horizon, band, True))))
+    return Errors(*map(float, np.exp(_between(ERRORS[objective], horizon, band, 1, beyond=True))))
 
 
 def _between(
     table: Mapping[int, tuple[tuple[float, ...], ...]],
     horizon: int,
     band: int,
+    by_octave: int,
     beyond: bool = False,
 ) -> Array:
-    """Linear in log2(horizon) between rows of the table, and in log2(n/band) within them."""
+    """Linear in log2(horizon) between rows of the table, and in log2(n/band) within them.
+
+    There, ``by_octave`` entries are an octave.
+    """
     lower, upper, share = _neighbours(tuple(table), math.log2(horizon), beyond)
-    ratio = math.log2(horizon / band)
+    ratio = by_octave * math.log2(horizon / band)
     below, above = _along(table[lower], ratio, beyond), _along(table[upper], ratio, beyond)
     return (1 - share) * below + share * above
 

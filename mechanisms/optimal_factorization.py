@@ -79,7 +79,7 @@ class Certificate:
             found.append("Y is not positive semidefinite")
         if band is None:
             allowed = all(_admissible(p, n, most, apart) for p in self.patterns)
-            if not allowed or min(self.q) < 0 or math.fsum(self.q) > 1 + _SLACK:
+            if not allowed or min(self.q, default=0) < 0 or math.fsum(self.q) > 1 + _SLACK:
                 found.append("q is no weight of admissible patterns")
             if np.any(np.abs(self.y) > _mixture(n, self.patterns, self.q) * (1 + _SLACK)):
                 found.append("an entry of Y is above the mixture of patterns")
@@ -292,7 +292,7 @@ def _indicator(n: int, pattern: Pattern) -> Array:
 
 
 def _mixture(n: int, patterns: tuple[Pattern, ...], q: tuple[float, ...]) -> Array:
-    members = np.array([_indicator(n, p) for p in patterns])
+    members = np.array([_indicator(n, p) for p in patterns]).reshape(-1, n)
     return np.asarray((members.T * np.array(q)) @ members)
 
 
