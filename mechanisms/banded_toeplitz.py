@@ -154,7 +154,7 @@ def inverse(c: Array, size: int) -> Array:
         length = next_fast_len(len(a) + len(b) - 1, real=True)
         return np.asarray(irfft(rfft(a, length) * rfft(b, length), length)[:n])
 
-    found = np.ones(1) / c[0]
+    found: Array = np.ones(1) / c[0]
     c = np.concatenate([c, np.zeros(max(size - len(c), 0))])
     while len(found) < size:
         n = min(2 * len(found), size)

@@ -21,18 +21,18 @@ from streams_and_matrices import (
     true_banded_sums,
 )
 
-from privlearn.mechanisms import BandedBLT, banded_scales, banded_sums
-from privlearn.mechanisms.banded_errors import ALL
+from privlearn.mechanisms import BandedBLT, banded_errors, banded_scales, banded_sums
 from privlearn.mechanisms.banded_scales import BandedTerms, NextScales, column_bounds
 from privlearn.mechanisms.banded_sums import LastRows, ScaledBandedSums, banded_sums_error
 from privlearn.mechanisms.banded_toeplitz import banded_toeplitz, inverse, lags_of, prefix_sums
+from privlearn.mechanisms.banded_zeros import inverse_decays
 from privlearn.mechanisms.row_scales import SLACK, row_scales
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 LARGEST = 2**38
 SLOW = BandedBLT(
-    2000, 700, (0.3, 0.06, 0.02, -0.004), (0.5, 0.05, 0.002, 2.0**-30), (1.0, 0.5, 0.25, 0.3)
+    1200, 400, (0.3, 0.06, 0.02, -0.004), (0.5, 0.05, 0.002, 2.0**-30), (1.0, 0.5, 0.25, 0.3)
 )
 """Four states, one of which forgets nothing within the band."""
 BANDS = (1, 2, 3, 31, 32, 33, 34, 64, 65, 97, 149, 150, 1000)
@@ -270,7 +270,7 @@ def test_the_bound_is_missed_by_broken_sums(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, broken: Callable[..., None]
 ) -> None:
     monkeypatch.setattr(owner, name, broken)
-    x = rows_of("random", 2000, 2**20)
+    x = rows_of("random", SLOW.horizon, 2**20)
     assert largest_error(SLOW, x) > SLOW.rounding(2**20).each / 2
 
 
@@ -295,9 +295,12 @@ def test_memory_is_that_of_the_band() -> None:
 
 
 @pytest.mark.parametrize("band", [150, 10**6])
-def test_errors_of_long_streams_are_within_what_is_stated(band: int) -> None:
+def test_errors_of_long_streams_are_within_what_is_stated(
+    band: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against the same sums for every row."""
-    n = 2 * ALL + 100
+    monkeypatch.setattr(banded_errors, "ALL", 1024)
+    n = 2100
     made = dataclasses.replace(SLOW, horizon=n, band=band)
     h = inverse(lags_of(min(band, n), made.weights, made.decay).coefficients, n)
     rows, columns = scales_of(made)
@@ -305,9 +308,9 @@ def test_errors_of_long_streams_are_within_what_is_stated(band: int) -> None:
     for s in range(n):
         variances[s:] += (np.cumsum(h[: n - s] / columns[s:]) / rows[s]) ** 2
     found = np.array([made.error_std(t) for t in range(1, n + 1)])
-    np.testing.assert_allclose(found, np.sqrt(variances), rtol=3e-4)
-    assert made.max_error_std() == pytest.approx(math.sqrt(variances.max()), rel=1e-4)
-    assert made.rms_error_std() == pytest.approx(math.sqrt(variances.mean()), rel=1e-4)
+    np.testing.assert_allclose(found, np.sqrt(variances), rtol=2e-3)
+    assert made.max_error_std() == pytest.approx(math.sqrt(variances.max()), rel=2e-4)
+    assert made.rms_error_std() == pytest.approx(math.sqrt(variances.mean()), rel=2e-4)
 
 
 # What is refused --------------------------------------------------------------------------------
@@ -344,6 +347,28 @@ def test_parameters_out_of_range_are_refused(changed: dict[str, Any], message: s
     BandedBLT(**fields)
     with pytest.raises(ValueError, match=message):
         BandedBLT(**{**fields, **changed})
+
+
+def test_zeros_in_the_disc_are_found() -> None:
+    """Against all roots of the polynomial, for weights at random; and at the very edge."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(120):
+        lags, cut, size = int(rng.integers(2, 60)), bool(rng.integers(2)), int(rng.integers(1, 4))
+        weights = tuple((rng.normal(size=size) * 0.4).tolist())
+        decay = tuple((10.0 ** rng.uniform(-4, -0.05, size=size)).tolist())
+        c = lags_of(lags, weights, decay).coefficients
+        radius = 1.0 if cut else math.exp(-3 / lags)
+        least = np.abs(np.roots(c[::-1])).min()
+        if abs(least - radius) > 1e-3:
+            found.append(least > radius)
+            assert inverse_decays(lags, cut, weights, decay) == found[-1]
+    assert 20 < sum(found) < len(found) - 20
+    assert inverse_decays(2, True, (0.99,), (0.5,))
+    assert not inverse_decays(2, True, (1.01,), (0.5,))
+    assert not inverse_decays(2**20, True, (-0.5000001,), (0.5,))
+    assert inverse_decays(2**20, True, (-0.4999,), (0.5,))
+    assert not inverse_decays(2**20, True, (0.1, -0.01), (0.1, 0.001))
 
 
 def test_lists_are_refused() -> None:
