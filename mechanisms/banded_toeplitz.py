@@ -153,9 +153,7 @@ def inverse(c: Array, size: int) -> Array:
 
 
 @lru_cache(maxsize=64)
-def growth(
-    horizon: int, lags: int, weights: tuple[float, ...], decay: tuple[float, ...]
-) -> float:
+def growth(horizon: int, lags: int, weights: tuple[float, ...], decay: tuple[float, ...]) -> float:
     """Sum of |coefficients of 1/c| over the second half of twice the lags, against the first.
 
     Noise in a row goes on with these: they decay, or an error of the first row would grow.
@@ -165,5 +163,3 @@ def growth(
         found = np.abs(inverse(banded_toeplitz(lags, weights, decay).coefficients, size))
         ratio = float(found[-(-size // 2) :].sum() / found[: -(-size // 2)].sum())
     return ratio if math.isfinite(ratio) else math.inf
-
-
