@@ -9,8 +9,8 @@ Each of the first two makes a table that is moved to mechanisms/_banded_table.py
 
 For the mean error a fit starts from the one before, at the next larger horizon or, at the largest,
 at the next smaller ratio; for the largest error it starts from the fit for the mean: curves that
-change slowly from entry to entry can be interpolated.  Errors are those of the factorisation with the
-curves' exponentials, over all times (`banded_errors` says how exactly).
+change slowly from entry to entry can be interpolated.  Errors are those of the factorisation with
+the curves' exponentials, over all times (`banded_errors` says how exactly).
 """
 
 from __future__ import annotations
