@@ -37,6 +37,8 @@ from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
 from privlearn.domains import Array
 from privlearn.entries import (
     EXACT,
+    PARTICIPATION,
+    BatchesEntry,
     CloseEntry,
     DelegateEntry,
     Entry,
@@ -52,6 +54,7 @@ from privlearn.entries import (
 from privlearn.errors import (
     BudgetError,
     LedgerError,
+    PeopleError,
     PrivlearnError,
     TokenCopyError,
     TokenSpentError,
@@ -60,6 +63,7 @@ from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
+from privlearn.people import People
 from privlearn.protocols import Mechanism, Plan, Streaming
 from privlearn.rows import Rows
 from privlearn.tokens import Outcome, Released, ReleaseObserver, Spend, Token, mint_token
@@ -83,7 +87,8 @@ class _Accountant(Generic[B]):
         currency: for an (ε, δ) budget, what to count in: ZCDP (default; takes every loss with a
             zCDP constant), GaussianDP (a larger budget, for Gaussian losses only) or Renyi (one
             order; a larger budget for objective perturbation).
-        adjacency: the neighbour relation; every loss must be stated for it.
+        adjacency: the neighbour relation; every loss must be stated for it.  Default replace-one;
+            with a rule whose pattern is private zero-out, which is all that it can be.
         side_information: quantities computed from these or related data that are declared public.
         observer: for checks only; needs simulation noise.
         shared: whether to open beside the accountants that the ledger already holds.  This is a
@@ -94,9 +99,14 @@ class _Accountant(Generic[B]):
             the guarantee, and that holds at all times at once; see `Odometer`.
         population: a name for the people behind the indices.  Accountants of one ledger that give
             the same name declare that an index is the same person in all of them.
+        people: the registry of persons who may come back, with the public rule of how often they
+            are learned from.  The cap is then one for every person, and an index is a slot for one
+            visit.
     """
 
     trust: ClassVar[Trust]
+    people: People | None
+    """The registry of persons who may come back; None if a user is an index."""
 
     def __init__(
         self,
@@ -106,13 +116,14 @@ class _Accountant(Generic[B]):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         currency: type[B] | None = None,
-        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        adjacency: Adjacency | None = None,
         side_information: Iterable[str] = (),
         observer: ReleaseObserver | None = None,
         shared: bool = False,
         population: str | None = None,
         failure: Exact = 0,
         odometer: Exact | None = None,
+        people: People | None = None,
         _attested: bool = False,
     ) -> None:
         cap, promise = _in_currency(budget, currency, exact("failure", failure))
@@ -132,6 +143,12 @@ class _Accountant(Generic[B]):
                 "the ledger has entries: use resume(...) to go on with it, or shared=True for a "
                 "further accountant with a cap of its own"
             )
+        if adjacency is None:
+            private = people is not None and people.rule.pattern == "private"
+            adjacency = Adjacency.ZERO_OUT if private else Adjacency.REPLACE_ONE
+        features: dict[str, Literal["critical", "optional"]] = {EXACT: "optional"}
+        if people is not None:
+            features[PARTICIPATION] = "critical"
         opened = OpenEntry(
             accountant=_new_id({entry.accountant for entry in others}),
             software=f"privlearn {__version__}",
@@ -148,14 +165,22 @@ class _Accountant(Generic[B]):
             attested=_attested,
             failure=exact_text(exact("failure", failure)),
             odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
-            features={EXACT: "optional"},
+            features=features,
+            participation=None if people is None else _participation(people),
         )
 
         def beside(entries: Sequence[Entry]) -> None:
             check_beside(opened, [entry for entry in entries if isinstance(entry, OpenEntry)])
 
-        self._start(AccountState(opened), 1, book, source, observer)
+        self._start(AccountState(opened), 1, book, source, observer, people)
+        if people is not None and people.accountant is not None:
+            raise PeopleError(
+                f"people: registry {people.id} belongs to accountant {people.accountant!r}; resume "
+                "that, or make a registry for this one"
+            )
         book.append(opened, after=0, first=not shared, beside=beside)
+        if people is not None:
+            people.bind(opened.accountant, index)
 
     def _start(
         self,
@@ -164,12 +189,14 @@ class _Accountant(Generic[B]):
         ledger: Ledger,
         noise: NoiseSource,
         observer: ReleaseObserver | None,
+        people: People | None,
     ) -> None:
         """``seen``: how many of the ledger's entries are in the state."""
         if observer is not None and not noise.simulated:
             raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.observer = state, ledger, noise, observer
         self._lock = Exclusive("an accountant")
+        self.people = people
         self._seen = seen
         self._interrupted = False
         self._resumed = False
@@ -183,12 +210,14 @@ class _Accountant(Generic[B]):
         noise: NoiseSource | None = None,
         head: str | None = None,
         accountant: str | None = None,
+        people: People | None = None,
     ) -> Self:
         """Goes on with an existing ledger after a restart.
 
         ``head`` is the last hash as kept elsewhere; it tells an old copy, which forgets spends.
         ``accountant`` is the `id`, needed where several of this trust are open.  To resume several
-        in one process hand them one `Ledger`, not its path.
+        in one process hand them one `Ledger`, not its path.  ``people`` is the registry that it was
+        begun with, as it was left; visits of the open batch are null.
 
         Tokens that were never spent are handed back; spends whose end is unknown are retired as
         ``lost`` and stay charged: their outcome cannot be drawn again.
@@ -198,6 +227,7 @@ class _Accountant(Generic[B]):
 
         Raises:
             LedgerError: unreadable, closed, of another trust, or with entries that do not check.
+            PeopleError: not the registry of this accountant, or older than its ledger.
         """
         book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, head=head)
         if head is not None and book.head != head:
@@ -215,7 +245,9 @@ class _Accountant(Generic[B]):
         if state.closed:
             raise LedgerError("the accountant was closed: it takes no further entries")
         resumed = cls.__new__(cls)
-        resumed._start(state, seen, book, source, None)
+        if people is not None or first.participation is not None:
+            _check_people(people, state)
+        resumed._start(state, seen, book, source, None, people)
         resumed._resumed = True
         with resumed._lock:
             resumed._end_outstanding()
@@ -237,6 +269,17 @@ class _Accountant(Generic[B]):
     def users(self) -> range:
         """The arrival indices this accountant protects."""
         return self._state.users
+
+    def of_person(self, loss: Loss, users: range) -> Loss:
+        """The loss of one person with all visits in a range; ``loss`` itself without a rule.
+
+        Raises:
+            BudgetError: none is known, or the range cuts a batch of the rule.
+        """
+        if self.people is None:
+            return loss
+        with self._lock:
+            return self._state.of_person(loss, users)
 
     @property
     def population(self) -> str | None:
@@ -313,6 +356,23 @@ class _Accountant(Generic[B]):
         return certify(self.ledger.records, delta=delta, user=user, rounds=rounds)
 
     # Spending -------------------------------------------------------------------------------------
+
+    def divide(self, starts: Sequence[int]) -> None:
+        """Declares where the public batches begin that the rule of participation counts within.
+
+        Once, before the plan and the first token; a program that resumes declares the same again.
+
+        Raises:
+            BudgetError: there is no such rule, or it is too late.  UsersError: not ascending, or
+            not the accountant's slots.
+        """
+        found = tuple(starts)
+        with self._lock:
+            visits = self._state.visits
+            if not (self._resumed and visits is not None and visits.starts == found):
+                self._append(BatchesEntry(accountant=self.id, starts=found))
+        if self.people is not None:
+            self.people.divide(found)
 
     def commit(
         self, plan: Iterable[Plan] = (), /, **mechanisms: Mechanism[Any] | Streaming[Any]
@@ -437,12 +497,13 @@ class _Accountant(Generic[B]):
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
-                found = self._state.price(price)
+                index = self._state.ceiling.charged.check(user_range(users=users))
+                found = self._state.price_of_person(price, index)
                 form = found.form
                 budget, failure = cast(B, found.budget), found.failure
             else:
+                index = user_range(users=users)
                 budget, form = price, price.to_dict()
-            index = user_range(users=users)
             planned = None
             if self._state.plan is not None:
                 if not isinstance(price, Loss):
@@ -459,10 +520,17 @@ class _Accountant(Generic[B]):
                     planned=planned,
                     failure=exact_text(failure) if failure else "0",
                     allowance=allowance,
+                    shared=self._shared(price),
                 )
             )
             priced = price if isinstance(price, Loss) else None
             return mint_token(self, token, budget, index, label, failure, priced)
+
+    def _shared(self, price: Loss | B) -> dict[str, Any] | None:
+        """What a token's entry says of the loss that it is for, under a rule without a plan."""
+        if self.people is None or self._state.plan is not None or not isinstance(price, Loss):
+            return None
+        return {} if self._state.shares(price) else None
 
     def delegate(self, budget: B, *, users: range, label: str, failure: Exact = 0) -> Delegated[B]:
         """Reserves part of the cap for a component, which issues its tokens from it.
@@ -514,6 +582,7 @@ class _Accountant(Generic[B]):
             interactive=spend.interactive,
             profile=spend.profile,
             exact=spend.exact_form() if EXACT in self._state.opened.features else None,
+            admitted=self._admitted(),
         )
         with self._lock:
             self._append(entry)
@@ -530,8 +599,17 @@ class _Accountant(Generic[B]):
         """For tokens and receipts: writes how the token ended."""
         with self._lock:
             self._append(
-                RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
+                RetireEntry(
+                    accountant=self.id,
+                    token=token.id,
+                    outcome=outcome,
+                    digest=digest,
+                    admitted=self._admitted(),
+                )
             )
+
+    def _admitted(self) -> dict[str, Any] | None:
+        return None if self.people is None else {"clock": self.people.clock}
 
     def _append(self, entry: Entry) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""
@@ -616,6 +694,24 @@ def _forms_of(spend: Spend, loss: Loss) -> _Forms:
             _FORMS.clear()
         _FORMS[id(spend)] = spend, loss, forms
     return forms
+
+
+def _participation(people: People) -> dict[str, Any]:
+    return {"rule": people.rule.to_dict(), "registry": people.id}
+
+
+def _check_people(people: People | None, state: AccountState) -> None:
+    """Raises PeopleError unless it is the registry that the accountant was begun with."""
+    begun = state.opened.participation
+    if people is None or begun is None or begun != _participation(people):
+        had = "no registry" if begun is None else f"registry {begun['registry']}, {begun['rule']}"
+        given = "none" if people is None else f"registry {people.id}, {people.rule.to_dict()}"
+        raise PeopleError(f"people: the accountant was begun with {had}; given was {given}")
+    people.bind(state.opened.accountant, state.users)
+    if state.visits is not None and state.visits.starts:
+        people.divide(state.visits.starts)
+    if state.admitted > state.users.start:
+        people.check_not_older(state.admitted - 1)
 
 
 _NO = Fraction(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Generic, Never, Protocol, Self, cast, final
 
@@ -88,6 +88,23 @@ class Delegated(Generic[B]):
     def observer(self) -> ReleaseObserver | None:
         """The accountant's."""
         return self._parent.observer
+
+    @property
+    def people(self) -> None:
+        """None: under a rule of participation nothing is delegated."""
+        return
+
+    def of_person(self, loss: Loss, users: range) -> Loss:
+        """``loss`` itself, as an index is one person."""
+        return loss
+
+    def divide(self, starts: Sequence[int]) -> None:
+        """Refuses: there is no rule of participation here.
+
+        Raises:
+            BudgetError: always.
+        """
+        raise BudgetError("a delegated part has no rule of participation, and no batches")
 
     @property
     def closed(self) -> bool:

@@ -9,7 +9,7 @@ those of curves; `privlearn.accountants.epsilon_delta` looks for smaller ones by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -17,6 +17,7 @@ from itertools import accumulate
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
+from privlearn.accountants.person_totals import person_total
 from privlearn.accountants.state import AccountState, total
 from privlearn.accountants.tallies import Tallies
 from privlearn.accountants.tight_composition import step_of
@@ -137,12 +138,26 @@ def promised(state: AccountState, users: range | None = None) -> Totals:
     """What stands for each user: the distinct plan compositions, or the cap."""
     if state.plan is None:
         return Totals([cap_of(state)])
+    if state.visits is not None:
+        return Totals([_of_person(state, state.runs_committed, users)])
     return _totals(state, state.committed, users)
 
 
 def spent(state: AccountState, users: range | None = None) -> Totals:
     """What was actually spent on each user."""
+    if state.visits is not None:
+        return Totals([_of_person(state, state.runs_spent, users)])
     return _totals(state, state.spent, users)
+
+
+def _of_person(
+    state: AccountState, runs: Mapping[tuple[int, int, Loss], int], users: range | None
+) -> Composite:
+    """What stands for a person; for one with a visit among ``users`` no more is known."""
+    found = person_total(state, runs)
+    if found is None and runs:  # no currency that all of them have adds up: the cap's does
+        return cap_of(state)
+    return found
 
 
 def _totals(state: AccountState, tallies: Tallies[Loss], users: range | None) -> Totals:

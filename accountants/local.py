@@ -26,6 +26,7 @@ from privlearn.exact import Exact
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
+from privlearn.people import People
 from privlearn.tokens import ReleaseObserver
 
 
@@ -80,13 +81,14 @@ class LocalAccountant(_Accountant[B]):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         currency: type[B] | None = None,
-        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        adjacency: Adjacency | None = None,
         side_information: Iterable[str] = (),
         observer: ReleaseObserver | None = None,
         shared: bool = False,
         population: str | None = None,
         failure: Exact = 0,
         odometer: Exact | None = None,
+        people: People | None = None,
         attested: bool = False,
     ) -> None:
         super().__init__(
@@ -102,6 +104,7 @@ class LocalAccountant(_Accountant[B]):
             population=population,
             failure=failure,
             odometer=odometer,
+            people=people,
             _attested=attested,
         )
 

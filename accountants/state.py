@@ -6,6 +6,7 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -19,12 +20,14 @@ from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
 from privlearn.accountants.exact_spends import check_exact
 from privlearn.accountants.per_user_charge import Charges
+from privlearn.accountants.persons import PersonCharges, Visits, check_starts
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, Renyi, budget_from_dict
 from privlearn.domains import Domain, domain_from_dict
 from privlearn.entries import (
     AttestEntry,
+    BatchesEntry,
     CloseEntry,
     DelegateEntry,
     Entry,
@@ -53,11 +56,15 @@ from privlearn.losses import (
     BoundedRangeLoss,
     FailingLoss,
     GaussianLoss,
+    GeneralizedGaussian,
     LaplaceLoss,
     Loss,
     MinimizerLoss,
     PerArrivalLoss,
+    PureLoss,
     RandomizedResponse,
+    VisitsLoss,
+    ZCDPLoss,
     compose,
     foreign_kinds,
     gaussian_loss,
@@ -66,6 +73,7 @@ from privlearn.losses import (
     loss_from_dict,
 )
 from privlearn.noise import GaussianNoise, Noise, noise_from_dict
+from privlearn.participation import Participation
 
 T = TypeVar("T")
 Tally = dict[Loss, int]
@@ -132,20 +140,32 @@ class Ceiling:
     users: range
     cap: Currency
     failure: Fraction
+    visits: Visits | None = None
+    """With a rule, what is charged is charged to a person."""
     charged: Charges = field(init=False)
     """In numbers of the currency of the cap."""
     failing: Charges = field(init=False)
+    persons: PersonCharges | None = field(init=False)
+    """Those numbers and, last, the probability of failing, of persons."""
 
     def __post_init__(self) -> None:
         self.charged = Charges(self.users, len(self.cap.amounts))
         self.failing = Charges(self.users)
+        self.persons = None
+        if self.visits is not None:
+            self.persons = PersonCharges(self.visits, len(self.cap.amounts) + 1)
 
-    def check(self, users: range, amount: Currency, failure: Fraction) -> None:
+    def check(
+        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
+    ) -> None:
         """Raises InsufficientBudgetError unless every one of the users has room for that much.
 
         This is the filter: the next spend is chosen after everything before it was seen, and may
         be made only if the sum, of amounts known before it runs, stays under the cap.
         """
+        if self.persons is not None:
+            self._check_persons(self.persons, users, amount, failure, shared)
+            return
         above = self.charged.first_above(self.cap.amounts, amount.amounts, users)
         if above is not None:
             piece, value = above[0], self.cap._of(above[1])
@@ -166,25 +186,66 @@ class Ceiling:
                 users=piece,
             )
 
-    def charge(self, users: range, amount: Currency, failure: Fraction) -> None:
-        """Adds to what is charged."""
+    def _check_persons(
+        self,
+        persons: PersonCharges,
+        users: range,
+        amount: Currency,
+        failure: Fraction,
+        shared: bool,
+    ) -> None:
+        """The same for the most that any one person can be charged."""
+        whole = (*amount.amounts, failure)
+        after = persons.with_added(users, whole, shared).largest()
+        if self.cap.covers(self.cap._of(after[:-1])) and after[-1] <= self.failure:
+            return
+        before = persons.largest()
+        spent = self.cap._of(before[:-1])
+        remaining = self.cap - spent if self.cap.covers(spent) else self.cap.zero()
+        raise InsufficientBudgetError(
+            spent=spent, requested=amount, remaining=remaining, users=users
+        )
+
+    def charge(
+        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
+    ) -> None:
+        """Adds to what is charged; ``shared``: see `privlearn.accountants.persons`."""
+        if self.persons is not None:
+            self.persons.charge(users, (*amount.amounts, failure), shared)
         self.charged.charge(users, amount.amounts)
         if failure:
             self.failing.charge(users, (failure,))
 
-    def release(self, users: range, amount: Currency, failure: Fraction) -> None:
+    def release(
+        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
+    ) -> None:
         """Takes off what was charged for these users."""
+        if self.persons is not None:
+            self.persons.charge(users, (*amount.amounts, failure), shared, released=True)
         self.charged.charge(users, amount.amounts, released=True)
         if failure:
             self.failing.charge(users, (failure,), released=True)
 
     def largest(self, users: range | None = None) -> Currency:
-        """The largest charge on any of the users, amount by amount."""
+        """The largest charge on any of the users, amount by amount; on any person with a rule.
+
+        With a rule, the charge on one slot is that of all tokens whose ranges it is in.
+        """
+        if self.persons is not None and users in (None, self.users):
+            return self.cap._of(self.persons.largest()[:-1])
         return self.cap._of(self.charged.largest(users))
 
     def largest_failure(self, users: range | None = None) -> Fraction:
-        """The largest probability of failing of any of the users."""
+        """The largest probability of failing of any of the users, or persons."""
+        if self.persons is not None and users in (None, self.users):
+            return self.persons.largest()[-1]
         return self.failing.largest(users)[0]
+
+    def fits(self) -> bool:
+        """Whether no person is charged more than the cap."""
+        assert self.persons is not None
+        most = self.persons.largest()
+        return self.cap.covers(self.cap._of(most[:-1])) and most[-1] <= self.failure
 
     def pieces(self) -> Iterator[tuple[range, Currency]]:
         """What is charged, piece by piece."""
@@ -220,6 +281,8 @@ class Account:
     outcome: str | None = None
     held: bool = True
     """Whether its budget is charged; not once the loss or nothing is charged instead."""
+    shared: bool = False
+    """Whether it is for a loss that `AccountState.shares` holds of."""
     functions: dict[str, None] | None = None
     """Names of user code that its rows passed through, in the order in which they came."""
 
@@ -326,7 +389,18 @@ class AccountState:
                 raise BudgetError("odometer and failure: their δ must add up to less than 1")
         self.promise = promise
         self.users = user_range(users=_range(opened.users))
-        self.ceiling = Ceiling(self.users, cap, self.failure)
+        self.visits: Visits | None = None
+        """The rule under which a person may come back; without one a person is an index."""
+        if opened.participation is not None:
+            rule = Participation.from_dict(opened.participation["rule"])
+            self.visits = Visits(rule, self.users)
+        self._of_person: dict[tuple[Loss, int], Loss] = {}
+        self.runs_committed: Counter[tuple[int, int, Loss]] = Counter()
+        self.runs_spent: Counter[tuple[int, int, Loss]] = Counter()
+        """With a rule: losses of one row by the ranges of slots that they are on."""
+        self.admitted = self.users.start
+        """The next slot of the registry of persons, as far as entries say."""
+        self.ceiling = Ceiling(self.users, cap, self.failure, self.visits)
         self.spent: Tallies[Loss] = Tallies(self.users)
         self.committed: Tallies[Loss] = Tallies(self.users)
         self.plan: list[Planned] | None = None
@@ -374,6 +448,49 @@ class AccountState:
             UnknownKindError, ValueError: no loss.
         """
         return _read_loss(data)
+
+    def of_person(self, loss: Loss, users: range) -> Loss:
+        """The loss of one person with all visits in a range; of one row without a rule.
+
+        Under local trust each message has noise of its own, so that losses add up.
+
+        Raises:
+            BudgetError: no such loss is known, or the range cuts a batch of the rule.
+        """
+        if self.visits is None:
+            return loss
+        rule, most = self.visits.rule, self.visits.most(users)
+        found = self._of_person.get((loss, most))
+        if found is None:
+            if _by_arrival(loss):
+                raise BudgetError(
+                    "a loss by arrival under a rule of participation: it is not known which of its "
+                    "slots are one person's; state one loss for all"
+                )
+            try:
+                local = self.opened.trust is Trust.LOCAL
+                found = compose([(loss, most)]) if local else loss.for_visits(most, rule.apart)
+            except ValueError as error:
+                raise BudgetError(str(error)) from None
+            if len(self._of_person) >= _MOST_SEEN:
+                self._of_person.clear()
+            self._of_person[loss, most] = found
+        return found
+
+    def price_of_person(self, loss: Loss, users: range) -> LossPrice:
+        """What a loss costs here for one person with all visits in a range.
+
+        Raises:
+            As `price` and `of_person`.
+        """
+        return self.price(loss if self.visits is None else self.of_person(loss, users))
+
+    def shares(self, loss: Loss) -> bool:
+        """Whether r of m visits cost at most r/m of the loss of m."""
+        if self.visits is None:
+            return False
+        grows = all(isinstance(part, _GROWING) for part, _ in leaves_of(loss))
+        return self.opened.trust is Trust.LOCAL or (grows and not _of_visits(loss))
 
     def price(self, loss: Loss) -> LossPrice:
         """What a loss costs here.
@@ -443,7 +560,7 @@ class AccountState:
             return None
         for position in self._planned.get((label, users), []):
             item = self.plan[position]
-            if item.left and _dominates(item.loss, loss):
+            if item.left and self._dominates(item.loss, loss, users):
                 return position
         self.ceiling.charged.check(users)
         raise BudgetError(
@@ -482,18 +599,48 @@ class AccountState:
         begun = self.accounts or self.folded or self.attested or self.allowances
         if self.plan is not None or begun:
             raise BudgetError("a plan is committed once, before the first token")
-        trial = Ceiling(self.users, self.cap, self.failure)
+        trial = Ceiling(self.users, self.cap, self.failure, self.visits)
         for item in entry.items:
             loss = self._own_loss(item.loss)
             users = self._whole_ranges(_range(item.users))
-            for piece, part in _over(loss, users):
-                price = self.price(part)
-                trial.charge(piece, price.budget * item.count, price.failure * item.count)
+            self._charge_item(trial, loss, users, item.count)
+        if self.visits is not None:
+            self._check_persons(trial)
+            return
         none = Ceiling(self.users, self.cap, self.failure)
         for users, total in trial.pieces():
             none.check(users, total, _NEVER)
         for users, failure in trial.failures():
             none.check(users, self.cap.zero(), failure)
+
+    def _charge_item(self, ceiling: Ceiling, loss: Loss, users: range, count: int) -> None:
+        """Charges ``count`` runs of a planned loss."""
+        for piece, part in _over(loss, users):
+            price = self.price_of_person(part, piece)
+            shared = self.shares(part)
+            ceiling.charge(piece, price.budget * count, price.failure * count, shared=shared)
+
+    def _check_persons(self, trial: Ceiling) -> None:
+        """Raises InsufficientBudgetError unless a whole plan fits for every person."""
+        if not trial.fits():
+            raise InsufficientBudgetError(
+                spent=self.cap.zero(),
+                requested=trial.largest(),
+                remaining=self.cap,
+                users=self.users,
+            )
+
+    def _check_batches(self, entry: BatchesEntry) -> None:
+        if self.visits is None or not self.visits.rule.batched:
+            raise BudgetError(
+                "batches are declared for a rule that counts within them: Participation with "
+                "pooled=True or per_batch"
+            )
+        if self.visits.starts:
+            raise BudgetError("batches are declared once")
+        if self.accounts or self.folded or self.plan is not None:
+            raise BudgetError("batches are declared before the plan and the first token")
+        check_starts(entry.starts, self.users)
 
     def _check_issue(self, entry: IssueEntry) -> None:
         if entry.token in self.accounts or entry.token in self.folded:
@@ -513,7 +660,7 @@ class AccountState:
                 raise BudgetError(f"token {entry.token} is not in the committed plan")
             if not item.left or item.users != users or item.label != entry.label:
                 raise BudgetError(f"token {entry.token} does not match plan item {entry.planned}")
-            price = self.price(item.loss)
+            price = self.price_of_person(item.loss, users)
             more = price.budget is not budget and not price.budget.covers(budget)
             if more or price.failure < failure:
                 raise BudgetError(f"token {entry.token} holds more than plan item {entry.planned}")
@@ -524,13 +671,18 @@ class AccountState:
         if entry.allowance is not None:
             ceiling = self._delegated(entry.allowance).ceiling
             ceiling.charged.check(users)
-        ceiling.check(users, budget, failure)
+        ceiling.check(users, budget, failure, shared=entry.shared is not None)
 
     def _check_delegate(self, entry: DelegateEntry) -> None:
         if self.opened.attested:
             raise BudgetError("an accountant of attestations has nothing to delegate")
         if self.plan is not None:
             raise BudgetError("a plan is exhaustive: its items are the components' budgets")
+        if self.visits is not None:
+            raise BudgetError(
+                "under a rule of participation nothing is delegated: open an accountant of its own "
+                "for the component, and add the two up"
+            )
         if entry.allowance in self.allowances:
             raise BudgetError(f"allowance {entry.allowance} was delegated before")
         users = self._whole_ranges(_range(entry.users))
@@ -576,10 +728,10 @@ class AccountState:
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
         self._check_holds(account, entry, loss)
-        if entry.arithmetic == "sum" and (entry.interactive or entry.profile):
+        if entry.arithmetic == "sum" and (entry.interactive or entry.profile or _of_visits(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
-                "a profile"
+                "a profile, and its loss that of one row"
             )
         if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
@@ -602,12 +754,17 @@ class AccountState:
 
     def _check_holds(self, account: Account, entry: SpendEntry, loss: Loss) -> None:
         """The token must hold what the loss costs."""
-        price = self.price(loss)
+        price = self.price_of_person(loss, _range(account.users))
         failure = price.failure
         held = account.budget
         if held is not price.budget and not held.covers(price.budget):
             raise LossExceedsTokenError(
                 f"{entry.mechanism} costs {price.budget}, token {entry.token} holds {held}"
+            )
+        if account.shared and not self.shares(loss):
+            raise LossExceedsTokenError(
+                f"{entry.mechanism}: token {entry.token} is for a loss that grows with a person's "
+                f"visits, which {loss.kind!r} is not known to do; issue a token for this loss"
             )
         if failure and failure > account.failure:
             raise LossExceedsTokenError(
@@ -621,8 +778,14 @@ class AccountState:
         item = self._item(account.planned)
         if item is None:
             raise BudgetError(f"token {entry.token} is not in the committed plan")
-        if not _dominates(item.loss, loss):
+        if not self._dominates(item.loss, loss, item.users):
             raise BudgetError(f"token {entry.token}: its loss is not the planned one")
+
+    def _dominates(self, stated: Loss, actual: Loss, users: range) -> bool:
+        """Whether ``stated`` is provably at least ``actual``, for all visits of a person."""
+        if stated is actual or stated == actual:
+            return True
+        return _dominates(self.of_person(stated, users), self.of_person(actual, users))
 
     def _check_devices(self, entry: SpendEntry) -> None:
         """Noise that several users share is drawn by somebody who sees all their rows."""
@@ -649,7 +812,9 @@ class AccountState:
             raise BudgetError(
                 f"{entry.mechanism}: its price needs trusted code but does not say so"
             )
-        if not _dominates(loss, earned):
+        # the gain of a stream may be for all visits of a person: its code's word, as gains are
+        stated = loss.loss if isinstance(loss, VisitsLoss) else loss
+        if not _dominates(stated, earned):
             raise BudgetError(
                 f"{entry.mechanism}: noise and domain give a loss of {earned.numbers()}, "
                 f"more than the stated {loss.numbers()}"
@@ -796,7 +961,15 @@ class AccountState:
     def record(self, entry: Entry) -> None:
         """Takes ``entry`` into account."""
         self.curve_work.earn()
+        if self.visits is not None:
+            self._see_clock(entry)
         _RECORDS[entry.__class__](self, entry)
+
+    def _see_clock(self, entry: Entry) -> None:
+        said = getattr(entry, "admitted", None) or {}
+        clock = said.get("clock")
+        if isinstance(clock, int):
+            self.admitted = max(self.admitted, clock)
 
     def _record_open(self, _: OpenEntry) -> None:
         """It is the state that it opened."""
@@ -810,16 +983,21 @@ class AccountState:
             account.functions = {}
         account.functions.update(dict.fromkeys(entry.names))
 
+    def _record_batches(self, entry: BatchesEntry) -> None:
+        if self.visits is not None:
+            self.visits.starts = check_starts(entry.starts, self.users)
+
     def _record_plan(self, entry: PlanEntry) -> None:
         self.plan = []
         for item in entry.items:
             loss, users = loss_from_dict(item.loss), _range(item.users)
             self._planned.setdefault((item.label, users), []).append(len(self.plan))
             self.plan.append(Planned(item.label, users, loss, item.count, item.count))
+            self._charge_item(self.ceiling, loss, users, item.count)
+            if self.visits is not None:
+                self.runs_committed[users.start, users.stop, loss] += item.count
             for piece, part in _over(loss, users):
-                price = self.price(part)
-                self.ceiling.charge(piece, price.budget * item.count, price.failure * item.count)
-                self.committed.add(piece, part, item.count)
+                self.committed.add(piece, self.of_person(part, piece), item.count)
 
     def _record_issue(self, entry: IssueEntry) -> None:
         failure = self._stated_failure(entry.failure)
@@ -831,10 +1009,13 @@ class AccountState:
             entry.allowance,
             self._currency(entry.budget),
             failure,
+            shared=entry.shared is not None,
         )
         self.accounts[entry.token] = account
         if self.plan is None:
-            self._paying(account).charge(_range(entry.users), account.budget, account.failure)
+            self._paying(account).charge(
+                _range(entry.users), account.budget, account.failure, shared=account.shared
+            )
         elif item := self._item(entry.planned):
             item.left -= 1
 
@@ -876,28 +1057,36 @@ class AccountState:
         users = _range(entry.users)
         pieces = pieces_of(loss, users)
         for piece, part in pieces:
-            self.spent.add(piece, part)
+            self._add_spent(piece, part)
         if self.plan is not None:
             return
         account.held = False
-        if held and len(pieces) == 1 and entry.users == account.users:
-            price = self.price(loss)
+        like = account.shared is self.shares(loss)
+        if held and like and len(pieces) == 1 and entry.users == account.users:
+            price = self.price_of_person(loss, users)
             same = price.failure is account.failure or price.failure == account.failure
             if same and price.budget.amounts == account.budget.amounts:
                 return
         ceiling = self._paying(account)
         if held:  # the token may have held more than its one loss; the rest is free again
-            ceiling.release(_range(account.users), account.budget, account.failure)
+            ceiling.release(
+                _range(account.users), account.budget, account.failure, shared=account.shared
+            )
         for piece, part in pieces:
-            price = self.price(part)
-            ceiling.charge(piece, price.budget, price.failure)
+            price, shared = self.price_of_person(part, piece), self.shares(part)
+            ceiling.charge(piece, price.budget, price.failure, shared=shared)
+
+    def _add_spent(self, users: range, loss: Loss) -> None:
+        self.spent.add(users, self.of_person(loss, users))
+        if self.visits is not None:
+            self.runs_spent[users.start, users.stop, loss] += 1
 
     def _charge_again(self, entry: SpendEntry, loss: Loss) -> None:
         for piece, part in pieces_of(loss, _range(entry.users)):
-            self.spent.add(piece, part)
+            self._add_spent(piece, part)
             if self.plan is None:
-                price = self.price(part)
-                self.ceiling.charge(piece, price.budget, price.failure)
+                price, shared = self.price_of_person(part, piece), self.shares(part)
+                self.ceiling.charge(piece, price.budget, price.failure, shared=shared)
 
     def _record_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
@@ -910,14 +1099,16 @@ class AccountState:
             if account.held:
                 account.held = False
                 ceiling = self._paying(account)
-                ceiling.release(_range(account.users), account.budget, account.failure)
+                ceiling.release(
+                    _range(account.users), account.budget, account.failure, shared=account.shared
+                )
         elif item := self._item(account.planned):
             item.left += 1
 
     def _record_attest(self, entry: AttestEntry) -> None:
         self.attested.append(entry)
         loss, users = loss_from_dict(entry.loss), _range(entry.users)
-        self.spent.add(users, loss, entry.most_messages)
+        self.spent.add(users, loss, entry.most_messages)  # with no rule: see `_check_rule`
         if self.plan is None:
             price, most = self.price(loss), entry.most_messages
             self.ceiling.charge(users, price.budget * most, price.failure * most)
@@ -927,6 +1118,7 @@ class AccountState:
 
 _CHECKS: dict[type[Any], Callable[[AccountState, Any], None]] = {
     OpenEntry: AccountState._check_open,
+    BatchesEntry: AccountState._check_batches,
     PlanEntry: AccountState._check_plan,
     DelegateEntry: AccountState._check_delegate,
     ReturnEntry: AccountState._check_return,
@@ -939,6 +1131,7 @@ _CHECKS: dict[type[Any], Callable[[AccountState, Any], None]] = {
 }
 _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
     OpenEntry: AccountState._record_open,
+    BatchesEntry: AccountState._record_batches,
     PlanEntry: AccountState._record_plan,
     DelegateEntry: AccountState._record_delegate,
     ReturnEntry: AccountState._record_return,
@@ -951,8 +1144,18 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
 }
 
 
+_GROWING = GaussianLoss, GeneralizedGaussian, ZCDPLoss, PureLoss, LaplaceLoss, BoundedRangeLoss
+"""Kinds whose loss for m visits is at least m/r times that for r."""
+
+
+def _of_visits(loss: Loss) -> bool:
+    return isinstance(loss, VisitsLoss) or any(_of_visits(part) for part, _ in loss.inner())
+
+
 def _check_relation(opened: OpenEntry) -> None:
-    """What trust and neighbour relation can promise together."""
+    """What trust and neighbour relation, and a rule of participation, can promise together."""
+    if opened.participation is not None:
+        _check_rule(opened, Participation.from_dict(opened.participation["rule"]))
     if opened.attested and opened.trust is not Trust.LOCAL:
         raise BudgetError(f"attested: clients attest local privacy, not {opened.trust.value}")
     if opened.adjacency is not Adjacency.ADD_REMOVE:
@@ -967,6 +1170,22 @@ def _check_relation(opened: OpenEntry) -> None:
             "adjacency = add-remove: who sends a message is seen to take part, so a local "
             "guarantee is for replace-one or zero-out (the device sends, but for the null record)"
         )
+
+
+def _check_rule(opened: OpenEntry, rule: Participation) -> None:
+    private = rule.pattern == "private"
+    if opened.adjacency is Adjacency.ADD_REMOVE or (
+        private and opened.adjacency is not Adjacency.ZERO_OUT
+    ):
+        allowed = "zero-out" if private else "replace-one or zero-out"
+        raise AdjacencyError(
+            f"adjacency = {opened.adjacency.value} with pattern = {rule.pattern!r}: must be "
+            f"{allowed}, as a person's slots stay, and become null"
+        )
+    if opened.attested:
+        raise BudgetError("attested: a client states itself how often it sends (most_messages)")
+    if opened.odometer is not None:
+        raise BudgetError("odometer: it is for one row; none is known for a person who comes back")
 
 
 def has_minimizer(loss: Loss) -> bool:

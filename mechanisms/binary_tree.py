@@ -24,6 +24,7 @@ from privlearn.mechanisms.factorization import (
     arrival,
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.participation_norms import tree_norm
 
 _BLOCK = 64
 """Rows; a power of two."""
@@ -73,6 +74,10 @@ class BinaryTree:
             j += j & -j
         return math.sqrt(most) * _ROUND_UP
 
+    def participation_norm(self, most: int, apart: int, /) -> float:
+        """Upper bound on S, by levels: see `tree_norm`."""
+        return tree_norm(self.horizon, most, apart)
+
     def _nodes(self, j: int) -> int:
         nodes = 0
         while j <= self.horizon:
@@ -101,7 +106,7 @@ class BinaryTree:
         return math.sqrt((self.horizon + 1).bit_length() - 1)
 
     def rms_error_std(self) -> float:
-        """Root of the mean number of ones: bit 2**l is one in half of each whole period, at the end."""
+        """Root of the mean number of ones: a bit is one in the last half of each of its periods."""
         numbers, ones, unit = self.horizon + 1, 0, 1
         while unit < numbers:
             ones += numbers // (2 * unit) * unit + max(numbers % (2 * unit) - unit, 0)

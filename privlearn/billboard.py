@@ -8,7 +8,7 @@ differential privacy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
@@ -18,6 +18,7 @@ from privlearn._records import copied, record_at
 from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
+from privlearn.people import Admission
 from privlearn.rows import Rows, Sealed
 from privlearn.rows.functions import RowFunction
 from privlearn.tokens import Issuer, Released
@@ -31,10 +32,17 @@ R = TypeVar("R")
 class Shown(Sealed, Generic[T, A]):
     """Users' own rows with what each of them was shown; sealed to those users."""
 
-    __slots__ = ("__board", "__both", "__users")
+    __slots__ = ("__admission", "__board", "__both", "__users")
 
-    def __init__(self, both: Rows[tuple[T, A]], users: range, board: Billboard) -> None:
+    def __init__(
+        self,
+        both: Rows[tuple[T, A]],
+        users: range,
+        board: Billboard,
+        admission: Admission | None = None,
+    ) -> None:
         self.__both, self.__users, self.__board = both, users, board
+        self.__admission = admission
 
     @property
     def users(self) -> range:
@@ -57,9 +65,10 @@ class Shown(Sealed, Generic[T, A]):
                 "and only a joint guarantee leaves out what the user receives; serve with a "
                 "JointAccountant, or release a value through a mechanism that spends a token"
             )
-        if len(self.users) != 1:
+        chunks = Rows._unseal(self.__both)
+        if sum(len(chunk.valid) for chunk in chunks) != 1:
             raise UsersError(f"users {self.users!r}: an action is revealed to one user at a time")
-        (chunk,) = Rows._unseal(self.__both)
+        (chunk,) = chunks
         if chunk.block is None or not chunk.valid[0]:
             return None
         return record_at(copied(chunk.block[1]), 0)
@@ -69,14 +78,19 @@ class Shown(Sealed, Generic[T, A]):
 
         It acts row by row, as in `Rows.map_rows`, and is the users' side: what it sees is theirs.
         It is named in the ledger like any user code, but called once only, as users answer once.
-        It gets copies, and what it returns is copied.
+        It gets copies, and what it returns is copied.  Under a rule of participation everybody
+        answers, and rows of visits that are not learned are null afterwards.
         """
 
         def answer(both: tuple[T, A]) -> R:
             return environment(both[0], both[1])
 
         function = RowFunction(answer, "deliver", code=environment, repeatable=False)
-        return Rows._delivered(self.__both, function, self.__board)
+        rows = Rows._delivered(self.__both, function, self.__board)
+        admission, people = self.__admission, self.__board.issuer.people
+        if admission is None or people is None:
+            return rows
+        return Rows._admitted(rows, people, admission.learned, admission.persons)
 
 
 @final
@@ -124,21 +138,42 @@ class Billboard(Mapping[str, Any]):
         )
         return released.value
 
-    def serve(self, rows: Rows[T], policy: Callable[[T], A]) -> Shown[T, A]:
+    def serve(
+        self, rows: Rows[T], policy: Callable[[T], A], *, people: Sequence[Any] | None = None
+    ) -> Shown[T, A]:
         """Shows each user an action computed from public state and that user's own row.
 
-        ``policy`` sees blocks of rows and must be row-local; it may close over this billboard.
+        Args:
+            rows: of the next users.
+            policy: sees blocks of rows and must be row-local; it may close over this billboard.
+            people: under a rule of participation, who each of them is; an id for every row.  Visits
+                are counted, durably, before anybody is shown anything; nobody is told whether
+                theirs is learned from.
 
         Raises:
-            UsersError: out of order, served before, or beyond ``users``.
+            UsersError: out of order, served before, or beyond ``users``, or not one id for each.
+            ProvenanceError: ids without a rule, or a rule without ids.
         """
         users = rows.users
+        registry = self.issuer.people
+        if (registry is None) is not (people is None):
+            raise ProvenanceError(
+                "people: who the users are is needed, as the accountant has a rule of participation"
+                if people is None
+                else "people: the accountant has no rule of participation (people=...), so that an "
+                "index is one person"
+            )
+        self._check_next(users)
+        admission = None
+        if registry is not None and people is not None:
+            admission = registry.admit_visits(people, users)
         self._advance(users)
 
         def show(own: T) -> tuple[T, A]:
             return own, policy(own)
 
-        return Shown(Rows._shown(rows, RowFunction(show, "serve", code=policy)), users, self)
+        both = Rows._shown(rows, RowFunction(show, "serve", code=policy))
+        return Shown(both, users, self, admission)
 
     def skip(self, users: range) -> Rows[Any]:
         """Null records for the next users, whose data were lost before they could be used.
@@ -147,16 +182,22 @@ class Billboard(Mapping[str, Any]):
             UsersError: as for `serve`.
         """
         lost: Rows[Any] = Rows.null(users)
+        self._check_next(users)
+        if self.issuer.people is not None:
+            self.issuer.people.skip(users)
         self._advance(users)
         return Rows._served_by(lost, self)
 
     def _advance(self, users: range) -> None:
         with self._lock:
-            if users.start != self._next or users.stop > self.users.stop:
-                raise UsersError(
-                    f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"
-                )
+            self._check_next(users)
             self._next = users.stop
+
+    def _check_next(self, users: range) -> None:
+        if users.start != self._next or users.stop > self.users.stop:
+            raise UsersError(
+                f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"
+            )
 
     def history(self) -> list[dict[str, Any]]:
         """What was posted when (clock) and paid by which token, oldest first; plain JSON."""

@@ -40,6 +40,8 @@ class Clipping:
             RowLocalityError: a function that the rows passed through is not row-local.
         """
         parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
+        if not parts:  # a timetable on which nobody came
+            return np.broadcast_to(self.null(), (0, self.size))
         # a copy: an observer may write to it
         return np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
 
@@ -89,7 +91,8 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
         total = sum_of_rows(clipping.contributions(rows), clipping.largest)
     except RowLocalityError as error:  # told to whoever releases it, when that is paid for
         defect = error
-    return PartialSum((rows.users,), total, _terms(spend), functions, Rows._board_of(rows), defect)
+    board, stamp = Rows._board_of(rows), Rows._stamp_of(rows)
+    return PartialSum((rows.users,), total, _terms(spend), functions, board, defect, stamp)
 
 
 def _terms(spend: Spend) -> dict[str, Any]:

@@ -33,6 +33,10 @@ EXACT = "exact/1"
 """The extension by which spends say how their noise is exact; optional, so that who does not know
 it reads all else."""
 
+PARTICIPATION = "participation/1"
+"""The extension by which an account is of persons who may come back; critical, since what stands in
+such a ledger is not about single arrivals."""
+
 
 class _Entry(BaseModel):
     model_config = ConfigDict(
@@ -77,6 +81,18 @@ class OpenEntry(_Entry):
 
     Without a critical one an auditor cannot understand them; an optional one may be left aside.
     """
+    participation: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """Data of `PARTICIPATION`: the rule, and the public id of the registry that keeps it."""
+
+    def ext(self) -> dict[str, Any]:
+        return {} if self.participation is None else {PARTICIPATION: self.participation}
+
+
+class BatchesEntry(_Entry):
+    """Where the batches begin that a rule of participation counts within."""
+
+    entry: Literal["batches"] = "batches"
+    starts: Annotated[tuple[StrictInt, ...], Field(min_length=1)]
 
 
 class PlanItem(BaseModel):
@@ -110,6 +126,12 @@ class IssueEntry(_Entry):
     """Probability of failing that the token may use."""
     allowance: str | None = None
     """The sub-budget it is taken from; None for the accountant's own."""
+    shared: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """Data of `PARTICIPATION`: that the budget is for a loss which grows with a person's visits at
+    least as fast as their number; None where it is charged whole to whoever has one."""
+
+    def ext(self) -> dict[str, Any]:
+        return {} if self.shared is None else {PARTICIPATION: self.shared}
 
 
 class DelegateEntry(_Entry):
@@ -157,8 +179,13 @@ class SpendEntry(_Entry):
     """Data of `EXACT`: grid, bound of the integers, sampler and tables; None where the mechanism
     computes in doubles, or the accountant was opened before there was anything else."""
 
+    admitted: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """Data of `PARTICIPATION`: the next slot of the registry of persons, by which an older copy of
+    it is told."""
+
     def ext(self) -> dict[str, Any]:
-        return {} if self.exact is None else {EXACT: self.exact}
+        found = {} if self.exact is None else {EXACT: self.exact}
+        return found if self.admitted is None else {**found, PARTICIPATION: self.admitted}
 
 
 class FunctionsEntry(_Entry):
@@ -180,6 +207,11 @@ class RetireEntry(_Entry):
     token: str
     outcome: Literal["released", "unused", "lost", "uncovered"]
     digest: str | None = None
+    admitted: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """As that of a spend."""
+
+    def ext(self) -> dict[str, Any]:
+        return {} if self.admitted is None else {PARTICIPATION: self.admitted}
 
 
 class AttestEntry(_Entry):
@@ -212,6 +244,7 @@ class CloseEntry(_Entry):
 
 Entry = (
     OpenEntry
+    | BatchesEntry
     | PlanEntry
     | DelegateEntry
     | ReturnEntry
@@ -227,6 +260,16 @@ Entry = (
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
+_EXTENSIONS = {
+    (EXACT, "spend"): "exact",
+    (PARTICIPATION, "open"): "participation",
+    (PARTICIPATION, "issue"): "shared",
+    (PARTICIPATION, "spend"): "admitted",
+    (PARTICIPATION, "retire"): "admitted",
+}
+"""Where data of an extension stand once they are read: by its name and the kind of entry."""
+
+
 @cache
 def _validate() -> Callable[[Any], Entry]:
     adapter: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="entry")])
@@ -240,10 +283,15 @@ def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entr
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
         ValueError: data of an extension where they have no place.
     """
-    if "exact" in body:
-        raise ValueError(f"field 'exact': the body has none; it is data of {EXACT!r}")
-    if EXACT not in ext:
-        return _validate()(body)
-    if body.get("entry") != "spend" or ext[EXACT] is None:
-        raise ValueError(f"data of {EXACT!r}: only a spend has them, as an object")
-    return _validate()({**body, "exact": ext[EXACT]})
+    found: dict[str, Any] = {}
+    for (name, kind), field in _EXTENSIONS.items():
+        if field in body:
+            raise ValueError(f"field {field!r}: the body has none; it is data of {name!r}")
+        if name in ext and body.get("entry") == kind:
+            found[field] = ext[name]
+    for name in {name for name, _ in _EXTENSIONS} & set(ext):
+        kinds = [kind for (of, kind) in _EXTENSIONS if of == name]
+        if body.get("entry") not in kinds or ext[name] is None:
+            what = " or ".join(map(repr, kinds))
+            raise ValueError(f"data of {name!r}: only entries {what} have them, as an object")
+    return _validate()({**body, **found} if found else body)

@@ -19,6 +19,7 @@
     ├── RowLocalityError (RuntimeError)   a function of rows let one row depend on another
     ├── DataError (ValueError)        an input file cannot be read as described
     ├── SolverError (RuntimeError)    a minimiser was not certified: the release is lost
+    ├── PeopleError (RuntimeError)    the registry of people is lost, a copy, or another one's
     ├── ReentryError (RuntimeError)   called from inside an unfinished call of its own
     ├── LedgerError (RuntimeError)
     │   ├── LedgerUnreadableError     missing, truncated or not a ledger
@@ -117,6 +118,10 @@ class DataError(PrivlearnError, ValueError):
 
 class SolverError(PrivlearnError, RuntimeError):
     """A minimiser was not certified; the release is lost and stays charged."""
+
+
+class PeopleError(PrivlearnError, RuntimeError):
+    """The registry of people cannot be used: nothing more of anybody is learned through it."""
 
 
 class ReentryError(PrivlearnError, RuntimeError):

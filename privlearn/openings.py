@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import ProvenanceError, UsersError
+from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.stamps import NOBODY, Stamp
 
 if TYPE_CHECKING:
     from privlearn.tokens import Issuer, Token
@@ -33,6 +35,14 @@ def check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
             f"must be opened at once, not {users!r}"
         )
     _check_board(issuer, Rows._board_of(rows))
+    if issuer.people is not None:
+        _check_stamp(issuer.people, Rows._stamp_of(rows))
+        _check_clock(issuer.people, rows)
+    elif Rows._slots_of(rows) is not None:
+        raise ProvenanceError(
+            "slots: rows on a timetable need an accountant with a registry of people, whose rule "
+            "has clock='timetable'"
+        )
 
 
 def check_total(token: Token[Any], total: PartialSum, first: int) -> None:
@@ -51,6 +61,8 @@ def check_total(token: Token[Any], total: PartialSum, first: int) -> None:
             f"under add-remove all of {token.users!r} must be opened at once, not {total!r}"
         )
     _check_board(issuer, PartialSum._board_of(total))
+    if issuer.people is not None:
+        _check_stamp(issuer.people, PartialSum._stamp_of(total))
 
 
 def _check_board(issuer: Issuer, board: object | None) -> None:
@@ -58,4 +70,30 @@ def _check_board(issuer: Issuer, board: object | None) -> None:
         raise ProvenanceError(
             "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
             "rows of another billboard) need a CentralAccountant"
+        )
+
+
+def _check_stamp(people: People, stamp: Stamp | None) -> None:
+    """Under a rule of participation only what its registry admitted is opened."""
+    if stamp is NOBODY:
+        return
+    if stamp is None or stamp.registry is not people:
+        raise ProvenanceError(
+            f"under {people.rule} rows must be admitted by the accountant's registry: serve them "
+            "with people=ids, or use people.admit(rows, ids)"
+        )
+    if people.rule.pooled and not stamp.pooled:
+        raise ProvenanceError(
+            "under a pooled rule one row of each person and batch is opened: use rows.pool(combine)"
+        )
+
+
+def _check_clock(people: People, rows: Rows[Any]) -> None:
+    """On a timetable a slot takes any number of visits, so that none displaces another."""
+    timed = Rows._slots_of(rows) is not None
+    if Rows._stamp_of(rows) is not NOBODY and timed is not (people.rule.clock == "timetable"):
+        given = "on a timetable" if timed else "one for each slot"
+        raise ProvenanceError(
+            f"clock = {people.rule.clock!r}: rows {given}; "
+            + ("seal them without slots" if timed else "say their slots: Rows.seal(..., slots=)")
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -131,6 +131,9 @@ class Accountant(Issuer, Protocol[B_inv]):
 
     @property
     def trust(self) -> Trust: ...
+
+    def divide(self, starts: Sequence[int], /) -> None:
+        """Declares the public batches of a rule that counts within them."""
 
     def commit(self, plan: Iterable[Plan], /) -> None:
         """Commits all losses and counts in advance."""

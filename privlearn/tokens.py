@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,10 +28,12 @@ from privlearn.contributions import partial_sum as partial_sum
 from privlearn.domains import Array
 from privlearn.errors import (
     LossExceedsTokenError,
+    ProvenanceError,
     RowLocalityError,
     TokenCopyError,
     TokenError,
     TokenSpentError,
+    UsersError,
 )
 from privlearn.exact import exact_text
 from privlearn.exact_noise.fast import Floors
@@ -40,6 +43,8 @@ from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss
 from privlearn.noise import ExactNoise, NoiseSource, ReportNoise
 from privlearn.openings import check_rows, check_total
+from privlearn.participation import Participation
+from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
 from privlearn.spends import Arithmetic as Arithmetic
 from privlearn.spends import Spend as Spend
@@ -85,6 +90,12 @@ class Issuer(Protocol):
     def noise(self) -> NoiseSource: ...
     @property
     def observer(self) -> ReleaseObserver | None: ...
+    @property
+    def people(self) -> People | None:
+        """The registry under whose rule persons may come back; None if a user is an index."""
+
+    def of_person(self, loss: Loss, users: range, /) -> Loss:
+        """The loss of one person with all visits in a range; ``loss`` itself without a rule."""
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """Returns the token's account, only when the spend stands durably in the ledger."""
@@ -163,6 +174,34 @@ class Token(Generic[B]):
         """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
         check_rows(self, rows, self.users.start)
 
+    def check_batches(self, rule: Participation, starts: Sequence[int]) -> None:
+        """Whether a person has no more rows in each of these batches than in one of ``rule``.
+
+        Args:
+            rule: that a price takes for granted, and that counts within batches.
+            starts: where batches of the token's users begin.
+
+        Raises:
+            UsersError: the accountant's rule allows more in a batch, or a batch of its own begins
+            within one of these.
+        """
+        people = self._issuer.people
+        if people is None:  # what is promised is about single rows
+            return
+        most, others = _in_a_batch(rule), _in_a_batch(people.rule)
+        if others is None or (most is not None and others > most):
+            raise UsersError(
+                f"a price for {rule}: the accountant's rule is {people.rule}, with which a person "
+                "may have more rows in a batch"
+            )
+        begun = set(starts)
+        for batch in people.batches(self.users):
+            if batch.start not in begun:
+                raise UsersError(
+                    f"a batch of the accountant's rule begins at slot {batch.start}, within one of "
+                    "the mechanism's: every batch must lie within one that was declared"
+                )
+
     def check_total(self, total: PartialSum, spend: Spend) -> None:
         """Raises what `Receipt.release_total` would raise for ``total``, before it is spent."""
         check_total(self, total, self.users.start)
@@ -178,7 +217,7 @@ class Token(Generic[B]):
         """
         loss = spend.loss(self.adjacency)
         if loss is not self._priced:
-            self._check_price(spend.mechanism, loss)
+            self._check_price(spend.mechanism, self._issuer.of_person(loss, self.users))
         self._use("spent")
         try:
             account = self._issuer.record_spend(self, spend, loss)
@@ -227,6 +266,10 @@ class Token(Generic[B]):
         raise TokenCopyError("a token cannot be copied or pickled: issue a second one")
 
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
+
+
+def _in_a_batch(rule: Participation) -> int | None:
+    return 1 if rule.pooled else rule.per_batch
 
 
 @final
@@ -415,6 +458,7 @@ class Receipt:
         with self._token._lock:
             self._check_open()
             check_rows(self._token, rows, self._next)
+            self._check_slots(rows)
             self._name(rows.functions)
             users = rows.users
             self._next = users.stop
@@ -428,6 +472,14 @@ class Receipt:
         if self._issuer.observer is not None:
             self._issuer.observer.opened(self._token, self._spend, users, values)
         return values
+
+    def _check_slots(self, rows: Rows[Any]) -> None:
+        """On a timetable nobody but the receipt may see how many records a slot holds."""
+        if Rows._slots_of(rows) is not None and self._spend.arithmetic != "sum":
+            raise ProvenanceError(
+                f"{self._spend.mechanism}: rows on a timetable are added up, by a mechanism with "
+                "arithmetic = 'sum' such as NoisySum; how many there are is not public"
+            )
 
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh noise of the stated family and scale.

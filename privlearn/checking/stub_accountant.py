@@ -18,6 +18,7 @@ from privlearn.exact_noise.pool import Pool
 from privlearn.exact_noise.variates import Variates
 from privlearn.losses import Loss
 from privlearn.noise import CapNoise, CategoryNoise, ExactNoise, Noise, NoiseSource
+from privlearn.people import People
 from privlearn.tokens import Outcome, RecordedToken, ReleaseObserver, Spend, Token, mint_token
 
 
@@ -114,6 +115,7 @@ class StubAccountant:
 
     trust: ClassVar[Trust] = Trust.CENTRAL
     observer: ClassVar[ReleaseObserver | None] = None
+    people: ClassVar[People | None] = None
 
     def __init__(
         self,
@@ -148,6 +150,10 @@ class StubAccountant:
             self, f"stub/{self._count}", self._budget, users, "check", Fraction(1)
         )
         return token
+
+    def of_person(self, loss: Loss, users: range) -> Loss:
+        """``loss`` itself: a user is one arrival."""
+        return loss
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         self.last_spend = spend

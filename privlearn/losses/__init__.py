@@ -38,6 +38,8 @@ from privlearn.losses.stated import RenyiCurve as RenyiCurve
 from privlearn.losses.stated import ZCDPLoss as ZCDPLoss
 from privlearn.losses.subsampled import SubsampledGaussian as SubsampledGaussian
 from privlearn.losses.subsampled import sampled_gaussian_loss as sampled_gaussian_loss
+from privlearn.losses.visits import VisitsLoss as VisitsLoss
+from privlearn.losses.visits import each_visit as each_visit
 
 if not TYPE_CHECKING:  # which would take any name
     __getattr__ = _former.answer(__name__)

@@ -122,6 +122,33 @@ class Loss(ABC):
             )
         )
 
+    @final
+    def for_visits(self, visits: int, apart: int = 1) -> Loss:
+        """What a person pays who has at most ``visits`` rows, ``apart`` or more slots apart.
+
+        The loss of the same mechanism where all these rows change at once; itself for one visit.
+        ``docs/proofs.md#persons-who-return`` has the proofs.
+
+        Raises:
+            ValueError: a number below 1, or as `several`.
+        """
+        valid_count(apart=apart)
+        if valid_count(visits=visits) == 1:
+            return self
+        return of_relation(self.adjacency, self.several(visits, apart))
+
+    def several(self, visits: int, apart: int) -> Loss:
+        """`for_visits` for two visits or more; by default refused.
+
+        Raises:
+            ValueError: no price is known for this kind, or it leaves the range of its numbers.
+        """
+        raise ValueError(
+            f"visits = {visits}: a {self.kind} loss has no known price for a person with several "
+            "rows; override `several` in its class, or state what one row costs as a PureLoss, "
+            "ZCDPLoss, RenyiCurve or ApproxLoss, which are priced as groups"
+        )
+
     def noisier(self, factor: Fraction) -> Loss:
         """The same mechanism with its noise multiplied by ``factor`` > 0, in exact arithmetic.
 
@@ -387,6 +414,9 @@ class ComposedLoss(Loss):
 
     def doubled(self) -> Loss:
         return compose([(loss.doubled(), count) for loss, count in self.parts])
+
+    def several(self, visits: int, apart: int) -> Loss:
+        return compose([(loss.for_visits(visits, apart), count) for loss, count in self.parts])
 
     def noisier(self, factor: Fraction) -> Loss:
         return compose([(loss.noisier(factor), count) for loss, count in self.parts])

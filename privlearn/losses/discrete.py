@@ -101,6 +101,10 @@ class DiscreteLaplace(Loss):
     def doubled(self) -> DiscreteLaplace:
         return DiscreteLaplace(2 * self.epsilon, 2 * self.sensitivity)
 
+    def several(self, visits: int, apart: int) -> DiscreteLaplace:
+        epsilon, sensitivity = visits * self.epsilon, visits * self.sensitivity
+        return replace(self, epsilon=epsilon, sensitivity=sensitivity)
+
     def noisier(self, factor: Fraction) -> DiscreteLaplace:
         return replace(self, epsilon=self.epsilon / factor)
 
@@ -163,6 +167,9 @@ class DiscreteGaussian(Loss):
 
     def doubled(self) -> DiscreteGaussian:
         return DiscreteGaussian(2 * self.sensitivity, self.std)
+
+    def several(self, visits: int, apart: int) -> DiscreteGaussian:
+        return replace(self, sensitivity=visits * self.sensitivity)
 
     def noisier(self, factor: Fraction) -> DiscreteGaussian:
         return replace(self, std=self.std * factor)

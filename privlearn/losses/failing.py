@@ -13,6 +13,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.exact import Exact, exact, exact_text
 from privlearn.losses.base import Loss, loss_from_dict, of_relation, register
 from privlearn.losses.numerics import valid_order
+from privlearn.losses.stated import ApproxLoss
 
 
 @final
@@ -59,6 +60,17 @@ class FailingLoss(Loss):
 
     def noisier(self, factor: Fraction) -> FailingLoss:
         return FailingLoss(self.loss.noisier(factor), self.probability)
+
+    def several(self, visits: int, apart: int) -> ApproxLoss:
+        """By (ε, δ): what is apart from the failure differs from one step to the next."""
+        worst = self.loss.pure()
+        if worst is None:
+            raise ValueError(
+                f"visits = {visits}: a {self.loss.kind} loss that may fail is not priced for a "
+                "person with several rows, as it has no worst case; state an (ε, δ) of it as an "
+                "ApproxLoss"
+            )
+        return ApproxLoss(worst, self.probability, adjacency=self.adjacency).several(visits, apart)
 
     @classmethod
     def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> FailingLoss:

@@ -51,6 +51,9 @@ class GaussianLoss(Loss):
     def doubled(self) -> GaussianLoss:
         return GaussianLoss(4 * self.mu_squared)
 
+    def several(self, visits: int, apart: int) -> GaussianLoss:
+        return replace(self, mu_squared=visits**2 * self.mu_squared)
+
     def noisier(self, factor: Fraction) -> GaussianLoss:
         return replace(self, mu_squared=self.mu_squared / factor**2)
 
@@ -98,6 +101,9 @@ class GeneralizedGaussian(Loss):
 
     def doubled(self) -> GeneralizedGaussian:
         return GeneralizedGaussian(self.kappa, 2 * self.sensitivity, self.std)
+
+    def several(self, visits: int, apart: int) -> GeneralizedGaussian:
+        return replace(self, sensitivity=visits * self.sensitivity)
 
     def noisier(self, factor: Fraction) -> GeneralizedGaussian:
         return replace(self, std=self.std * factor)

@@ -124,6 +124,16 @@ class MinimizerLoss(Loss):
             adjacency=Adjacency.REPLACE_ONE,
         )
 
+    def several(self, visits: int, apart: int) -> MinimizerLoss:
+        """All rows of the person as one record, whose loss is the sum of theirs."""
+        return replace(
+            self,
+            difference=visits * self.difference,
+            trace=visits * self.trace,
+            rank=visits * self.rank,
+            directions=visits * self.directions,
+        )
+
     def noisier(self, factor: Fraction) -> MinimizerLoss:
         return replace(self, noise_std=float_down(Fraction(self.noise_std) * factor))
 

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
-from privlearn.losses.base import Loss, of_relation, read_parts, register
+from privlearn.losses.base import Loss, leaves_of, of_relation, read_parts, register
 from privlearn.losses.numerics import MOST_STEPS, valid_count
 from privlearn.losses.output_laws import LawPair
 
@@ -90,6 +90,23 @@ class PerArrivalLoss(Loss):
 
     def doubled(self) -> PerArrivalLoss:
         return PerArrivalLoss([(users, loss.doubled()) for users, loss in self.parts])
+
+    def several(self, visits: int, apart: int) -> PerArrivalLoss:
+        """Part by part: whoever has rows in several parts pays the dearest of these at most.
+
+        Raises:
+            ValueError: parts of different kinds, among which no one is the dearest.
+        """
+        kinds = {tuple(sorted(leaf.kind for leaf, _ in leaves_of(loss))) for _, loss in self.parts}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"visits = {visits}: a profile of different kinds of losses has no price for a "
+                "person with rows in several of its parts; state all of them as one kind, such as "
+                "ZCDPLoss"
+            )
+        return PerArrivalLoss(
+            [(users, loss.for_visits(visits, apart)) for users, loss in self.parts]
+        )
 
     def noisier(self, factor: Fraction) -> PerArrivalLoss:
         return PerArrivalLoss([(users, loss.noisier(factor)) for users, loss in self.parts])

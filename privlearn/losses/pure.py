@@ -77,6 +77,9 @@ class PureLoss(Loss):
     def doubled(self) -> PureLoss:
         return PureLoss(2 * self.epsilon)
 
+    def several(self, visits: int, apart: int) -> PureLoss:
+        return replace(self, epsilon=visits * self.epsilon)
+
     def noisier(self, factor: Fraction) -> PureLoss:
         return replace(self, epsilon=self.epsilon / factor)
 
@@ -129,6 +132,9 @@ class LaplaceLoss(Loss):
 
     def doubled(self) -> LaplaceLoss:
         return LaplaceLoss(2 * self.epsilon)
+
+    def several(self, visits: int, apart: int) -> LaplaceLoss:
+        return replace(self, epsilon=visits * self.epsilon)
 
     def noisier(self, factor: Fraction) -> LaplaceLoss:
         return replace(self, epsilon=self.epsilon / factor)
@@ -188,6 +194,9 @@ class BoundedRangeLoss(Loss):
 
     def doubled(self) -> BoundedRangeLoss:
         return BoundedRangeLoss(2 * self.epsilon)
+
+    def several(self, visits: int, apart: int) -> BoundedRangeLoss:
+        return replace(self, epsilon=visits * self.epsilon)
 
     def noisier(self, factor: Fraction) -> BoundedRangeLoss:
         return replace(self, epsilon=self.epsilon / factor)
@@ -257,6 +266,9 @@ class RandomizedResponse(Loss):
 
     def doubled(self) -> PureLoss:
         return PureLoss(2 * self.epsilon)
+
+    def several(self, visits: int, apart: int) -> PureLoss:
+        return PureLoss(visits * self.epsilon, adjacency=self.adjacency)
 
     def noisier(self, factor: Fraction) -> RandomizedResponse:
         return replace(self, epsilon=self.epsilon / factor)

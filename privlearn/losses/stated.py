@@ -20,6 +20,9 @@ from privlearn.losses.numerics import up, valid_epsilon, valid_number, valid_ord
 from privlearn.losses.output_laws import Discrete, LawPair, shifted
 from privlearn.losses.pure import PureLoss, response_pair
 
+_MOST_TERMS = 256
+"""Of the sum for a person with many rows."""
+
 
 @final
 @register
@@ -42,6 +45,9 @@ class ZCDPLoss(Loss):
 
     def doubled(self) -> ZCDPLoss:
         return ZCDPLoss(4 * self.rho)
+
+    def several(self, visits: int, apart: int) -> ZCDPLoss:
+        return replace(self, rho=visits**2 * self.rho)
 
     def noisier(self, factor: Fraction) -> ZCDPLoss:
         return replace(self, rho=self.rho / factor**2)
@@ -105,6 +111,31 @@ class RenyiCurve(Loss):
             raise AdjacencyError("a Rényi curve needs an order above 2 to be converted")
         return RenyiCurve(points)
 
+    def several(self, visits: int, apart: int) -> RenyiCurve:
+        """D_α <= Σ_{j<=m} (mα/β_j)·D at β_j = m(α−1) + j, for m rows of one person."""
+        points: dict[Exact, Exact] = {}
+        for order, _ in self.points:
+            if order > visits:
+                points[order / visits] = round_up(self._group(order, visits))
+        if not points:
+            raise ValueError(
+                f"visits = {visits}: a Rényi curve of orders up to {exact_text(self.points[-1][0])}"
+                " says nothing about so many; it needs an order above their number"
+            )
+        return RenyiCurve(points, adjacency=self.adjacency)
+
+    def _group(self, order: Fraction, visits: int) -> Fraction:
+        """The sum at mα = ``order``, terms of many visits by runs: divergences grow with orders."""
+        total, first = Fraction(0), order - visits + 1
+        chunk = -(-visits // _MOST_TERMS)
+        for start in range(0, visits, chunk):
+            number = min(chunk, visits - start)
+            last = first + start + number - 1
+            # what holds at the next float above holds below it, too
+            bound = self.renyi(min(float_up(last), float(self.points[-1][0])))
+            total += number * order / (first + start) * Fraction(bound)
+        return total
+
     @classmethod
     def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> RenyiCurve:
         check_curve(f"{cls.kind} loss", data["curve"])
@@ -161,7 +192,20 @@ class ApproxLoss(Loss):
         return PureLoss(self.epsilon, adjacency=self.adjacency)
 
     def doubled(self) -> ApproxLoss:
-        return ApproxLoss(2 * self.epsilon, _two_failures(self))
+        delta = _failures(self, 2)
+        if delta is None:
+            raise AdjacencyError(f"two steps of {self.to_dict()} fail with probability 1")
+        return ApproxLoss(2 * self.epsilon, delta)
+
+    def several(self, visits: int, apart: int) -> ApproxLoss:
+        delta = _failures(self, visits)
+        if delta is None:
+            raise ValueError(
+                f"visits = {visits}: δ = {exact_text(self.delta)} at ε = "
+                f"{exact_text(self.epsilon)} for one row grows to 1 or more for so many, which "
+                "promises nothing"
+            )
+        return replace(self, epsilon=visits * self.epsilon, delta=delta)
 
     def noisier(self, factor: Fraction) -> ApproxLoss:
         return replace(self, epsilon=self.epsilon / factor)
@@ -170,15 +214,23 @@ class ApproxLoss(Loss):
         return [_revealing(float(self.epsilon), float(self.delta))]
 
 
-def _two_failures(loss: ApproxLoss) -> Fraction:
+def _failures(loss: ApproxLoss, steps: int) -> Fraction | None:
+    """δ·(1 + e^ε + … + e^{(steps−1)ε}), rounded up; None where it is 1 or more."""
     precise = Context(prec=40, rounding=ROUND_CEILING)
     epsilon = precise.divide(Decimal(loss.epsilon.numerator), Decimal(loss.epsilon.denominator))
     # exp is rounded to nearest whatever the context says: one unit of the last digit on top
-    growth = precise.add(precise.exp(epsilon), Decimal(1)).next_plus(precise)
-    delta = round_up(loss.delta * Fraction(growth))
-    if delta >= 1:
-        raise AdjacencyError(f"two steps of {loss.to_dict()} fail with probability 1")
-    return delta
+    factor = precise.exp(epsilon).next_plus(precise)
+    total, power = Decimal(1), factor  # of the first n terms, and e^{nε}; n are the leading bits
+    for bit in f"{steps:b}"[1:]:
+        total = precise.add(total, precise.multiply(power, total))
+        power = precise.multiply(power, power)
+        if bit == "1":
+            total = precise.add(Decimal(1), precise.multiply(factor, total))
+            power = precise.multiply(factor, power)
+        if loss.delta * Fraction(total) >= 1:
+            return None
+    delta = round_up(loss.delta * Fraction(total))
+    return delta if delta < 1 else None
 
 
 def _revealing(epsilon: float, delta: float) -> LawPair:

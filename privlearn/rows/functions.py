@@ -149,6 +149,20 @@ class RowFunction(Generic[T, U]):
             places[kept] = kept
             self._compare(record_at(block, places), result, kept)
 
+    def check_again(self, block: T, result: U) -> None:
+        """As `check`, for a function that makes one record of a whole block: it remembers nothing.
+
+        Raises:
+            RowLocalityError: the result changed.
+        """
+        if self._checked:
+            again = self.attempt(block, 1)
+            if again is None or not _same(again, result, np.zeros(1, dtype=int)):
+                raise RowLocalityError(
+                    f"{', '.join(self.names)}: the result changed when it was computed again; a "
+                    "function of one person's records must remember nothing"
+                )
+
     def _compare(self, block: T, result: U, kept: NDArray[np.int_]) -> None:
         again = self.attempt(block, length(block))
         if again is None or not _same(again, result, kept):

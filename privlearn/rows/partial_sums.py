@@ -21,6 +21,7 @@ from privlearn._json_forms import LIST, OBJECT, WHOLE, check_form, is_of
 from privlearn.errors import ProvenanceError, RowLocalityError, UsersError
 from privlearn.grid import added
 from privlearn.rows.sealed import Sealed
+from privlearn.rows.stamps import NOBODY, Stamp, joined
 
 Ranges = tuple[range, ...]
 """Disjoint ranges of arrival indices in ascending order, none next to another."""
@@ -37,7 +38,15 @@ class PartialSum(Sealed):
     Made by ``partial`` of a mechanism, joined by `merge`, and released by ``release_partial``.
     """
 
-    __slots__ = ("__board", "__defect", "__functions", "__terms", "__total", "__users")
+    __slots__ = (
+        "__board",
+        "__defect",
+        "__functions",
+        "__stamp",
+        "__terms",
+        "__total",
+        "__users",
+    )
 
     def __init__(
         self,
@@ -47,9 +56,11 @@ class PartialSum(Sealed):
         functions: tuple[str, ...],
         board: object | None,
         defect: RowLocalityError | None,
+        stamp: Stamp | None = None,
     ) -> None:
         self.__users, self.__total, self.__terms = users, total, copy.deepcopy(dict(terms))
         self.__functions, self.__board, self.__defect = functions, board, defect
+        self.__stamp = None if stamp is None else stamp.of_sum()
 
     @property
     def users(self) -> Ranges:
@@ -88,12 +99,18 @@ class PartialSum(Sealed):
             key: 32 bytes, from ``secrets.token_bytes(32)``, known to both machines only.
 
         Raises:
-            ValueError: another key.  ProvenanceError: rows that a billboard served do not travel.
+            ValueError: another key.  ProvenanceError: rows that a billboard served, or a registry
+            of persons admitted, do not travel.
         """
         if self.__board is not None:
             raise ProvenanceError(
                 "rows that a billboard served are released where it is: to another machine they "
                 "would be logged rows"
+            )
+        if self.__stamp is not None and self.__stamp is not NOBODY:
+            raise ProvenanceError(
+                "rows that a registry of persons admitted are released where it is: on another "
+                "machine nobody would know how often a person is in them"
             )
         body = {
             "users": [[part.start, part.stop] for part in self.__users],
@@ -151,6 +168,10 @@ class PartialSum(Sealed):
         return partial.__board
 
     @staticmethod
+    def _stamp_of(partial: PartialSum) -> Stamp | None:
+        return partial.__stamp
+
+    @staticmethod
     def _merged(one: PartialSum, other: PartialSum) -> PartialSum:
         if one.__terms != other.__terms:
             name, first, second = first_difference(one.__terms, other.__terms)
@@ -167,6 +188,7 @@ class PartialSum(Sealed):
             tuple(dict.fromkeys((*one.__functions, *other.__functions))),
             one.__board,
             one.__defect or other.__defect,
+            joined([(one.__stamp, 0), (other.__stamp, 0)]),
         )
 
 

@@ -283,7 +283,7 @@ def test_only_spends_have_them_and_only_beside_the_body(tmp_path: Path) -> None:
     ext = RECORDS[AT].ext
     inside = [body | {"exact": ext[EXACT]} if i == AT else body for i, body in enumerate(BODIES)]
     for records, said in (
-        (chained(BODIES, {AT: ext, AT + 1: ext}), "only a spend has them"),
+        (chained(BODIES, {AT: ext, AT + 1: ext}), "only entries 'spend' have them"),
         (chained(inside), "the body has none"),
     ):
         assert any(said in problem for problem in certify(records).problems)

@@ -1,0 +1,95 @@
+"""Which visits are learned: the rule, visit by visit.
+
+What a person's next visit needs of the earlier ones is how many were learned, the slot of the last
+of them, and how many stand in the batch of that slot.  Nothing of other persons enters, and nothing
+of what records hold (docs/people.md).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from privlearn.participation import Participation
+
+FORGOTTEN: Final = -1
+"""In place of the last slot: of this person nothing is learned any more."""
+
+
+class Standing(NamedTuple):
+    """What is kept of one person."""
+
+    number: int
+    """0, 1, ... in the order in which persons were first seen."""
+    used: int
+    """Of ``most``: learned visits, or batches of a pooled rule."""
+    last: int
+    """The slot by which this was used last, or `FORGOTTEN`."""
+    within: int
+    """Learned visits in the batch of ``last``; 0 without ``per_batch``."""
+
+
+def tombstone(number: int, rule: Participation) -> Standing:
+    """What stays of a forgotten person, who has used up everything."""
+    return Standing(number, rule.most, FORGOTTEN, 0)
+
+
+class Verdict(NamedTuple):
+    """Of each visit whether it is learned and whose it is (-1: nobody's), and what changes."""
+
+    learned: list[bool]
+    persons: list[int]
+    changed: dict[bytes, Standing]
+
+
+def judge(
+    rule: Participation,
+    standings: Mapping[bytes, Standing],
+    visitors: Sequence[bytes | None],
+    users: range,
+    starts: Sequence[int] | None,
+) -> Verdict:
+    """Judges the visits at slots ``users``, in order; nothing is changed yet.
+
+    ``starts`` are those of all batches, of a rule that counts in batches.
+    """
+    most, apart, pooled, per_batch = rule.most, rule.apart, rule.pooled, rule.per_batch
+    learned, persons = [False] * len(users), [-1] * len(users)
+    changed: dict[bytes, Standing] = {}
+    known = len(standings)
+    begin, end = 0, 0 if rule.batched else users.stop
+    for place, key in enumerate(visitors):
+        if key is None:
+            continue
+        slot = users.start + place
+        if slot >= end:
+            begin, end = _batch(starts or (), slot, users.stop)
+        standing = changed.get(key) or standings.get(key)
+        if standing is None:
+            standing = Standing(known, 0, -apart, 0)
+            known += 1
+        number, used, last, within = standing
+        persons[place] = number
+        same_batch = last >= begin
+        if pooled:
+            if same_batch:
+                learned[place] = True
+                continue
+            if used >= most:
+                continue
+        elif used >= most or slot - last < apart:
+            continue
+        elif per_batch is not None:
+            within = within + 1 if same_batch else 1
+            if within > per_batch:
+                continue
+        learned[place] = True
+        changed[key] = Standing(number, used + 1, slot, within)
+    return Verdict(learned, persons, changed)
+
+
+def _batch(starts: Sequence[int], slot: int, stop: int) -> tuple[int, int]:
+    """The first slot of the batch around ``slot``, and one past its last."""
+    following = bisect_right(starts, slot)
+    return starts[following - 1], starts[following] if following < len(starts) else stop

@@ -1,0 +1,148 @@
+"""What a person can be charged at most, against all admissible patterns of visits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from privlearn.accountants import persons
+from privlearn.accountants.persons import PersonCharges, Visits, check_starts
+from privlearn.errors import BudgetError, UsersError
+from privlearn.participation import Participation
+
+Token = tuple[range, int, bool]
+"""Slots, price for all visits in them, and whether the price is shared."""
+
+
+def patterns(visits: Visits) -> Iterator[tuple[int, ...]]:
+    """All sets of slots that one person may be learned at, under a rule without pooling."""
+    rule, users = visits.rule, visits.users
+    for size in range(1, rule.most + 1):
+        for slots in itertools.combinations(users, size):
+            if any(b - a < rule.apart for a, b in itertools.pairwise(slots)):
+                continue
+            batches = [sum(s <= t for s in visits.starts) for t in slots]
+            limit = 1 if rule.pooled else rule.per_batch
+            if limit is not None and max(batches.count(b) for b in batches) > limit:
+                continue
+            yield slots
+
+
+def by_force(visits: Visits, tokens: list[Token]) -> Fraction:
+    """The largest total over all patterns, each shared price divided by the visits it is for."""
+    best = Fraction(0)
+    for slots in patterns(visits):
+        total = Fraction(0)
+        for users, price, shared in tokens:
+            inside = sum(t in users for t in slots)
+            if shared:
+                total += Fraction(price, visits.most(users)) * inside
+            elif inside:
+                total += price
+        best = max(best, total)
+    return best
+
+
+def charged(visits: Visits, tokens: list[Token]) -> Fraction:
+    charges = PersonCharges(visits, 1)
+    for users, price, shared in tokens:
+        charges.charge(users, (Fraction(price),), shared)
+    return charges.largest()[0]
+
+
+def random_case(seed: int) -> tuple[Visits, list[Token]]:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(4, 11))
+    users = range(0, n)
+    kind = seed % 4
+    starts = tuple(sorted({0, *(int(x) for x in rng.integers(1, n, 3))}))
+    most = int(rng.integers(1, 5))
+    if kind == 0:
+        rule = Participation(most)
+    elif kind == 1:
+        rule = Participation(most, pooled=True)
+    elif kind == 2:
+        rule = Participation(most, per_batch=int(rng.integers(1, most + 1)))
+    else:
+        rule = Participation(most, apart=int(rng.integers(1, 5)))
+    visits = Visits(rule, users, starts if rule.batched else ())
+    edges = [*starts, n] if rule.batched else list(range(n + 1))
+    tokens = []
+    for _ in range(int(rng.integers(1, 6))):
+        low, high = sorted(rng.choice(len(edges), 2, replace=False))
+        tokens.append(
+            (range(edges[low], edges[high]), int(rng.integers(1, 20)), bool(rng.integers(2)))
+        )
+    return visits, tokens
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_no_pattern_costs_more(seed: int) -> None:
+    visits, tokens = random_case(seed)
+    bound, truth = charged(visits, tokens), by_force(visits, tokens)
+    assert bound >= truth
+    if visits.rule.apart == 1:
+        assert bound == truth
+
+
+def test_by_greed_is_a_bound_that_is_exact_for_disjoint_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(persons, "_MOST_PIECES", 0)
+    for seed in range(80):
+        visits, tokens = random_case(seed)
+        assert charged(visits, tokens) >= by_force(visits, tokens)
+    visits = Visits(Participation(3, pooled=True), range(12), (0, 2, 5, 9))
+    tokens = [(range(0, 2), 4, False), (range(2, 5), 9, True), (range(5, 9), 1, False)]
+    tokens += [(range(9, 12), 7, True)]
+    assert charged(visits, tokens) == by_force(visits, tokens) == 20
+
+
+def test_equal_batches_cost_as_many_as_are_learned() -> None:
+    starts = tuple(range(0, 100, 10))
+    for most in (1, 2, 7, 10, 30):
+        visits = Visits(Participation(most, pooled=True), range(100), starts)
+        tokens = [(range(a, a + 10), 1, True) for a in starts]
+        assert charged(visits, tokens) == min(most, 10)
+
+
+def test_whole_charges_count_once_and_nested_ones_by_their_visits() -> None:
+    visits = Visits(Participation(3, apart=4), range(20))
+    assert charged(visits, [(range(20), 5, False)]) == 5
+    # refits over all rows so far: their visits are those of the pattern 0, 4, 8
+    nested = [(range(n), visits.most(range(n)) ** 2, True) for n in (4, 8, 20)]
+    assert charged(visits, nested) == 1 + 4 + 9
+
+
+def test_amounts_that_were_taken_off_do_not_stand() -> None:
+    charges = PersonCharges(Visits(Participation(2), range(10)), 2)
+    amounts = Fraction(1, 3), Fraction(0)
+    charges.charge(range(5), amounts, shared=True)
+    charges.charge(range(5), amounts, shared=True, released=True)
+    assert charges.largest() == (Fraction(0), Fraction(0))
+
+
+def test_a_token_that_cuts_a_batch_is_refused_by_name() -> None:
+    visits = Visits(Participation(2, pooled=True), range(20), (0, 10))
+    with pytest.raises(BudgetError, match=r"range\(0, 15.*slot 0"):
+        visits.most(range(0, 15))
+    with pytest.raises(BudgetError, match="divide"):
+        Visits(Participation(2, pooled=True), range(20)).most(range(20))
+
+
+@pytest.mark.parametrize("starts", [(), (1, 5), (0, 5, 5), (0, 20), (0, 7, 3)])
+def test_starts_of_batches_ascend_from_the_first_slot(starts: tuple[int, ...]) -> None:
+    with pytest.raises(UsersError, match="ascend from 0"):
+        check_starts(starts, range(20))
+
+
+def test_a_large_programme_is_exact_in_big_numbers() -> None:
+    visits = Visits(Participation(4), range(50))
+    big = 3**60
+    tokens = [(range(a, a + 10), big + a, False) for a in range(0, 40, 5)]
+    assert charged(visits, tokens) > 2**62
+    assert charged(visits, tokens) == sum(big + a for a in range(0, 40, 5))
