@@ -130,6 +130,9 @@ def test_anytime_columns_are_infinite() -> None:
     )
     assert blt.horizon == 2**24
     assert blt.max_error_std() == blt.error_std(2**24)
+    short = AnytimeBLT(horizon=n)
+    mean = np.mean([short.error_std(t) ** 2 for t in range(1, n + 1)])
+    assert short.rms_error_std() == pytest.approx(math.sqrt(mean), rel=1e-9)
     assert blt.column_norm_at(2**24) == blt.column_norm()
     finite = [
         BufferedToeplitz(n, blt.decay, blt.output_decay).column_norm() for n in (1, 99, 10**9)
