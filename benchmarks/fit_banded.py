@@ -7,10 +7,10 @@
 
 Each of the first two makes a table that is moved to mechanisms/_banded_table.py.
 
-For the mean error a fit starts from the one before, at the next larger horizon or, at the largest,
-at the next smaller ratio; for the largest error it starts from the fit for the mean: curves that
-change slowly from entry to entry can be interpolated.  Errors are those of the factorisation with
-the curves' exponentials, over all times (`banded_errors` says how exactly).
+For the mean error a fit starts from the one at the next larger horizon or, at the largest, at the
+next smaller ratio; for the largest error it starts from the fit for the mean: curves that change
+slowly from entry to entry can be interpolated.  Errors are those of the factorisation with the
+curves' exponentials, over all times (`banded_errors` says how exactly).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def ratios(log_horizon: int) -> range:
 
 def band_of(log_horizon: int, half_octaves: int) -> int:
     """The nearest whole number."""
-    return round(2.0 ** (log_horizon - half_octaves / 2))
+    return round(math.exp2(log_horizon - half_octaves / 2))
 
 
 def fit_all() -> dict[Key, Shape]:

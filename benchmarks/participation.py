@@ -72,10 +72,12 @@ class Fit(NamedTuple):
     seconds: float
 
 
-def timed(family: str, objective: str, fit: Callable[[], Errors]) -> Fit:
+def timed(
+    family: Callable[[Setting, Objective], Errors], setting: Setting, objective: Objective
+) -> Fit:
     start = time.process_time()
-    found = fit()
-    return Fit(family, objective, found, time.process_time() - start)
+    found = family(setting, objective)
+    return Fit(family.__doc__ or "", objective, found, time.process_time() - start)
 
 
 def own(setting: Setting) -> list[Fit]:
@@ -104,11 +106,7 @@ def peers(setting: Setting) -> list[Fit]:
     families = [of_toeplitz, of_buffered]
     if setting.horizon * setting.apart <= MOST_NUMBERS:
         families.append(of_columns)
-    return [
-        timed(family.__doc__ or "", objective, lambda f=family, o=objective: f(setting, o))
-        for objective in OBJECTIVES
-        for family in families
-    ]
+    return [timed(family, setting, objective) for objective in OBJECTIVES for family in families]
 
 
 def of_toeplitz(setting: Setting, objective: Objective) -> Errors:

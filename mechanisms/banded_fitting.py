@@ -139,7 +139,7 @@ def fit_shape(horizon: int, band: int, objective: Objective, start: Shape) -> Sh
             moved = x - origin
             return value + pull * float(moved @ moved), by_x + 2.0 * pull * moved
 
-        options = {"maxiter": _STEPS, "maxcor": 20, "ftol": 1e-10}
+        options: Any = {"maxiter": _STEPS, "maxcor": 20, "ftol": 1e-10}
         found: Any = minimize(of, x, jac=True, method="L-BFGS-B", options=options)
         x = found.x
     scales = np.maximum(x[LAGS:] - x[LAGS:].max(), math.log(LEAST_SCALE))
@@ -285,4 +285,4 @@ def _shares(times: Times) -> Array:
     """Weights of a trapezoidal mean over 1, ..., times[-1]: all rows count the same where all are
     given."""
     edges = np.concatenate([[0.5], (times[1:] + times[:-1]) / 2.0, [times[-1] + 0.5]])
-    return np.diff(edges) / times[-1]
+    return np.asarray(np.diff(edges) / times[-1])

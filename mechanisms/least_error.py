@@ -3,7 +3,8 @@
 Error is S times the largest, or the rms, standard deviation of a prefix sum at noise of std 1; S is
 that of the visits (`StreamVisits.norm`).  Compared are
 
-* the BLT that is fitted to one visit, whose S and errors have closed forms, and
+* the BLT that is fitted to the visits, or where they are many to one visit; its S and errors have
+  closed forms, and the fit takes some 10 ms, and
 * banded BLTs of the shipped table, whose errors it holds, with bands of apart, 2 apart, 4 apart,
   ... rows: with the first S is the root of the number of visits, and wider ones have less error and
   a larger S.  Bands of less than 16 rows, shorter than the horizon, are not in the table.
@@ -26,12 +27,16 @@ from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.participation_norms import banded_norm
 from privlearn.mechanisms.stream_visits import StreamVisits
+from privlearn.mechanisms.toeplitz_fitting import fit_toeplitz
+from privlearn.participation import Participation
 
 LONGEST = 2**20
 """Rows of the longest banded BLTs that the table knows the error of."""
 _COMPUTED = 64
 """Rows up to which errors are computed, as the table begins about there."""
 _LEAST_BAND = 16
+_MOST_FITTED = 256
+"""Visits to which a BLT is fitted within the time of a look-up."""
 ONE_VISIT = StreamVisits(1, 1)
 
 
@@ -51,7 +56,7 @@ def least_error(
     if objective not in ("max", "mean"):
         raise ValueError(f"objective = {objective!r}: must be 'max' or 'mean'")
     found = ONE_VISIT if visits is None else visits
-    plain = BufferedToeplitz.fitted(horizon)
+    plain = _plain(horizon, found, objective)
     largest = objective == "max"
     least = plain.max_error_std() if largest else plain.rms_error_std()
     least *= float(found.norm(plain))
@@ -68,6 +73,13 @@ def least_error(
 def banded(horizon: int, band: int, objective: Objective = "max") -> BandedBLT:
     """The banded BLT of the shipped table."""
     return BandedBLT(horizon, *fitted_parameters(horizon, band, objective))
+
+
+def _plain(horizon: int, visits: StreamVisits, objective: Objective) -> BufferedToeplitz:
+    each = -(-visits.most // visits.together)
+    if 1 < each <= _MOST_FITTED:
+        return fit_toeplitz(horizon, Participation(each, visits.apart), objective)
+    return BufferedToeplitz.fitted(horizon)
 
 
 def _bands(horizon: int, visits: StreamVisits) -> Iterator[int]:

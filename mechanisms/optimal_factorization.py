@@ -25,6 +25,7 @@ Certificate:  let Y be positive semidefinite with <Y, X> <= 1 for every X with S
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterator
@@ -166,8 +167,8 @@ class _Program:
                     problem.solve(solver=cp.CLARABEL)
                 else:
                     problem.solve(solver=cp.SCS, eps=1e-6, max_iters=20_000)
-        except cp.SolverError as error:
-            raise ValueError(f"horizon = {n}: the solver gave up: {error}") from None
+        except cp.SolverError as reason:
+            raise ValueError(f"horizon = {n}: the solver gave up: {reason}") from None
         if x.value is None:
             raise ValueError(f"horizon = {n}: the solver gave up: {problem.status}")
         gram = self._feasible(x.value)
@@ -246,7 +247,7 @@ def _loads(diagonal: Array, most: int, apart: int) -> Array:
     """
     windows = _windows(len(diagonal), apart)
     loads = (windows * (windows @ diagonal)[:, None]).max(axis=0)
-    return np.maximum(loads, diagonal.sum() / most)
+    return np.asarray(np.maximum(loads, diagonal.sum() / most))
 
 
 def _windows(n: int, apart: int) -> Array:
@@ -281,8 +282,8 @@ def _extensions(before: Pattern, n: int, left: int, apart: int) -> Iterator[Patt
 
 
 def _admissible(pattern: Pattern, n: int, most: int, apart: int) -> bool:
-    gaps = np.diff(pattern)
-    return len(pattern) <= most and min(pattern) >= 0 and max(pattern) < n and np.all(gaps >= apart)
+    apart_enough = all(b - a >= apart for a, b in itertools.pairwise(pattern))
+    return len(pattern) <= most and min(pattern) >= 0 and max(pattern) < n and apart_enough
 
 
 def _indicator(n: int, pattern: Pattern) -> Array:

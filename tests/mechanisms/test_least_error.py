@@ -116,7 +116,10 @@ def test_long_streams_have_the_error_of_the_table(
 def test_visits_that_come_close_to_each_other_take_the_blt() -> None:
     """A band of few rows has a large error, a wide one the price of a group."""
     visits = visits_in_slots(Participation(4, apart=16), 2**10)
-    assert least_error(2**10, visits) == BufferedToeplitz.fitted(2**10)
+    found, one = least_error(2**10, visits), BufferedToeplitz.fitted(2**10)
+    assert isinstance(found, BufferedToeplitz)
+    error, known = (float(visits.norm(f)) * f.max_error_std() for f in (found, one))
+    assert error < 0.97 * known
 
 
 def test_of_one_row_there_is_one_factorization() -> None:

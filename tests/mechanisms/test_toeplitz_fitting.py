@@ -76,3 +76,8 @@ def test_fit_is_better_than_that_for_one_visit(objective: Objective, gain: float
 def test_batches_are_refused() -> None:
     with pytest.raises(ValueError, match="a stream has no batches"):
         fit_toeplitz(100, Participation(2, pooled=True))
+
+
+def test_too_many_visits_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than 16384 visits"):
+        fit_toeplitz(2**15, Participation(2**15))
