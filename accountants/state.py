@@ -726,10 +726,10 @@ class AccountState:
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
         self._check_holds(account, entry, loss)
-        if entry.arithmetic == "sum" and (entry.interactive or entry.profile):
+        if entry.arithmetic == "sum" and (entry.interactive or entry.profile or _of_visits(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
-                "a profile"
+                "a profile, and its loss that of one row"
             )
         if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
@@ -810,7 +810,9 @@ class AccountState:
             raise BudgetError(
                 f"{entry.mechanism}: its price needs trusted code but does not say so"
             )
-        if not _dominates(loss, earned):
+        # the gain of a stream may be for all visits of a person: its code's word, as gains are
+        stated = loss.loss if isinstance(loss, VisitsLoss) else loss
+        if not _dominates(stated, earned):
             raise BudgetError(
                 f"{entry.mechanism}: noise and domain give a loss of {earned.numbers()}, "
                 f"more than the stated {loss.numbers()}"

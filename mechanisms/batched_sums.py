@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
@@ -18,10 +18,12 @@ from privlearn.errors import UsersError
 from privlearn.losses import Loss
 from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
 from privlearn.mechanisms.factorization import Factorization
-from privlearn.mechanisms.prefix_sums import SummingStream
+from privlearn.mechanisms.prefix_sums import SummingStream, stated_rule
 from privlearn.mechanisms.receipt_stream import StreamAdjacency
 from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms
+from privlearn.mechanisms.stream_visits import visits_in_batches
 from privlearn.noise import GaussianNoise
+from privlearn.participation import Participation
 from privlearn.rows import PartialSum, Rows
 from privlearn.tokens import Released, Spend, Token, partial_sum
 
@@ -47,6 +49,13 @@ class BatchedPrefixSum(Generic[X]):
         factorization: B and C over the batches.
         noise_std: standard deviation of z per coordinate, unit of the sum.
         adjacency: replace-one or zero-out.
+        participation: how often one person may come back; the price is then that of a person with
+            all visits, as for `PrefixSum`, and patterns are of batches (`stream_visits`).  A rule
+            that counts within batches must count within these, or within longer ones that these
+            divide.
+
+    Raises:
+        ValueError: no batches, or more than the factorisation has rows; as `PrefixSum`.
     """
 
     domain: Domain[X]
@@ -54,6 +63,7 @@ class BatchedPrefixSum(Generic[X]):
     factorization: Factorization
     noise_std: Positive
     adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
+    participation: Participation | None = None
     _terms: StreamTerms = field(init=False, repr=False, compare=False)
     _spend: Spend = field(init=False, repr=False, compare=False)
 
@@ -67,16 +77,27 @@ class BatchedPrefixSum(Generic[X]):
         if horizon < len(self.sizes):
             raise ValueError(f"factorization: for {horizon} batches, not {len(self.sizes)}")
         noise = GaussianNoise(self.noise_std)
+        rule = self.participation
         terms = stream_terms(
-            self.domain, noise, self.factorization, self.adjacency, max(self.sizes)
+            self.domain,
+            noise,
+            self.factorization,
+            self.adjacency,
+            max(self.sizes),
+            None if rule is None else visits_in_batches(rule, self.sizes),
         )
         spend = Spend(
             "batched-prefix-sum",
             self.domain,
             noise,
             gain=terms.gain(),
-            parameters={"sizes": list(self.sizes), **terms.parameters()},
+            parameters={
+                "sizes": list(self.sizes),
+                **terms.parameters(),
+                **stated_rule(rule),
+            },
             interactive=True,
+            visits=None if rule is None else (rule.most, rule.apart),
             grid=terms.grid,
         )
         assign(self, _terms=terms, _spend=spend)
@@ -89,6 +110,7 @@ class BatchedPrefixSum(Generic[X]):
         *,
         sizes: Sequence[int],
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        participation: Participation | None = None,
     ) -> BatchedPrefixSum[X]:
         """The least noise that ``budget`` allows; column-normalised BLT over the batches.
 
@@ -101,10 +123,14 @@ class BatchedPrefixSum(Generic[X]):
 
         def gain(std: float) -> float:
             noise = GaussianNoise(std)
-            return stream_terms(domain, noise, factorization, adjacency, together).gain()
+            return stream_terms(domain, noise, factorization, adjacency, together, visits).gain()
 
-        std = least_std(domain, budget, adjacency, gain, factorization.column_norm())
-        return cls(domain, batches, factorization, std, adjacency)
+        visits, norm = None, factorization.column_norm()
+        if participation is not None and batches:
+            visits = visits_in_batches(participation, batches)
+            norm = float(visits.norm(factorization))
+        std = least_std(domain, budget, adjacency, gain, norm)
+        return cls(domain, batches, factorization, std, adjacency, participation)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
@@ -133,11 +159,15 @@ class BatchedPrefixSum(Generic[X]):
         """Spends ``token`` for the whole stream.
 
         Raises:
-            UsersError: the token's users are not those of the batches.  AdjacencyError: the token
-            is for another neighbour relation.  TokenError: see `Token.spend`.
+            UsersError: the token's users are not those of the batches, or the rule of participation
+            counts within others.  AdjacencyError: the token is for another neighbour relation.
+            TokenError: see `Token.spend`.
         """
         if len(token.users) != sum(self.sizes):
             raise UsersError(f"users = {token.users!r}: the batches hold {sum(self.sizes)}")
+        if self.participation is not None and self.participation.batched:
+            starts = accumulate(self.sizes, initial=token.users.start)
+            token.check_batches(self.participation, list(starts))
         return BatchedStream(self, token)
 
 

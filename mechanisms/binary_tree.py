@@ -24,6 +24,7 @@ from privlearn.mechanisms.factorization import (
     arrival,
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.participation_norms import tree_norm
 
 _BLOCK = 64
 """Rows; a power of two."""
@@ -72,6 +73,10 @@ class BinaryTree:
             most = max(most, self._nodes(j), self._nodes(j + 1) if j < last else 0)
             j += j & -j
         return math.sqrt(most) * _ROUND_UP
+
+    def participation_norm(self, most: int, apart: int, /) -> float:
+        """Upper bound on S, by levels: see `tree_norm`."""
+        return tree_norm(self.horizon, most, apart)
 
     def _nodes(self, j: int) -> int:
         nodes = 0

@@ -25,6 +25,7 @@ from privlearn.mechanisms.factorization import (
     arrival,
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.participation_norms import most_visits, toeplitz_norm
 from privlearn.mechanisms.toeplitz import Toeplitz, check_decays, toeplitz
 from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
 
@@ -47,9 +48,19 @@ class _ToeplitzFactorization(ABC):
     def column_norm_at(self, j: int, /) -> float:
         """Upper bound on the norm of column j."""
 
+    @property
+    def _endless(self) -> bool:
+        """Whether columns are bounded as if they had no end."""
+        return False
+
     def column_norm(self) -> float:
         """Upper bound on all column norms of C: that of the first."""
         return self.column_norm_at(1)
+
+    def participation_norm(self, most: int, apart: int, /) -> float:
+        """S, rounded up, in closed form: columns 1, 1 + apart, ... are the worst pattern."""
+        visits = most_visits(self.horizon, most, apart)
+        return toeplitz_norm(self._numbers, None if self._endless else self.horizon, visits, apart)
 
     def largest_norm(self, first: int, last: int, /) -> float:
         """That of ``first``: columns do not grow."""
@@ -163,6 +174,10 @@ class AnytimeBLT(_ToeplitzFactorization):
         """Upper bound on the norm of an infinite column, the same for every j."""
         arrival(j, self.horizon)
         return self._numbers.endless_norm()
+
+    @property
+    def _endless(self) -> bool:
+        return True
 
 
 @final

@@ -28,6 +28,7 @@ from privlearn.mechanisms.factorization import (
     arrival,
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.participation_norms import most_visits, normalized_norm
 from privlearn.mechanisms.toeplitz import Toeplitz, check_decays, toeplitz
 from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, rounded_up, sums_error
 
@@ -83,6 +84,17 @@ class ColumnNormalizedBLT:
     def largest_norm(self, first: int, last: int, /) -> float:
         """Exactly 1."""
         return self.column_norm_at(first)
+
+    def participation_norm(self, most: int, apart: int, /) -> float:
+        """Upper bound on S, by a dynamic programme in time O(horizon * visits).
+
+        Raises:
+            ValueError: a number below 1, or horizon * visits is above 2**28.
+        """
+        visits = most_visits(self.horizon, most, apart)
+        if visits == 1:
+            return 1.0
+        return _participation_norm(self.horizon, self.decay, self.output_decay, visits, apart)
 
     def column_sum(self) -> float:
         """None known but that which follows from the norm."""
@@ -234,6 +246,17 @@ def column_norms(numbers: Toeplitz, horizon: int, first: int, size: int) -> Arra
     """Upper bounds on the norms of columns first, ..., first + size - 1; 1 past the horizon."""
     length = horizon - np.arange(first, first + size, dtype=np.int64) + 1
     return numbers.column_norms(np.maximum(length, 1))
+
+
+@lru_cache(maxsize=64)
+def _participation_norm(
+    horizon: int,
+    decay: tuple[float, ...],
+    output_decay: tuple[float, ...],
+    visits: int,
+    apart: int,
+) -> float:
+    return normalized_norm(toeplitz(decay, output_decay), horizon, visits, apart)
 
 
 @lru_cache(maxsize=4)

@@ -83,6 +83,16 @@ class Factorization(Protocol):
     def largest_norm(self, first: int, last: int, /) -> float:
         """Upper bound on the norms of columns first, ..., last."""
 
+    def participation_norm(self, most: int, apart: int, /) -> float:
+        """S: upper bound on the root of sum_t (sum_{j in pattern} |C_tj|)**2 over patterns.
+
+        A pattern is at most ``most`` columns, any two of them at least ``apart`` from each other
+        (`privlearn.mechanisms.participation_norms`); float rounding is included.
+
+        Raises:
+            ValueError: a number below 1, or no bound is known, with the reason.
+        """
+
     def column_sum(self) -> float:
         """Upper bound on the sum of |entries| of any column of C; inf where none is known."""
 

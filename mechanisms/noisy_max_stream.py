@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -17,17 +18,21 @@ from privlearn.domains import Array
 from privlearn.errors import HorizonError
 from privlearn.exact import round_up
 from privlearn.grid import Grid
-from privlearn.losses import BoundedRangeLoss, Loss, ZCDPLoss
+from privlearn.losses import BoundedRangeLoss, Loss, VisitsLoss, ZCDPLoss
 from privlearn.mechanisms.exact_choices import NoisyScores, Picks
 from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_grid
+from privlearn.mechanisms.prefix_sums import stated_rule
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
+from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_slots
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import GumbelNoise
+from privlearn.participation import Participation
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
 
 _ROOT = Fraction(92682, 65536)
 """√2 and 1.1·10⁻⁶ of it more."""
+_MOST_VISITS = 2**14
 _AT_ONCE = 2**18
 """Scores that are computed at a time."""
 
@@ -51,12 +56,16 @@ class NoisyMaxStream:
     horizon.  The price is stated in zCDP, which adds up also where other mechanisms run in between.
     The first user pays for all, and is the worst.  Picks are exact, as those of `ReportNoisyMax`.
 
+    With a rule of ``participation``, m visits so far move a pick as m users do, by a bounded range
+    of m·η_k; visits that come as early as the rule lets them are the worst at every pick.
+
     Args:
         vertices: what is chosen from.
         clip: rows are scaled into the ℓ∞ ball of this radius.
         scale: of the noise at t = 1, unit of the scores.
         horizon: the most rows.
         adjacency: replace-one or zero-out.
+        participation: how often one person may come back; the price is then that of a person.
 
     Raises:
         ValueError: a number is out of range, a spread of more than 700 scales, or sums of
@@ -68,6 +77,7 @@ class NoisyMaxStream:
     scale: Positive
     horizon: Count
     adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
+    participation: Participation | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -83,6 +93,7 @@ class NoisyMaxStream:
         *,
         horizon: int,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        participation: Participation | None = None,
     ) -> NoisyMaxStream:
         """The least noise (to a relative 1e-6) that ``budget`` allows for the whole stream.
 
@@ -94,7 +105,8 @@ class NoisyMaxStream:
             raise ValueError(f"budget = {budget}: noise needs a budget > 0")
 
         def fits(logarithm: float) -> bool:
-            loss = _loss(spread, spread * math.exp(logarithm), horizon, adjacency)
+            scale = spread * math.exp(logarithm)
+            loss = _loss(spread, scale, horizon, adjacency, participation)
             return budget.covers(budget.price(loss))
 
         low, high = -5.0, 0.0  # a spread of at most 150 scales
@@ -103,7 +115,7 @@ class NoisyMaxStream:
         while high - low > 1e-6:
             middle = (low + high) / 2
             low, high = (low, middle) if fits(middle) else (middle, high)
-        return cls(vertices, clip, spread * math.exp(high), horizon, adjacency)
+        return cls(vertices, clip, spread * math.exp(high), horizon, adjacency, participation)
 
     @property
     def _first(self) -> ReportNoisyMax:
@@ -120,7 +132,8 @@ class NoisyMaxStream:
 
     def loss(self) -> Loss:
         """The zCDP price of the whole stream: the sum over the picks."""
-        return _loss(self._first.spread, self.scale, self.horizon, self.adjacency)
+        spread = self._first.spread
+        return _loss(spread, self.scale, self.horizon, self.adjacency, self.participation)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
@@ -133,6 +146,7 @@ class NoisyMaxStream:
                 **self._first.parameters(),
                 "horizon": self.horizon,
                 "growth": [str(growth(k)) for k in range(self.horizon.bit_length())],
+                **stated_rule(self.participation),
             },
             interactive=True,
             grid=self.grid,
@@ -150,13 +164,30 @@ class NoisyMaxStream:
         return NoisyMaxPicks(self, token)
 
 
-def _loss(spread: float, scale: float, horizon: int, adjacency: Adjacency) -> Loss:
+def _loss(
+    spread: float,
+    scale: float,
+    horizon: int,
+    adjacency: Adjacency,
+    rule: Participation | None,
+) -> Loss:
+    visits = StreamVisits(1, 1) if rule is None else visits_in_slots(rule, horizon)
+    if visits.most > _MOST_VISITS:
+        raise ValueError(
+            f"participation = {rule!r}: {visits.most} visits fit into horizon = {horizon}; the "
+            f"price is a sum over visits, for at most {_MOST_VISITS}"
+        )
     total = Fraction(0)
-    for k in range(horizon.bit_length()):
-        eta = round_up(Fraction(spread) / (Fraction(scale) * growth(k)))
-        single = BoundedRangeLoss(eta, adjacency=adjacency).zcdp()
-        total += min(2**k, horizon - 2**k + 1) * single
-    return ZCDPLoss(round_up(total), adjacency=adjacency)
+    begins = {1 + i * visits.apart for i in range(visits.most)}
+    starts = sorted(begins | {2**k for k in range(horizon.bit_length())})
+    there = 0
+    for start, stop in pairwise([*starts, horizon + 1]):
+        there += start in begins
+        noise = Fraction(scale) * growth(start.bit_length() - 1)
+        eta = round_up(there * Fraction(spread) / noise)
+        total += (stop - start) * BoundedRangeLoss(eta, adjacency=adjacency).zcdp()
+    loss = ZCDPLoss(round_up(total), adjacency=adjacency)
+    return loss if rule is None else VisitsLoss(loss, rule.most, rule.apart)
 
 
 @final

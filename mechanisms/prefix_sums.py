@@ -22,7 +22,9 @@ from privlearn.mechanisms.least_noise import (
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
 from privlearn.mechanisms.running_sums import running_sums
 from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms
+from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_slots
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, SmoothExponent
+from privlearn.participation import Participation
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Spend, Token
 
@@ -59,9 +61,13 @@ class PrefixSum(Generic[X]):
         by_arrival: charge each user for the own column of C, (sensitivity·‖C_j‖/noise_std)², where
             late ones are shorter; the horizon is then a fixed, public number.
         exponent: p in [2, 1000] of the noise; 2 is Gaussian, and never worse where measured.
+        participation: how often one person may come back.  The price is then that of a person with
+            all visits: with S of the factorisation (`Factorization.participation_norm`) in place of
+            ‖C_j‖, in ℓ2 and in ℓp.
 
     Raises:
-        ValueError: contributions are too large for the noise, see `Grid.fitting`.
+        ValueError: contributions are too large for the noise, see `Grid.fitting`; the factorisation
+        has no S; ``by_arrival`` and ``participation`` together.
     """
 
     domain: Domain[X]
@@ -71,23 +77,32 @@ class PrefixSum(Generic[X]):
     calibration: Calibration = Calibration.PROVED
     by_arrival: bool = False
     exponent: SmoothExponent = 2.0
+    participation: Participation | None = None
     _terms: StreamTerms = field(init=False, repr=False, compare=False)
     _spend: Spend = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_fields(self)
+        rule = self.participation
+        if self.by_arrival and rule is not None:
+            raise ValueError(
+                "by_arrival = True with a rule of participation: a person's visits are in many "
+                "columns, early and late ones; leave one of the two out"
+            )
         noise = stream_noise(self.noise_std, self.exponent)
-        terms = stream_terms(self.domain, noise, self.factorization, self.adjacency)
+        visits = _visits(rule, self.factorization)
+        terms = stream_terms(self.domain, noise, self.factorization, self.adjacency, visits=visits)
         profile = terms.profile() if self.by_arrival else ()
         spend = Spend(
             "prefix-sum",
             self.domain,
             noise,
             gain=profile[0][1] if profile else terms.gain(),
-            parameters=terms.parameters(),
+            parameters={**terms.parameters(), **stated_rule(rule)},
             calibration=self.calibration,
             interactive=True,
             profile=profile,
+            visits=None if rule is None else (rule.most, rule.apart),
             grid=terms.grid,
         )
         assign(self, _terms=terms, _spend=spend)
@@ -102,6 +117,7 @@ class PrefixSum(Generic[X]):
         factorization: Factorization | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         exponent: float | None = 2.0,
+        participation: Participation | None = None,
     ) -> PrefixSum[X]:
         """The least noise that ``budget`` allows for a stream of at most ``horizon`` rows.
 
@@ -113,10 +129,11 @@ class PrefixSum(Generic[X]):
             adjacency: as above.
             exponent: of the noise; None chooses by computed error between Gaussian noise and the
                 least κ, as `least_noise`.
+            participation: as above; the budget is then that of a person.
 
         Raises:
             TypeError: not exactly one of horizon and factorization.  CurrencyError, ValueError: as
-            for `NoisySum.calibrated`.
+            for `NoisySum.calibrated`; the factorisation has no S.
         """
         if (horizon is None) == (factorization is None):
             raise TypeError("give either horizon or factorization")
@@ -128,15 +145,23 @@ class PrefixSum(Generic[X]):
 
         def gain(std: float) -> float:
             noise = stream_noise(std, power)
-            return stream_terms(domain, noise, factorization, adjacency).gain()
+            return stream_terms(domain, noise, factorization, adjacency, visits=visits).gain()
 
-        norm = factorization.column_norm()
+        visits = _visits(participation, factorization)
+        norm = factorization.column_norm() if visits is None else float(visits.norm(factorization))
         if power == 2:
             std = least_std(domain, budget, adjacency, gain, norm)
-            return cls(domain, factorization, std, adjacency)
+            return cls(domain, factorization, std, adjacency, participation=participation)
 
         def made(std: float) -> PrefixSum[X]:
-            return cls(domain, factorization, std, adjacency, exponent=power)
+            return cls(
+                domain,
+                factorization,
+                std,
+                adjacency,
+                exponent=power,
+                participation=participation,
+            )
 
         def fits(std: float) -> bool:
             return budget.covers(budget.price(made(std).loss()))
@@ -167,6 +192,15 @@ class PrefixSum(Generic[X]):
         if len(token.users) > horizon:
             raise HorizonError(f"users = {token.users!r} exceed horizon = {horizon}")
         return PrefixSumStream(self._spend, self._terms, token, self.adjacency)
+
+
+def _visits(rule: Participation | None, factorization: Factorization) -> StreamVisits | None:
+    return None if rule is None else visits_in_slots(rule, factorization.horizon)
+
+
+def stated_rule(rule: Participation | None) -> dict[str, Any]:
+    """For a spend's parameters."""
+    return {} if rule is None else {"participation": rule.to_dict()}
 
 
 def stream_noise(std: float, exponent: float) -> GaussianNoise | GeneralizedGaussianNoise:

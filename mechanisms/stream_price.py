@@ -11,15 +11,25 @@ Cauchy-Schwarz give
               + (n - j + 1)(e each)**2.
 
 ``sum_j``, of |C_tj| over t, is at most sqrt(n - j + 1) norm_j.
+
+A person with k visits changes k rows, one after the other: each step moves R by C_tj and by the
+rounding of one row, whatever the other rows are.  So row t moves by at most a_t + q (V_t + k each),
+where the norm of a is at most S D (`StreamVisits.norm`), that of V at most k column, and the sum of
+a_t at most k sum_1 D: the formula for one row with S in place of its norm, and k times the sum and
+the rounding, over all n rows.
 """
 
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from privlearn.exact import float_up
 from privlearn.mechanisms.factorization import NO_ROUNDING, Factorization, Rounding
+
+if TYPE_CHECKING:
+    from privlearn.mechanisms.stream_visits import StreamVisits
 
 _PRODUCT = 1 + Fraction(1, 2**50)
 """Covers the rounding of sensitivity * gain, a product of doubles."""
@@ -36,6 +46,28 @@ def largest_gain(factorization: Factorization, rounding: Rounding, step: Fractio
     """
     norm, left = factorization.column_norm(), factorization.horizon
     return _gain(norm, factorization.column_sum(), left, rounding, step)
+
+
+def visits_gain(
+    factorization: Factorization, visits: StreamVisits, rounding: Rounding, step: Fraction
+) -> float:
+    """Upper bound on the gain of all visits of one person together.
+
+    Args:
+        factorization: of the stream.
+        visits: of a person.
+        rounding: of its encoder, for one row.
+        step: q / D, of a step in every coordinate against the sensitivity of one visit.
+
+    Raises:
+        ValueError: as `Factorization.participation_norm`.
+    """
+    times = visits.most
+    several = Rounding(times * rounding.column, times * rounding.each)
+    total = factorization.column_sum()
+    if math.isfinite(total):
+        total = float_up(times * Fraction(total))
+    return _gain(visits.norm(factorization), total, factorization.horizon, several, step)
 
 
 def gain_profile(
@@ -59,7 +91,9 @@ def gain_profile(
     return ((pieces[0][0], top), *pieces[1:])
 
 
-def _gain(norm: float, total: float, left: int, rounding: Rounding, step: Fraction) -> float:
+def _gain(
+    norm: float | Fraction, total: float, left: int, rounding: Rounding, step: Fraction
+) -> float:
     if rounding == NO_ROUNDING:
         return float_up(Fraction(norm) * _PRODUCT)
     column, each = rounding.column * step, rounding.each * step

@@ -10,11 +10,13 @@ from typing import Any, final
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
 from privlearn.domains import Domain, largest_number
+from privlearn.exact import float_up
 from privlearn.grid import Grid
 from privlearn.mechanisms.factorization import NO_ROUNDING, Factorization, Rounding
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import gaussian_noise
-from privlearn.mechanisms.stream_price import gain_profile, largest_gain, root_up
+from privlearn.mechanisms.stream_price import gain_profile, largest_gain, root_up, visits_gain
+from privlearn.mechanisms.stream_visits import StreamVisits
 from privlearn.noise import Noise
 
 
@@ -33,10 +35,18 @@ class StreamTerms:
     rounding: Rounding
     step: Fraction
     """The norm of one step in every coordinate, against the sensitivity; see `stream_price`."""
+    visits: StreamVisits | None = None
+    """Of one person, where the gain is that of a person; None: of one row."""
 
     def gain(self) -> float:
-        """Of every row."""
-        return largest_gain(self.factorization, self.rounding, self.step)
+        """Of every row, or of all visits of a person.
+
+        Raises:
+            ValueError: as `Factorization.participation_norm`.
+        """
+        if self.visits is None:
+            return largest_gain(self.factorization, self.rounding, self.step)
+        return visits_gain(self.factorization, self.visits, self.rounding, self.step)
 
     def profile(self) -> tuple[tuple[int, float], ...]:
         """Numbers of rows and their gains."""
@@ -44,7 +54,13 @@ class StreamTerms:
 
     def parameters(self) -> dict[str, Any]:
         """For the ledger: with domain, grid and factorisation, what the gain follows from."""
-        known = {"factorization": self.factorization.kind, **self.factorization.parameters()}
+        known: dict[str, Any] = {
+            "factorization": self.factorization.kind,
+            **self.factorization.parameters(),
+        }
+        if self.visits is not None:
+            norm = float_up(self.visits.norm(self.factorization))
+            known |= {"visits": {**self.visits.to_dict(), "norm": norm}}
         if self.grid is None:
             return known
         rounding = {"column": float(self.rounding.column), "each": float(self.rounding.each)}
@@ -57,6 +73,7 @@ def stream_terms(
     factorization: Factorization,
     adjacency: Adjacency,
     together: int = 1,
+    visits: StreamVisits | None = None,
 ) -> StreamTerms:
     """The finest grid on which no sum of the stream can reach 2⁶¹ steps, and what follows.
 
@@ -69,6 +86,7 @@ def stream_terms(
         factorization: B and C.
         adjacency: the neighbour relation of the price.
         together: the most contributions in one row of X.
+        visits: of one person, for a gain of persons.
 
     Raises:
         ValueError: contributions are too large for the noise, see `Grid.fitting`.
@@ -79,7 +97,7 @@ def stream_terms(
     rows = max(factorization.reach() * together * spread / largest, Fraction(1))
     grid = grid_of(domain, noise, rows)
     if grid is None:
-        return StreamTerms(factorization, None, 0, False, NO_ROUNDING, Fraction(0))
+        return StreamTerms(factorization, None, 0, False, NO_ROUNDING, Fraction(0), visits)
     step = Fraction(grid.step)
     steps = together * (int(spread / step) + 1)
     reach = Fraction(domain.sensitivity(adjacency, noise.norm))
@@ -90,6 +108,7 @@ def stream_terms(
         centred,
         factorization.rounding(steps),
         root_up(Fraction(domain.size)) * step / reach,
+        visits,
     )
 
 

@@ -13,7 +13,7 @@ from privlearn.domains import Domain, IntegerDomain, is_shipped
 from privlearn.domains.reading import SHIPPED as SHIPPED_DOMAINS
 from privlearn.exact_noise.tables import SAMPLER, SHA256
 from privlearn.grid import Grid
-from privlearn.losses import Loss, PerArrivalLoss
+from privlearn.losses import Loss, PerArrivalLoss, VisitsLoss
 from privlearn.noise import Noise, noise_from_dict
 from privlearn.noise.reading import SHIPPED as SHIPPED_NOISE
 
@@ -51,6 +51,9 @@ class Spend:
     profile: tuple[tuple[int, float], ...] = ()
     """Numbers of consecutive users and their gains, from the token's first user on; ``gain`` is
     then the largest of them."""
+    visits: tuple[int, int] | None = None
+    """Where ``gain`` is for all visits of one person: the most of them, and how many slots apart
+    they are.  The loss is then a `VisitsLoss`."""
     functions: tuple[str, ...] = ()
     """User code that opened rows pass through inside the mechanism, such as an objective of one's
     own: role and name.  Written to the ledger before rows are opened."""
@@ -72,8 +75,10 @@ class Spend:
             raise ValueError(f"gain = {self.gain!r}: must be the largest of the profile")
         if self.profile and self.own_loss is not None:
             raise ValueError("profile: with a loss of its own, state a PerArrivalLoss loss instead")
-        if self.arithmetic == "sum" and (self.interactive or self.profile):
-            raise ValueError("arithmetic = 'sum': one release, of everybody alike")
+        if self.visits is not None and (self.profile or self.own_loss is not None):
+            raise ValueError("visits: with a profile or a loss of its own, state a VisitsLoss")
+        if self.arithmetic == "sum" and (self.interactive or self.profile or self.visits):
+            raise ValueError("arithmetic = 'sum': one release, of everybody alike, one row each")
         if not self.mechanism:
             raise ValueError("mechanism = '': must name the mechanism")
         if self.grid is not None:
@@ -123,6 +128,8 @@ class Spend:
         found: Loss | None = self._known.get(adjacency)
         if found is None:
             found = _earned(self.domain, self.noise, self.gain, adjacency)
+            if self.visits is not None:
+                found = VisitsLoss(found, *self.visits)
             if is_ours(self.domain) and is_ours(self.noise):
                 self._known[adjacency] = found
         return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,6 +32,7 @@ from privlearn.errors import (
     TokenCopyError,
     TokenError,
     TokenSpentError,
+    UsersError,
 )
 from privlearn.exact import exact_text
 from privlearn.exact_noise.fast import Floors
@@ -40,6 +42,7 @@ from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss
 from privlearn.noise import ExactNoise, NoiseSource, ReportNoise
 from privlearn.openings import check_rows, check_total
+from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
 from privlearn.spends import Arithmetic as Arithmetic
@@ -170,6 +173,34 @@ class Token(Generic[B]):
         """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
         check_rows(self, rows, self.users.start)
 
+    def check_batches(self, rule: Participation, starts: Sequence[int]) -> None:
+        """Whether a person has no more rows in each of these batches than in one of ``rule``.
+
+        Args:
+            rule: that a price takes for granted, and that counts within batches.
+            starts: where batches of the token's users begin.
+
+        Raises:
+            UsersError: the accountant's rule allows more in a batch, or a batch of its own begins
+            within one of these.
+        """
+        people = self._issuer.people
+        if people is None:  # what is promised is about single rows
+            return
+        most, others = _in_a_batch(rule), _in_a_batch(people.rule)
+        if others is None or (most is not None and others > most):
+            raise UsersError(
+                f"a price for {rule}: the accountant's rule is {people.rule}, with which a person "
+                "may have more rows in a batch"
+            )
+        begun = set(starts)
+        for batch in people.batches(self.users):
+            if batch.start not in begun:
+                raise UsersError(
+                    f"a batch of the accountant's rule begins at slot {batch.start}, within one of "
+                    "the mechanism's: every batch must lie within one that was declared"
+                )
+
     def check_total(self, total: PartialSum, spend: Spend) -> None:
         """Raises what `Receipt.release_total` would raise for ``total``, before it is spent."""
         check_total(self, total, self.users.start)
@@ -234,6 +265,10 @@ class Token(Generic[B]):
         raise TokenCopyError("a token cannot be copied or pickled: issue a second one")
 
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
+
+
+def _in_a_batch(rule: Participation) -> int | None:
+    return 1 if rule.pooled else rule.per_batch
 
 
 @final
