@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from math import lcm
 from typing import Any, Generic, TypeVar, cast, final
 
@@ -26,6 +27,7 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, Renyi, budget_from_dict
 from privlearn.domains import Domain, domain_from_dict
 from privlearn.entries import (
+    PARTICIPATION,
     AttestEntry,
     BatchesEntry,
     CloseEntry,
@@ -389,11 +391,9 @@ class AccountState:
                 raise BudgetError("odometer and failure: their δ must add up to less than 1")
         self.promise = promise
         self.users = user_range(users=_range(opened.users))
-        self.visits: Visits | None = None
+        rule = rule_of(opened)
+        self.visits = None if rule is None else Visits(rule, self.users)
         """The rule under which a person may come back; without one a person is an index."""
-        if opened.participation is not None:
-            rule = Participation.from_dict(opened.participation["rule"])
-            self.visits = Visits(rule, self.users)
         self._of_person: dict[tuple[Loss, int], Loss] = {}
         self.runs_committed: Counter[tuple[int, int, Loss]] = Counter()
         self.runs_spent: Counter[tuple[int, int, Loss]] = Counter()
@@ -487,8 +487,12 @@ class AccountState:
         """Whether r of m visits cost at most r/m of the loss of m."""
         if self.visits is None:
             return False
-        grows = all(isinstance(part, _GROWING) for part, _ in leaves_of(loss))
-        return self.opened.trust is Trust.LOCAL or (grows and not _of_visits(loss))
+        if self.opened.trust is Trust.LOCAL:
+            return True
+        # at a Rényi order that is not proved of a bounded range
+        kinds = _GROWING if not self._orders else _GROWING[:-1]
+        grows = all(isinstance(part, kinds) for part, _ in leaves_of(loss))
+        return grows and not _of_visits(loss)
 
     def price(self, loss: Loss) -> LossPrice:
         """What a loss costs here.
@@ -601,6 +605,7 @@ class AccountState:
         for item in entry.items:
             loss = self._own_loss(item.loss)
             users = self._whole_ranges(_range(item.users))
+            self.of_person(loss, users)  # raises where only its parts have a price
             self._charge_item(trial, loss, users, item.count)
         if self.visits is not None:
             self._check_persons(trial)
@@ -636,9 +641,12 @@ class AccountState:
             )
         if self.visits.starts:
             raise BudgetError("batches are declared once")
-        if self.accounts or self.folded or self.plan is not None:
+        if self._begun():
             raise BudgetError("batches are declared before the plan and the first token")
         check_starts(entry.starts, self.users)
+
+    def _begun(self) -> bool:
+        return bool(self.accounts or self.folded) or self.plan is not None
 
     def _check_issue(self, entry: IssueEntry) -> None:
         if entry.token in self.accounts or entry.token in self.folded:
@@ -648,6 +656,7 @@ class AccountState:
         users = self._whole_ranges(_range(entry.users))
         budget = self._currency(entry.budget)
         failure = self._failing(entry.failure)
+        self._check_shared(entry)
         if self.plan is not None and entry.allowance is not None:
             raise BudgetError(f"token {entry.token}: no allowance can stand beside a plan")
         if not all(budget.amounts):
@@ -670,6 +679,20 @@ class AccountState:
             ceiling = self._delegated(entry.allowance).ceiling
             ceiling.charged.check(users)
         ceiling.check(users, budget, failure, shared=entry.shared is not None)
+
+    def _check_shared(self, entry: IssueEntry) -> None:
+        if entry.shared is None:
+            return
+        if self.visits is None or self.plan is not None:
+            raise BudgetError(
+                f"token {entry.token}: data of {PARTICIPATION!r} are for tokens without a plan, "
+                "under a rule of participation"
+            )
+        if entry.shared:
+            raise BudgetError(
+                f"token {entry.token}: data of {PARTICIPATION!r} are {entry.shared!r:.80}: must be "
+                "an object with no name in it"
+            )
 
     def _check_delegate(self, entry: DelegateEntry) -> None:
         if self.opened.attested:
@@ -716,6 +739,7 @@ class AccountState:
         if entry.simulated is not self.opened.simulated:
             raise BudgetError("the spend's noise source is not the accountant's")
         self._check_devices(entry)
+        self._check_stated_rule(entry)
         form = _form(entry)
         known = self._good.get(form)
         if known is not None:  # all was right with it before, whosever token that was
@@ -783,6 +807,8 @@ class AccountState:
         """Whether ``stated`` is provably at least ``actual``, for all visits of a person."""
         if stated is actual or stated == actual:
             return True
+        if self.shares(stated) and not self.shares(actual):
+            return False  # of r visits it may cost more than r/m of what m cost
         return _dominates(self.of_person(stated, users), self.of_person(actual, users))
 
     def _check_devices(self, entry: SpendEntry) -> None:
@@ -805,6 +831,11 @@ class AccountState:
             )  # raise for shipped ones of bad form
             self._check_minimizers(entry, loss)
             return
+        if entry.arithmetic == "sum" and _of_visits(loss):
+            raise BudgetError(
+                f"{entry.mechanism}: in a plain sum every row counts; state the loss of one row, "
+                "which is priced for all rows of a person, and not a 'visits' loss"
+            )
         earned = _earned(entry)
         if earned is None:
             raise BudgetError(
@@ -847,6 +878,29 @@ class AccountState:
                 f"{entry.mechanism}: the loss does not pay for ridge {ridge!r}, solver_error "
                 f"{error!r} and blur_std {blur!r}"
             )
+
+    def _check_stated_rule(self, entry: SpendEntry) -> None:
+        """A price that counts within batches is for batches, and a rule, of this account."""
+        stated, sizes = map(entry.parameters.get, ("participation", "sizes"))
+        if self.visits is None or stated is None or sizes is None:
+            return
+        rule, own = _rule_in(f"{entry.mechanism}: participation", stated), self.visits.rule
+        if not rule.batched:
+            return
+        if own.in_a_batch is None or own.in_a_batch > cast(int, rule.in_a_batch):
+            raise BudgetError(
+                f"{entry.mechanism}: its price is for {rule}; under {own} a person may have more "
+                "rows in a batch"
+            )
+        if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
+            raise BudgetError(f"{entry.mechanism}: sizes = {sizes!r:.80}: must be counts, from 1")
+        begun = set(accumulate(sizes, initial=entry.users[0]))
+        for start in self.visits.starts:
+            if entry.users[0] <= start < entry.users[1] and start not in begun:
+                raise BudgetError(
+                    f"{entry.mechanism}: a batch of the rule begins at slot {start}, within one of "
+                    "the mechanism's; each of these must lie within one that was declared"
+                )
 
     def _check_functions(self, entry: FunctionsEntry) -> None:
         account = self._account(entry.token)
@@ -974,8 +1028,9 @@ class AccountState:
         account.functions.update(dict.fromkeys(entry.names))
 
     def _record_batches(self, entry: BatchesEntry) -> None:
-        if self.visits is not None:
-            self.visits.starts = check_starts(entry.starts, self.users)
+        if self.visits is None or self.visits.starts or self._begun():
+            return  # only in what an audit reads: what was charged stays as it was priced
+        self.visits.starts = check_starts(entry.starts, self.users)
 
     def _record_plan(self, entry: PlanEntry) -> None:
         self.plan = []
@@ -1135,17 +1190,55 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
 
 
 _GROWING = GaussianLoss, GeneralizedGaussian, ZCDPLoss, PureLoss, LaplaceLoss, BoundedRangeLoss
-"""Kinds whose loss for m visits is at least m/r times that for r."""
+"""Kinds whose loss for m visits is at least m/r times that for r; docs/proofs.md has the proofs."""
 
 
 def _of_visits(loss: Loss) -> bool:
     return isinstance(loss, VisitsLoss) or any(_of_visits(part) for part, _ in loss.inner())
 
 
+def rule_of(opened: OpenEntry) -> Participation | None:
+    """The rule of participation of an account; None if a person is an index.
+
+    Raises:
+        BudgetError: data and declaration of the extension do not fit together, or are of bad form.
+    """
+    data, declared = opened.participation, opened.features.get(PARTICIPATION)
+    if data is None and declared is None:
+        return None
+    if data is None:
+        raise BudgetError(
+            f"{PARTICIPATION!r} is declared, and its data are missing: without the rule nothing is "
+            "known of what one person may do"
+        )
+    if declared != "critical":
+        raise BudgetError(
+            f"{PARTICIPATION!r} is declared as {declared}: must be critical, as who does not know "
+            "it would take a slot for a person"
+        )
+    registry = data.get("registry")
+    if set(data) != {"rule", "registry"} or not isinstance(registry, str) or not registry:
+        raise BudgetError(
+            f"data of {PARTICIPATION!r}: must be rule and registry, the rule's fields and the public "
+            "name of the registry that keeps it"
+        )
+    return _rule_in("rule", data["rule"])
+
+
+def _rule_in(name: str, data: object) -> Participation:
+    if not isinstance(data, dict):
+        raise BudgetError(f"{name}: must be a rule of participation, as an object")
+    try:
+        return Participation.from_dict(data)
+    except (TypeError, ValueError) as error:
+        raise BudgetError(f"{name}: {error}") from None
+
+
 def _check_relation(opened: OpenEntry) -> None:
     """What trust and neighbour relation, and a rule of participation, can promise together."""
-    if opened.participation is not None:
-        _check_rule(opened, Participation.from_dict(opened.participation["rule"]))
+    rule = rule_of(opened)
+    if rule is not None:
+        _check_rule(opened, rule)
     if opened.attested and opened.trust is not Trust.LOCAL:
         raise BudgetError(f"attested: clients attest local privacy, not {opened.trust.value}")
     if opened.adjacency is not Adjacency.ADD_REMOVE:
@@ -1174,6 +1267,11 @@ def _check_rule(opened: OpenEntry, rule: Participation) -> None:
         )
     if opened.attested:
         raise BudgetError("attested: a client states itself how often it sends (most_messages)")
+    if opened.population is not None:
+        raise BudgetError(
+            f"population = {opened.population!r}: under a rule of participation an index is a slot, "
+            "and no person; accounts of persons add up without it"
+        )
     if opened.odometer is not None:
         raise BudgetError("odometer: it is for one row; none is known for a person who comes back")
 
