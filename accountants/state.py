@@ -570,6 +570,22 @@ class AccountState:
             "a plan is exhaustive: commit one that names it"
         )
 
+    def check_asked(self, rounds: int = 1, user: object = None) -> None:
+        """Raises BudgetError for what is asked of single rows, and not of a person."""
+        if self.visits is None:
+            return
+        rule = self.visits.rule
+        if rounds != 1:
+            raise BudgetError(
+                f"rounds = {rounds}: under {rule} the guarantee is that of a person with all "
+                "visits, so group privacy of rows is paid for already; leave rounds out"
+            )
+        if user is not None:
+            raise BudgetError(
+                f"user = {user}: under {rule} an index is a slot, and no person; who stands at it, "
+                "and where else, is sealed, and the guarantee is every person's; leave user out"
+            )
+
     # Checks: nothing is changed, and what is wrong is raised --------------------------------------
 
     def check(self, entry: Entry) -> None:
@@ -1219,8 +1235,8 @@ def rule_of(opened: OpenEntry) -> Participation | None:
     registry = data.get("registry")
     if set(data) != {"rule", "registry"} or not isinstance(registry, str) or not registry:
         raise BudgetError(
-            f"data of {PARTICIPATION!r}: must be rule and registry, the rule's fields and the public "
-            "name of the registry that keeps it"
+            f"data of {PARTICIPATION!r}: must be rule and registry, the rule's fields and the "
+            "public name of the registry that keeps it"
         )
     return _rule_in("rule", data["rule"])
 
@@ -1269,8 +1285,8 @@ def _check_rule(opened: OpenEntry, rule: Participation) -> None:
         raise BudgetError("attested: a client states itself how often it sends (most_messages)")
     if opened.population is not None:
         raise BudgetError(
-            f"population = {opened.population!r}: under a rule of participation an index is a slot, "
-            "and no person; accounts of persons add up without it"
+            f"population = {opened.population!r}: under a rule of participation an index is a "
+            "slot, and no person; accounts of persons add up without it"
         )
     if opened.odometer is not None:
         raise BudgetError("odometer: it is for one row; none is known for a person who comes back")

@@ -202,11 +202,17 @@ def spending(path: str | os.PathLike[str]) -> list[Spending]:
     order of the entries; they are facts about one run, not guarantees.
 
     Raises:
-        LedgerUnreadableError: missing, torn or not a ledger.
+        LedgerUnreadableError: missing, torn or not a ledger.  DataError: an account is of persons
+        who may come back.
     """
     accounts: dict[str, _Account] = {}
     for entry in _entries(path):
         if isinstance(entry, OpenEntry) and entry.accountant not in accounts:
+            if entry.participation is not None:
+                raise DataError(
+                    f"accountant {entry.accountant}: under a rule of participation an index is a "
+                    "slot, and no user is the most charged one: what is paid is not drawn"
+                )
             cap = budget_from_dict(entry.cap)
             if isinstance(cap, Currency):
                 accounts[entry.accountant] = _Account(entry, cap)

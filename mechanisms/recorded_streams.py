@@ -1,0 +1,83 @@
+"""Streams as a ledger records them, made again, to see whether their gain is what it should be."""
+
+from __future__ import annotations
+
+from typing import Any, Final, final
+
+from privlearn.adjacency import Adjacency
+from privlearn.domains import domain_from_dict
+from privlearn.entries import SpendEntry
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
+from privlearn.mechanisms.binary_tree import BinaryTree
+from privlearn.mechanisms.buffered_toeplitz import AnytimeBLT, BufferedToeplitz
+from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
+from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.prefix_sums import PrefixSum
+from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, noise_from_dict
+from privlearn.participation import Participation
+from privlearn.tokens import Spend
+
+_KINDS: Final = {
+    kind.kind: kind for kind in (BinaryTree, BufferedToeplitz, AnytimeBLT, ColumnNormalizedBLT)
+}
+_MOST_WORK = 2**29
+"""Rows times visits, of all streams of one ledger; some seconds."""
+
+
+@final
+class RecordedStreams:
+    """Says of spends of prefix sums what they would state, with an end to the work it takes."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_WORK
+
+    def __call__(self, entry: SpendEntry) -> Spend | None:
+        """What the recorded stream states; None if it is none of ours, or takes too long.
+
+        Raises:
+            KeyError, TypeError, ValueError: parameters of no such stream.
+        """
+        stated, noise = entry.parameters, noise_from_dict(entry.noise)
+        domain, kind = domain_from_dict(entry.domain), _KINDS.get(stated.get("factorization"))
+        batched = entry.mechanism == "batched-prefix-sum"
+        known = batched or entry.mechanism == "prefix-sum"
+        if not known or kind is None or domain is None or noise is None:
+            return None
+        rule = stated.get("participation")
+        rule = None if rule is None else Participation.from_dict(rule)
+        factorization = _made(kind, stated)
+        self._left -= factorization.horizon * (1 if rule is None else rule.most)
+        if self._left < 0:
+            return None
+        if batched:
+            if not isinstance(noise, GaussianNoise):
+                raise ValueError(f"noise = {entry.noise}: a batched stream has Gaussian noise")
+            sizes = tuple(stated["sizes"])
+            return BatchedPrefixSum(
+                domain, sizes, factorization, noise.std, _relation(entry), rule
+            ).spend()
+        exponent = noise.exponent if isinstance(noise, GeneralizedGaussianNoise) else 2.0
+        if not isinstance(noise, GaussianNoise | GeneralizedGaussianNoise):
+            raise ValueError(f"noise = {entry.noise}: a stream of sums has none of this family")
+        return PrefixSum(
+            domain,
+            factorization,
+            noise.std,
+            _relation(entry),
+            exponent=exponent,
+            participation=rule,
+        ).spend()
+
+
+def _made(kind: type[Any], stated: dict[str, Any]) -> Factorization:
+    names = [name for name in ("horizon", "decay", "output_decay") if name in stated]
+    made: Factorization = kind(
+        **{n: tuple(stated[n]) if isinstance(stated[n], list) else stated[n] for n in names}
+    )
+    return made
+
+
+def _relation(entry: SpendEntry) -> Any:
+    if entry.adjacency is Adjacency.ADD_REMOVE:
+        raise ValueError("adjacency = add-remove: streams are for replace-one or zero-out")
+    return entry.adjacency
