@@ -604,6 +604,7 @@ class _Accountant(Generic[B]):
             interactive=spend.interactive,
             profile=spend.profile,
             exact=spend.exact_form() if EXACT in self._state.opened.features else None,
+            admitted=self._admitted(),
         )
         with self._lock:
             self._append(entry)
@@ -620,8 +621,17 @@ class _Accountant(Generic[B]):
         """For tokens and receipts: writes how the token ended."""
         with self._lock:
             self._append(
-                RetireEntry(accountant=self.id, token=token.id, outcome=outcome, digest=digest)
+                RetireEntry(
+                    accountant=self.id,
+                    token=token.id,
+                    outcome=outcome,
+                    digest=digest,
+                    admitted=self._admitted(),
+                )
             )
+
+    def _admitted(self) -> dict[str, Any] | None:
+        return None if self.people is None else {"clock": self.people.clock}
 
     def _append(self, entry: Entry) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""
@@ -722,12 +732,8 @@ def _check_people(people: People | None, state: AccountState) -> None:
     people.bind(state.opened.accountant, state.users)
     if state.visits is not None and state.visits.starts:
         people.divide(state.visits.starts)
-    opened = [
-        account.users[1]
-        for account in state.accounts.values()
-        if account.spend is not None and account.outcome == "released"
-    ]
-    people.check_not_older(max(opened, default=state.users.start))
+    if state.admitted > state.users.start:
+        people.check_not_older(state.admitted - 1)
 
 
 _NO = Fraction(0)

@@ -398,6 +398,8 @@ class AccountState:
         self.runs_committed: Counter[tuple[int, int, Loss]] = Counter()
         self.runs_spent: Counter[tuple[int, int, Loss]] = Counter()
         """With a rule: losses of one row by the ranges of slots that they are on."""
+        self.admitted = self.users.start
+        """The next slot of the registry of persons, as far as entries say."""
         self.ceiling = Ceiling(self.users, cap, self.failure, self.visits)
         self.spent: Tallies[Loss] = Tallies(self.users)
         self.committed: Tallies[Loss] = Tallies(self.users)
@@ -1029,7 +1031,15 @@ class AccountState:
     def record(self, entry: Entry) -> None:
         """Takes ``entry`` into account."""
         self.curve_work.earn()
+        if self.visits is not None:
+            self._see_clock(entry)
         _RECORDS[entry.__class__](self, entry)
+
+    def _see_clock(self, entry: Entry) -> None:
+        said = getattr(entry, "admitted", None) or {}
+        clock = said.get("clock")
+        if isinstance(clock, int):
+            self.admitted = max(self.admitted, clock)
 
     def _record_open(self, _: OpenEntry) -> None:
         """It is the state that it opened."""

@@ -65,9 +65,10 @@ class Shown(Sealed, Generic[T, A]):
                 "and only a joint guarantee leaves out what the user receives; serve with a "
                 "JointAccountant, or release a value through a mechanism that spends a token"
             )
-        if len(self.users) != 1:
+        chunks = Rows._unseal(self.__both)
+        if sum(len(chunk.valid) for chunk in chunks) != 1:
             raise UsersError(f"users {self.users!r}: an action is revealed to one user at a time")
-        (chunk,) = Rows._unseal(self.__both)
+        (chunk,) = chunks
         if chunk.block is None or not chunk.valid[0]:
             return None
         return record_at(copied(chunk.block[1]), 0)

@@ -40,6 +40,8 @@ class Clipping:
             RowLocalityError: a function that the rows passed through is not row-local.
         """
         parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
+        if not parts:  # a timetable on which nobody came
+            return np.broadcast_to(self.null(), (0, self.size))
         # a copy: an observer may write to it
         return np.array(parts[0]) if len(parts) == 1 else np.concatenate(parts)
 

@@ -179,8 +179,13 @@ class SpendEntry(_Entry):
     """Data of `EXACT`: grid, bound of the integers, sampler and tables; None where the mechanism
     computes in doubles, or the accountant was opened before there was anything else."""
 
+    admitted: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """Data of `PARTICIPATION`: the next slot of the registry of persons, by which an older copy of
+    it is told."""
+
     def ext(self) -> dict[str, Any]:
-        return {} if self.exact is None else {EXACT: self.exact}
+        found = {} if self.exact is None else {EXACT: self.exact}
+        return found if self.admitted is None else {**found, PARTICIPATION: self.admitted}
 
 
 class FunctionsEntry(_Entry):
@@ -202,6 +207,11 @@ class RetireEntry(_Entry):
     token: str
     outcome: Literal["released", "unused", "lost", "uncovered"]
     digest: str | None = None
+    admitted: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """As that of a spend."""
+
+    def ext(self) -> dict[str, Any]:
+        return {} if self.admitted is None else {PARTICIPATION: self.admitted}
 
 
 class AttestEntry(_Entry):
@@ -254,6 +264,8 @@ _EXTENSIONS = {
     (EXACT, "spend"): "exact",
     (PARTICIPATION, "open"): "participation",
     (PARTICIPATION, "issue"): "shared",
+    (PARTICIPATION, "spend"): "admitted",
+    (PARTICIPATION, "retire"): "admitted",
 }
 """Where data of an extension stand once they are read: by its name and the kind of entry."""
 
@@ -271,14 +283,15 @@ def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entr
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
         ValueError: data of an extension where they have no place.
     """
+    found: dict[str, Any] = {}
     for (name, kind), field in _EXTENSIONS.items():
         if field in body:
             raise ValueError(f"field {field!r}: the body has none; it is data of {name!r}")
         if name in ext and body.get("entry") == kind:
-            body = {**body, field: ext[name]}
+            found[field] = ext[name]
     for name in {name for name, _ in _EXTENSIONS} & set(ext):
         kinds = [kind for (of, kind) in _EXTENSIONS if of == name]
         if body.get("entry") not in kinds or ext[name] is None:
             what = " or ".join(map(repr, kinds))
             raise ValueError(f"data of {name!r}: only entries {what} have them, as an object")
-    return _validate()(body)
+    return _validate()({**body, **found} if found else body)

@@ -37,6 +37,12 @@ def check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
     _check_board(issuer, Rows._board_of(rows))
     if issuer.people is not None:
         _check_stamp(issuer.people, Rows._stamp_of(rows))
+        _check_clock(issuer.people, rows)
+    elif Rows._slots_of(rows) is not None:
+        raise ProvenanceError(
+            "slots: rows on a timetable need an accountant with a registry of people, whose rule "
+            "has clock='timetable'"
+        )
 
 
 def check_total(token: Token[Any], total: PartialSum, first: int) -> None:
@@ -79,4 +85,15 @@ def _check_stamp(people: People, stamp: Stamp | None) -> None:
     if people.rule.pooled and not stamp.pooled:
         raise ProvenanceError(
             "under a pooled rule one row of each person and batch is opened: use rows.pool(combine)"
+        )
+
+
+def _check_clock(people: People, rows: Rows[Any]) -> None:
+    """On a timetable a slot takes any number of visits, so that none displaces another."""
+    timed = Rows._slots_of(rows) is not None
+    if Rows._stamp_of(rows) is not NOBODY and timed is not (people.rule.clock == "timetable"):
+        given = "on a timetable" if timed else "one for each slot"
+        raise ProvenanceError(
+            f"clock = {people.rule.clock!r}: rows {given}; "
+            + ("seal them without slots" if timed else "say their slots: Rows.seal(..., slots=)")
         )

@@ -28,6 +28,7 @@ from privlearn.contributions import partial_sum as partial_sum
 from privlearn.domains import Array
 from privlearn.errors import (
     LossExceedsTokenError,
+    ProvenanceError,
     RowLocalityError,
     TokenCopyError,
     TokenError,
@@ -457,6 +458,7 @@ class Receipt:
         with self._token._lock:
             self._check_open()
             check_rows(self._token, rows, self._next)
+            self._check_slots(rows)
             self._name(rows.functions)
             users = rows.users
             self._next = users.stop
@@ -470,6 +472,14 @@ class Receipt:
         if self._issuer.observer is not None:
             self._issuer.observer.opened(self._token, self._spend, users, values)
         return values
+
+    def _check_slots(self, rows: Rows[Any]) -> None:
+        """On a timetable nobody but the receipt may see how many records a slot holds."""
+        if Rows._slots_of(rows) is not None and self._spend.arithmetic != "sum":
+            raise ProvenanceError(
+                f"{self._spend.mechanism}: rows on a timetable are added up, by a mechanism with "
+                "arithmetic = 'sum' such as NoisySum; how many there are is not public"
+            )
 
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh noise of the stated family and scale.

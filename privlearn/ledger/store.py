@@ -32,6 +32,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Self, final
 
+from privlearn import _held_lock
 from privlearn._exclusive import Exclusive
 from privlearn.entries import (
     CloseEntry,
@@ -49,7 +50,6 @@ from privlearn.errors import (
     LedgerUnreadableError,
     TokenCopyError,
 )
-from privlearn.ledger import held_lock
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import (
     GENESIS,
@@ -513,7 +513,7 @@ class _Disk:
             connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
             with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
                 self._files.append(os.open(f"{path}-wal", os.O_RDWR))
-            held_lock.hold(self._files[0])
+            _held_lock.hold(self._files[0])
         self._end = weakref.finalize(self, _close, connection, self._files, os.getpid())
         self._end.atexit = False
 
@@ -540,7 +540,7 @@ class _Disk:
     def check_log(self) -> None:
         """Raises LedgerBusyError if another process ended the log and may have begun a new one.
 
-        It can do so where `privlearn.ledger.held_lock` knows no lock that keeps it from that.
+        It can do so where `privlearn._held_lock` knows no lock that keeps it from that.
         """
         if self._logged:
             found = [(file.st_dev, file.st_ino) for file in map(os.fstat, self._files[1:])]
@@ -581,7 +581,7 @@ class _Disk:
 
     def close(self) -> None:
         """Leaves one self-contained file, without -wal and -shm beside it."""
-        held_lock.let_go(self._files[0])
+        _held_lock.let_go(self._files[0])
         # while somebody else reads, the last entries stay in the log
         with suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA journal_mode = DELETE")
@@ -592,7 +592,7 @@ def _close(connection: sqlite3.Connection, files: list[int], pid: int) -> None:
     if os.getpid() == pid:
         with suppress(sqlite3.Error):
             connection.execute("PRAGMA synchronous = FULL")
-        held_lock.let_go(files[0])
+        _held_lock.let_go(files[0])
         connection.close()
         for file in files:
             os.close(file)

@@ -49,5 +49,8 @@ class Store(Protocol):
         ``starts`` is None where they stay as they are.
         """
 
+    def clean(self) -> None:
+        """Takes what was overwritten off the disk, as far as it can."""
+
     def close(self) -> None:
         """Lets go of the place."""

@@ -24,6 +24,7 @@ from privlearn._validate import count, text, user_range
 from privlearn.errors import PeopleError, UsersError
 from privlearn.participation import Participation
 from privlearn.people.contents import Contents, Head, Store
+from privlearn.people.file import RegistryFile
 from privlearn.people.identities import hashes, id_list, kind_of, new_key
 from privlearn.people.quotas import FORGOTTEN, Standing, judge, tombstone
 from privlearn.rows import Rows, Sealed
@@ -95,6 +96,70 @@ class People(Sealed):
             TypeError: ``rule`` is no Participation.
         """
         return cls(Contents(_new_head(rule), None, {}), None)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], rule: Participation) -> People:
+        """A registry in a new file, which only its owner may read.
+
+        Raises:
+            PeopleError: something stands there, or it cannot be written.  TypeError: ``rule`` is no
+            Participation.
+        """
+        return cls._made(path, _new_head(rule))
+
+    @classmethod
+    def restart(
+        cls, path: str | os.PathLike[str], rule: Participation, *, clock: int, lifetime: int = 2
+    ) -> People:
+        """A new registry in place of one that is lost: everybody has the whole of the rule again.
+
+        Args:
+            path: of the new file.
+            rule: the same as before.
+            clock: the first slot that is admitted, behind all that were.
+            lifetime: which one begins, 3 if a second registry was lost.  An accountant counts a
+                person's rows of all lifetimes together.
+
+        Raises:
+            PeopleError, TypeError: as in `create`.  ValueError: a clock below 0, or a lifetime
+            below 2.
+        """
+        count(clock=clock, at_least=0)
+        count(lifetime=lifetime, at_least=2)
+        return cls._made(path, _new_head(rule, lifetime=lifetime, clock=clock))
+
+    @classmethod
+    def _made(cls, path: str | os.PathLike[str], head: Head) -> People:
+        return cls(Contents(head, None, {}), RegistryFile.create(path, head))
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        rule: Participation | None = None,
+        *,
+        moved: bool = False,
+    ) -> People:
+        """A registry that was created before; one process at a time.
+
+        Args:
+            path: its file.
+            rule: which it must keep, if given.
+            moved: it was moved or restored, and is the only one and the newest; it is taken where
+                it stands now.
+
+        Raises:
+            PeopleError: missing, no registry, damaged, of another format, a copy, open already, or
+            of another rule.
+        """
+        store, contents = RegistryFile.open(path, moved=moved)
+        if rule is not None and rule != contents.head.rule:
+            store.close()
+            raise PeopleError(
+                f"rule = {rule!r}: {path} keeps another, {contents.head.rule!r}, which cannot be "
+                "changed"
+            )
+        return cls(contents, store)
 
     @property
     def rule(self) -> Participation:
@@ -311,6 +376,8 @@ class People(Sealed):
             known = self.__standings.get(key)
             number = len(self.__standings) if known is None else known.number
             self.__change(replace(head, kind=kind), {key: tombstone(number, head.rule)})
+            if self.__store is not None:
+                self.__store.clean()
 
     def forgotten(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these persons were forgotten, by their numbers; for rows that are pending."""

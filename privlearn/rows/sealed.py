@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Generic, Never, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from privlearn._records import (
     blanked,
@@ -41,6 +41,8 @@ from privlearn.rows.tabular import records_from
 
 T = TypeVar("T")
 U = TypeVar("U")
+Slots = NDArray[np.int64]
+"""Of records on a timetable, ascending."""
 
 
 class Sealed:
@@ -100,9 +102,13 @@ _REAL.setflags(write=False)
 
 @final
 class Rows(Sealed, Generic[T]):
-    """Sealed records of the users ``users``, in order of arrival; made by `Rows.seal`."""
+    """Sealed records of the users ``users``, in order of arrival; made by `Rows.seal`.
 
-    __slots__ = ("__board", "__chunks", "__defect", "__functions", "__stamp", "__users")
+    On a timetable an index is a stretch of time, a *slot*, with any number of visits; a record is
+    then one visit, and in which slot it stands, and how many there are, is sealed with it.
+    """
+
+    __slots__ = ("__at", "__board", "__chunks", "__defect", "__functions", "__stamp", "__users")
 
     def __init__(
         self,
@@ -112,37 +118,46 @@ class Rows(Sealed, Generic[T]):
         functions: tuple[str, ...] = (),
         defect: RowLocalityError | None = None,
         stamp: Stamp | None = None,
+        at: Slots | None = None,
     ) -> None:
         self.__users, self.__chunks, self.__board = users, tuple(chunks), board
         self.__functions, self.__defect, self.__stamp = functions, defect, stamp
+        self.__at = at
 
     @classmethod
-    def seal(cls, block: T, *, users: range) -> Rows[T]:
+    def seal(cls, block: T, *, users: range, slots: ArrayLike | None = None) -> Rows[T]:
         """Seals a block of records (leading axis: one row per index in ``users``).
 
         The block is copied: what is written to its arrays afterwards changes nothing.  A record
         with an object that cannot be copied is null.
 
+        Args:
+            block: the records.
+            users: their arrival indices, or on a timetable the slots that they are within.
+            slots: on a timetable the slot of each record, shape (n,); ascending.
+
         Raises:
-            UsersError: the block's length differs from the number of users.  TypeError: it is no
-            table (a generator, a dict, a sparse matrix), or a frame of something else than numbers.
+            UsersError: the block's length differs from the number of users, or ``slots`` are not
+            ascending within ``users``.  TypeError: it is no table (a generator, a dict, a sparse
+            matrix), or a frame of something else than numbers.
         """
         own = copied(records_from("block", block))
-        rows = cls._of_own(own, users)
+        rows = cls._of_own(own, users, None if slots is None else _slots(slots, users))
         if holds_objects(own):
-            rows.__chunks = tuple(_objects_apart(own, len(rows)))
+            rows.__chunks = tuple(_objects_apart(own, rows.__visits))
         return rows
 
     @classmethod
-    def _of_own(cls, block: T, users: range) -> Rows[T]:
+    def _of_own(cls, block: T, users: range, at: Slots | None = None) -> Rows[T]:
         """As `seal`, for numbers that nobody else holds: for `privlearn.learners`, which copy."""
         index = user_range(users=users)
         count = length(block)
-        if count != len(index):
+        if at is not None and count != len(at):
+            raise UsersError(f"slots: {len(at)} of them for {count} records")
+        if at is None and count != len(index):
             raise UsersError(f"users = {users!r} names {len(index)} rows, the block has {count}")
-        return cls(
-            index, [_Chunk(block, _REAL if count == 1 else np.ones(count, dtype=bool))], None
-        )
+        real = _REAL if count == 1 else np.ones(count, dtype=bool)
+        return cls(index, [_Chunk(block, real)] if count else [], None, at=at)
 
     @classmethod
     def null(cls, users: range) -> Rows[T]:
@@ -166,6 +181,10 @@ class Rows(Sealed, Generic[T]):
 
     def __len__(self) -> int:
         return len(self.__users)
+
+    @property
+    def __visits(self) -> int:
+        return len(self.__users) if self.__at is None else len(self.__at)
 
     def __repr__(self) -> str:
         last = self.__users.stop - 1
@@ -204,7 +223,7 @@ class Rows(Sealed, Generic[T]):
         functions = self.__functions
         if function.names:
             functions = tuple(dict.fromkeys((*functions, *function.names)))
-        return Rows(self.__users, chunks, board, functions, defect, self.__stamp)
+        return Rows(self.__users, chunks, board, functions, defect, self.__stamp, self.__at)
 
     def pool(self, combine: Callable[[T], U]) -> Rows[U]:
         """One row for each person in each public batch, at the slot of the person's first visit.
@@ -227,9 +246,11 @@ class Rows(Sealed, Generic[T]):
             raise ProvenanceError(f"pool: rows of users {self.__users!r} {had}; see people.admit")
         if stamp.registry is None or stamp.persons is None:
             pooled = Stamp(stamp.registry, None, pooled=True)
-            nulls: list[_Chunk[U]] = [_Chunk.of_nulls(len(self))]
+            nulls: list[_Chunk[U]] = [_Chunk.of_nulls(self.__visits)]
             pooled = NOBODY if stamp.registry is None else pooled
-            return Rows(self.__users, nulls, self.__board, self.__functions, None, pooled)
+            return Rows(
+                self.__users, nulls, self.__board, self.__functions, None, pooled, self.__at
+            )
 
         def single(block: T) -> U:
             return stack([combine(block)])
@@ -239,12 +260,17 @@ class Rows(Sealed, Generic[T]):
         chunks, defect = self.__chunks, self.__defect
         made: list[_Chunk[U]] = []
         try:
-            made = _pool(chunks, stamp.persons, whole, self.__users.start, function)
+            made = _pool(chunks, stamp.persons, whole, self.__places(), function)
         except RowLocalityError as error:  # as in `_mapped`
-            made, defect = [_Chunk.of_nulls(len(self))], defect or error
+            made, defect = [_Chunk.of_nulls(self.__visits)], defect or error
         functions = tuple(dict.fromkeys((*self.__functions, *function.names)))
         stamp = Stamp(stamp.registry, stamp.persons, pooled=True)
-        return Rows(self.__users, made, self.__board, functions, defect, stamp)
+        return Rows(self.__users, made, self.__board, functions, defect, stamp, self.__at)
+
+    def __places(self) -> Slots:
+        """The slot of each record."""
+        users = self.__users
+        return np.arange(users.start, users.stop) if self.__at is None else self.__at
 
     def slice(self, users: range) -> Rows[T]:
         """The rows of a contiguous part of the users.
@@ -255,32 +281,34 @@ class Rows(Sealed, Generic[T]):
         user_range(users=users)
         if users.start < self.__users.start or users.stop > self.__users.stop:
             raise UsersError(f"users {users!r} are not all within {self.__users!r}")
+        first, stop, at = users.start - self.__users.start, users.stop - self.__users.start, None
+        if self.__at is not None:
+            first, stop = (int(i) for i in np.searchsorted(self.__at, [users.start, users.stop]))
+            at = self.__at[first:stop]
         chunks: list[_Chunk[T]] = []
-        begin = self.__users.start
+        begin = 0
         for chunk in self.__chunks:
-            low = max(users.start - begin, 0)
-            high = min(users.stop - begin, len(chunk.valid))
+            low = max(first - begin, 0)
+            high = min(stop - begin, len(chunk.valid))
             if low < high:
                 block = None if chunk.block is None else record_at(chunk.block, slice(low, high))
                 chunks.append(_Chunk(block, chunk.valid[low:high]))
             begin += len(chunk.valid)
-        stamp = self.__stamp
-        if stamp is not None:
-            low = users.start - self.__users.start
-            stamp = stamp.part(low, low + len(users))
-        return Rows(users, chunks, self.__board, self.__functions, self.__defect, stamp)
+        stamp = None if self.__stamp is None else self.__stamp.part(first, stop)
+        return Rows(users, chunks, self.__board, self.__functions, self.__defect, stamp, at)
 
     @staticmethod
     def concat(parts: Sequence[Rows[T]]) -> Rows[T]:
-        """Joins rows of consecutive users.
+        """Joins rows of consecutive users; on a timetable the last slot may go on in the next part.
 
         Raises:
             UsersError: the ranges are not consecutive.  ProvenanceError: mixed sources.
         """
         if not parts:
             raise ValueError("parts = []: needs at least one Rows")
+        parts, timed = _timed(parts)
         for left, right in pairwise(parts):
-            if left.users.stop != right.users.start:
+            if right.users.start not in (left.users.stop, left.users.stop - timed):
                 raise UsersError(f"users {left.users!r} and {right.users!r} are not consecutive")
             if left.__board is not right.__board:
                 raise ProvenanceError("cannot join rows of different billboards or sources")
@@ -288,8 +316,9 @@ class Rows(Sealed, Generic[T]):
         chunks = [chunk for part in parts for chunk in part.__chunks]
         functions = tuple(dict.fromkeys(name for part in parts for name in part.__functions))
         defect = next((part.__defect for part in parts if part.__defect is not None), None)
-        stamp = joined([(part.__stamp, len(part)) for part in parts])
-        return Rows(users, _merge(chunks), parts[0].__board, functions, defect, stamp)
+        stamp = joined([(part.__stamp, part.__visits) for part in parts])
+        at = np.concatenate([part.__places() for part in parts]) if timed else None
+        return Rows(users, _merge(chunks), parts[0].__board, functions, defect, stamp, at)
 
     @staticmethod
     def _shown(rows: Rows[T], policy: RowFunction[T, U]) -> Rows[U]:
@@ -316,7 +345,13 @@ class Rows(Sealed, Generic[T]):
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
         """The same rows, marked as served by ``board``; for `privlearn.billboard` only."""
         return Rows(
-            rows.__users, rows.__chunks, board, rows.__functions, rows.__defect, rows.__stamp
+            rows.__users,
+            rows.__chunks,
+            board,
+            rows.__functions,
+            rows.__defect,
+            rows.__stamp,
+            rows.__at,
         )
 
     @staticmethod
@@ -337,7 +372,25 @@ class Rows(Sealed, Generic[T]):
             chunks.append(_Chunk(block, kept))
             at += len(chunk.valid)
         stamp = Stamp(registry, np.where(learned, persons, -1))
-        return Rows(rows.__users, chunks, rows.__board, rows.__functions, rows.__defect, stamp)
+        return Rows(
+            rows.__users,
+            chunks,
+            rows.__board,
+            rows.__functions,
+            rows.__defect,
+            stamp,
+            rows.__at,
+        )
+
+    @staticmethod
+    def _slots_of(rows: Rows[T]) -> Slots | None:
+        """The slot of each record on a timetable; None where each slot has one record."""
+        return rows.__at
+
+    @staticmethod
+    def _of_no_slots(rows: Rows[T]) -> Rows[T]:
+        """Publicly null rows on a timetable: nobody came."""
+        return Rows(rows.__users, [], rows.__board, stamp=NOBODY, at=np.zeros(0, dtype=np.int64))
 
     @staticmethod
     def _stamp_of(rows: Rows[T]) -> Stamp | None:
@@ -346,6 +399,34 @@ class Rows(Sealed, Generic[T]):
     @staticmethod
     def _board_of(rows: Rows[T]) -> object | None:
         return rows.__board
+
+
+def _slots(slots: ArrayLike, users: range) -> Slots:
+    """The slots of records; raises UsersError unless they ascend within ``users``."""
+    at = np.array(slots)
+    within = at.dtype.kind in "iu" and at.ndim == 1
+    if within and at.size:
+        within = bool(users.start <= at[0] and at[-1] < users.stop and (np.diff(at) >= 0).all())
+    if not within and at.shape != (0,):
+        raise UsersError(f"slots: must be integers that ascend within {users!r}, one per record")
+    return at.astype(np.int64)
+
+
+def _timed(parts: Sequence[Rows[T]]) -> tuple[list[Rows[T]], bool]:
+    """The parts, all of them on a timetable or none, and whether they are.
+
+    Raises:
+        ProvenanceError: some are, and others hold one record for each slot.
+    """
+    timed = [Rows._slots_of(part) is not None for part in parts]
+    if any(timed) and not all(timed):
+        parts = [
+            part if on or Rows._stamp_of(part) is not NOBODY else Rows._of_no_slots(part)
+            for part, on in zip(parts, timed, strict=True)
+        ]
+        if any(Rows._slots_of(part) is None for part in parts):
+            raise ProvenanceError("cannot join rows of a timetable and rows of one for each slot")
+    return list(parts), any(timed)
 
 
 def _objects_apart(block: T, count: int) -> list[_Chunk[T]]:
@@ -435,7 +516,7 @@ def _pool(
     chunks: Sequence[_Chunk[T]],
     persons: Persons,
     batches: Sequence[range],
-    first: int,
+    at: Slots,
     function: RowFunction[T, U],
 ) -> list[_Chunk[U]]:
     """See `Rows.pool`; of each person only the person's own records are ever joined."""
@@ -443,7 +524,7 @@ def _pool(
     results: list[_Chunk[U]] = [_Chunk.of_nulls(1)] * len(places)
     checked = 0
     for batch in batches:
-        low, high = batch.start - first, batch.stop - first
+        low, high = (int(i) for i in np.searchsorted(at, [batch.start, batch.stop]))
         order = low + np.argsort(persons[low:high], kind="stable")
         order = order[persons[order] >= 0]
         for group in np.split(order, np.flatnonzero(np.diff(persons[order])) + 1):

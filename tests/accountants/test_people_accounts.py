@@ -1,0 +1,251 @@
+"""Accounts of persons: what a receipt opens, what a token holds, and what outlives the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant, audit
+from privlearn.adjacency import Adjacency
+from privlearn.billboard import Billboard
+from privlearn.budgets import ZCDP, PureDP
+from privlearn.domains import Ball
+from privlearn.errors import (
+    AdjacencyError,
+    BudgetError,
+    InsufficientBudgetError,
+    PeopleError,
+    PrivlearnError,
+    ProvenanceError,
+)
+from privlearn.ledger import Ledger
+from privlearn.losses import GaussianLoss, PureLoss, VisitsLoss
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import NoiseSource
+from privlearn.participation import Participation
+from privlearn.people import People
+from privlearn.protocols import Plan
+from privlearn.rows import Rows
+
+N = 40
+STARTS = (0, 10, 20, 30)
+BATCHES = [range(a, a + 10) for a in STARTS]
+
+
+def noisy_sum(budget: str) -> NoisySum[Any]:
+    return NoisySum.calibrated(Ball(1.0, 2), ZCDP(budget), adjacency=Adjacency.ZERO_OUT)
+
+
+def account(rule: Participation, **how: Any) -> CentralAccountant[ZCDP]:
+    noise = NoiseSource.simulation(0)
+    people = People.memory(rule)
+    made = CentralAccountant(ZCDP("1"), users=range(N), noise=noise, people=people, **how)
+    if rule.batched:
+        made.divide(STARTS)
+    return made
+
+
+def ones(users: range) -> Rows[Any]:
+    return Rows.seal(np.ones((len(users), 2)), users=users)
+
+
+@pytest.mark.parametrize(
+    ("rule", "share"),
+    [
+        (Participation(2, pooled=True), "1/2"),
+        (Participation(9, pooled=True), "1/4"),
+        (Participation(3, per_batch=1), "1/3"),
+        (Participation(4, per_batch=2), "1/8"),  # two in each of two batches: 2 x 4
+        (Participation(2), "1/4"),  # both may be in one batch
+        (Participation(4, apart=20), "1/2"),
+    ],
+)
+def test_batches_that_fill_the_cap_fit_and_a_little_more_does_not(
+    rule: Participation, share: str
+) -> None:
+    fitting = noisy_sum(share).loss()
+    for grown, fits in ((fitting, True), (GaussianLoss(fitting.gaussian() or 0) * 2, False)):
+        loss = GaussianLoss(grown.gaussian() or 0, adjacency=Adjacency.ZERO_OUT)
+        made = account(rule)
+        plan = [Plan("sum", loss, users) for users in BATCHES]
+        if fits:
+            made.commit(plan)
+            assert made.spent().covers(ZCDP("0.9999"))
+        else:
+            with pytest.raises(InsufficientBudgetError):
+                made.commit(plan)
+
+
+def test_without_a_plan_each_token_is_checked() -> None:
+    made = account(Participation(2, pooled=True))
+    loss = noisy_sum("1/2").loss()
+    for users in BATCHES:
+        made.issue(loss, users=users, label="sum")
+    with pytest.raises(InsufficientBudgetError):
+        made.issue(loss, users=BATCHES[0], label="more")
+
+
+def test_a_token_that_was_not_used_is_free_again() -> None:
+    made = account(Participation(1, pooled=True))
+    token = made.issue(noisy_sum("1").loss(), users=BATCHES[0], label="sum")
+    with pytest.raises(InsufficientBudgetError):
+        made.issue(noisy_sum("1/10").loss(), users=BATCHES[0], label="sum")
+    token.retire()
+    assert made.spent().is_zero
+    made.issue(noisy_sum("1").loss(), users=BATCHES[0], label="sum")
+
+
+def test_a_receipt_opens_only_what_the_registry_admitted() -> None:
+    made = account(Participation(2, per_batch=1))
+    other = account(Participation(2, per_batch=1))
+    assert made.people is not None
+    assert other.people is not None
+    mechanism, users = noisy_sum("1/2"), BATCHES[0]
+    token = made.issue(mechanism.loss(), users=users, label="sum")
+    for rows in (ones(users), other.people.admit(ones(users), list("abcdefghij"))):
+        with pytest.raises(ProvenanceError, match=r"people\.admit"):
+            mechanism.release(rows, token)
+    admitted = made.people.admit(ones(users), list("aaabbbcccd"))
+    assert mechanism.release(admitted, token).value.shape == (2,)
+
+
+def test_surplus_visits_are_null_in_place() -> None:
+    made = account(Participation(2, per_batch=1))
+    assert made.people is not None
+    rows = made.people.admit(ones(BATCHES[0]), list("aaabbbcccd"))
+    (chunk,) = Rows._unseal(rows)
+    assert chunk.valid.tolist() == [c in "0369" for c in "0123456789"]
+
+
+def test_everybody_is_served_and_the_policy_sees_no_mask() -> None:
+    made = JointAccountant(
+        ZCDP("1"),
+        users=range(N),
+        noise=NoiseSource.simulation(0),
+        people=People.memory(Participation(1)),
+    )
+    board = Billboard(made, made.users)
+    seen: list[Any] = []
+
+    def policy(block: Any) -> Any:
+        seen.append(np.array(block))
+        return block[:, 0] * 2
+
+    answered: list[Any] = []
+
+    def answer(own: Any, shown: Any) -> Any:
+        answered.append(shown)
+        return np.stack([shown, shown], axis=1)
+
+    shown = board.serve(ones(range(4)), policy, people=["a", "a", "b", None])
+    rows = shown.deliver(answer)
+    assert len(seen[0]) == 4
+    assert answered[0].tolist() == [2.0] * 4
+    assert Rows._unseal(rows)[0].valid.tolist() == [True, False, True, False]
+    one = board.serve(ones(range(4, 5)), policy, people=["a"])
+    assert one.reveal() == 2.0
+    with pytest.raises(ProvenanceError, match="is needed"):
+        board.serve(ones(range(5, 6)), policy)
+    assert board.clock == 5
+    assert made.people is not None
+    assert made.people.clock == 5
+
+
+def test_ids_without_a_rule_are_refused() -> None:
+    made = JointAccountant(ZCDP("1"), users=range(N), noise=NoiseSource.simulation(0))
+    with pytest.raises(ProvenanceError, match="no rule"):
+        Billboard(made, made.users).serve(ones(range(1)), lambda block: block, people=["a"])
+
+
+def test_messages_of_local_devices_add_up() -> None:
+    people = People.memory(Participation(3, pattern="public"))
+    made = LocalAccountant(
+        PureDP(3), users=range(N), noise=NoiseSource.simulation(0), people=people
+    )
+    made.issue(PureLoss(1), users=range(N), label="reports")
+    assert made.spent() == PureDP(3)
+
+
+def test_a_stream_that_states_its_visits_is_charged_whole() -> None:
+    made = account(Participation(2, apart=10))
+    stream = VisitsLoss(GaussianLoss("2", adjacency=Adjacency.ZERO_OUT), 2, 10)
+    made.issue(stream, users=range(N), label="stream")
+    assert made.spent() == ZCDP("1")
+    closer = account(Participation(2, apart=5))
+    with pytest.raises(InsufficientBudgetError):  # groups of two: four times as much
+        closer.issue(stream, users=range(N), label="stream")
+
+
+@pytest.mark.parametrize(
+    ("rule", "adjacency"),
+    [
+        (Participation(2), Adjacency.REPLACE_ONE),
+        (Participation(2), Adjacency.ADD_REMOVE),
+        (Participation(2, pattern="public"), Adjacency.ADD_REMOVE),
+    ],
+)
+def test_relations_that_say_nothing_are_refused(rule: Participation, adjacency: Adjacency) -> None:
+    with pytest.raises(AdjacencyError, match="adjacency"):
+        account(rule, adjacency=adjacency)
+
+
+def test_what_has_no_price_for_a_person_is_refused() -> None:
+    with pytest.raises(BudgetError, match="odometer"):
+        account(Participation(2), odometer="1e-6")
+    made = account(Participation(2))
+    with pytest.raises(BudgetError, match="delegated"):
+        made.delegate(ZCDP("1/2"), users=range(N), label="part")
+    with pytest.raises(BudgetError, match="within"):
+        made.divide(STARTS)
+
+
+def test_batches_are_declared_once_and_first() -> None:
+    made = account(Participation(2, pooled=True))
+    with pytest.raises(BudgetError, match="once"):
+        made.divide(STARTS)
+    late = CentralAccountant(
+        ZCDP("1"),
+        users=range(N),
+        noise=NoiseSource.simulation(0),
+        people=People.memory(Participation(2, pooled=True)),
+    )
+    with pytest.raises(BudgetError, match="declare them"):
+        late.issue(noisy_sum("1/2").loss(), users=range(N), label="sum")
+
+
+def test_one_registry_is_for_one_account() -> None:
+    people = People.memory(Participation(2))
+    noise = NoiseSource.simulation(0)
+    first = CentralAccountant(ZCDP("1"), users=range(N), noise=noise, people=people)
+    with pytest.raises(PeopleError, match=first.id):
+        CentralAccountant(ZCDP("1"), users=range(N), noise=NoiseSource.simulation(0), people=people)
+
+
+def test_an_account_goes_on_with_its_registry_and_no_other(tmp_path: Path) -> None:
+    where = tmp_path / "book.ledger"
+    noise = NoiseSource.simulation(0)
+    people = People.memory(Participation(2, per_batch=1))
+    made = CentralAccountant(
+        ZCDP("1"), users=range(N), noise=noise, people=people, ledger=Ledger.create(where)
+    )
+    made.divide(STARTS)
+    mechanism = noisy_sum("1/2")
+    made.commit([Plan("sum", mechanism.loss(), users) for users in BATCHES])
+    rows = people.admit(ones(BATCHES[0]), list("abcdefghij"))
+    mechanism.release(rows, made.issue(mechanism.loss(), users=BATCHES[0], label="sum"))
+    made.ledger.close()
+    for wrong in (None, People.memory(Participation(2, per_batch=1))):
+        with pytest.raises(PeopleError, match=people.id):
+            CentralAccountant.resume(where, noise=NoiseSource.simulation(1), people=wrong)
+    again: CentralAccountant[ZCDP] = CentralAccountant.resume(
+        where, noise=NoiseSource.simulation(1), people=people
+    )
+    again.divide(STARTS)
+    assert again.spent() == made.spent() == ZCDP("1")
+    assert again.certificate().problems == []
+    again.ledger.close()
+    assert audit(where).guarantees[0].rho == pytest.approx(1.0)
+    assert isinstance(PeopleError("x"), PrivlearnError)

@@ -1,0 +1,157 @@
+"""Which visits are learned: against the rule as it is written down, and person by person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privlearn.participation import Participation
+from privlearn.people import People, quotas
+
+ME = "accountant"
+
+
+@dataclass
+class Visits:
+    """An independent account: all learned slots of each person, looked through anew each time."""
+
+    rule: Participation
+    starts: Sequence[int]
+    of: dict[str, list[int]] = field(default_factory=dict)
+
+    def batch(self, slot: int) -> int:
+        return sum(start <= slot for start in self.starts)
+
+    def learns(self, person: str | None, slot: int) -> bool:
+        if person is None:
+            return False
+        before = self.of.setdefault(person, [])
+        if self.rule.pooled:
+            batches = {self.batch(other) for other in before}
+            good = self.batch(slot) in batches or len(batches) < self.rule.most
+        else:
+            good = len(before) < self.rule.most
+            good &= all(slot - other >= self.rule.apart for other in before)
+            if self.rule.per_batch is not None:
+                here = [other for other in before if self.batch(other) == self.batch(slot)]
+                good &= len(here) < self.rule.per_batch
+        if good:
+            before.append(slot)
+        return good
+
+
+def rules() -> st.SearchStrategy[Participation]:
+    return st.one_of(
+        st.builds(Participation, st.integers(1, 4), pooled=st.just(True)),
+        st.builds(Participation, st.integers(1, 4), apart=st.integers(1, 5)),
+        st.integers(1, 4).flatmap(
+            lambda most: st.builds(
+                Participation, st.just(most), st.integers(1, 3), st.integers(1, most)
+            )
+        ),
+    )
+
+
+@st.composite
+def stories(
+    draw: st.DrawFn,
+) -> tuple[Participation, list[str | None], int, list[int], list[int]]:
+    """A rule, visits from a first slot on, starts of batches, and where the calls are cut."""
+    rule = draw(rules())
+    visits = draw(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=24))
+    first = draw(st.integers(0, 3))
+    inside = st.integers(first + 1, first + len(visits))
+    starts = sorted(draw(st.sets(inside, max_size=4)) - {first + len(visits)})
+    cuts = sorted(draw(st.sets(inside, max_size=3)) | {first + len(visits)})
+    return rule, visits, first, [first, *starts], cuts
+
+
+def masks(
+    rule: Participation,
+    visits: Sequence[str | None],
+    first: int,
+    starts: Sequence[int],
+    cuts: Sequence[int],
+) -> tuple[list[bool], list[int]]:
+    people = People.memory(rule)
+    people.bind(ME, range(first, first + len(visits)))
+    if rule.batched:
+        people.divide(starts)
+    learned: list[bool] = []
+    persons: list[int] = []
+    begin = first
+    for cut in cuts:
+        admission = people.admit_visits(visits[begin - first : cut - first], range(begin, cut))
+        learned += admission.learned.tolist()
+        persons += admission.persons.tolist()
+        begin = cut
+    assert people.clock == first + len(visits)
+    return learned, persons
+
+
+@settings(max_examples=150, deadline=None)
+@given(stories())
+def test_a_visit_is_learned_as_the_rule_is_written(
+    story: tuple[Participation, list[str | None], int, list[int], list[int]],
+) -> None:
+    rule, visits, first, starts, cuts = story
+    oracle = Visits(rule, starts)
+    expected = [oracle.learns(person, first + i) for i, person in enumerate(visits)]
+    learned, persons = masks(rule, visits, first, starts, cuts)
+    assert learned == expected
+    names = {person: number for person, number in zip(visits, persons, strict=True)}
+    assert names.get(None, -1) == -1
+    numbers = [number for person, number in names.items() if person is not None]
+    assert sorted(numbers) == list(range(len(numbers)))
+    assert persons == [names[person] for person in visits]
+
+
+@settings(max_examples=100, deadline=None)
+@given(stories())
+def test_a_person_has_the_mask_that_it_would_have_alone(
+    story: tuple[Participation, list[str | None], int, list[int], list[int]],
+) -> None:
+    """Lemma 1: who else comes does not enter, and neither does how the calls are cut."""
+    rule, visits, first, starts, cuts = story
+    learned, _ = masks(rule, visits, first, starts, cuts)
+    for person in {"a", "b", "c"} & set(visits):
+        alone = [other if other == person else None for other in visits]
+        mask, _ = masks(rule, alone, first, starts, [first + len(visits)])
+        mine = [one and who == person for one, who in zip(learned, visits, strict=True)]
+        assert mask == mine
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Participation(3, apart=50),
+        Participation(2, pooled=True),
+        Participation(4, apart=7, per_batch=2),
+        Participation(2, apart=3, per_batch=1),
+    ],
+    ids=str,
+)
+def test_long_random_patterns(rule: Participation) -> None:
+    rng = np.random.default_rng(8)
+    visits = [f"p{i}" if i else None for i in rng.zipf(1.6, 3_000) % 400]
+    starts = [0, *np.flatnonzero(rng.random(3_000) < 0.01).tolist()]
+    starts = sorted(set(starts))
+    oracle = Visits(rule, starts)
+    expected = [oracle.learns(person, i) for i, person in enumerate(visits)]
+    learned, _ = masks(rule, visits, 0, starts, [1_000, 1_001, 3_000])
+    assert learned == expected
+    assert 100 < sum(learned) < 2_500
+
+
+def test_a_rule_that_forgets_the_batch_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule, visits = Participation(3, per_batch=1), ["a", "a", "a", "a"]
+    monkeypatch.setattr(quotas, "_batch", lambda starts, slot, stop: (slot, slot + 1))
+    oracle = Visits(rule, [0, 2])
+    expected = [oracle.learns(person, i) for i, person in enumerate(visits)]
+    assert expected == [True, False, True, False]
+    assert masks(rule, visits, 0, [0, 2], [4])[0] != expected
