@@ -585,28 +585,28 @@ class _Accountant(Generic[B]):
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
         """For tokens: writes the spend; returns the token's account when it is durable."""
         domain, noise, loss_form, derived = _forms_of(spend, loss)
-        entry = SpendEntry(
-            accountant=self.id,
-            token=token.id,
-            mechanism=spend.mechanism,
-            users=(token.users.start, token.users.stop),
-            trust=self.trust,
-            adjacency=self.adjacency,
-            domain=domain,
-            noise=noise,
-            simulated=self.noise.simulated,
-            gain=spend.gain,
-            loss=loss_form,
-            arithmetic=spend.arithmetic,
-            derived=derived,
-            calibration=spend.calibration,
-            parameters=dict(spend.parameters),
-            interactive=spend.interactive,
-            profile=spend.profile,
-            exact=spend.exact_form() if EXACT in self._state.opened.features else None,
-            admitted=self._admitted(),
-        )
         with self._lock:
+            entry = SpendEntry(
+                accountant=self.id,
+                token=token.id,
+                mechanism=spend.mechanism,
+                users=(token.users.start, token.users.stop),
+                trust=self.trust,
+                adjacency=self.adjacency,
+                domain=domain,
+                noise=noise,
+                simulated=self.noise.simulated,
+                gain=spend.gain,
+                loss=loss_form,
+                arithmetic=spend.arithmetic,
+                derived=derived,
+                calibration=spend.calibration,
+                parameters=dict(spend.parameters),
+                interactive=spend.interactive,
+                profile=spend.profile,
+                exact=spend.exact_form() if EXACT in self._state.opened.features else None,
+                admitted=self._admitted(),
+            )
             self._append(entry)
         if self.observer is not None:
             self.observer.spent(token, spend)

@@ -6,6 +6,7 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -596,12 +597,31 @@ class AccountState:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
         before = self._denominator
         try:
+            self._check_clock(entry)
             _CHECKS[entry.__class__](self, entry)
         except BaseException:
             self._denominator = before
             self._seen_losses.clear()
             self._seen_budgets.clear()
             raise
+
+    def _check_clock(self, entry: Entry) -> None:
+        """The registry of persons goes on; one that goes back is an older one, or another."""
+        data = getattr(entry, "admitted", None)
+        if data is None:
+            return
+        clock = data.get("clock")
+        within = type(clock) is int and self.users.start <= clock <= self.users.stop
+        if self.visits is None or set(data) != {"clock"} or not within:
+            raise BudgetError(
+                f"data of {PARTICIPATION!r}: must be the clock of the registry of persons, one of "
+                f"the slots {self.users.start} to {self.users.stop}, under a rule of participation"
+            )
+        if clock < self.admitted:
+            raise BudgetError(
+                f"the registry of persons is at slot {clock}, and was at {self.admitted}: an older "
+                "copy of it, or another one, which forgets visits that were learned"
+            )
 
     def _check_close(self, _: CloseEntry) -> None:
         if self.outstanding():
@@ -1243,7 +1263,8 @@ def rule_of(opened: OpenEntry) -> Participation | None:
             "it would take a slot for a person"
         )
     registry = data.get("registry")
-    if set(data) != {"rule", "registry"} or not isinstance(registry, str) or not registry:
+    named = isinstance(registry, str) and re.fullmatch("[0-9a-f]{32}", registry)
+    if set(data) != {"rule", "registry"} or not named:
         raise BudgetError(
             f"data of {PARTICIPATION!r}: must be rule and registry, the rule's fields and the "
             "public name of the registry that keeps it"

@@ -38,7 +38,7 @@ class RecordedStreams:
             KeyError, TypeError, ValueError: parameters of no such stream.
         """
         stated, noise = entry.parameters, noise_from_dict(entry.noise)
-        domain, kind = domain_from_dict(entry.domain), _KINDS.get(stated.get("factorization"))
+        domain, kind = domain_from_dict(entry.domain), _KINDS.get(str(stated.get("factorization")))
         batched = entry.mechanism == "batched-prefix-sum"
         known = batched or entry.mechanism == "prefix-sum"
         if not known or kind is None or domain is None or noise is None:
