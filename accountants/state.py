@@ -869,11 +869,6 @@ class AccountState:
             )  # raise for shipped ones of bad form
             self._check_minimizers(entry, loss)
             return
-        if entry.arithmetic == "sum" and _of_visits(loss):
-            raise BudgetError(
-                f"{entry.mechanism}: in a plain sum every row counts; state the loss of one row, "
-                "which is priced for all rows of a person, and not a 'visits' loss"
-            )
         earned = _earned(entry)
         if earned is None:
             raise BudgetError(

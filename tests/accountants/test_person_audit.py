@@ -411,7 +411,10 @@ FAULTS: dict[str, tuple[Callable[[Bodies, Data], object], str]] = {
     "no factorisation": (no_horizon, "its parameters do not give its price.*horizon"),
     "most below the rule": (for_fewer_visits, "prefix-sum costs"),
     "apart beyond the rule": (for_visits_that_are_further_apart, "prefix-sum costs"),
-    "a sum of visits": (a_sum_of_visits, "in a plain sum every row counts"),
+    "a sum of visits": (
+        a_sum_of_visits,
+        "a plain sum, without a profile, and its loss that of one row",
+    ),
     "no price": (a_loss_without_a_price, "may fail is not priced for a person with several rows"),
     "shared without reason": (shared_without_reason, "is for a loss that grows with a person's"),
     "shared with data": (shared_with_data, "must be an object with no name in it"),
