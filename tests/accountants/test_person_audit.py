@@ -111,7 +111,7 @@ def most_of_a_person(rule: Participation, tokens: list[tuple[range, Fraction, bo
                 continue
             counts = [sum(t in users for t in slots) for users, _, _ in tokens]
             costs = [
-                (rho if whole else rho * count**2) if count else 0
+                (rho if whole else rho * count**2) if count else Fraction(0)
                 for (_, rho, whole), count in zip(tokens, counts, strict=True)
             ]
             best = max(best, sum(costs, Fraction(0)))
@@ -203,7 +203,7 @@ def test_several_rows_are_not_asked_of_persons(tmp_path: Path) -> None:
         audit(tmp_path / "l.db", rounds=3)
     for ask in (book.spent, book.remaining, book.failure):
         with pytest.raises(BudgetError, match=r"user = 4.*an index is a slot"):
-            ask(4)  # type: ignore[operator]
+            ask(4)
     with pytest.raises(BudgetError, match="user = 4"):
         book.certificate(user=4)
     with pytest.raises(BudgetError, match=r"by arrival.*an index is a slot"):
@@ -351,7 +351,7 @@ def test_a_lost_spend_stays_charged_and_an_unspent_token_does_not(tmp_path: Path
     ledger.close()
     with pytest.raises(PeopleError, match="given was none"):
         CentralAccountant.resume(tmp_path / "l.db")
-    again = CentralAccountant.resume(tmp_path / "l.db", people=people)
+    again: CentralAccountant[Any] = CentralAccountant.resume(tmp_path / "l.db", people=people)
     stream = STREAM.loss().zcdp()
     assert stream is not None
     assert again.spent().rho == stream
