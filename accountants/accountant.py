@@ -305,7 +305,9 @@ class _Accountant(Generic[B]):
         Raises:
             BudgetError: as `spent`.
         """
-        return self.budget - self.spent(user)
+        spent = self.spent(user)
+        # where a person's total is rounded up, it may be above the cap by that
+        return self.budget - spent if self.budget.covers(spent) else self.budget.zero()
 
     def _range(self, user: int | None) -> range:
         self._state.check_asked(user=user)

@@ -39,6 +39,7 @@ from privlearn.accountants.multiple_accountants import (
     user_sums,
 )
 from privlearn.accountants.person_assumptions import relation_words
+from privlearn.accountants.persons import PatternWork
 from privlearn.accountants.recorded_visits import Restate, restated_visits
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState, CurveWork, rule_of
@@ -395,6 +396,7 @@ class _Audit:
         self.books: dict[str, _Book] = {}
         self.strangers: set[str] = set()
         self.curve_work = CurveWork()
+        self.pattern_work = PatternWork.of_an_audit()
 
     def take(self, record: Record) -> None:
         """Looks at the next record."""
@@ -450,6 +452,8 @@ class _Audit:
             self.books[entry.accountant] = _Book(state, restate=self.restate)
             state.number = len(self.books)
             state.curve_work = self.curve_work
+            if state.visits is not None:
+                state.visits.work = self.pattern_work
             state.functions_named = self.format != 1
             check_beside(entry, others)
         except Exception as error:  # whatever a file holds, an audit ends

@@ -199,15 +199,22 @@ class Ceiling:
     ) -> None:
         """The same for the most that any one person can be charged."""
         whole = (*amount.amounts, failure)
-        after = persons.with_added(users, whole, shared).largest()
-        if self.cap.covers(self.cap._of(after[:-1])) and after[-1] <= self.failure:
+        if not persons.may_exceed(users, whole, shared, self._within):
             return
+        if persons.visits.work.ended:
+            raise BudgetError(
+                "patterns of visits: too many pieces and visits to find the most that a person "
+                "pays, and quick bounds are above the cap; commit a plan, or use fewer ranges"
+            )
         before = persons.largest()
         spent = self.cap._of(before[:-1])
         remaining = self.cap - spent if self.cap.covers(spent) else self.cap.zero()
         raise InsufficientBudgetError(
             spent=spent, requested=amount, remaining=remaining, users=users
         )
+
+    def _within(self, most: tuple[Fraction, ...]) -> bool:
+        return self.cap.covers(self.cap._of(most[:-1])) and most[-1] <= self.failure
 
     def charge(
         self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
@@ -247,8 +254,7 @@ class Ceiling:
     def fits(self) -> bool:
         """Whether no person is charged more than the cap."""
         assert self.persons is not None
-        most = self.persons.largest()
-        return self.cap.covers(self.cap._of(most[:-1])) and most[-1] <= self.failure
+        return self._within(self.persons.bound()) or self._within(self.persons.largest())
 
     def pieces(self) -> Iterator[tuple[range, Currency]]:
         """What is charged, piece by piece."""
@@ -1047,6 +1053,7 @@ class AccountState:
         """Takes ``entry`` into account."""
         self.curve_work.earn()
         if self.visits is not None:
+            self.visits.work.earn()
             self._see_clock(entry)
         _RECORDS[entry.__class__](self, entry)
 
