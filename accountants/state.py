@@ -69,8 +69,10 @@ from privlearn.losses import (
     VisitsLoss,
     ZCDPLoss,
     compose,
+    each_visit,
     foreign_kinds,
     gaussian_loss,
+    has_visits,
     is_bounded_range,
     leaves_of,
     loss_from_dict,
@@ -476,7 +478,7 @@ class AccountState:
                 )
             try:
                 local = self.opened.trust is Trust.LOCAL
-                found = compose([(loss, most)]) if local else loss.for_visits(most, rule.apart)
+                found = each_visit(loss, most) if local else loss.for_visits(most, rule.apart)
             except ValueError as error:
                 raise BudgetError(str(error)) from None
             if len(self._of_person) >= _MOST_SEEN:
@@ -501,7 +503,7 @@ class AccountState:
         # at a Rényi order that is not proved of a bounded range
         kinds = _GROWING if not self._orders else _GROWING[:-1]
         grows = all(isinstance(part, kinds) for part, _ in leaves_of(loss))
-        return grows and not _of_visits(loss)
+        return grows and not has_visits(loss)
 
     def price(self, loss: Loss) -> LossPrice:
         """What a loss costs here.
@@ -794,7 +796,7 @@ class AccountState:
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
         self._check_holds(account, entry, loss)
-        if entry.arithmetic == "sum" and (entry.interactive or entry.profile or _of_visits(loss)):
+        if entry.arithmetic == "sum" and (entry.interactive or entry.profile or has_visits(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile, and its loss that of one row"
@@ -1241,10 +1243,6 @@ _GROWING = GaussianLoss, GeneralizedGaussian, ZCDPLoss, PureLoss, LaplaceLoss, B
 """Kinds whose loss for m visits is at least m/r times that for r; docs/proofs.md has the proofs."""
 
 
-def _of_visits(loss: Loss) -> bool:
-    return isinstance(loss, VisitsLoss) or any(_of_visits(part) for part, _ in loss.inner())
-
-
 def rule_of(opened: OpenEntry) -> Participation | None:
     """The rule of participation of an account; None if a person is an index.
 
@@ -1430,6 +1428,11 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
         return True
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
+    if isinstance(stated, VisitsLoss) and isinstance(actual, VisitsLoss):
+        as_many = stated.most <= actual.most and stated.apart >= actual.apart
+        return as_many and _dominates(stated.loss, actual.loss)
+    if has_visits(stated):
+        return False  # it says of many visits what ``actual`` says of one
     if isinstance(stated, LaplaceLoss | BoundedRangeLoss) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon
     mass, actual_mass = stated.gaussian(), actual.gaussian()

@@ -87,6 +87,10 @@ class _ToeplitzFactorization(ABC):
         """Standard deviation of the last row."""
         return self.error_std(self.horizon)
 
+    def rms_error_std(self) -> float:
+        """Root of the mean variance up to the horizon."""
+        return self._numbers.rms_error_std(self.horizon)
+
     def parameters(self) -> dict[str, JSON]:
         """Arguments of the constructor."""
         return decay_parameters(self.horizon, self.decay, self.output_decay)

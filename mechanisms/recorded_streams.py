@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any, Final, final
 
 from privlearn.adjacency import Adjacency
 from privlearn.domains import domain_from_dict
 from privlearn.entries import SpendEntry
+from privlearn.mechanisms.banded_blt import BandedBLT
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.binary_tree import BinaryTree
 from privlearn.mechanisms.buffered_toeplitz import AnytimeBLT, BufferedToeplitz
@@ -18,7 +20,8 @@ from privlearn.participation import Participation
 from privlearn.tokens import Spend
 
 _KINDS: Final = {
-    kind.kind: kind for kind in (BinaryTree, BufferedToeplitz, AnytimeBLT, ColumnNormalizedBLT)
+    kind.kind: kind
+    for kind in (BinaryTree, BufferedToeplitz, AnytimeBLT, ColumnNormalizedBLT, BandedBLT)
 }
 _MOST_WORK = 2**29
 """Rows times visits, of all streams of one ledger; some seconds."""
@@ -70,10 +73,9 @@ class RecordedStreams:
 
 
 def _made(kind: type[Any], stated: dict[str, Any]) -> Factorization:
-    names = [name for name in ("horizon", "decay", "output_decay") if name in stated]
-    made: Factorization = kind(
-        **{n: tuple(stated[n]) if isinstance(stated[n], list) else stated[n] for n in names}
-    )
+    names = [each.name for each in fields(kind) if each.init and each.name in stated]
+    values = {n: tuple(stated[n]) if isinstance(stated[n], list) else stated[n] for n in names}
+    made: Factorization = kind(**values)
     return made
 
 

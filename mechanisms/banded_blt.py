@@ -1,0 +1,177 @@
+"""The two-sided banded BLT: a banded Toeplitz matrix, rows and columns scaled to unit columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar, final
+
+import numpy as np
+
+from privlearn._validate import assign, count, finite
+from privlearn.exact import float_up
+from privlearn.mechanisms.banded_errors import error_variances
+from privlearn.mechanisms.banded_outputs import BandedOutputs
+from privlearn.mechanisms.banded_scales import BandedTerms, column_bounds
+from privlearn.mechanisms.banded_sums import ScaledBandedSums, banded_sums_error
+from privlearn.mechanisms.banded_toeplitz import MOST_LAGS, check_weights, inverse
+from privlearn.mechanisms.banded_zeros import inverse_decays
+from privlearn.mechanisms.block_products import BLOCK
+from privlearn.mechanisms.buffered_toeplitz import check_horizon
+from privlearn.mechanisms.factorization import (
+    JSON,
+    Array,
+    Decoder,
+    DrawNumbers,
+    Encoder,
+    Rounding,
+    arrival,
+)
+from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.row_scales import check_row_scales
+from privlearn.mechanisms.stream_price import root_up
+from privlearn.mechanisms.toeplitz_sums import rounded_up
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BandedBLT:
+    """C = diag(l) T diag(r): T a BLT cut at a band, l_t smooth in t, r_j for columns of norm 1.
+
+    T is lower triangular Toeplitz with c_0 = 1, c_u = sum w_i theta_i**(u - 1) for 1 <= u < band,
+    and 0 from there on; r_j = 1/m_j rounded down, m_j an upper bound on the norm of column j of
+    diag(l) T.  Columns that are ``band`` apart have no row in common, so that what one person moves
+    who comes k times, at least ``band`` apart, is sqrt(k) times what one visit moves.  With
+    band >= horizon nothing is cut, and for one visit the error is 3% below ColumnNormalizedBLT's.
+
+    Proof:   norms in `column_bounds`, what rounding adds in `banded_sums`.
+    Memory:  stream O(dim * (band + weights)) and 6 floats a lag; errors O(horizon) floats, kept for
+             the last few factorisations used.
+
+    Args:
+        horizon: number of arrivals, at most 2**40.
+        band: lags with a coefficient; the smaller of it and the horizon is at most 2**24.
+        weights, decay: w, of any sign, and 1 - theta, in [2**-60, 1); 1 to 16 of each.
+        row_scales: l at knots, in [2**-20, 1], 1 to 64 of them; linear in between.  The knots are
+            closer at both ends (`privlearn.mechanisms.row_scales.knot_times`).
+
+    Raises:
+        ValueError: out of range, or c(x) has a zero in the unit disc, so that T**-1 grows.
+    """
+
+    kind: ClassVar[str] = "banded_blt"
+    horizon: int
+    band: int
+    weights: tuple[float, ...]
+    decay: tuple[float, ...]
+    row_scales: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for the reasons above."""
+        check_horizon(self.horizon)
+        for name in ("weights", "decay", "row_scales"):
+            assign(self, **{name: _floats(name, getattr(self, name))})
+        if min(count(band=self.band), self.horizon) > MOST_LAGS:
+            raise ValueError(f"band = {self.band}: must be <= 2**24, or the horizon must")
+        check_weights(self.weights, self.decay)
+        check_row_scales(self.row_scales)
+        terms = self._terms
+        if not inverse_decays(terms.lags, terms.cut, self.weights, self.decay):
+            raise ValueError(
+                f"weights = {self.weights!r}, decay = {self.decay!r}: c(x) must have no zero in "
+                "the unit disc, or the noise of a row is amplified on and on"
+            )
+
+    def column_norm(self) -> float:
+        """Upper bound on all column norms of C: exactly 1."""
+        return 1.0
+
+    def column_norm_at(self, j: int, /) -> float:
+        """Upper bound on the norm of column j of C: exactly 1."""
+        arrival(j, self.horizon)
+        return 1.0
+
+    def largest_norm(self, first: int, last: int, /) -> float:
+        """Exactly 1."""
+        return self.column_norm_at(first)
+
+    def column_sum(self) -> float:
+        """A column of norm 1 has at most ``lags`` entries."""
+        return float_up(root_up(Fraction(self._terms.lags)))
+
+    def reach(self) -> Fraction:
+        """Rows are multiplied by up to 1/min(row_scales), and rounded; then as for the BLT."""
+        toeplitz = self._terms.toeplitz
+        states = (min(Fraction(self._terms.lags), 1 / a) for a in toeplitz.decay)
+        largest = max(*states, toeplitz.total, Fraction(4 * BLOCK))
+        return rounded_up((1 / Fraction(min(self.row_scales)) + 1) * largest)
+
+    def rounding(self, largest: int, /) -> Rounding:
+        """See `banded_sums_error`; two rows, each off by half a step and more, enter a column."""
+        scaled = largest / Fraction(min(self.row_scales))
+        off = Fraction(1, 2) + scaled / 2**51
+        error = banded_sums_error(self._terms, int(scaled + off) + 1)
+        return Rounding(rounded_up(2 * off * self._terms.toeplitz.norm), 2 * error)
+
+    def error_std(self, t: int, /) -> float:
+        """Standard deviation of W_t; for most t within 0.1%; seconds at 10**6 rows."""
+        return float(self._profile()[arrival(t, self.horizon) - 1])
+
+    def max_error_std(self) -> float:
+        """Largest standard deviation up to the horizon; as `error_std`."""
+        return float(self._profile().max())
+
+    def rms_error_std(self) -> float:
+        """Root of the mean variance up to the horizon; as `error_std`."""
+        return math.sqrt(float(np.mean(self._profile() ** 2)))
+
+    def parameters(self) -> dict[str, JSON]:
+        """Arguments of the constructor."""
+        return {
+            "horizon": self.horizon,
+            "band": self.band,
+            "weights": list(self.weights),
+            "decay": list(self.decay),
+            "row_scales": list(self.row_scales),
+        }
+
+    def encoder(self, dim: int, /) -> Encoder:
+        """R near C X."""
+        return ScaledBandedSums(self._terms, dim)
+
+    def decoder(self, dim: int, /) -> Decoder:
+        """B y."""
+        return BandedOutputs(self._terms, dim)
+
+    def stream(self, draw: DrawNumbers, /) -> NoiseStream:
+        """Rows of W; draw(n) gives n fresh iid standard rows."""
+        return NoiseStream(draw, self.decoder, self.horizon)
+
+    @property
+    def _terms(self) -> BandedTerms:
+        return BandedTerms(self.horizon, self.band, self.weights, self.decay, self.row_scales)
+
+    def _profile(self) -> Array:
+        return _profile(self._terms)
+
+
+def _floats(name: str, values: tuple[float, ...]) -> tuple[float, ...]:
+    """Of numbers that a ledger may have written as integers."""
+    if not isinstance(values, tuple):
+        raise TypeError(f"{name} = {values!r}: must be a tuple of numbers")
+    return tuple(finite(**{name: x}) for x in values)
+
+
+@lru_cache(maxsize=4)
+def _profile(terms: BandedTerms) -> Array:
+    n = terms.horizon
+    h = inverse(terms.each_lag.coefficients, n)
+    places = np.array([piece.first - 1 for piece in terms.rows.pieces], dtype=np.int64)
+    columns = np.concatenate(
+        [column_bounds(terms, first, min(2**16, n - first + 1)) for first in range(1, n + 1, 2**16)]
+    )
+    profile = np.sqrt(error_variances(terms.rows(1, n), columns, h, places))
+    profile.flags.writeable = False
+    return np.asarray(profile)
