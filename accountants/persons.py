@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from math import ceil, lcm
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.accountants.per_user_charge import Amounts, Charges
 from privlearn.errors import BudgetError, UsersError
@@ -337,11 +338,13 @@ class _Pieces:
         once = sum(amount for _, _, amount in self.whole)
         return min(total, once + self.most * max(self.per_visit))
 
-    def _by_programme(self, kind: type) -> int:
+    def _by_programme(self, kind: type[Any]) -> int:
         """best[j][p]: the most for j + 1 visits, the last of which is in piece p."""
         pieces, most = len(self.starts), self.most
-        best = np.full((most, pieces), -1, dtype=kind)  # -1: no such pattern
-        begun = np.zeros(pieces + 1, dtype=kind)  # whole charges that stand, by where they begin
+        best: NDArray[Any] = np.full((most, pieces), -1, dtype=kind)  # -1: no such pattern
+        begun: NDArray[Any] = np.zeros(
+            pieces + 1, dtype=kind
+        )  # whole charges that stand, by where they begin
         ends: dict[int, list[tuple[int, int]]] = {}
         begins: dict[int, list[tuple[int, int]]] = {}
         for first, stop, amount in self.whole:
@@ -355,7 +358,7 @@ class _Pieces:
             self._fill(best, begun, p)
         return int(best.max())
 
-    def _fill(self, best: np.ndarray, begun: np.ndarray, p: int) -> None:
+    def _fill(self, best: NDArray[Any], begun: NDArray[Any], p: int) -> None:
         each = self.per_visit[p]
         standing = begun[: p + 1]
         first = np.full(self.most, -1, dtype=best.dtype)

@@ -146,8 +146,9 @@ def test_no_pattern_costs_more_than_a_plan_says(seed: int) -> None:
         rho, whole = Fraction(int(rng.integers(1, 9)), 16), bool(rng.integers(2))
         one: Loss = GaussianLoss(2 * rho, adjacency=Adjacency.ZERO_OUT)
         loss = VisitsLoss(one, rule.most, rule.apart) if whole else one
-        tokens.append((range(low, high), rho, whole))
-        plan.append(Plan(f"t{i}", loss, range(low, high)))
+        count = int(rng.integers(1, 3))
+        tokens += [(range(low, high), rho, whole)] * count
+        plan.append(Plan(f"t{i}", loss, range(low, high), count))
     book.commit(plan)
     promised = book.certificate().guarantees[0].rho
     assert promised is not None
@@ -435,3 +436,33 @@ def test_local_messages_of_a_person_add_up() -> None:
 def test_a_private_pattern_goes_with_zero_out_only() -> None:
     with pytest.raises(AdjacencyError, match="zero-out"):
         account(APART, adjacency=Adjacency.REPLACE_ONE, noise=NoiseSource.simulation(0))
+
+
+def test_pure_losses_add_up_as_such_and_with_others() -> None:
+    relation, source = Adjacency.ZERO_OUT, NoiseSource.simulation(0)
+    ledger = Ledger.memory()
+    one = account(Participation(2), ledger=ledger, noise=source)
+    loud, soft = PureLoss("0.1", adjacency=relation), LaplaceLoss("0.2", adjacency=relation)
+    one.commit([Plan("a", loud, range(6), 3), Plan("b", soft, range(6, 12))])
+    assert one.epsilon(0) == pytest.approx(0.6)  # two visits in the first half, three tokens
+    two = account(Participation(3), ledger=ledger, noise=source, shared=True, failure="1e-7")
+    two.commit([Plan("c", FailingLoss(loud, "1e-9"), SLOTS, 2)])
+    certificate = two.certificate()
+    assert certificate.problems == []
+    # group privacy of (0.1, 1e-9), twice
+    failing = 2e-9 * (1 + np.exp(0.1) + np.exp(0.2))
+    assert certificate.guarantees[1].failure == pytest.approx(failing)
+    (total,) = certificate.sums
+    assert total.failure == pytest.approx(failing)
+    assert total.epsilon <= 0.6 + 0.6 + 1e-9
+
+
+def test_the_failure_of_a_person_stays_under_its_cap() -> None:
+    loud = FailingLoss(PureLoss("0.1", adjacency=Adjacency.ZERO_OUT), "1e-9")
+    book = account(Participation(3), failure="8e-9", noise=NoiseSource.simulation(0))
+    for users in (range(4), range(4, 8), range(8, 12)):  # each for three rows; shared
+        book.issue(loud, users=users, label="x")
+        book.issue(loud, users=users, label="x")
+    assert float(book.failure()) == pytest.approx(2e-9 * (1 + np.exp(0.1) + np.exp(0.2)))
+    with pytest.raises(InsufficientBudgetError):
+        book.issue(loud, users=SLOTS, label="x")

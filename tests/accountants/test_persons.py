@@ -182,9 +182,9 @@ def test_what_is_quickly_known_to_fit_needs_no_programme() -> None:
     charges = PersonCharges(visits, 1)
     for start in starts:
         charges.charge(range(start, start + 10), (Fraction(1, 3),), shared=True)
-    assert charges.bound() == charges.largest() == (1,)
+    assert charges.bound() == charges.largest() == (Fraction(1),)
     charges.charge(range(100), (Fraction(5),), shared=False)
-    assert charges.bound() == charges.largest() == (6,)
+    assert charges.bound() == charges.largest() == (Fraction(6),)
     within = (Fraction(7),).__ge__
     assert not charges.may_exceed(range(10), (Fraction(1),), False, within)
     assert charges.may_exceed(range(10), (Fraction(11, 10),), False, within)
