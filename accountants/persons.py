@@ -342,9 +342,8 @@ class _Pieces:
         """best[j][p]: the most for j + 1 visits, the last of which is in piece p."""
         pieces, most = len(self.starts), self.most
         best: NDArray[Any] = np.full((most, pieces), -1, dtype=kind)  # -1: no such pattern
-        begun: NDArray[Any] = np.zeros(
-            pieces + 1, dtype=kind
-        )  # whole charges that stand, by where they begin
+        # whole charges that stand, by where they begin
+        begun: NDArray[Any] = np.zeros(pieces + 1, dtype=kind)
         ends: dict[int, list[tuple[int, int]]] = {}
         begins: dict[int, list[tuple[int, int]]] = {}
         for first, stop, amount in self.whole:
