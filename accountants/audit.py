@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any, final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, field_serializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_serializer,
+    model_serializer,
+)
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
@@ -111,7 +119,7 @@ class Guarantee(BaseModel):
     """How often the protected person may come back; None where a person is an index.  With a rule
     it is a guarantee for every person with all visits."""
     relation: str = ""
-    """The neighbour relation in a few words."""
+    """The neighbour relation of persons in a few words; empty where an index is one person."""
     running: Running | None = None
     """Ex post, and a guarantee of its own kind: a bound that holds at all times at once."""
     unknown: str = ""
@@ -121,6 +129,15 @@ class Guarantee(BaseModel):
     def assumptions(self) -> list[str]:
         """What it rests on, in words."""
         return [assumption.text for assumption in self.rests_on]
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Certificates of accounts without rules stay what they were."""
+        told: dict[str, Any] = serialize(self)
+        for name in ("rule", "relation"):
+            if not told[name]:
+                del told[name]
+        return told
 
     @field_serializer("epsilon", when_used="json")
     def _epsilon(self, value: float) -> float | None:
@@ -627,11 +644,15 @@ def _stated(
         ),
         rounds=rounds,
         rule=rule_of(first) if len(states) == 1 else None,
-        relation="; ".join(
-            dict.fromkeys(relation_words(s.opened.adjacency, rule_of(s.opened)) for s in states)
-        ),
+        relation=_relation(states),
         unknown=unknown,
     )
+
+
+def _relation(states: Sequence[AccountState]) -> str:
+    opened = [state.opened for state in states]
+    words = dict.fromkeys(relation_words(o.adjacency, rule_of(o)) for o in opened)
+    return "; ".join(words) if any(rule_of(o) for o in opened) else ""
 
 
 def _times(value: float | None, factor: int) -> float | None:
