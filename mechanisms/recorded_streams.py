@@ -48,10 +48,9 @@ class RecordedStreams:
             return None
         rule = stated.get("participation")
         rule = None if rule is None else Participation.from_dict(rule)
-        factorization = _made(kind, stated)
-        self._left -= factorization.horizon * (1 if rule is None else rule.most)
-        if self._left < 0:
+        if not self._take(stated.get("horizon"), rule):
             return None
+        factorization = _made(kind, stated)
         if batched:
             if not isinstance(noise, GaussianNoise):
                 raise ValueError(f"noise = {entry.noise}: a batched stream has Gaussian noise")
@@ -70,6 +69,15 @@ class RecordedStreams:
             exponent=exponent,
             participation=rule,
         ).spend()
+
+    def _take(self, horizon: object, rule: Participation | None) -> bool:
+        """Whether there is work left for a stream; of bad form it is refused when it is made."""
+        rows = horizon if isinstance(horizon, int) and horizon > 0 else 1
+        work = rows * (1 if rule is None else min(rule.most, -(-rows // rule.apart)))
+        if work > self._left:
+            return False
+        self._left -= work
+        return True
 
 
 def _made(kind: type[Any], stated: dict[str, Any]) -> Factorization:
