@@ -111,7 +111,7 @@ def test_in_place_of_a_lost_registry_everybody_is_served_and_nobody_learned(
     def resumed(people: People) -> CentralAccountant[ZCDP]:
         return CentralAccountant.resume(tmp_path / "book", noise=simulation(), people=people)
 
-    other = People.replace_lost(tmp_path / "other.db", rule, id="another", clock=12)
+    other = People.replace_lost(tmp_path / "other.db", rule, id="f" * 32, clock=12)
     with pytest.raises(PeopleError, match=id):
         resumed(other)
     early = People.replace_lost(tmp_path / "early.db", rule, id=id, clock=9)
@@ -137,8 +137,19 @@ def test_in_place_of_a_lost_registry_everybody_is_served_and_nobody_learned(
         assert resumed(people).people is people
 
 
+def test_tokens_of_a_timetable_are_spent_in_any_order(tmp_path: Path) -> None:
+    people = People.memory(Participation(1, clock="timetable"))
+    made = CentralAccountant(ZCDP("1"), users=range(N), noise=simulation(), people=people)
+    half = NoisySum.calibrated(Ball(1.0, 2), ZCDP("1/2"), adjacency=Adjacency.ZERO_OUT)
+    rows = people.admit(ones(people, range(N), 40), [f"p{i}" for i in range(40)])
+    for users in (range(10, 20), range(10)):
+        half.release(rows.slice(users), made.issue(half.loss(), users=users, label="sum"))
+    assert made.certificate().problems == []
+    assert [e.admitted for e in made.ledger.entries if e.entry == "spend"] == [{"clock": 20}] * 2
+
+
 def test_a_new_accountant_takes_none_that_learns_nobody(tmp_path: Path) -> None:
-    people = People.replace_lost(tmp_path / "new.db", Participation(1), id="lost", clock=0)
+    people = People.replace_lost(tmp_path / "new.db", Participation(1), id="0" * 32, clock=0)
     book = Ledger.memory()
     with pytest.raises(PeopleError, match="learns nobody"):
         CentralAccountant(ZCDP("1"), users=range(N), noise=simulation(), people=people, ledger=book)

@@ -690,6 +690,7 @@ def test_the_car_market_of_returning_people(visits: Any) -> None:
     again = returning_car_market(3, visits=visits, persons=40, n_items=12)
     assert np.array_equal(again.uniforms, market.uniforms)
     other = returning_car_market(4, visits=visits, persons=40, n_items=12)
+    assert other.people is not None
     assert not np.array_equal(other.people, market.people)
 
     player = Player()
