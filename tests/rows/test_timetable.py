@@ -408,6 +408,19 @@ def test_what_does_not_add_up_is_refused_by_name_before_it_is_spent() -> None:
     assert not [e for e in made.ledger.entries if e.entry == "spend"]
 
 
+def test_sums_by_arm_add_up_on_a_timetable() -> None:
+    made, people = account(most=1)
+    rows = people.admit(sealed(np.eye(2)[[0, 0, 1]], BATCH, [0, 0, 5]), ["a", "b", "c"])
+    arms = OneOfK.calibrated(Ball(1.0, 2), ZCDP("1/4"), arms=3, adjacency=Adjacency.ZERO_OUT)
+    both = rows.map_rows(lambda block: (block, np.where(block[:, 0] > 0, 2, 1)))
+    total = arms.partial(both)
+    grid = arms.spend().grid
+    assert grid is not None
+    sums = grid.values(type(total)._opened(total)).reshape(3, 2)
+    assert sums == pytest.approx(np.array([[0, 0], [0, 1], [2, 0]]))
+    assert arms.release(both, token_of(made, arms)).value.shape == (3, 2)
+
+
 def test_a_domain_whose_null_is_not_zero_is_refused() -> None:
     """Who did not come adds nothing, and a null row would add that."""
     made, people = account(most=1)
