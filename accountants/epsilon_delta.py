@@ -40,7 +40,7 @@ from privlearn.accountants.guarantee import (
 )
 from privlearn.budgets import GaussianDP, PureDP
 from privlearn.exact import exact, float_down, float_up
-from privlearn.losses import Loss, SubsampledGaussian, compose, parts_of
+from privlearn.losses import Loss, SubsampledGaussian, compose, parts_of, without_visits
 from privlearn.losses.conversion import Bounded, RoundedNumber
 from privlearn.losses.steps import Order
 
@@ -135,7 +135,7 @@ class Work:
         if loss in self._done:
             return True
         parts = [part for part, _ in _any_order(loss).parts]
-        sampled = sum(isinstance(_sound(part), SubsampledGaussian) for part in parts)
+        sampled = sum(isinstance(without_visits(_sound(part)), SubsampledGaussian) for part in parts)
         work = 100 + len(parts) + _SAMPLED_WORK * sampled
         if work > self._left:
             return False

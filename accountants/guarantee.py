@@ -36,6 +36,7 @@ from privlearn.losses import (
     ZCDPLoss,
     compose,
     parts_of,
+    without_visits,
 )
 from privlearn.losses.conversion import (
     Bounded,
@@ -173,7 +174,7 @@ def _totals(state: AccountState, tallies: Tallies[Loss], users: range | None) ->
 
     prices = tallies.sums(numbers, [top.first for top in tops])
     order = sorted(range(len(tops)), key=prices.__getitem__, reverse=True)
-    if all(isinstance(loss, GaussianLoss) for loss in tallies):
+    if all(isinstance(without_visits(loss), GaussianLoss) for loss in tallies):
         order = order[:1]  # what they do to privacy is one number
     terms = accumulate(tops[i].terms for i in order)
     kept = max(1, sum(so_far <= MOST_TERMS for so_far in terms))
@@ -320,7 +321,7 @@ def _split(what: Composite) -> tuple[Fraction, Composite]:
     if not isinstance(what, Loss):
         return Fraction(0), what
     failed = what.failure()
-    apart: Composite = what.unless_failed() if failed else what
+    apart: Composite = without_visits(what.unless_failed() if failed else what)
     return failed, ZCDP(apart.rho) if isinstance(apart, ZCDPLoss) else apart
 
 

@@ -68,6 +68,7 @@ from privlearn.losses import (
     compose,
     foreign_kinds,
     gaussian_loss,
+    has_visits,
     is_bounded_range,
     leaves_of,
     loss_from_dict,
@@ -1293,6 +1294,11 @@ def _dominates(stated: Loss, actual: Loss) -> bool:
         return True
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
+    if isinstance(stated, VisitsLoss) and isinstance(actual, VisitsLoss):
+        as_many = stated.most <= actual.most and stated.apart >= actual.apart
+        return as_many and _dominates(stated.loss, actual.loss)
+    if has_visits(stated):
+        return False  # it says of many visits what ``actual`` says of one
     if isinstance(stated, LaplaceLoss | BoundedRangeLoss) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon
     mass, actual_mass = stated.gaussian(), actual.gaussian()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from privlearn.losses import ComposedLoss, Loss, is_bounded_range, parts_of
+from privlearn.losses import ComposedLoss, Loss, is_bounded_range, parts_of, without_visits
 from privlearn.losses.conversion import RoundedNumber
 from privlearn.losses.steps import (
     CurveStep,
@@ -48,6 +48,7 @@ def in_order(parts: Sequence[tuple[Loss, int]], order: Order) -> tuple[LossParts
     (``docs/proofs.md#composition``, 5), so they are listed first in every run; a run with several
     sizes of bounded range leaves no order to rely on.
     """
+    parts = [(without_visits(loss), count) for loss, count in parts]
     if order == "any":
         merged: dict[Loss, int] = {}
         for loss, count in parts:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 from privlearn.adjacency import Trust
 from privlearn.errors import DataError
+from privlearn.learners.participation import declare_batches
 from privlearn.learners.served import Served
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -30,6 +31,8 @@ class BatchLearner(Served[Any, Any, Any]):
     """What a saved state calls the open batch."""
     _labels: ClassVar[tuple[str, ...]]
     """Of the tokens that every batch needs, all planned."""
+    _nothing_left = "resume the ledger that the state belongs to"
+    """What to do where a state cannot be gone on from."""
     _batches: list[range]
     _batch: int
 
@@ -63,6 +66,7 @@ class BatchLearner(Served[Any, Any, Any]):
         """
         self._check_fresh()
         self._prepare(accountant)
+        declare_batches(accountant, self._batches)
         accountant.commit(self._plan())
         self._begin(accountant)
         return self
@@ -79,11 +83,16 @@ class BatchLearner(Served[Any, Any, Any]):
         batch = self._batches[self._batch]
         # After a crash in the middle of a release, this batch's tokens are gone and its outcome is
         # lost: nothing is drawn twice, the estimates stay, the next batch goes on.
-        if all([self._accountant.left(label, batch) for label in self._labels]):
+        if self._can_release(self._batch):
             self._failed = True  # until the release is whole
             self._release(rows, batch)
             self._failed = False
         self._batch += 1
+
+    def _can_release(self, batch: int) -> bool:
+        """Whether everything that a batch needs is left of the plan."""
+        users = self._batches[batch]
+        return all([self._accountant.left(label, users) for label in self._labels])
 
     def public_state(self) -> dict[str, Any]:
         """Everything the learner goes on from, as JSON: a function of releases and the clock."""
@@ -137,23 +146,32 @@ class BatchLearner(Served[Any, Any, Any]):
         except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is not a saved learner: {error}") from None
         going = learner.clock_ < accountant.users.stop
-        label = cls._labels[0]
-        if going and not any(accountant.left(label, batch) for batch in learner._batches):
+        if going and not any(map(learner._can_release, range(len(learner._batches)))):
             raise DataError(
                 f"{path}: nothing of this learner's plan is left with the accountant; "
-                "resume the ledger that the state belongs to"
+                f"{cls._nothing_left}"
             )
         learner._rejoin()
         return learner
 
     def _rejoin(self) -> None:
-        """Lets the billboard's clock catch up; lost rows of the open batch become null."""
+        """Lets the billboard's clock catch up; lost rows of the open batch become null.
+
+        Under a rule of participation visits may have been counted after the state was saved; these
+        slots are not served again, and are null.
+        """
         begun = range(self._accountant.users.start, self.clock_)
-        if not begun:
-            return
+        if begun:
+            self._take_lost(self._lost(begun))
+        people = self._accountant.people
+        if people is not None and (people.clock or 0) > self.clock_:
+            self.skip((people.clock or 0) - self.clock_)
+
+    def _lost(self, begun: range) -> Rows[Any]:
         lost: Rows[Any] = self._board.skip(begun)
-        if self._accountant.trust is not Trust.JOINT:
-            lost = Rows.null(begun)
+        return lost if self._accountant.trust is Trust.JOINT else Rows.null(begun)
+
+    def _take_lost(self, lost: Rows[Any]) -> None:
         if self._batch < len(self._batches) and self._batches[self._batch].start < self.clock_:
             # Releases at once if the batch was full and only its last answer was missing.
             self._take(lost.slice(range(self._batches[self._batch].start, self.clock_)))

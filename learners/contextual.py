@@ -9,7 +9,7 @@ becomes the null record, nobody else does, and the clock goes on.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -19,6 +19,7 @@ from privlearn._records import copied
 from privlearn._validate import count, positive
 from privlearn.domains import Array
 from privlearn.learners.inputs import block_of, row_of
+from privlearn.learners.participation import NOT_GIVEN, PersonId, given
 from privlearn.learners.served import Mask, Served
 from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of, named_objective
 from privlearn.rows.functions import Calls
@@ -115,7 +116,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
     # Serving -------------------------------------------------------------------------------------
 
-    def select(self, context: ArrayLike) -> int:
+    def select(self, context: ArrayLike, *, person: PersonId = NOT_GIVEN) -> int:
         """Returns the arm to pull for the next user.
 
         An unusable context (NaN, wrong shape) makes this user's record null: an arm is pulled in
@@ -123,11 +124,14 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
         Args:
             context: shape (d,), entries within ±``context_bound``; larger ones are clamped.
+            person: under a rule of participation, and only then, who it is; None, an empty one or
+                nan: nobody who can be told apart, whose visit is served and counts as null.
 
         Raises:
             HorizonError: all users were served.  UsersError: the last user's reward is missing.
-            ProvenanceError: the accountant is not joint.  RuntimeError: a release failed before.
-            TypeError: nothing that a user can have sent, and no array.
+            ProvenanceError: the accountant is not joint; a person without a rule, or none with one.
+            RuntimeError: a release failed before.  TypeError: nothing that a user can have sent,
+            and no array; an id of another kind.
         """
         sent = row_from("context", context)
 
@@ -136,7 +140,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
             own = Visitor(values, np.array([self.clock_]), np.zeros((1, 0)))
             return own, self._unusable(values)
 
-        arm = self._select(arrive)
+        arm = self._select(arrive, person)
         return self.clock_ % self.n_arms if arm is None else int(arm)
 
     def observe(self, reward: float | None) -> None:
@@ -148,7 +152,12 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         self._observe(self._hearing(lambda own, arm: [reward]))
 
     def play(
-        self, contexts: ArrayLike, respond: RespondToArms, private: Array | None = None
+        self,
+        contexts: ArrayLike,
+        respond: RespondToArms,
+        private: Array | None = None,
+        *,
+        people: Sequence[Any] | None = None,
     ) -> None:
         """Serves many users at once; the same as `select` and `observe` one after the other.
 
@@ -156,17 +165,20 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
             contexts: shape (n, d), the next n users; an array, a data frame, or a list of rows.
             respond: the users' rewards, row by row.
             private: array of shape (n, m), handed through to ``respond`` and read by nobody else.
+            people: under a rule of participation, and only then, n ids, as `select` takes them.
 
         Rows that are no numbers of the right shape count as null, each by itself, as in `select`.
 
         Raises:
             HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  TypeError: ``private`` is no plain array, or
-            ``contexts`` no table of numbers.
+            shape, blocks of different lengths.  TypeError: ``private`` is no plain array, ids of
+            another kind, or ``contexts`` no table of numbers.  ProvenanceError: people without a
+            rule, or none with one.
         """
         self._check_serving()
         values = self._block_of_next("contexts", contexts, (self.dim,))
         own = self._private(private, len(values))
+        who = self._who("people", people, given(people), len(values))
         first = self.clock_
 
         def arrive(part: slice) -> Visitor:
@@ -175,7 +187,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
         # copies, as what is learned from is made after the users have answered
         answer = Calls(lambda own, arms: respond(*copied((own, arms))), (respond,))
-        self._play(arrive, self._unusable(values), self._hearing(answer))
+        self._play(arrive, self._unusable(values), self._hearing(answer), who)
 
     def _hearing(
         self, respond: Callable[[Visitor, Arms], Any]

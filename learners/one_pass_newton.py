@@ -7,13 +7,23 @@ each batch may spend the whole budget: parallel composition over public batches.
 sums, no exact minimiser, no order condition (compare objective perturbation).
 
 Privacy: per user one gradient (ℓ2 ball of radius ``gradient_clip``) and one Hessian (PSD, trace
-at most 1), replace-one; the guarantee is joint when users are served (`select`/`observe`, `play`)
+at most ``trace_bound``); the guarantee is joint when users are served (`select`/`observe`, `play`)
 and central when choices are logged (`partial_fit`).
+
+Under a rule of participation persons come back, and persons are scarce, not visits: late batches
+hold few that are still learned.  Noise of its own would then cost a batch too much, so the noise of
+all batches is correlated (`CorrelatedSums`); a person's visits in a batch are one contribution
+where the rule is pooled (`privlearn.learners.pooled_newton`); and how much a batch knows is taken
+from its released Hessian, as the number of rows that were learned is data
+(`privlearn.learners.newton_correlated`).  The measured best rule is ``Participation(most=1,
+pooled=True)`` (benchmarks/returning_people.py): everybody's first batch, with all visits in it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Self, final
 
 import numpy as np
@@ -22,18 +32,23 @@ from numpy.typing import ArrayLike
 from privlearn._validate import count, finite, not_negative, positive, within
 from privlearn.adjacency import Trust
 from privlearn.budgets import Currency
-from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.domains import Array, Ball, Domain, PSDTrace
 from privlearn.errors import ProvenanceError
 from privlearn.exact import exact
+from privlearn.learners.batch_sums import BatchSums, CorrelatedSums, IndependentSums
 from privlearn.learners.checkpoint import BatchLearner
 from privlearn.learners.inputs import places_of
 from privlearn.learners.newton import BatchStatistics, batch_ends, default_first_batch
+from privlearn.learners.newton_correlated import MixedStatistics
+from privlearn.learners.participation import given, one_row_budget, rule_of
+from privlearn.learners.pooled_newton import contributions, pooled, scaled
 from privlearn.learners.served import ServedMNL, Visit
 from privlearn.learners.serving import (
     Arrival,
     optimistic_items,
 )
 from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mnl import NO_ITEM, Answer, Items, gradients, hessian_factors
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -50,8 +65,13 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         max_items: K, the most items that may be shown; 1 <= K <= N.
         outside_option: whether users may choose nothing.
         first_batch: users in the first batch; default `default_first_batch`.
-        growth: ratio of consecutive batch sizes, > 1.
+        growth: ratio of consecutive batch sizes, > 1; default 1.5, and 1.2 where noise is
+            correlated.
         gradient_clip: ℓ2 bound C on one user's gradient.
+        trace_bound: bound on the trace of one user's Hessian; beyond it gradient and Hessian are
+            scaled down together.  Default 1, which no single answer exceeds, and 0.7 under a rule.
+        correlated: whether the noise of the batches is correlated; default under a rule only.  A
+            learner with correlated noise cannot go on in another process after its first batch.
         hessian_share: part of the budget that pays for the Hessian sums, in (0, 1).
         prior_precision: precision of the prior belief about each coordinate of θ.
         exploration: α of the bonus α·‖x‖_{P⁻¹}, centred over the user's items; 0 is greedy.
@@ -66,14 +86,20 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     _format = ("privlearn_learner", 1)
     _batch_field = "batch"
     _labels = ("gradient", "hessian")
+    _nothing_left = (
+        "resume the ledger that the state belongs to; correlated noise ends with its process, and "
+        "such a learner cannot go on after its first batch"
+    )
 
     n_items: int
     dim: int
     max_items: int = 1
     outside_option: bool = True
     first_batch: int | None = None
-    growth: float = 1.5
+    growth: float | None = None
     gradient_clip: float = 1.0
+    trace_bound: float | None = None
+    correlated: bool | None = None
     hessian_share: float = 0.3
     prior_precision: float = 3.0
     exploration: float = 2.0
@@ -84,9 +110,13 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self._check_market()
         if self.first_batch is not None:
             count(first_batch=self.first_batch)
-        if finite(growth=self.growth) <= 1:
+        if self.growth is not None and finite(growth=self.growth) <= 1:
             raise ValueError(f"growth = {self.growth!r}: must be > 1")
         positive(gradient_clip=self.gradient_clip)
+        if self.trace_bound is not None:
+            within("(0, 1]", trace_bound=self.trace_bound)
+        if self.correlated not in (None, True, False):
+            raise TypeError(f"correlated = {self.correlated!r}: must be True, False or None")
         within("(0, 1)", hessian_share=self.hessian_share)
         positive(prior_precision=self.prior_precision)
         not_negative(exploration=self.exploration)
@@ -94,37 +124,69 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     # Life ----------------------------------------------------------------------------------------
 
     def _plan(self) -> list[Plan]:
-        return [
-            Plan(label, mechanism.loss(), users)
-            for users in self._batches
-            for label, mechanism in (("gradient", self._gradient), ("hessian", self._hessian))
-        ]
+        plans = zip(self._gradients.plan(), self._hessians.plan(), strict=True)
+        return [plan for both in plans for plan in both]
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
-        budget: Currency = accountant.budget
-        adjacency = accountant.adjacency
-        share = exact("hessian_share", self.hessian_share)
-        self._gradient = NoisySum.calibrated(
-            Ball(self.gradient_clip, self.dim),
-            budget.share(1 - share),
-            adjacency=adjacency,
-        )
-        self._hessian = NoisySum.calibrated(
-            PSDTrace(1.0, self.dim), budget.share(share), adjacency=adjacency
-        )
+        rule = rule_of(accountant)
+        correlated = rule is not None if self.correlated is None else self.correlated
+        default_bound = 1.0 if rule is None else 0.7
+        self._bound = default_bound if self.trace_bound is None else self.trace_bound
+        growth = self.growth or (1.2 if correlated else 1.5)
         users = accountant.users
-        rho = float(budget.gaussian_mass() / 2)
+        rho = float(accountant.budget.gaussian_mass() / 2)
         first = self.first_batch or default_first_batch(len(users), self.dim, rho)
-        self._cut(users, batch_ends(len(users), first, self.growth))
+        self._cut(users, batch_ends(len(users), first, growth))
+        self._pooled = rule is not None and rule.pooled
+        gradient, hessian = Ball(self.gradient_clip, self.dim), PSDTrace(self._bound, self.dim)
+        share = exact("hessian_share", self.hessian_share)
+        if correlated:
+            self._correlate(accountant, gradient, hessian, share)
+        else:
+            self._separate(accountant, gradient, hessian, share)
         self._prepare_serving(accountant)
-        self._released = BatchStatistics(
-            self.dim,
-            self.prior_precision,
-            gradient_std=self._gradient.error_std(),
-            hessian_std=self._hessian.error_std(),
-        )
+        noise = self._gradients.std, self._hessians.std
+        if correlated or rule is not None:
+            mixing = self._gradients.mixing
+            self._released = MixedStatistics(self.dim, self.prior_precision, *noise, mixing)
+        else:
+            self._released = BatchStatistics(self.dim, self.prior_precision, *noise)
         self.belief_ = self._released.belief()
+
+    def _separate(
+        self, accountant: Accountant[Any], gradient: Ball, hessian: PSDTrace, share: Fraction
+    ) -> None:
+        """Sums with noise of their own, each at what one row may cost."""
+        budget: Currency = one_row_budget(accountant, self._batches)
+
+        def calibrated(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
+            return NoisySum.calibrated(domain, budget.share(part), adjacency=accountant.adjacency)
+
+        self._gradient, self._hessian = calibrated(gradient, 1 - share), calibrated(hessian, share)
+        self._gradients: BatchSums[Array] = IndependentSums(
+            "gradient", self._gradient, self._batches
+        )
+        self._hessians: BatchSums[Array] = IndependentSums("hessian", self._hessian, self._batches)
+
+    def _correlate(
+        self, accountant: Accountant[Any], gradient: Ball, hessian: PSDTrace, share: Fraction
+    ) -> None:
+        """Running sums, each priced for all visits of a person."""
+        sizes = [len(batch) for batch in self._batches]
+
+        def calibrated(domain: Domain[Array], part: Fraction) -> BatchedPrefixSum[Array]:
+            return BatchedPrefixSum.calibrated(
+                domain,
+                accountant.budget.share(part),
+                sizes=sizes,
+                adjacency=accountant.adjacency,
+                participation=rule_of(accountant),
+            )
+
+        self._gradient, self._hessian = calibrated(gradient, 1 - share), calibrated(hessian, share)
+        self._gradients = CorrelatedSums("gradient", self._gradient, self._batches)
+        self._hessians = CorrelatedSums("hessian", self._hessian, self._batches)
 
     @property
     def theta_(self) -> Array:
@@ -156,7 +218,13 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
 
     # Learning ------------------------------------------------------------------------------------
 
-    def partial_fit(self, features: ArrayLike, choices: ArrayLike) -> Self:
+    def partial_fit(
+        self,
+        features: ArrayLike,
+        choices: ArrayLike,
+        *,
+        people: Sequence[Any] | None = None,
+    ) -> Self:
         """Learns from logged choices, under a central accountant.
 
         Each logged user saw all N items (``max_items`` is not used).
@@ -164,14 +232,17 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         Args:
             features: shape (n, N, d), the next n users; an array, or a list of rows.
             choices: chosen item per user, shape (n,); `NO_ITEM` for no purchase.
+            people: under a rule of participation, and only then, who the users are, n ids; None, an
+                empty one and nan: nobody who can be told apart, whose row is null.
 
         Rows that are no numbers of the right shape, and choices that name no item, count as null,
         each by itself; only ``private_messages_`` says so.
 
         Raises:
-            ProvenanceError: the accountant is joint.  HorizonError: more users than are left.
-            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
-            TypeError: no array or list (of a frame, the choices can be a column).
+            ProvenanceError: the accountant is joint; people without a rule, or none with one.
+            HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
+            shape, blocks of different lengths.  TypeError: no array or list (of a frame, the
+            choices can be a column), or ids of another kind.
         """
         self._check_idle()
         if self._accountant.trust is Trust.JOINT:
@@ -184,8 +255,14 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         users = range(self.clock_, self.clock_ + len(values))
         named = (places >= 0) & (places < self.n_items)
         unanswered = ~(named | (self.outside_option & (places == NO_ITEM)))
-        self._tell(users, self._unusable(values, np.ones((len(values), 1))), unanswered)
+        ids, nobody = self._who("people", people, given(people), len(values))
+        unusable = self._unusable(values, np.ones((len(values), 1)))
+        if not users:
+            return self
         rows = Rows._of_own((values, places), users)
+        if ids is not None and self._accountant.people is not None:
+            rows = self._accountant.people.admit(rows, ids)
+        self._tell(users, unusable, unanswered, nobody)
         while self.clock_ < rows.users.stop:
             stop = min(self._batches[self._batch].stop, rows.users.stop)
             part = rows.slice(range(self.clock_, stop))
@@ -196,6 +273,8 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     def _absent(self, users: range) -> Rows[Any]:
         if self._accountant.trust is Trust.JOINT:
             return super()._absent(users)
+        if self._accountant.people is not None:
+            self._accountant.people.skip_to(users.stop)
         return Rows.null(users)
 
     def _logged(self, block: tuple[Array, Items]) -> Answer:
@@ -206,22 +285,34 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         return self._answered(own, shown, lambda own, shown: choice)
 
     def _release(self, rows: Rows[Answer], batch: range) -> None:
-        theta, outside = self.belief_.mean, self.outside_option
-        gradient = self._gradient.release(
-            rows.map_rows(lambda a: gradients(a, theta, outside=outside)),
-            self._accountant.issue(self._gradient.loss(), users=batch, label="gradient"),
-        )
-        hessian = self._hessian.release(
-            rows.map_rows(lambda a: hessian_factors(a, theta, outside=outside)),
-            self._accountant.issue(self._hessian.loss(), users=batch, label="hessian"),
-        )
+        theta, number = self.belief_.mean, self._batch
+        gradient, hessian = self._contributions(rows, theta)
+        paid = self._accountant, self._board, number
         self._released.add(
             len(batch),
             theta,
-            self._board.post(f"gradient/{self._batch}", gradient),
-            self._board.post(f"hessian/{self._batch}", hessian),
+            self._gradients.release(gradient, *paid),
+            self._hessians.release(hessian, *paid),
         )
         self.belief_ = self._released.belief()
+
+    def _contributions(self, rows: Rows[Answer], theta: Array) -> tuple[Rows[Array], Rows[Array]]:
+        """Gradients, and factors of Hessians: of each row, or one of each person."""
+        outside = self.outside_option
+        if self._bound == 1 and not self._pooled:
+            return (
+                rows.map_rows(lambda a: gradients(a, theta, outside=outside)),
+                rows.map_rows(lambda a: hessian_factors(a, theta, outside=outside)),
+            )
+        own = rows.map_rows(lambda a: contributions(a, theta, outside=outside))
+        one = own.pool(pooled(self._bound)) if self._pooled else own.map_rows(scaled(self._bound))
+        return one.map_rows(lambda c: c.gradient), one.map_rows(lambda c: c.factors)
+
+    def _can_release(self, batch: int) -> bool:
+        return all(sums.left(self._accountant, batch) for sums in self._both())
+
+    def _both(self) -> tuple[BatchSums[Array], BatchSums[Array]]:
+        return self._gradients, self._hessians
 
     # Public state --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ subclasses: `_policy`, `_next_change`, `_learn`.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
@@ -23,6 +23,7 @@ from privlearn.domains import Array
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, places_of, row_of
+from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given
 from privlearn.learners.serving import (
     Arrival,
     Respond,
@@ -31,6 +32,7 @@ from privlearn.learners.serving import (
     usable,
 )
 from privlearn.mnl import NO_ITEM, Answer, Items
+from privlearn.people.identities import id_list
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -97,26 +99,29 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _prepare_serving(self, accountant: Accountant[Any]) -> None:
         self._open_board(accountant)
         self._asked: Shown[tuple[Own, Items], Act] | None = None
-        self._void: Mask = np.zeros(1, dtype=bool)
+        self._void: Mask = np.zeros(1, dtype=bool)  # of the user who is asked
         self._pending: list[Rows[Heard]] = []
         self._coins = np.random.default_rng(self.random_state)
 
     # Serving -------------------------------------------------------------------------------------
 
-    def _select(self, arrive: Callable[[], tuple[Own, Mask]]) -> Act | None:
+    def _select(self, arrive: Callable[[], tuple[Own, Mask]], person: Any) -> Act | None:
         """Serves the next user; None for a record that could not be served.
 
         Args:
             arrive: the user's own data as a block of one, in arrays of our own, and whether they
                 are unusable.
+            person: the user's id under a rule of participation, or `NOT_GIVEN`.
         """
         self._check_serving()
+        ids, nobody = self._who("person", [person], person, 1)
         user = range(self.clock_, self.clock_ + 1)
         self._failed = True  # an interrupt from here on would lose this user's place
-        own, self._void = arrive()
-        self._tell(user, self._void, np.zeros(1, dtype=bool))
+        own, unusable = arrive()
+        self._void = unusable | nobody
+        self._tell(user, unusable, np.zeros(1, dtype=bool), nobody)
         rows = Rows._of_own((own, np.ones(1, dtype=np.int64)), user)
-        self._asked = self._board.serve(rows, self._policy)
+        self._asked = self._board.serve(rows, self._policy, people=ids)
         self.clock_ = user.stop
         self._failed = False
         return self._asked.reveal()
@@ -127,12 +132,17 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._failed = True  # as in _select
         asked, self._asked = self._asked, None
         rows, unanswered = self._deliver(asked, answer)
-        self._tell(asked.users, np.zeros(1, dtype=bool), unanswered & ~self._void)
+        told = np.zeros(1, dtype=bool)
+        self._tell(asked.users, told, unanswered & ~self._void, told)
         self._take(rows)
         self._failed = False
 
     def _play(
-        self, arrive: Callable[[slice], Own], void: Mask, answer: Callable[[Own, Act], Heard]
+        self,
+        arrive: Callable[[slice], Own],
+        void: Mask,
+        answer: Callable[[Own, Act], Heard],
+        who: tuple[list[Any] | None, Mask],
     ) -> None:
         """Serves the next users, from one change of the public state to the next.
 
@@ -140,7 +150,9 @@ class Served(Learner, Generic[Own, Act, Heard]):
             arrive: the own data of a part of the users, in arrays of our own.
             void: whose data are unusable, shape (n,).
             answer: rows to learn from, from own data and what was shown.
+            who: as `_who` returns it.
         """
+        ids, nobody = who
         at = 0
         while at < len(void):
             stop = min(self._next_change() - self.clock_, len(void) - at) + at
@@ -148,10 +160,14 @@ class Served(Learner, Generic[Own, Act, Heard]):
             self._failed = True  # as in _select
             block = arrive(slice(at, stop))
             numbers = np.arange(1, len(users) + 1)
-            shown = self._board.serve(Rows._of_own((block, numbers), users), self._policy)
+            shown = self._board.serve(
+                Rows._of_own((block, numbers), users),
+                self._policy,
+                people=None if ids is None else ids[at:stop],
+            )
             self.clock_ = users.stop
             rows, unanswered = self._deliver(shown, answer)
-            self._tell(users, void[at:stop], unanswered)
+            self._tell(users, void[at:stop], unanswered, nobody[at:stop])
             self._take(rows)
             self._failed = False
             at = stop
@@ -181,6 +197,24 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     def _pass(self, n: int) -> None:
         """Draws the public coins of n users who are not served."""
+
+    def _who(
+        self, name: str, ids: Sequence[Any] | None, given: object, n: int
+    ) -> tuple[list[Any] | None, Mask]:
+        """The ids of the next n users, None without a rule, and which of them say nobody.
+
+        Raises:
+            ProvenanceError: ids without a rule, or none with one.  TypeError: no ids.  ValueError:
+            not one for each.
+        """
+        people = self._accountant.people
+        check_given(people, given, name)
+        if people is None:
+            return None, np.zeros(n, dtype=bool)
+        listed = id_list(cast("Sequence[Any]", ids))
+        if len(listed) != n:
+            raise ValueError(f"{name} of {len(listed)} ids: must be {n}, one for every user")
+        return listed, people.nobody(listed)
 
     def _block_of_next(self, name: str, values: Any, shape: tuple[int, ...]) -> Array:
         """Data of the next users, shape (n, *shape)."""
@@ -220,13 +254,16 @@ class Served(Learner, Generic[Own, Act, Heard]):
         rows, self._pending = Rows.concat(self._pending), []
         self._learn(rows)
 
-    def _tell(self, users: range, unusable: Mask, unanswered: Mask) -> None:
+    def _tell(self, users: range, unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
         """Messages to single users, for the operator's private records only."""
-        either = unusable | unanswered
-        if not either.any():
+        some = unusable | unanswered | nobody
+        if not some.any():
             return
-        for i in np.flatnonzero(either):
-            self._notify(users[int(i)], self._complaint(data=bool(unusable[i])))
+        for i in np.flatnonzero(some):
+            if nobody[i] and not unusable[i]:
+                self._notify(users[int(i)], "no id says who came")
+            else:
+                self._notify(users[int(i)], self._complaint(data=bool(unusable[i])))
 
     def _check_serving(self) -> None:
         self._check_idle()
@@ -275,7 +312,13 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         positive(feature_scale=self.feature_scale)
         count(random_state=self.random_state, at_least=0)
 
-    def select(self, features: ArrayLike, revenues: ArrayLike | None = None) -> Items:
+    def select(
+        self,
+        features: ArrayLike,
+        revenues: ArrayLike | None = None,
+        *,
+        person: PersonId = NOT_GIVEN,
+    ) -> Items:
         """Returns the items to show the next user; at most K indices, ascending.
 
         Unusable data (NaN, wrong shape) make this user's record null: the user is shown the first
@@ -285,11 +328,14 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         Args:
             features: the user's item features, shape (N, d).
             revenues: shape (N,); default: all sales count alike.
+            person: under a rule of participation, and only then, who it is; None, an empty one or
+                nan: nobody who can be told apart, whose visit is served and counts as null.
 
         Raises:
             HorizonError: all users were served.  UsersError: the last user's answer is missing.
-            ProvenanceError: the accountant is not joint.  RuntimeError: a release failed before.
-            TypeError: nothing that a user can have sent, and no array.
+            ProvenanceError: the accountant is not joint; a person without a rule, or none with one.
+            RuntimeError: a release failed before.  TypeError: nothing that a user can have sent,
+            and no array; an id of another kind.
         """
         sent = row_from("features", features)
         prices = None if revenues is None else row_from("revenues", revenues)
@@ -300,7 +346,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             own = Arrival(values, earned[None], self._ties(1), np.zeros((1, 0)))
             return own, self._unusable(own.features, own.revenues)
 
-        shown = self._select(arrive)
+        shown = self._select(arrive, person)
         if shown is None:
             shown = default_items(1, self.max_items)[0]
         return cast(Items, shown[shown != NO_ITEM])
@@ -322,6 +368,8 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         respond: Respond,
         revenues: ArrayLike | None = None,
         private: Array | None = None,
+        *,
+        people: Sequence[Any] | None = None,
     ) -> None:
         """Serves many users at once; the same as `select` and `observe` one after the other.
 
@@ -330,13 +378,15 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             respond: the users' choice, row by row.
             revenues: shape (n, N); default: all sales count alike.
             private: array of shape (n, m), handed through to ``respond`` and read by nobody else.
+            people: under a rule of participation, and only then, n ids, as `select` takes them.
 
         Rows that are no numbers of the right shape count as null, each by itself, as in `select`.
 
         Raises:
             HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  TypeError: ``private`` is no plain array, or
-            another argument no table of numbers.
+            shape, blocks of different lengths.  TypeError: ``private`` is no plain array, ids of
+            another kind, or another argument no table of numbers.  ProvenanceError: people without
+            a rule, or none with one.
         """
         self._check_serving()
         values = self._checked_block(features)
@@ -345,6 +395,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         else:
             earned = block_of("revenues", revenues, (self.n_items,), len(values))
         own = self._private(private, len(values))
+        who = self._who("people", people, given(people), len(values))
         void = self._unusable(values, earned)
 
         def arrive(part: slice) -> Arrival:
@@ -356,6 +407,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             arrive,
             void,
             self._answering(Calls(lambda own, shown: respond(*copied((own, shown))), (respond,))),
+            who,
         )
 
     def _checked_block(self, features: Any) -> Array:

@@ -1,4 +1,5 @@
 from .ball_reports import BallReport
+from .banded_blt import BandedBLT
 from .batched_sums import BatchedPrefixSum
 from .binary_tree import BinaryTree
 from .buffered_toeplitz import AnytimeBLT, BufferedToeplitz
@@ -33,6 +34,7 @@ from .vertices import CrossPolytope, ExplicitVertices, SimplexVertices
 __all__ = [
     "AnytimeBLT",
     "BallReport",
+    "BandedBLT",
     "BatchedPrefixSum",
     "BinaryTree",
     "BufferedToeplitz",

@@ -105,6 +105,14 @@ class BinaryTree:
         """Root of the most ones in any t <= horizon: all ones if horizon + 1 is a power of two."""
         return math.sqrt((self.horizon + 1).bit_length() - 1)
 
+    def rms_error_std(self) -> float:
+        """Root of the mean number of ones: bit 2**l is one in half of each whole period, at the end."""
+        numbers, ones, unit = self.horizon + 1, 0, 1
+        while unit < numbers:
+            ones += numbers // (2 * unit) * unit + max(numbers % (2 * unit) - unit, 0)
+            unit *= 2
+        return math.sqrt(ones / self.horizon)
+
     def parameters(self) -> dict[str, JSON]:
         """Arguments of the constructor."""
         return {"horizon": self.horizon}

@@ -48,11 +48,6 @@ class _ToeplitzFactorization(ABC):
     def column_norm_at(self, j: int, /) -> float:
         """Upper bound on the norm of column j."""
 
-    @property
-    def _endless(self) -> bool:
-        """Whether columns are bounded as if they had no end."""
-        return False
-
     def column_norm(self) -> float:
         """Upper bound on all column norms of C: that of the first."""
         return self.column_norm_at(1)
@@ -60,7 +55,7 @@ class _ToeplitzFactorization(ABC):
     def participation_norm(self, most: int, apart: int, /) -> float:
         """S, rounded up, in closed form: columns 1, 1 + apart, ... are the worst pattern."""
         visits = most_visits(self.horizon, most, apart)
-        return toeplitz_norm(self._numbers, None if self._endless else self.horizon, visits, apart)
+        return toeplitz_norm(self._numbers, self.horizon, visits, apart)
 
     def largest_norm(self, first: int, last: int, /) -> float:
         """That of ``first``: columns do not grow."""
@@ -86,6 +81,10 @@ class _ToeplitzFactorization(ABC):
     def max_error_std(self) -> float:
         """Standard deviation of the last row."""
         return self.error_std(self.horizon)
+
+    def rms_error_std(self) -> float:
+        """Root of the mean variance up to the horizon."""
+        return self._numbers.rms_error_std(self.horizon)
 
     def parameters(self) -> dict[str, JSON]:
         """Arguments of the constructor."""
@@ -174,10 +173,6 @@ class AnytimeBLT(_ToeplitzFactorization):
         """Upper bound on the norm of an infinite column, the same for every j."""
         arrival(j, self.horizon)
         return self._numbers.endless_norm()
-
-    @property
-    def _endless(self) -> bool:
-        return True
 
 
 @final

@@ -124,6 +124,10 @@ class ColumnNormalizedBLT:
         """Largest standard deviation up to the horizon; the first call takes time O(horizon)."""
         return float(self._error_profile().max())
 
+    def rms_error_std(self) -> float:
+        """Root of the mean variance up to the horizon; the first call takes time O(horizon)."""
+        return float(np.sqrt(np.mean(self._error_profile() ** 2)))
+
     def parameters(self) -> dict[str, JSON]:
         """Arguments of the constructor."""
         return decay_parameters(self.horizon, self.decay, self.output_decay)

@@ -108,6 +108,9 @@ class Factorization(Protocol):
     def max_error_std(self) -> float:
         """Largest error_std(t) up to the horizon."""
 
+    def rms_error_std(self) -> float:
+        """Root of the mean of error_std(t)**2 up to the horizon."""
+
     def parameters(self) -> dict[str, JSON]:
         """Arguments of the constructor, for a ledger."""
 

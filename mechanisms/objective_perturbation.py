@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -26,7 +27,15 @@ from privlearn.exact import exact
 from privlearn.exact_noise.near import nearly
 from privlearn.exact_noise.variates import Variates
 from privlearn.grid import Grid
-from privlearn.losses import Loss, MinimizerLoss, gaussian_loss, gaussian_std, zcdp_rate
+from privlearn.losses import (
+    Loss,
+    MinimizerLoss,
+    VisitsLoss,
+    compose,
+    gaussian_loss,
+    gaussian_std,
+    zcdp_rate,
+)
 from privlearn.mechanisms.far_tilts import Reach, minimise_far
 from privlearn.mechanisms.objectives import Objective, check_objective, spot_check
 from privlearn.mechanisms.published import Tilt
@@ -110,6 +119,7 @@ class ObjectivePerturbation(Generic[X]):
         theta_norm: float = 1.0,
         region: Region | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        visits: int | Sequence[int] = 1,
     ) -> ObjectivePerturbation[X]:
         """The (Δ, σ) with the least expected error that ``budget`` allows for ``calls`` releases.
 
@@ -119,20 +129,27 @@ class ObjectivePerturbation(Generic[X]):
         Args:
             budget: ZCDP or Renyi, for all calls together.
             theta_norm: public guess of ‖θ‖.
+            visits: the most rows of one person in a release (`Loss.for_visits`), or in each of the
+                ``calls``; ``budget`` is then of a person.
 
         Raises:
-            CurrencyError: a currency in which objective perturbation has no price.
+            CurrencyError: a currency in which objective perturbation has no price.  ValueError: not
+            one number of visits for each call.
         """
         _check_problem(objective, region)
         single = _not_zero(budget).share(f"1/{count(calls=calls)}")
-        exact_part = single - single.share(BLUR_SHARE)
-        bounds = _Bounds.of(objective, adjacency)
+        blur = single.share(BLUR_SHARE)
+        tally, exact_part = Counter(_each_call(visits, calls)), single - blur
+        if len(tally) == 1:
+            tally = Counter(tally.keys())
+        else:  # calls of different prices share one σ
+            exact_part *= calls
+        bounds = _Bounds.of(objective, adjacency)._replace(visits=tuple(tally.items()))
         ridge = _best_ridge(bounds, objective.dim, exact_part, positive(theta_norm=theta_norm))
         # so large a budget that the ridge is only for the solver
         ridge = max(ridge, 2 * count(max_rows=max_rows) * objective.trace / STEEPEST)
-        return cls.with_ridge(
-            objective, ridge, single, max_rows=max_rows, region=region, adjacency=adjacency
-        )
+        tilt = Tilt(ridge, _least_noise(bounds, ridge, exact_part))
+        return cls._blurred(objective, tilt, blur.gaussian_mass(), max_rows, region, adjacency)
 
     @classmethod
     def with_ridge(
@@ -144,15 +161,19 @@ class ObjectivePerturbation(Generic[X]):
         max_rows: int,
         region: Region | None = None,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        visits: int = 1,
     ) -> ObjectivePerturbation[X]:
         """The least σ that ``budget`` allows for one release at a given Δ.
+
+        Args:
+            visits: the most rows of one person in it; ``budget`` is then of a person.
 
         Raises:
             BudgetError: no σ is enough, because Δ is too small.  CurrencyError: see `calibrated`.
         """
         _check_problem(objective, region)
         blur = _not_zero(budget).share(BLUR_SHARE)
-        std = least_noise(objective, ridge, budget - blur, adjacency)
+        std = least_noise(objective, ridge, budget - blur, adjacency, visits=visits)
         return cls._blurred(
             objective, Tilt(ridge, std), blur.gaussian_mass(), max_rows, region, adjacency
         )
@@ -206,9 +227,13 @@ class ObjectivePerturbation(Generic[X]):
         return _solver_error(self.objective, self.region, self.ridge, self.noise_std, self.max_rows)
 
     def loss(self) -> Loss:
-        """The price of one release: the exact minimiser, and its blurred error."""
+        """The price of one release: the exact minimiser, and its blurred error.
+
+        The error is bounded for all data sets alike, however many rows change.
+        """
         exactly = _Bounds.of(self.objective, self.adjacency).loss(self.ridge, self.noise_std)
-        return exactly + gaussian_loss(2 * self.solver_error, self.blur_std, self.adjacency)
+        blurred = gaussian_loss(2 * self.solver_error, self.blur_std, self.adjacency)
+        return exactly + VisitsLoss(blurred, most=self.max_rows)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
@@ -340,6 +365,9 @@ class _Bounds(NamedTuple):
     rank: int
     directions: int
     adjacency: Adjacency
+    dimension: int
+    visits: tuple[tuple[int, int], ...] = ((1, 1),)
+    """Rows of one person in a release, and in how many releases."""
 
     @classmethod
     def of(cls, objective: Objective[Any], adjacency: Adjacency) -> _Bounds:
@@ -349,10 +377,30 @@ class _Bounds(NamedTuple):
             objective.rank,
             objective.directions(adjacency),
             adjacency,
+            objective.dim,
         )
 
     def loss(self, ridge: float, noise_std: float) -> MinimizerLoss:
-        return MinimizerLoss(**self._asdict(), ridge=ridge, noise_std=noise_std)
+        numbers = self._asdict()
+        del numbers["visits"]
+        return MinimizerLoss(**numbers, ridge=ridge, noise_std=noise_std)
+
+    def of_person(self, ridge: float, noise_std: float) -> list[tuple[MinimizerLoss, int]]:
+        """What one person pays, with how often."""
+        single = self.loss(ridge, noise_std)
+        return [(single.several(m, 1) if m > 1 else single, n) for m, n in self.visits]
+
+    def least_std(self, budget: Currency) -> float:
+        """The σ that the gradients' differences alone would need."""
+        rows = math.sqrt(sum(n * m * m for m, n in self.visits))
+        return self.difference * rows / math.sqrt(budget.gaussian_mass())
+
+
+def _each_call(visits: int | Sequence[int], calls: int) -> list[int]:
+    listed = [visits] * calls if isinstance(visits, int) else list(visits)
+    if len(listed) != calls:
+        raise ValueError(f"visits = {visits!r}: must be one number, or one for each of {calls} calls")
+    return [count(visits=number) for number in listed]
 
 
 def _solver_error(
@@ -383,23 +431,29 @@ def least_noise(
     ridge: float,
     budget: Currency,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    *,
+    visits: int = 1,
 ) -> float:
     """The smallest σ (to a relative 1e-9) whose exact minimiser at Δ = ``ridge`` fits ``budget``.
+
+    ``budget`` is of a person with so many ``visits``, rows of the one release.
 
     Raises:
         BudgetError: none does.  CurrencyError: the currency is neither ZCDP nor Renyi.
     """
-    return _least_noise(_Bounds.of(objective, adjacency), ridge, _not_zero(budget))
+    bounds = _Bounds.of(objective, adjacency)._replace(visits=((count(visits=visits), 1),))
+    return _least_noise(bounds, ridge, _not_zero(budget))
 
 
 def _least_noise(bounds: _Bounds, ridge: float, budget: Currency) -> float:
     from scipy.optimize import brentq
 
     share = _share_of(budget)
-    floor = bounds.difference / math.sqrt(budget.gaussian_mass())
+    floor = bounds.least_std(budget)
 
     def excess(log_std: float) -> float:
-        return share(bounds.loss(ridge, floor * math.exp(log_std))) - _FULL
+        losses = bounds.of_person(ridge, floor * math.exp(log_std))
+        return math.fsum(n * share(loss) for loss, n in losses) - _FULL
 
     high = 0.25
     while excess(high) > 0:
@@ -410,7 +464,7 @@ def _least_noise(bounds: _Bounds, ridge: float, budget: Currency) -> float:
                 "enough, take a larger ridge"
             )
     std = floor * math.exp(float(brentq(excess, 0.0, high, xtol=1e-10)))
-    while not budget.covers(budget.price(bounds.loss(ridge, std))):
+    while not budget.covers(budget.price(compose(bounds.of_person(ridge, std)))):
         std *= 1 + 1e-10
     return std
 
@@ -442,8 +496,9 @@ def _best_ridge(bounds: _Bounds, dim: int, budget: Currency, theta_norm: float) 
             return math.inf
         return math.log(ridge**2 * theta_norm**2 + dim * std**2)
 
-    floor = bounds.difference / math.sqrt(budget.gaussian_mass())
-    right = math.log(10 * max(bounds.trace, math.sqrt(dim) * floor / theta_norm))
+    floor = bounds.least_std(budget)
+    most = max(m for m, _ in bounds.visits)
+    right = math.log(10 * max(most * bounds.trace, math.sqrt(dim) * floor / theta_norm))
     while math.isinf(best := error(right)):
         right += 1
     # The minimum of two bounds can have two valleys: look at all, from the right, where there is

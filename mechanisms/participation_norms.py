@@ -75,7 +75,7 @@ def banded_norm(horizon: int, band: int, most: int, apart: int) -> float:
     return float_up(rest * longer + (parts - rest) * shorter)
 
 
-def toeplitz_norm(numbers: Toeplitz, length: int | None, visits: int, apart: int) -> float:
+def toeplitz_norm(numbers: Toeplitz, horizon: int, visits: int, apart: int) -> float:
     """Of a BLT, exact but for rounding up: 0, apart, 2 apart, ... is the worst pattern.
 
     With m + 1 visits so far, s rows after the last one, the row of C d is sum_i w_i P_i(m + 1)
@@ -89,7 +89,7 @@ def toeplitz_norm(numbers: Toeplitz, length: int | None, visits: int, apart: int
 
     Args:
         numbers: of the BLT.
-        length: rows of C from the first visit on; None for columns without an end.
+        horizon: rows of C.
         visits: of a pattern.
         apart: rows from one visit to the next.
     """
@@ -106,11 +106,7 @@ def toeplitz_norm(numbers: Toeplitz, length: int | None, visits: int, apart: int
     for (i, j), product in zip(pairs, products, strict=True):
         rate = _times(theta[i], theta[j])
         between = _geometric(rate, apart)[0] if visits > 1 else 0
-        if length is None:
-            exact = (1 - numbers.decay[i]) * (1 - numbers.decay[j])
-            after = _up(1 / (1 - exact))
-        else:
-            after = _geometric(rate, length - (visits - 1) * apart - 1)[0]
+        after = _geometric(rate, horizon - (visits - 1) * apart - 1)[0]
         both = _times(product, between) + _times(_times(last[i], last[j]), after)
         total += (2 if i < j else 1) * _times(_times(weights[i], weights[j]), both)
     return float_up(root_up(Fraction(total, _ONE)))

@@ -109,6 +109,16 @@ class Toeplitz:
         covariance = self.state_covariance(np.array([float(t)]))[0]
         return math.sqrt(self.beta @ covariance @ self.beta)
 
+    def rms_error_std(self, n: int) -> float:
+        """Root of the mean of the variances of (B z)_1, ..., (B z)_n.
+
+        The sum of (1 - q**t)/(1 - q) over t is (n - q (1 - q**n)/(1 - q))/(1 - q).
+        """
+        gone = -np.expm1(n * self.pair_rate) / self.pair_gap
+        mean = (1.0 - np.exp(self.pair_rate) * gone / n) / self.pair_gap
+        mean[0, 0] = (n + 1) / 2
+        return math.sqrt(self.beta @ mean @ self.beta)
+
 
 @lru_cache(maxsize=64)
 def toeplitz(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> Toeplitz:

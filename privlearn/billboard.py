@@ -183,8 +183,8 @@ class Billboard(Mapping[str, Any]):
         """
         lost: Rows[Any] = Rows.null(users)
         self._check_next(users)
-        if self.issuer.people is not None:
-            self.issuer.people.skip(users)
+        if self.issuer.people is not None:  # it may have passed them in a process that ended
+            self.issuer.people.skip_to(users.stop)
         self._advance(users)
         return Rows._served_by(lost, self)
 

@@ -17,7 +17,7 @@ import io
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import resources
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from privlearn._validate import count
 from privlearn.mnl import fit_mle
 from privlearn.simulation.choice import Market, logged_answers
+from privlearn.simulation.returning import equally_often, heavy_tailed
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.str_]
@@ -71,6 +72,11 @@ OUTSIDE: Final = float(np.log(3.0))
 A public convention of this simulation: the survey has no such answer.  Three average cars together
 are as attractive as buying none.
 """
+
+Visits = Literal["five", "heavy"]
+
+_RETURNING: Final = 17
+"""Sets the seeds of people who come back apart from those who do not."""
 
 _TYPES: Final = {
     "r": "regcar",
@@ -273,7 +279,43 @@ def car_market(seed: int, *, horizon: int = 10_000, n_items: int = 100) -> Marke
     survey = load_car_choices()
     rng = np.random.default_rng(count(seed=seed, at_least=0))
     people = draw_people(survey, horizon, rng)
-    uniforms = rng.random(horizon)
+    return _market(survey, people, rng.random(horizon), n_items)
+
+
+def returning_car_market(
+    seed: int, *, visits: Visits = "five", persons: int = 2_000, n_items: int = 100
+) -> Market:
+    """The car market of people who come back: 5·``persons`` visits, in random order.
+
+    A person has the same covariates at every visit, and makes every choice anew.
+
+    Args:
+        seed: of everything.
+        visits: ``"five"``: everybody comes five times; ``"heavy"``: at least once, and as often as
+            a heavy tail has it (`heavy_tailed`).
+        persons: how many there are.
+        n_items: cars on offer.
+
+    Raises:
+        ValueError: another word, or no counts.
+    """
+    survey = load_car_choices()
+    rng = np.random.default_rng([count(seed=seed, at_least=0), _RETURNING])
+    covariates = draw_people(survey, count(persons=persons), rng)
+    match visits:
+        case "five":
+            who = equally_often(persons, 5, rng)
+        case "heavy":
+            who = heavy_tailed(persons, 5 * persons, rng)
+        case _:
+            raise ValueError(f"visits = {visits!r}: must be 'five' or 'heavy'")
+    market = _market(survey, covariates.take(who), rng.random(len(who)), n_items)
+    market.people = who
+    return market
+
+
+def _market(survey: CarChoices, people: People, uniforms: Array, n_items: int) -> Market:
+    """One user for each of ``people``."""
     stock = catalogue(survey, n_items)
 
     def features_of(users: range) -> Array:

@@ -40,6 +40,8 @@ from privlearn.losses.subsampled import SubsampledGaussian as SubsampledGaussian
 from privlearn.losses.subsampled import sampled_gaussian_loss as sampled_gaussian_loss
 from privlearn.losses.visits import VisitsLoss as VisitsLoss
 from privlearn.losses.visits import each_visit as each_visit
+from privlearn.losses.visits import has_visits as has_visits
+from privlearn.losses.visits import without_visits as without_visits
 
 if not TYPE_CHECKING:  # which would take any name
     __getattr__ = _former.answer(__name__)

@@ -21,8 +21,8 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache
 from itertools import islice, product
-from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar, cast, final, get_origin, get_type_hints
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, ClassVar, TypeVar, cast, final, get_args, get_origin, get_type_hints
 
 from privlearn._json_forms import (
     LIST,
@@ -127,7 +127,7 @@ class Loss(ABC):
         """What a person pays who has at most ``visits`` rows, ``apart`` or more slots apart.
 
         The loss of the same mechanism where all these rows change at once; itself for one visit.
-        ``docs/proofs.md#persons-who-return`` has the proofs.
+        ``docs/proofs.md#persons-who-return-several-rows-in-one-release`` has the proofs.
 
         Raises:
             ValueError: a number below 1, or as `several`.
@@ -177,11 +177,16 @@ class Loss(ABC):
         return None
 
     def numbers(self) -> dict[str, Any]:
-        """The JSON numbers that define the loss: by default its fields, without the adjacency."""
+        """The JSON numbers that define the loss: by default its fields, without the adjacency.
+
+        Fields that may be left out are, where they are None.
+        """
         found: dict[str, Any] = {}
+        optional = _optional_names(self.__class__)
         for name in _number_names(self.__class__):
             value = getattr(self, name)
-            found[name] = exact_text(value) if value.__class__ is Fraction else value
+            if value is not None or name not in optional:
+                found[name] = exact_text(value) if value.__class__ is Fraction else value
         return found
 
     @classmethod
@@ -192,7 +197,9 @@ class Loss(ABC):
             KeyError: a number is missing.  ValueError: a number is bad.
         """
         make: Callable[..., Loss] = cls
-        return make(adjacency=adjacency, **{name: data[name] for name in _number_names(cls)})
+        absent = {name for name in _optional_names(cls) if name not in data}
+        names = [name for name in _number_names(cls) if name not in absent]
+        return make(adjacency=adjacency, **{name: data[name] for name in names})
 
     @classmethod
     def json_form(cls) -> Form:
@@ -211,6 +218,21 @@ class Loss(ABC):
                     f"loss kind {cls.kind!r}: {field.name} is not compared, so that losses of "
                     "other prices would be equal; compare it, or override `json_form`"
                 )
+        optional = _optional_names(cls)
+        return cls._forms([name for name in _number_names(cls) if name not in optional])
+
+    @classmethod
+    def json_optional(cls) -> Form:
+        """As `json_form`, for `numbers` that may be left out, such as those of later versions.
+
+        By default the fields that are None by default, of types such as ``int | None``; none where
+        `json_form` is not the default one.
+        """
+        own = cls.json_form.__func__ is not Loss.json_form.__func__  # type: ignore[attr-defined]
+        return {} if own else cls._forms(sorted(_optional_names(cls)))
+
+    @classmethod
+    def _forms(cls, names: Sequence[str]) -> dict[str, Kind]:
         try:
             types = get_type_hints(cls)
         except NameError as unknown:
@@ -218,7 +240,7 @@ class Loss(ABC):
                 f"loss kind {cls.kind!r}: types of its fields: {unknown}; import it also at run "
                 "time, or override `json_form`"
             ) from None
-        return {name: _json_type(cls.kind, name, types[name]) for name in _number_names(cls)}
+        return {name: _json_type(cls.kind, name, types[name]) for name in names}
 
     def _set(self, **values: object) -> None:
         """For constructors: sets the fields of a frozen loss to what was validated."""
@@ -246,6 +268,11 @@ def _number_names(kind: type[Loss]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(cast(Any, kind)) if f.name != "adjacency")
 
 
+@cache
+def _optional_names(kind: type[Loss]) -> frozenset[str]:
+    return frozenset(f.name for f in fields(cast(Any, kind)) if f.default is None)
+
+
 _JSON_TYPES: dict[type, Kind] = {
     Fraction: TEXT,
     str: TEXT,
@@ -257,7 +284,9 @@ _JSON_TYPES: dict[type, Kind] = {
 
 
 def _json_type(kind: str, name: str, type_: object) -> Kind:
-    known = _JSON_TYPES.get(cast(type, get_origin(type_) or type_))
+    inner = [part for part in get_args(type_) if part is not NoneType]
+    single = inner[0] if isinstance(type_, UnionType) and len(inner) == 1 else type_
+    known = _JSON_TYPES.get(cast(type, get_origin(single) or single))
     if known is None:
         raise ValueError(
             f"loss kind {kind!r}: {name} is of type {type_!r}, whose JSON form is not known; "
@@ -266,7 +295,7 @@ def _json_type(kind: str, name: str, type_: object) -> Kind:
     return known
 
 
-_REGISTRY: dict[str, tuple[type[Loss], Form]] = {}
+_REGISTRY: dict[str, tuple[type[Loss], Form, Form]] = {}
 L = TypeVar("L", bound=type[Loss])
 A = TypeVar("A", bound=Loss)
 
@@ -287,13 +316,13 @@ def register(kind: L) -> L:
     if kind.kind in _REGISTRY:
         raise ValueError(f"loss kind {kind.kind!r} is registered already")
     form = {"kind": TEXT, "adjacency": TEXT, **kind.json_form()}
-    _REGISTRY[kind.kind] = kind, form
+    _REGISTRY[kind.kind] = kind, form, kind.json_optional()
     return kind
 
 
 def registered_kinds() -> Mapping[str, type[Loss]]:
     """Every kind that a ledger can be read with, by its name there."""
-    return MappingProxyType({name: kind for name, (kind, _) in _REGISTRY.items()})
+    return MappingProxyType({name: kind for name, (kind, *_) in _REGISTRY.items()})
 
 
 def loss_from_dict(data: Mapping[str, Any]) -> Loss:
@@ -306,9 +335,9 @@ def loss_from_dict(data: Mapping[str, Any]) -> Loss:
     name = named("loss", data, "kind")
     if name not in _REGISTRY:
         raise UnknownKindError(f"loss kind {name!r} is unknown; known: {', '.join(_REGISTRY)}")
-    kind, form = _REGISTRY[name]
+    kind, form, optional = _REGISTRY[name]
     try:
-        check_form(f"{name} loss", data, form)
+        check_form(f"{name} loss", data, form, optional)
         return kind.from_numbers(data, Adjacency(data["adjacency"]))
     except KeyError as missing:
         raise ValueError(f"{name} loss lacks {missing}") from None

@@ -50,7 +50,7 @@ from typing import final
 
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
-from privlearn.exact import float_down, round_up
+from privlearn.exact import float_down, float_up, round_up
 from privlearn.losses.base import Loss, register
 from privlearn.losses.numerics import ULP
 
@@ -76,6 +76,7 @@ class MinimizerLoss(Loss):
         ridge: Δ > 0, weight of ‖θ‖²/2.
         noise_std: σ > 0 of the tilt b, unit of the gradient.
         adjacency: the neighbour relation that ``difference`` was bounded for.
+        dimension: d, that of θ; bounds ranks and directions where several rows change.
 
     Source: Cho & Sun, Theorem 1, whose proof fails and whose constants are improved here
     (``docs/errata/objective-perturbation.md``); the module's docstring has the bounds.
@@ -89,6 +90,7 @@ class MinimizerLoss(Loss):
     ridge: float
     noise_std: float
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("difference", "trace", "ridge", "noise_std"):
@@ -98,6 +100,8 @@ class MinimizerLoss(Loss):
             self._set(**{name: number})
         count(rank=self.rank)
         count(directions=self.directions)
+        if self.dimension is not None:
+            count(dimension=self.dimension)
 
     @property
     def last_order(self) -> float:
@@ -120,19 +124,22 @@ class MinimizerLoss(Loss):
         return replace(
             self,
             difference=2 * self.difference,
-            directions=2 * self.directions,
+            directions=self._within(2 * self.directions),
             adjacency=Adjacency.REPLACE_ONE,
         )
 
     def several(self, visits: int, apart: int) -> MinimizerLoss:
-        """All rows of the person as one record, whose loss is the sum of theirs."""
+        """All rows of the person count as one record, whose loss is the sum of theirs."""
         return replace(
             self,
-            difference=visits * self.difference,
-            trace=visits * self.trace,
-            rank=visits * self.rank,
-            directions=visits * self.directions,
+            difference=float_up(visits * Fraction(self.difference)),
+            trace=float_up(visits * Fraction(self.trace)),
+            rank=self._within(visits * self.rank),
+            directions=self._within(visits * self.directions),
         )
+
+    def _within(self, number: int) -> int:
+        return number if self.dimension is None else min(number, self.dimension)
 
     def noisier(self, factor: Fraction) -> MinimizerLoss:
         return replace(self, noise_std=float_down(Fraction(self.noise_std) * factor))

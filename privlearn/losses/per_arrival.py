@@ -9,9 +9,27 @@ from typing import Any, final
 
 from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
-from privlearn.losses.base import Loss, leaves_of, of_relation, read_parts, register
+from privlearn.losses.base import Loss, of_relation, read_parts, register
+from privlearn.losses.discrete import DiscreteGaussian
+from privlearn.losses.gaussian import GaussianLoss, GeneralizedGaussian
 from privlearn.losses.numerics import MOST_STEPS, valid_count
 from privlearn.losses.output_laws import LawPair
+from privlearn.losses.pure import BoundedRangeLoss, LaplaceLoss, PureLoss, RandomizedResponse
+from privlearn.losses.stated import ZCDPLoss
+
+_ONE_NUMBER: frozenset[type[Loss]] = frozenset(
+    {
+        GaussianLoss,
+        GeneralizedGaussian,
+        ZCDPLoss,
+        DiscreteGaussian,
+        PureLoss,
+        RandomizedResponse,
+        LaplaceLoss,
+        BoundedRangeLoss,
+    }
+)
+"""Kinds of which a group of rows costs what a sum over these rows of one number says."""
 
 
 @final
@@ -95,18 +113,19 @@ class PerArrivalLoss(Loss):
         """Part by part: whoever has rows in several parts pays the dearest of these at most.
 
         Raises:
-            ValueError: parts of different kinds, among which no one is the dearest.
+            ValueError: among parts such as these, one need not be the dearest.
         """
-        kinds = {tuple(sorted(leaf.kind for leaf, _ in leaves_of(loss))) for _, loss in self.parts}
-        if len(kinds) > 1:
+        kinds = {loss.__class__ for _, loss in self.parts}
+        if len({loss for _, loss in self.parts}) > 1 and not (
+            len(kinds) == 1 and kinds <= _ONE_NUMBER
+        ):
             raise ValueError(
-                f"visits = {visits}: a profile of different kinds of losses has no price for a "
-                "person with rows in several of its parts; state all of them as one kind, such as "
-                "ZCDPLoss"
+                f"visits = {visits}: a profile of {' and '.join(sorted(k.kind for k in kinds))} "
+                "losses has no known price for a person with rows in several of its parts; state "
+                "one loss for all arrivals"
             )
-        return PerArrivalLoss(
-            [(users, loss.for_visits(visits, apart)) for users, loss in self.parts]
-        )
+        parts = [(users, loss.for_visits(visits, apart)) for users, loss in self.parts]
+        return PerArrivalLoss(parts)
 
     def noisier(self, factor: Fraction) -> PerArrivalLoss:
         return PerArrivalLoss([(users, loss.noisier(factor)) for users, loss in self.parts])

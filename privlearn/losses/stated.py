@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any, final
 
 import numpy as np
@@ -20,7 +22,7 @@ from privlearn.losses.numerics import up, valid_epsilon, valid_number, valid_ord
 from privlearn.losses.output_laws import Discrete, LawPair, shifted
 from privlearn.losses.pure import PureLoss, response_pair
 
-_MOST_TERMS = 256
+_MOST_TERMS = 64
 """Of the sum for a person with many rows."""
 
 
@@ -127,14 +129,21 @@ class RenyiCurve(Loss):
     def _group(self, order: Fraction, visits: int) -> Fraction:
         """The sum at mα = ``order``, terms of many visits by runs: divergences grow with orders."""
         total, first = Fraction(0), order - visits + 1
-        chunk = -(-visits // _MOST_TERMS)
-        for start in range(0, visits, chunk):
-            number = min(chunk, visits - start)
+        run = -(-visits // _MOST_TERMS)
+        for start in range(0, visits, run):
+            number = min(run, visits - start)
             last = first + start + number - 1
-            # what holds at the next float above holds below it, too
-            bound = self.renyi(min(float_up(last), float(self.points[-1][0])))
-            total += number * order / (first + start) * Fraction(bound)
+            total += number * order / (first + start) * round_up(self._chord(last))
         return total
+
+    def _chord(self, order: Fraction) -> Fraction:
+        """The bound at an order up to the largest, without rounding."""
+        place = bisect_left(self.points, order, key=itemgetter(0))
+        right, bound = self.points[place]
+        left, before = self.points[place - 1] if place else (Fraction(1), Fraction(0))
+        share = (order - left) / (right - left)
+        below = (left - 1) * before
+        return (below + share * ((right - 1) * bound - below)) / (order - 1)
 
     @classmethod
     def from_numbers(cls, data: Mapping[str, Any], adjacency: Adjacency) -> RenyiCurve:

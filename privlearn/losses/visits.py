@@ -10,7 +10,7 @@ from typing import Any, final
 from privlearn._json_forms import OBJECT, WHOLE, Form
 from privlearn._validate import count
 from privlearn.adjacency import Adjacency
-from privlearn.losses.base import Loss, compose, loss_from_dict, of_relation, register
+from privlearn.losses.base import ComposedLoss, Loss, compose, loss_from_dict, of_relation, register
 from privlearn.losses.output_laws import LawPair
 from privlearn.losses.steps import Step
 
@@ -104,6 +104,24 @@ class VisitsLoss(Loss):
     @classmethod
     def json_form(cls) -> Form:
         return {"loss": OBJECT, "most": WHOLE, "apart": WHOLE}
+
+
+def has_visits(loss: Loss) -> bool:
+    """Whether a `VisitsLoss` is part of ``loss``: then it is no loss of one row."""
+    return isinstance(loss, VisitsLoss) or any(has_visits(part) for part, _ in loss.inner())
+
+
+def without_visits(loss: Loss) -> Loss:
+    """``loss`` with what its `VisitsLoss` parts are about in their place: its bounds are the same.
+
+    For whoever looks at the kinds of losses to compute with them.
+    """
+    match loss:
+        case VisitsLoss():
+            return without_visits(loss.loss)
+        case ComposedLoss() if has_visits(loss):
+            return compose([(without_visits(part), count) for part, count in loss.parts])
+    return loss
 
 
 def each_visit(loss: Loss, visits: int) -> Loss:

@@ -299,6 +299,18 @@ class People(Sealed):
             np.array(verdict.persons, dtype=np.int64),
         )
 
+    def nobody(self, ids: Sequence[Any]) -> NDArray[np.bool_]:
+        """Which ids say that there is nobody to be told apart, shape (n,); debits nothing.
+
+        Raises:
+            TypeError: as `admit_visits`, which would refuse the same.
+        """
+        given = id_list(ids)
+        with self.__lock:
+            self.__ready()
+            kind_of(given, self.__head.kind)
+        return np.array([kind_of([each], None) is None for each in given], dtype=np.bool_)
+
     def skip(self, users: range) -> None:
         """Passes over the next slots, in which nobody came.
 
@@ -310,6 +322,16 @@ class People(Sealed):
             self.__ready()
             self.__check_next(users)
             self.__change(replace(self.__head, clock=users.stop))
+
+    def skip_to(self, slot: int) -> None:
+        """Passes over all slots before ``slot`` that were not passed before.
+
+        Raises:
+            UsersError: there is no such slot.  PeopleError: as in `admit_visits`.
+        """
+        if (clock := self.clock) is not None and count(slot=slot, at_least=0) <= clock:
+            return
+        self.skip(range(0 if clock is None else clock, slot))
 
     def admit(self, rows: Rows[T], ids: Sequence[Any]) -> Rows[T]:
         """Logged rows with those null that are not learned, and the stamp that receipts ask for.

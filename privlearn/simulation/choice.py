@@ -6,9 +6,9 @@ the uniforms of each user) and scores what the users were shown.  Everything it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from privlearn.domains import Array
 from privlearn.learners.assortment import best_assortments, largest_utilities
 from privlearn.learners.serving import Arrival, Respond
 from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, log_likelihoods, utilities
+from privlearn.simulation.returning import Visitors
 
 BLOCK = 2_000
 """Users per block; bounds memory, changes no result."""
@@ -36,6 +37,22 @@ class Player(Protocol):
         """Serves the next users."""
 
 
+class PeoplePlayer(Protocol):
+    """A learner that can serve blocks of users, and must know who they are."""
+
+    def play(
+        self,
+        features: Array,
+        respond: Respond,
+        revenues: Array | None = None,
+        private: Array | None = None,
+        /,
+        *,
+        people: Sequence[Any],
+    ) -> None:
+        """Serves the next users."""
+
+
 @final
 @dataclass(slots=True)
 class Market:
@@ -46,12 +63,14 @@ class Market:
         uniforms: a number per user, shape (T,); with the offered set it decides the choice.
         features_of: item features of a range of users, shape (n, N, d).
         revenues: per user and item, shape (T, N), or None if all sales count alike.
+        people: the number of the person behind each user, shape (T,), if persons come back.
     """
 
     theta: Array
     uniforms: Array
     features_of: Callable[[range], Array]
     revenues: Array | None = None
+    people: Visitors | None = None
     shown: dict[int, Items] = field(default_factory=dict)
     sold: dict[int, int] = field(default_factory=dict)
 
@@ -95,10 +114,39 @@ class Market:
 
         ``progress`` is called with the number of users of each block.
         """
+
+        def play(users: range, features: Array, earned: Array | None, private: Array) -> None:
+            player.play(features, self.respond, earned, private)
+
+        return self._serve(play, progress)
+
+    def serve_people(
+        self, player: PeoplePlayer, progress: Callable[[int], None] = lambda n: None
+    ) -> Array:
+        """As `serve`, for a player under a rule of participation, who is told who comes.
+
+        Raises:
+            ValueError: this market does not know.
+        """
+        people = self.people
+        if people is None:
+            raise ValueError("people = None: nobody comes back to this market; use serve")
+
+        def play(users: range, features: Array, earned: Array | None, private: Array) -> None:
+            ids = people[users.start : users.stop].tolist()
+            player.play(features, self.respond, earned, private, people=ids)
+
+        return self._serve(play, progress)
+
+    def _serve(
+        self,
+        play: Callable[[range, Array, Array | None, Array], None],
+        progress: Callable[[int], None],
+    ) -> Array:
         self.shown.clear()
         self.sold.clear()
         for users, features, earned, private in self.blocks():
-            player.play(features, self.respond, earned, private)
+            play(users, features, earned, private)
             progress(len(users))
         return self.regrets()
 

@@ -49,7 +49,12 @@ class Tape:
 def open_stream(
     mechanism: PrefixSum[Any], users: range, z: Array | None = None, seed: int = 0
 ) -> tuple[PrefixSumStream[Any], CentralAccountant[ZCDP]]:
-    accountant = CentralAccountant(ZCDP("1e30"), users=users, noise=NoiseSource.simulation(seed))
+    accountant = CentralAccountant(
+        ZCDP("1e30"),
+        users=users,
+        noise=NoiseSource.simulation(seed),
+        adjacency=mechanism.adjacency,
+    )
     if z is not None:
         accountant.noise = cast(NoiseSource, Tape(z))
     token = accountant.issue(mechanism.loss(), users=users, label="stream")

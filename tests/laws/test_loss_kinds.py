@@ -32,6 +32,7 @@ from privlearn.losses import (
     RandomizedResponse,
     RenyiCurve,
     SubsampledGaussian,
+    VisitsLoss,
     ZCDPLoss,
     loss_from_dict,
     registered_kinds,
@@ -63,6 +64,7 @@ EXAMPLES: list[Loss] = [
         [(3, LaplaceLoss("0.7", adjacency=OUT)), (2, GaussianLoss("0.3", adjacency=OUT))]
     ),
     GaussianLoss("0.3", adjacency=OUT) * 2 + LaplaceLoss("0.7", adjacency=OUT),
+    VisitsLoss(LaplaceLoss("0.7", adjacency=OUT), most=4, apart=10),
 ]
 each = pytest.mark.parametrize("loss", EXAMPLES, ids=lambda loss: loss.kind)
 

@@ -37,7 +37,7 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.chain import chained
-from privlearn.losses import MinimizerLoss, gaussian_loss, loss_from_dict
+from privlearn.losses import MinimizerLoss, VisitsLoss, gaussian_loss, loss_from_dict
 from privlearn.mechanisms import (
     LinearObjective,
     LogisticObjective,
@@ -126,8 +126,10 @@ def test_the_loss_is_that_of_the_minimiser_and_that_of_its_blurred_error(
         ridge=5.0,
         noise_std=4.0,
         adjacency=adjacency,
+        dimension=2,
     )
-    assert mechanism.loss() == exact + gaussian_loss(2 * error, 1e-6, adjacency)
+    blurred = gaussian_loss(2 * error, 1e-6, adjacency)
+    assert mechanism.loss() == exact + VisitsLoss(blurred, most=20)
     assert mechanism.spend().loss(adjacency) == mechanism.loss()
     mass = (2 * error / 1e-6) ** 2
     assert float(ZCDP(1).price(mechanism.loss()).rho) == pytest.approx(

@@ -33,7 +33,7 @@ from privlearn.checking.exact.reports import report_pairs
 from privlearn.checking.targets import Claimable
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.exact import exact_text, float_up
-from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of
+from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
 from privlearn.losses.output_laws import (
     Discrete,
     Distribution,
@@ -255,6 +255,7 @@ def _gaussian_rows(mass: float, exact: _Largest, orders: Sequence[float]) -> lis
 
 
 def _loss_rows(loss: Loss, exact: _Largest, orders: Sequence[float]) -> list[Row]:
+    loss = without_visits(loss)
     if loss.failure():
         if isinstance(loss, ApproxLoss):
             return _rows(ApproxDP(loss.epsilon, loss.delta), exact, orders)

@@ -1,0 +1,87 @@
+"""Row scales l_t of a stream: piecewise linear in t, from numbers at knots that lie closer at the ends.
+
+Knots:    with q pieces, knot k is at the time 1 + (horizon - 1) k**2 (3q - 2k) / q**3, a fraction.
+Exact:    of a piece, the value at its first whole time and the slope are fractions, rounded to
+          nearest once.  l_t is then one product and one sum of doubles, the same everywhere, and
+          that double is what the encoder multiplies by: it *is* the row scale.  It is at most
+          `SLACK` above the straight line through these two doubles: u = 2**-53 each for the product
+          and the sum, as scales lie in [2**-20, 1], and 2.1u where it is moved into the range of
+          the knots, which the line leaves by no more than the rounding of its two numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+LEAST_SCALE = 2.0**-20
+SLACK = 2.0**-50
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Times first, ..., stop - 1, on which l_t is base + slope (t - first), rounded."""
+
+    first: int
+    stop: int
+    base: float
+    slope: float
+
+
+@final
+class RowScales:
+    """l_1, ..., l_horizon."""
+
+    __slots__ = ("_high", "_low", "pieces")
+
+    def __init__(self, horizon: int, knots: tuple[float, ...]) -> None:
+        self.pieces = _pieces(horizon, knots)
+        self._low, self._high = min(knots), max(knots)
+
+    def __call__(self, first: int, size: int) -> Array:
+        """l of ``size`` times from ``first`` on; 1 past the horizon."""
+        found = np.ones(size)
+        for piece in self.pieces:
+            start, stop = max(piece.first, first), min(piece.stop, first + size)
+            if start < stop:
+                steps = np.arange(start - piece.first, stop - piece.first, dtype=np.float64)
+                line = piece.base + piece.slope * steps
+                found[start - first : stop - first] = np.clip(line, self._low, self._high)
+        return found
+
+
+def check_row_scales(knots: tuple[float, ...]) -> None:
+    """Raises TypeError, ValueError unless these are 1 to 64 numbers in [2**-20, 1]."""
+    if not isinstance(knots, tuple) or not all(isinstance(x, float) for x in knots):
+        raise TypeError(f"row_scales = {knots!r}: must be a tuple of floats")
+    if not 1 <= len(knots) <= 64 or not all(LEAST_SCALE <= x <= 1 for x in knots):
+        raise ValueError(f"row_scales = {knots!r}: must be 1 to 64 numbers in [2^-20, 1]")
+
+
+def knot_times(horizon: int, knots: int) -> tuple[Fraction, ...]:
+    """Where the knots are, from 1 to the horizon."""
+    q = max(knots - 1, 1)
+    return tuple(1 + Fraction((horizon - 1) * k * k * (3 * q - 2 * k), q**3) for k in range(knots))
+
+
+def _pieces(horizon: int, knots: tuple[float, ...]) -> tuple[Piece, ...]:
+    if len(knots) == 1 or horizon == 1:
+        return (Piece(1, horizon + 1, knots[0], 0.0),)
+    times = knot_times(horizon, len(knots))
+    found = []
+    for k in range(len(knots) - 1):
+        last = k == len(knots) - 2
+        first, stop = math.ceil(times[k]), horizon + 1 if last else math.ceil(times[k + 1])
+        if first < stop:
+            low = Fraction(knots[k])
+            slope = (Fraction(knots[k + 1]) - low) / (times[k + 1] - times[k])
+            found.append(Piece(first, stop, float(low + slope * (first - times[k])), float(slope)))
+    return tuple(found)
