@@ -14,7 +14,7 @@ import numpy as np
 
 from privlearn.domains import Array, Ball
 from privlearn.learners.person_budgets import PersonBudgets
-from privlearn.mechanisms.batched_sums import BatchedStream
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -29,24 +29,17 @@ class LearnedRows:
 
     Args:
         accountant: of the group.
-        budgets: of all groups.
-        group: its number.
         users: its slots.
-        sizes: of its batches.
+        sums: that count them; None without a rule.
     """
 
     def __init__(
         self,
         accountant: Accountant[Any],
-        budgets: PersonBudgets,
-        group: int,
         users: range,
-        sizes: tuple[int, ...],
+        sums: BatchedPrefixSum[Array] | None,
     ) -> None:
-        self._accountant, self._users = accountant, users
-        self._sums = None
-        if budgets.rule is not None:
-            self._sums = budgets.sums(group, Ball(1.0, 1), sizes, _PART)
+        self._accountant, self._users, self._sums = accountant, users, sums
         self._stream: BatchedStream[Array] | None = None
         self._batch = 0
 
@@ -77,13 +70,18 @@ class LearnedRows:
 
 
 def learned_rows(
-    accountant: Accountant[Any], budgets: PersonBudgets, groups: Sequence[range]
+    accountant: Accountant[Any],
+    budgets: PersonBudgets,
+    groups: Sequence[range],
+    sizes: Sequence[Sequence[int]] = (),
 ) -> list[LearnedRows]:
-    """Counts of groups that are each one batch."""
-    return [
-        LearnedRows(accountant, budgets, number, users, (len(users),))
-        for number, users in enumerate(groups)
-    ]
+    """Counts of groups, with the sizes of their batches; without, each is one batch."""
+    if budgets.rule is None:
+        return [LearnedRows(accountant, users, None) for users in groups]
+    batches = sizes or [(len(users),) for users in groups]
+    found = budgets.sums([Ball(1.0, 1)] * len(groups), batches, _PART)
+    pairs = zip(groups, found, strict=True)
+    return [LearnedRows(accountant, users, sums) for users, sums in pairs]
 
 
 def _ones(block: Array) -> Array:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final, TypeVar, final
 
-from privlearn.budgets import Currency
+from privlearn.budgets import Currency, PureDP
 from privlearn.errors import ProvenanceError
 from privlearn.participation import Participation
 from privlearn.people import People
@@ -72,25 +72,30 @@ def declare_batches(accountant: Accountant[Any], batches: Sequence[range]) -> No
         accountant.divide([batch.start for batch in batches])
 
 
-def one_row_budget(accountant: Accountant[B], batches: Sequence[range]) -> B:
+def one_row_budget(
+    accountant: Accountant[B], batches: Sequence[range], rooms: Sequence[int] | None = None
+) -> B:
     """What one row may cost in each batch, so that no person exceeds the accountant's budget.
 
     Every batch is spent on once.  In batch j a person has up to m_j rows, whose loss is at most
-    m_j² that of one row in zCDP and Gaussian mass (m_j in pure ε), that is m_j a row; the dearest
-    ``most`` rows together bound what a person pays (docs/proofs.md, "Persons who return: totals").
-    With one row a batch, as under pooled rules, that is min(most, number of batches).
+    m_j² that of one row in zCDP and Gaussian mass, that is m_j a row, and m_j in pure ε, that is 1;
+    the dearest ``most`` rows together bound what a person pays (docs/proofs.md, "Persons who
+    return: totals").  With one row a batch, as under pooled rules, that is min(most, number of
+    batches).
 
     Args:
         accountant: with or without a rule.
         batches: disjoint ranges of slots.
+        rooms: m_j, where it is not what the rule says of one batch.
     """
     rule = rule_of(accountant)
     if rule is None:
         return accountant.budget
-    rooms = sorted((rule.visits(len(batch)) for batch in batches), reverse=True)
+    pure = isinstance(accountant.budget, PureDP)
+    found = [rule.visits(len(batch)) for batch in batches] if rooms is None else rooms
     factor, left = 0, rule.most
-    for room in rooms:
+    for room in sorted(found, reverse=True):
         taken = min(room, left)
-        factor += taken * room
+        factor += taken if pure else taken * room
         left -= taken
     return accountant.budget.share(Fraction(1, factor))

@@ -257,8 +257,7 @@ class _ByEpochs(Strategy):
         self._epochs: SealedEpochs[Any] = SealedEpochs(
             self._users, epoch_sizes(users, number, rule.growth)
         )
-        groups = [(len(epoch),) for epoch in self._epochs.all]
-        self._budgets = PersonBudgets(self._accountant, groups)
+        self._budgets = PersonBudgets(self._accountant, self._epochs.all)
         self._learned: list[LearnedRows] = []
 
     def _count(self) -> Fraction:
@@ -295,15 +294,12 @@ class _Sums(_ByEpochs):
         mass = float(accountant.budget.gaussian_mass())
         self._cut(math.sqrt(self._scale.dim / mass) * self._together)
         rest = self._count()
-        self._sums = [
-            self._budgets.sums(
-                k,
-                Ball(self._scale.clip(self.rule.level(k)), self._scale.dim),
-                (len(users),),
-                rest,
-            )
-            for k, users in enumerate(self._epochs.all)
-        ]
+        levels = [self._scale.clip(self.rule.level(k)) for k in range(len(self._epochs.all))]
+        self._sums = self._budgets.sums(
+            [Ball(clip, self._scale.dim) for clip in levels],
+            [(len(users),) for users in self._epochs.all],
+            rest,
+        )
         self._pooled: Array = np.zeros(self._scale.dim)
         self._variance = self._weight = 0.0
         self._stream: BatchedStream[Array] | None = None
@@ -369,11 +365,11 @@ class _Picking(_ByEpochs):
             ReportNoisyMax.calibrated(
                 self.vertices,
                 clip,
-                self._budgets.of_row(number, share),
+                self._budgets.of_row(share),
                 top=self._picks,
                 adjacency=adjacency,
             )
-            for number, clip in enumerate(self._clips)
+            for clip in self._clips
         ]
 
     def plan(self) -> list[Plan]:
@@ -412,10 +408,10 @@ class _Choices(_Picking):
         self._measured = [
             NoisySum.calibrated(
                 Ball(clip, self._picks, "linf"),
-                self._budgets.of_row(number, rest),
+                self._budgets.of_row(rest),
                 adjacency=accountant.adjacency,
             )
-            for number, clip in enumerate(self._clips)
+            for clip in self._clips
         ]
 
     def plan(self) -> list[Plan]:

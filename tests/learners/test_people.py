@@ -17,7 +17,7 @@ from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOF
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import InsufficientBudgetError, ProvenanceError, UsersError
 from privlearn.learners import DPPOFW, DPTOFW, person_budgets
-from privlearn.learners.person_budgets import shares_of_rows
+from privlearn.learners.participation import one_row_budget
 from privlearn.learners.streaming import StreamLearner
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
@@ -80,16 +80,22 @@ def rows(n: int, seed: int = 0) -> tuple[Any, Any, list[int]]:
 # What a person pays -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("visits", [[1], [3], [2, 2], [1, 4], [3, 3, 1], [2, 5, 4]])
+@pytest.mark.parametrize("rooms", [[1], [3], [2, 2], [1, 4], [3, 3, 1], [2, 5, 4]])
 @pytest.mark.parametrize("most", [1, 2, 5, 9])
-def test_shares_are_the_worst_of_all_patterns(visits: list[int], most: int) -> None:
-    patterns = itertools.product(*(range(m + 1) for m in visits))
+@pytest.mark.parametrize("budget", [ZCDP(1), PureDP(1)])
+def test_a_row_may_cost_what_the_worst_pattern_leaves(
+    rooms: list[int], most: int, budget: Currency
+) -> None:
+    patterns = itertools.product(*(range(m + 1) for m in rooms))
+    each = (lambda room: room) if isinstance(budget, ZCDP) else (lambda _: 1)
     worst = max(
-        sum(Fraction(r, m) for r, m in zip(pattern, visits, strict=True))
+        sum(rows * each(room) for rows, room in zip(pattern, rooms, strict=True))
         for pattern in patterns
         if sum(pattern) <= most
     )
-    assert shares_of_rows(visits, most) == worst
+    users = [range(10 * i, 10 * i + 10) for i in range(len(rooms))]
+    account = accountant(Rule(most), 10 * len(rooms), budget)
+    assert one_row_budget(account, users, rooms) == budget.share(Fraction(1, worst))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -123,7 +129,7 @@ def test_pure_budgets_add_up_by_visits() -> None:
 
 
 def test_parallel_composition_is_refused_for_persons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(person_budgets, "shares_of_rows", lambda *_: Fraction(1))
+    monkeypatch.setattr(person_budgets, "one_row_budget", lambda account, *_: account.budget)
     with pytest.raises(InsufficientBudgetError):
         METHODS["buffered"]().start(accountant(POOLED, 300))
 
@@ -315,7 +321,7 @@ def test_no_price_is_refused_before_anything_is_spent(make: Any, rule: Rule, wor
 def test_ids_that_do_not_fit_change_nothing() -> None:
     x, y, ids = rows(30)
     learner = METHODS["buffered"]().start(accountant(Rule(2), 30))
-    with pytest.raises(ProvenanceError, match="who each row is of is needed"):
+    with pytest.raises(ProvenanceError, match="people is missing"):
         learner.partial_fit(x, y)
     with pytest.raises(UsersError, match="30 slots, there are 29 ids"):
         learner.partial_fit(x, y, people=ids[1:])
@@ -327,12 +333,13 @@ def test_ids_that_do_not_fit_change_nothing() -> None:
     assert not learner.private_messages_
     learner.partial_fit(x, y, people=[None, *ids[1:]])
     assert learner.clock_ == 30
+    assert learner.private_messages_ == [(0, "there is no id; your record does not count")]
 
 
 def test_ids_without_a_registry_are_refused() -> None:
     x, y, ids = rows(30)
     learner = METHODS["buffered"]().start(accountant(None, 30))
-    with pytest.raises(ProvenanceError, match="has no registry of people"):
+    with pytest.raises(ProvenanceError, match="has no rule of participation"):
         learner.partial_fit(x, y, people=ids)
 
 
