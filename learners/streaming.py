@@ -289,7 +289,7 @@ class StreamLearner(Learner):
             usable = np.isfinite(labels)
         finite = np.isfinite(values)
         for i in np.flatnonzero(nobody):
-            self._notify(users[int(i)], "there is no id")
+            self._notify(users[int(i)], "no id says who came")
         if usable.all() and finite.all():
             return
         for i in np.flatnonzero(~(usable & finite.all(axis=1))):

@@ -333,7 +333,7 @@ def test_ids_that_do_not_fit_change_nothing() -> None:
     assert not learner.private_messages_
     learner.partial_fit(x, y, people=[None, *ids[1:]])
     assert learner.clock_ == 30
-    assert learner.private_messages_ == [(0, "there is no id; your record does not count")]
+    assert learner.private_messages_ == [(0, "no id says who came; your record does not count")]
 
 
 def test_ids_without_a_registry_are_refused() -> None:
