@@ -66,6 +66,7 @@ from privlearn.losses import (
     VisitsLoss,
     ZCDPLoss,
     compose,
+    each_visit,
     foreign_kinds,
     gaussian_loss,
     has_visits,
@@ -470,7 +471,7 @@ class AccountState:
                 )
             try:
                 local = self.opened.trust is Trust.LOCAL
-                found = compose([(loss, most)]) if local else loss.for_visits(most, rule.apart)
+                found = each_visit(loss, most) if local else loss.for_visits(most, rule.apart)
             except ValueError as error:
                 raise BudgetError(str(error)) from None
             if len(self._of_person) >= _MOST_SEEN:
@@ -491,7 +492,7 @@ class AccountState:
         if self.visits is None:
             return False
         grows = all(isinstance(part, _GROWING) for part, _ in leaves_of(loss))
-        return self.opened.trust is Trust.LOCAL or (grows and not _of_visits(loss))
+        return self.opened.trust is Trust.LOCAL or (grows and not has_visits(loss))
 
     def price(self, loss: Loss) -> LossPrice:
         """What a loss costs here.
@@ -1147,10 +1148,6 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
 
 _GROWING = GaussianLoss, GeneralizedGaussian, ZCDPLoss, PureLoss, LaplaceLoss, BoundedRangeLoss
 """Kinds whose loss for m visits is at least m/r times that for r."""
-
-
-def _of_visits(loss: Loss) -> bool:
-    return isinstance(loss, VisitsLoss) or any(_of_visits(part) for part, _ in loss.inner())
 
 
 def _check_relation(opened: OpenEntry) -> None:
