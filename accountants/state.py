@@ -730,7 +730,7 @@ class AccountState:
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
         self._check_holds(account, entry, loss)
-        if entry.arithmetic == "sum" and (entry.interactive or entry.profile or _of_visits(loss)):
+        if entry.arithmetic == "sum" and (entry.interactive or entry.profile or has_visits(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile, and its loss that of one row"
