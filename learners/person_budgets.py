@@ -43,7 +43,7 @@ class PersonBudgets:
     ) -> None:
         self._cap: Currency = accountant.budget
         self._adjacency = accountant.adjacency
-        self.rule, self._row = rule_of(accountant), self._cap
+        self.rule, self._row = rule_of(accountant), accountant.budget
         self.visits = [1] * len(groups)
         if self.rule is not None:
             pairs = zip(groups, batches or self.visits, strict=True)
@@ -52,7 +52,8 @@ class PersonBudgets:
 
     def of_row(self, part: Fraction = _ALL) -> Currency:
         """What losses of one row may cost together in each group, of ``part`` of the cap."""
-        return self._row.share(part)
+        row: Currency = self._row
+        return row.share(part)
 
     def sums(
         self,

@@ -25,6 +25,7 @@ from privlearn.baselines.linear_bandits import LassoBandit, PrivateLeastSquares,
 from privlearn.datasets.user_tables import CONSTANT, Table, Wanted, read_table
 from privlearn.domains import Array
 from privlearn.errors import DataError
+from privlearn.learners.contextual import RespondToArms
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.pofw import DPPOFW
@@ -365,9 +366,10 @@ def _serve(
     learner.start(accountant)
     kept, arms = table.usable, len(table.classes)
     advance = progress("private", len(table))
-    market = _market(table.inputs(), table.targets(), arms, table.people)
+    market = _market(table.inputs(), table.targets(), arms)
     private = f"private ({config.budget})"
-    regrets = {private: market.serve(learner, advance)[kept]}
+    player = learner if table.people is None else _OfPersons(learner, table.people)
+    regrets = {private: market.serve(player, advance)[kept]}
     pulled = market.pulled
     _skip_absent(learner, table, advance)
     close(accountant)
@@ -411,13 +413,26 @@ def _updates(learner: Bandit) -> str:
     return f"private least squares in {learner.public_state()['block']} public blocks"
 
 
-def _market(
-    contexts: Array, classes: Array, arms: int, people: Sequence[str | None] | None = None
-) -> ArmMarket:
+class _OfPersons:
+    """A bandit that is told who comes."""
+
+    def __init__(self, learner: Bandit, people: Sequence[str | None]) -> None:
+        self._learner, self._people = learner, people
+
+    def play(
+        self, contexts: Array, respond: RespondToArms, private: Array | None = None, /
+    ) -> None:
+        """Serves the next users."""
+        first = self._learner.clock_
+        whose = self._people[first : first + len(contexts)]
+        self._learner.play(contexts, respond, private, people=whose)
+
+
+def _market(contexts: Array, classes: Array, arms: int) -> ArmMarket:
     """Right arms pay 1 and wrong ones −1; regret counts wrong arms.  Null users pay NaN."""
     hits = (classes[:, None] == np.arange(arms)).astype(np.float64)
     rewards = np.where(np.isfinite(classes)[:, None], 2 * hits - 1, np.nan)
-    return ArmMarket(contexts, rewards, hits, people=people)
+    return ArmMarket(contexts, rewards, hits)
 
 
 # Files --------------------------------------------------------------------------------------------

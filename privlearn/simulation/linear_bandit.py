@@ -6,7 +6,7 @@ all arms) and scores which arms were pulled.  Everything it computes is private.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
@@ -25,13 +25,7 @@ class ArmPlayer(Protocol):
     """A learner that can serve blocks of users."""
 
     def play(
-        self,
-        contexts: Array,
-        respond: RespondToArms,
-        private: Array | None = None,
-        /,
-        *,
-        people: Sequence[Any] | None = None,
+        self, contexts: Array, respond: RespondToArms, private: Array | None = None, /
     ) -> None:
         """Serves the next users."""
 
@@ -45,13 +39,11 @@ class ArmMarket:
         contexts: shape (T, d).
         rewards: what each arm would pay, shape (T, K).
         means: expected rewards, shape (T, K); regret is counted in these.
-        people: under a rule of participation, who the users are, T ids.
     """
 
     contexts: Array
     rewards: Array
     means: Array
-    people: Sequence[Any] | None = field(default=None, kw_only=True)
     pulled: Arms = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
@@ -91,10 +83,7 @@ class ArmMarket:
         for start in range(0, self.horizon, BLOCK):
             users = np.arange(start, min(start + BLOCK, self.horizon))
             private = users[:, None].astype(np.float64)
-            whose: dict[str, Any] = {}  # references without privacy know of no persons
-            if self.people is not None:
-                whose = {"people": self.people[users[0] : users[-1] + 1]}
-            player.play(self.contexts[users], self.respond, private, **whose)
+            player.play(self.contexts[users], self.respond, private)
             progress(len(users))
         return self.regrets()
 
