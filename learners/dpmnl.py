@@ -15,12 +15,21 @@ Privacy: the fits and the Gram sums are the billboard, and what a user is shown 
 and of that user's own row: joint DP (``docs/proofs.md``).  The plan commits every fit that a user
 could enter: at public times the users so far; under the determinant trigger, whose times are not
 known beforehand, all users for every fit but the first.
+
+Under a rule of participation a person has up to m_e rows in fit e, which is made of all rows so
+far: m_e is the rule's number for the users before it, and noise is calibrated to the sum over fits
+(`MinimizerLoss.for_visits`).  Rules that count within batches count between fits.  Refused are the
+determinant trigger, whose times an adversary chooses, so that every row would be in every fit;
+noise as published, which is about single rows; and pooled rules, as a fit takes answers and a sum
+of several is none.  The rule to take is ``Participation(most=1)``: what a second visit of everybody
+adds is less than the noise that it costs (benchmarks/returning_people.py).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, Self, final
 
 import numpy as np
@@ -34,11 +43,13 @@ from privlearn.exact import exact
 from privlearn.learners import dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
 from privlearn.learners.newton import Belief
+from privlearn.learners.participation import declare_batches, rule_of
 from privlearn.learners.served import ANSWERS_ARE_LOST, ServedMNL, Visit
 from privlearn.learners.serving import optimistic_items, random_items
 from privlearn.losses import Loss, compose
 from privlearn.mechanisms import PrefixSumStream
 from privlearn.mnl import Answer, Items
+from privlearn.participation import Participation
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -122,13 +133,15 @@ class DPMNL(ServedMNL):
         """Calibrates the noise, commits the plan of all fits and the Gram sums, opens the latter.
 
         Raises:
-            ValueError: a parameter is out of range.  BudgetError: the cap does not hold what the
-            noise really costs, or the accountant has begun.  CurrencyError: its currency is neither
-            ZCDP nor Renyi.  RuntimeError: started before.
+            ValueError: a parameter is out of range, or a rule of participation has no price here.
+            BudgetError: the cap does not hold what the noise really costs, or the accountant has
+            begun.  CurrencyError: its currency is neither ZCDP nor Renyi.  RuntimeError: started
+            before.
         """
         self._check_fresh()
-        users = accountant.users
-        self._noise = self._noise_for(len(users), accountant.budget, accountant.adjacency)
+        users, rule = accountant.users, rule_of(accountant)
+        self._noise = self._noise_for(len(users), accountant.budget, accountant.adjacency, rule)
+        declare_batches(accountant, self._between_fits(users))
         accountant.commit(self._plan(users, self._noise))
         self._prepare_serving(accountant)
         self._ends = [users.start + end for end in self._block_ends(len(users))]
@@ -160,9 +173,17 @@ class DPMNL(ServedMNL):
         plan = self._plan(range(horizon), self._noise_for(horizon, budget, adjacency))
         return compose([(item.loss, item.count) for item in plan])
 
-    def _noise_for(self, horizon: int, budget: Currency | None, adjacency: Adjacency) -> DPMNLNoise:
+    def _noise_for(
+        self,
+        horizon: int,
+        budget: Currency | None,
+        adjacency: Adjacency,
+        rule: Participation | None = None,
+    ) -> DPMNLNoise:
         self._check_params()
         count(horizon=horizon)
+        if rule is not None:
+            self._check_rule(rule)
         calls = len(self._fit_times(horizon)) if self.trigger == "public" else self.max_updates
         shape = Shape(horizon, self.dim, self.max_items, calls, self.outside_option)
         share, nominal = exact("gram_share", self.gram_share), self.nominal
@@ -190,7 +211,37 @@ class DPMNL(ServedMNL):
             theta_norm=self.theta_norm,
             kappa=self.kappa,
             adjacency=adjacency,
+            rule=rule,
+            visits=1 if rule is None else self._visits(rule, horizon),
         )
+
+    def _check_rule(self, rule: Participation) -> None:
+        if rule.pooled:
+            raise ValueError(
+                f"{rule}: a fit takes answers of single visits, and several of a person make none; "
+                "use a rule that is not pooled, such as Participation(most=1)"
+            )
+        if self.trigger == "determinant":
+            raise ValueError(
+                "trigger = 'determinant' under a rule of participation: the times of the fits are "
+                "not public, so that all rows of a person would be paid for in each; use 'public'"
+            )
+        if self.calibration != "proved":
+            raise ValueError(
+                f"calibration = {self.calibration!r} under a rule of participation: that noise is "
+                "about single rows; use 'proved'"
+            )
+
+    def _between_fits(self, users: range) -> list[range]:
+        """The public batches that a rule may count within."""
+        times = self._fit_times(len(users))
+        bounds = sorted({0, *times, len(users)})
+        return [users[a:b] for a, b in pairwise(bounds)]
+
+    def _visits(self, rule: Participation, horizon: int) -> list[int]:
+        """The most rows of one person in each fit."""
+        times = self._fit_times(horizon)
+        return [rule.visits(time, batches) for batches, time in enumerate(times, start=1)]
 
     def _plan(self, users: range, noise: DPMNLNoise) -> list[Plan]:
         fit = noise.fit.loss()

@@ -13,7 +13,7 @@ with public constants only.  None of this touches privacy: both are post-process
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from privlearn.adjacency import Adjacency, Calibration
@@ -23,6 +23,7 @@ from privlearn.exact import Exact, exact, float_up
 from privlearn.mechanisms import BinaryTree, MultinomialLogit, ObjectivePerturbation, PrefixSum
 from privlearn.mechanisms import published as paper
 from privlearn.mnl import Answer
+from privlearn.participation import Participation
 
 
 class Shape(NamedTuple):
@@ -61,8 +62,13 @@ def proved(
     theta_norm: float,
     kappa: float,
     adjacency: Adjacency,
+    rule: Participation | None = None,
+    visits: int | Sequence[int] = 1,
 ) -> DPMNLNoise:
-    """The least noise that ``budget`` allows for all fits and the Gram sums together."""
+    """The least noise that ``budget`` allows for all fits and the Gram sums together.
+
+    Under a rule of participation the budget is a person's, with so many ``visits`` in each fit.
+    """
     share = exact("gram_share", gram_share)
     fit = ObjectivePerturbation.calibrated(
         shape.objective,
@@ -71,12 +77,14 @@ def proved(
         calls=shape.calls,
         theta_norm=theta_norm,
         adjacency=adjacency,
+        visits=visits,
     )
     gram = PrefixSum.calibrated(
         PSDTrace(shape.max_items, shape.dim),
         budget.share(share),
         horizon=shape.horizon,
         adjacency=adjacency,
+        participation=rule,
     )
     shift = gram.factorization.max_error_std() * gram.noise_std * _norm(shape)
     return DPMNLNoise(fit, gram, shift, _width(shape, fit, shift, kappa))

@@ -21,6 +21,10 @@ not their sum (errata 14).  Σxxᵀ is one more Gaussian sum, of the contexts on
 served depends on releases and on that user's own context: joint DP (``docs/proofs.md``).  The
 user's own arm is seen by that user and is not protected against that user.
 
+Under a rule of participation an epoch costs a person what all of the person's rows in it do, in
+whatever arms; where the rule is pooled, they are one increment, of the arm that the person got most
+often (`pooled_parts`).  Lengths and steps stay those of the public numbers of slots.
+
 Repairs of the paper: every arm's clock is the number of users so far, whichever arm they got (null
 increments advance it), so weights are public: dividing by true pull counts would leak, and a global
 clock after the warm-up would give early users up to K times the weight that was paid for.  The null
@@ -32,7 +36,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self, cast, final
+from typing import Any, Literal, NamedTuple, Self, cast, final
 
 import numpy as np
 
@@ -57,6 +61,7 @@ from privlearn.learners.hdb_epochs import (
     NoisyMaxEpochs,
     epoch_ends,
 )
+from privlearn.learners.participation import one_row_budget, rule_of
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of
 from privlearn.protocols import Accountant, Plan
@@ -66,6 +71,34 @@ from privlearn.rows.tabular import block_from
 
 Increments = tuple[Array, Arms]
 """Blocks of increments (n, d), and the arms (n,) they belong to."""
+
+
+class Parts(NamedTuple):
+    """What is released of rows; arrays of one user, or of a block with a leading axis."""
+
+    increment: Array
+    """shape (d,)."""
+    arm: Arms
+    """That it belongs to."""
+    context: Array
+    """shape (d,)."""
+
+
+def pooled_parts(own: Parts) -> Parts:
+    """One part of all of one person's in an epoch, of the arm that was pulled most often.
+
+    It has the sum of that arm's increments, and the first of its contexts; of arms pulled equally
+    often it is the one that came first.  No reward decides which.
+    """
+    usable = np.isfinite(own.increment).all(axis=1)
+    if not usable.any():
+        return Parts(own.increment[0], own.arm[0], own.context[0])
+    arms = own.arm[usable]
+    often = (arms[:, None] == arms).sum(axis=1)
+    chosen = usable & (own.arm == arms[often.argmax()])
+    total: Array = own.increment[chosen].sum(axis=0)
+    return Parts(total, own.arm[chosen][0], own.context[chosen][0])
+
 
 _METHODS: dict[str, Epochs] = {"gaussian": GaussianEpochs(), "noisy_max": NoisyMaxEpochs()}
 
@@ -156,22 +189,29 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
-        users = accountant.users
         setting = self._setting(accountant)
-        method = _METHODS[self.method] if isinstance(self.method, str) else self.method
-        first = self.first_epoch or method.first_length(setting)
-        if first > len(users):
-            raise ValueError(f"first_epoch = {first}: must be at most {len(users)}, all users")
-        ends = epoch_ends(len(users), first, method.growth)
-        self._cut(users, ends)
-        self._method, self._public = method, setting
-        self._steps = [method.mechanism(setting, k) for k in range(len(ends))]
+        self._method = _METHODS[self.method] if isinstance(self.method, str) else self.method
+        self._cut_epochs(accountant.users, setting)
+        rule = rule_of(accountant)
+        if rule is not None:  # the noise depends on the number of epochs, and the warm-up on it
+            row = one_row_budget(accountant, self._batches)
+            self._cut_epochs(accountant.users, setting._replace(budget=row))
+            setting = setting._replace(budget=one_row_budget(accountant, self._batches))
+        self._public, method = setting, self._method
+        self._pooled = rule is not None and rule.pooled
+        self._steps = [method.mechanism(setting, k) for k in range(len(self._batches))]
         self._curved = method.second_moments(setting)
         self._moments = Moments(np.zeros((self.dim, self.dim)), 0, 0.0)
         blank = np.zeros((self.n_arms, self.dim))
         self._estimate = Estimate(blank, blank, 0.0, 0.0)
         self._warm = blank
         self._prepare_serving(accountant)
+
+    def _cut_epochs(self, users: range, setting: EpochSetting) -> None:
+        first = self.first_epoch or self._method.first_length(setting)
+        if first > len(users):
+            raise ValueError(f"first_epoch = {first}: must be at most {len(users)}, all users")
+        self._cut(users, epoch_ends(len(users), first, self._method.growth))
 
     @property
     def coef_(self) -> Array:
@@ -200,23 +240,40 @@ class DPHDB(BatchLearner, ServedBandit):
         step, theta = self._steps[self._batch], self._estimate.theta
         token = self._accountant.issue(step.loss(), users=epoch, label="epoch")
 
-        def increments(feedback: Feedback) -> Increments:
-            return self._increments(feedback, theta)
-
-        computed = rows.map_rows(Calls(increments, (code_of(self._loss), self)))
+        computed, contexts = self._contributions(rows, theta)
         released = self._board.post(f"epoch/{self._batch}", step.release(computed, token))
         if self._curved is not None:
-            released = released @ self._damping(rows, epoch, self._curved)
+            released = released @ self._damping(contexts, epoch, self._curved)
         self._estimate = self._method.learn(
             self._estimate, released, self._public, self._batch, len(epoch)
         )
         if self._batch == 0:
             self._warm = self._estimate.theta
 
-    def _damping(self, rows: Rows[Feedback], epoch: range, sums: NoisySum[Array]) -> Array:
+    def _contributions(
+        self, rows: Rows[Feedback], theta: Array
+    ) -> tuple[Rows[Increments], Rows[Array]]:
+        """Increments and contexts (n, 1, d): of each row, or one of each person."""
+
+        def increments(feedback: Feedback) -> Increments:
+            return self._increments(feedback, theta)
+
+        def parts(feedback: Feedback) -> Parts:
+            return Parts(*increments(feedback), feedback.context)
+
+        code = code_of(self._loss), self
+        if self._pooled:
+            own = rows.map_rows(Calls(parts, code)).pool(pooled_parts)
+            return (
+                own.map_rows(lambda part: (part.increment, part.arm)),
+                own.map_rows(lambda part: part.context[:, None, :]),
+            )
+        contexts = rows.map_rows(lambda feedback: feedback.context[:, None, :])
+        return rows.map_rows(Calls(increments, code)), contexts
+
+    def _damping(self, contexts: Rows[Array], epoch: range, sums: NoisySum[Array]) -> Array:
         """Releases Σxxᵀ of the epoch; what follows from all so far."""
         token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
-        contexts = rows.map_rows(lambda feedback: feedback.context[:, None, :])
         total = self._board.post(f"moments/{self._batch}", sums.release(contexts, token))
         old, noise = self._moments, sums.error_std() ** 2
         self._moments = Moments(old.total + total, old.users + len(epoch), old.variance + noise)

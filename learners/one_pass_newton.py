@@ -11,8 +11,8 @@ at most ``trace_bound``); the guarantee is joint when users are served (`select`
 and central when choices are logged (`partial_fit`).
 
 Under a rule of participation persons come back, and persons are scarce, not visits: late batches
-hold few that are still learned.  Noise of its own would then cost a batch too much, so the noise of
-all batches is correlated (`CorrelatedSums`); a person's visits in a batch are one contribution
+hold few that are still learned.  Noise of its own would then cost a batch too much, so where each
+person is in one batch the noise of all is correlated (`CorrelatedSums`); a person's visits in a batch are one contribution
 where the rule is pooled (`privlearn.learners.pooled_newton`); and how much a batch knows is taken
 from its released Hessian, as the number of rows that were learned is data
 (`privlearn.learners.newton_correlated`).  The measured best rule is ``Participation(most=1,
@@ -41,6 +41,7 @@ from privlearn.learners.inputs import places_of
 from privlearn.learners.newton import BatchStatistics, batch_ends, default_first_batch
 from privlearn.learners.newton_correlated import MixedStatistics
 from privlearn.learners.participation import given, one_row_budget, rule_of
+from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.pooled_newton import contributions, pooled, scaled
 from privlearn.learners.served import ServedMNL, Visit
 from privlearn.learners.serving import (
@@ -48,7 +49,6 @@ from privlearn.learners.serving import (
     optimistic_items,
 )
 from privlearn.mechanisms import NoisySum
-from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mnl import NO_ITEM, Answer, Items, gradients, hessian_factors
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -64,14 +64,16 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         dim: d, features per item.
         max_items: K, the most items that may be shown; 1 <= K <= N.
         outside_option: whether users may choose nothing.
-        first_batch: users in the first batch; default `default_first_batch`.
+        first_batch: users in the first batch; default `default_first_batch`, at four times the
+            budget where noise is correlated.
         growth: ratio of consecutive batch sizes, > 1; default 1.5, and 1.2 where noise is
             correlated.
         gradient_clip: ℓ2 bound C on one user's gradient.
         trace_bound: bound on the trace of one user's Hessian; beyond it gradient and Hessian are
             scaled down together.  Default 1, which no single answer exceeds, and 0.7 under a rule.
-        correlated: whether the noise of the batches is correlated; default under a rule only.  A
-            learner with correlated noise cannot go on in another process after its first batch.
+        correlated: whether the noise of the batches is correlated; default under rules with
+            ``most=1`` only, as it costs more where a person is in several batches.  A learner with
+            correlated noise cannot go on in another process after its first batch.
         hessian_share: part of the budget that pays for the Hessian sums, in (0, 1).
         prior_precision: precision of the prior belief about each coordinate of θ.
         exploration: α of the bonus α·‖x‖_{P⁻¹}, centred over the user's items; 0 is greedy.
@@ -130,13 +132,16 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
         rule = rule_of(accountant)
-        correlated = rule is not None if self.correlated is None else self.correlated
+        once = rule is not None and rule.most == 1
+        correlated = once if self.correlated is None else self.correlated
         default_bound = 1.0 if rule is None else 0.7
         self._bound = default_bound if self.trace_bound is None else self.trace_bound
         growth = self.growth or (1.2 if correlated else 1.5)
         users = accountant.users
         rho = float(accountant.budget.gaussian_mass() / 2)
-        first = self.first_batch or default_first_batch(len(users), self.dim, rho)
+        # correlated noise ends with little in the totals, so that batches may begin small
+        enough = 4 * rho if correlated else rho
+        first = self.first_batch or default_first_batch(len(users), self.dim, enough)
         self._cut(users, batch_ends(len(users), first, growth))
         self._pooled = rule is not None and rule.pooled
         gradient, hessian = Ball(self.gradient_clip, self.dim), PSDTrace(self._bound, self.dim)
@@ -174,17 +179,9 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     ) -> None:
         """Running sums, each priced for all visits of a person."""
         sizes = [len(batch) for batch in self._batches]
-
-        def calibrated(domain: Domain[Array], part: Fraction) -> BatchedPrefixSum[Array]:
-            return BatchedPrefixSum.calibrated(
-                domain,
-                accountant.budget.share(part),
-                sizes=sizes,
-                adjacency=accountant.adjacency,
-                participation=rule_of(accountant),
-            )
-
-        self._gradient, self._hessian = calibrated(gradient, 1 - share), calibrated(hessian, share)
+        budgets = PersonBudgets(accountant, [sizes])
+        self._gradient = budgets.sums(0, gradient, sizes, 1 - share)
+        self._hessian = budgets.sums(0, hessian, sizes, share)
         self._gradients = CorrelatedSums("gradient", self._gradient, self._batches)
         self._hessians = CorrelatedSums("hessian", self._hessian, self._batches)
 
