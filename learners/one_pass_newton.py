@@ -179,9 +179,9 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     ) -> None:
         """Running sums, each priced for all visits of a person."""
         sizes = [len(batch) for batch in self._batches]
-        budgets = PersonBudgets(accountant, [sizes])
-        self._gradient = budgets.sums(0, gradient, sizes, 1 - share)
-        self._hessian = budgets.sums(0, hessian, sizes, share)
+        budgets = PersonBudgets(accountant, [accountant.users], [len(sizes)])
+        (self._gradient,) = budgets.sums([gradient], [sizes], 1 - share)
+        (self._hessian,) = budgets.sums([hessian], [sizes], share)
         self._gradients = CorrelatedSums("gradient", self._gradient, self._batches)
         self._hessians = CorrelatedSums("hessian", self._hessian, self._batches)
 

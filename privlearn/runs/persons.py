@@ -33,7 +33,7 @@ class PersonConfig(RunConfig):
     """The most rows of one person that are learned from; with --pooled, of the learner's public
     batches (epochs)."""
     pooled: bool = False
-    """All rows of a person in one public batch count as one, their mean, and --most counts
+    """All rows of a person in one public batch count as one, mostly their mean, and --most counts
     batches."""
     apart: Annotated[int, Field(ge=1)] | None = None
     """Rows from one that is learned from to the next of the same person, at least."""
@@ -104,7 +104,7 @@ def told(config: PersonConfig) -> list[str]:
     unit = ("public batch", "public batches") if config.pooled else ("row", "rows")
     counted = f"{config.most} {unit[config.most != 1]}"
     if config.pooled:
-        counted += ", in each of which all rows of the person count as their mean"
+        counted += ", in each of which all rows of the person count as one"
     apart = f", {config.apart:,} or more rows apart" if config.apart else ""
     return [
         f"the guarantee is for each person (a text in column {config.people!r}) with at most "
