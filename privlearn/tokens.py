@@ -464,6 +464,8 @@ class Receipt:
             self._next = users.stop
             self._left = False
             self._due += len(users)
+        if self._issuer.people is not None:
+            rows = self._issuer.people.remembered(rows)
         try:
             values = self._clipping.contributions(rows)
         except RowLocalityError:

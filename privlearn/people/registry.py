@@ -405,7 +405,18 @@ class People(Sealed):
         """Which of these persons were forgotten, by their numbers; for rows that are pending."""
         with self.__lock:
             self.__ready()
-            return np.isin(persons, np.array(sorted(self.__forgotten), dtype=np.int64))
+            return self.__gone(persons)
+
+    def __gone(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.isin(persons, np.array(sorted(self.__forgotten), dtype=np.int64))
+
+    def remembered(self, rows: Rows[T]) -> Rows[T]:
+        """Rows that it admitted, with those of forgotten persons null; for receipts."""
+        stamp = Rows._stamp_of(rows)
+        if not self.__forgotten or stamp is None or stamp.persons is None:
+            return rows
+        with self.__lock:
+            return Rows._without(rows, self.__gone(stamp.persons))
 
     def close(self) -> None:
         """Lets go of the file; the registry cannot be used any more."""

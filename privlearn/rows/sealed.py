@@ -365,15 +365,7 @@ class Rows(Sealed, Generic[T]):
 
         For `privlearn.billboard` and `privlearn.people` only.
         """
-        chunks: list[_Chunk[T]] = []
-        at = 0
-        for chunk in rows.__chunks:
-            kept = chunk.valid & learned[at : at + len(chunk.valid)]
-            block = chunk.block
-            if block is not None and not kept.all():
-                block = blanked(block, ~kept)
-            chunks.append(_Chunk(block, kept))
-            at += len(chunk.valid)
+        chunks = _kept(rows.__chunks, learned)
         stamp = Stamp(registry, np.where(learned, persons, -1))
         return Rows(
             rows.__users,
@@ -394,6 +386,13 @@ class Rows(Sealed, Generic[T]):
     def _of_no_slots(rows: Rows[T]) -> Rows[T]:
         """Publicly null rows on a timetable: nobody came."""
         return Rows(rows.__users, [], rows.__board, stamp=NOBODY, at=np.zeros(0, dtype=np.int64))
+
+    @staticmethod
+    def _without(rows: Rows[T], gone: NDArray[np.bool_]) -> Rows[T]:
+        """The rows with some of them null; for `privlearn.people` only."""
+        chunks = _kept(rows.__chunks, ~gone)
+        stamp, at = rows.__stamp, rows.__at
+        return Rows(rows.__users, chunks, rows.__board, rows.__functions, rows.__defect, stamp, at)
 
     @staticmethod
     def _stamp_of(rows: Rows[T]) -> Stamp | None:
@@ -430,6 +429,20 @@ def _timed(parts: Sequence[Rows[T]]) -> tuple[list[Rows[T]], bool]:
         if any(Rows._slots_of(part) is None for part in parts):
             raise ProvenanceError("cannot join rows of a timetable and rows of one for each slot")
     return list(parts), any(timed)
+
+
+def _kept(chunks: Sequence[_Chunk[T]], keep: NDArray[np.bool_]) -> list[_Chunk[T]]:
+    """The chunks with all rows null but those to keep."""
+    found: list[_Chunk[T]] = []
+    at = 0
+    for chunk in chunks:
+        kept = chunk.valid & keep[at : at + len(chunk.valid)]
+        block = chunk.block
+        if block is not None and not kept.all():
+            block = blanked(block, ~kept)
+        found.append(_Chunk(block, kept))
+        at += len(chunk.valid)
+    return found
 
 
 def _objects_apart(block: T, count: int) -> list[_Chunk[T]]:

@@ -35,6 +35,8 @@ class PersonConfig(RunConfig):
     pooled: bool = False
     """All rows of a person in one public batch count as one, mostly their mean, and --most counts
     batches."""
+    per_batch: Annotated[int, Field(ge=1)] | None = None
+    """The most rows of one person that are learned from in one public batch."""
     apart: Annotated[int, Field(ge=1)] | None = None
     """Rows from one that is learned from to the next of the same person, at least."""
     registry: str | None = None
@@ -44,7 +46,7 @@ class PersonConfig(RunConfig):
     @model_validator(mode="after")
     def _fits_people(self) -> Self:
         if self.people is None:
-            for name in ("most", "pooled", "apart", "registry"):
+            for name in ("most", "pooled", "per_batch", "apart", "registry"):
                 if getattr(self, name) not in (None, False):
                     raise ValueError(f"{name}: needs people, the column that says whose row it is")
             return self
@@ -62,7 +64,7 @@ class PersonConfig(RunConfig):
         """The rule of participation; None where each row is a person."""
         if self.people is None or self.most is None:
             return None
-        return Participation(self.most, apart=self.apart or 1, pooled=self.pooled)
+        return Participation(self.most, self.apart or 1, self.per_batch, self.pooled)
 
 
 def check_registry(config: PersonConfig) -> None:
@@ -105,6 +107,8 @@ def told(config: PersonConfig) -> list[str]:
     counted = f"{config.most} {unit[config.most != 1]}"
     if config.pooled:
         counted += ", in each of which all rows of the person count as one"
+    if config.per_batch is not None:
+        counted += f", at most {config.per_batch} in one public batch"
     apart = f", {config.apart:,} or more rows apart" if config.apart else ""
     return [
         f"the guarantee is for each person (a text in column {config.people!r}) with at most "
