@@ -10,7 +10,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from streams_and_matrices import PLACES, matrix_c, open_stream, true_sums
+from streams_and_matrices import (
+    PLACES,
+    banded,
+    banded_c,
+    matrix_c,
+    open_stream,
+    true_sums,
+)
 
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP
@@ -18,6 +25,7 @@ from privlearn.domains import Array, Ball, Box, Categories, Domain
 from privlearn.errors import HorizonError
 from privlearn.mechanisms import (
     AnytimeBLT,
+    BandedBLT,
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
@@ -39,6 +47,7 @@ FACTORIZATIONS: list[Factorization] = [
     BufferedToeplitz.fitted(T),
     ColumnNormalizedBLT.fitted(T),
     AnytimeBLT(),
+    banded(T, 30),
 ]
 by_kind = pytest.mark.parametrize("factorization", FACTORIZATIONS, ids=lambda f: f.kind)
 
@@ -176,6 +185,8 @@ def column_times(factorization: Factorization, j: int, number: int) -> Array:
     impulse[j] = number
     if isinstance(factorization, BinaryTree):
         return np.asarray(matrix_c(factorization, T) @ impulse[:, 0])
+    if isinstance(factorization, BandedBLT):
+        return np.asarray(banded_c(factorization) @ impulse[:, 0])
     blt = cast(BufferedToeplitz, factorization)
     column = [sums[0] / 2**PLACES for sums in true_sums(blt.decay, blt.output_decay, impulse)]
     if isinstance(factorization, ColumnNormalizedBLT):
@@ -247,6 +258,7 @@ def test_the_tree_has_the_largest_norm_of_every_range() -> None:
         (BufferedToeplitz.fitted, 3e-7),
         (ColumnNormalizedBLT.fitted, 8e-7),
         (lambda n: AnytimeBLT(horizon=n), 1e-7),
+        (lambda n: banded(n, n // 4), 1e-7),
     ],
 )
 def test_what_rounding_adds_to_the_price(
