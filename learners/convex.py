@@ -197,11 +197,7 @@ class StrategyLearner(ConvexLearner):
     _strategy: Strategy
 
     def _check_rule(self, rule: Participation) -> None:
-        if rule.clock == "timetable":
-            raise ValueError(
-                f"{rule}: a slot of a timetable takes any number of visits, and this learner takes "
-                "one row for each slot; use clock = 'arrivals'"
-            )
+        """Each strategy says by itself what it has no price for."""
 
     def _rule_batches(self) -> Sequence[int]:
         return self._strategy.batches()
