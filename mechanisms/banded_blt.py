@@ -1,4 +1,4 @@
-"""The two-sided banded BLT: a banded Toeplitz matrix, rows and columns scaled to unit columns."""
+"""The two-sided banded BLT: a banded Toeplitz matrix, its rows and columns scaled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from privlearn._validate import assign, count, finite
 from privlearn.exact import float_up
 from privlearn.mechanisms.banded_errors import error_variances
 from privlearn.mechanisms.banded_outputs import BandedOutputs
+from privlearn.mechanisms.banded_parameters import band_for, fitted_parameters, own_parameters
 from privlearn.mechanisms.banded_scales import BandedTerms, column_bounds
+from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.banded_sums import ScaledBandedSums, banded_sums_error
 from privlearn.mechanisms.banded_toeplitz import MOST_LAGS, check_weights, inverse
 from privlearn.mechanisms.banded_zeros import inverse_decays
@@ -30,9 +32,11 @@ from privlearn.mechanisms.factorization import (
     arrival,
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.participation_norms import banded_norm
 from privlearn.mechanisms.row_scales import check_row_scales
 from privlearn.mechanisms.stream_price import root_up
 from privlearn.mechanisms.toeplitz_sums import rounded_up
+from privlearn.participation import Participation
 
 
 @final
@@ -84,6 +88,36 @@ class BandedBLT:
                 "the unit disc, or the noise of a row is amplified on and on"
             )
 
+    @classmethod
+    def fitted(
+        cls,
+        horizon: int,
+        participation: Participation | None = None,
+        objective: Objective = "max",
+    ) -> BandedBLT:
+        """From a fitted table, for the least largest, or mean, error of a person; milliseconds.
+
+        The band is as wide as visits of one person are apart, or the horizon for one visit.
+
+        Raises:
+            ValueError: horizon < 1, or a rule that counts in batches.
+        """
+        check_horizon(horizon)
+        band = band_for(horizon, participation)
+        return cls(horizon, *fitted_parameters(horizon, band, objective))
+
+    @classmethod
+    def fit(
+        cls,
+        horizon: int,
+        participation: Participation | None = None,
+        objective: Objective = "max",
+    ) -> BandedBLT:
+        """As `fitted`, by a fit of its own that starts from the table; seconds."""
+        check_horizon(horizon)
+        band = band_for(horizon, participation)
+        return cls(horizon, *own_parameters(horizon, band, objective))
+
     def column_norm(self) -> float:
         """Upper bound on all column norms of C: exactly 1."""
         return 1.0
@@ -96,6 +130,10 @@ class BandedBLT:
     def largest_norm(self, first: int, last: int, /) -> float:
         """Exactly 1."""
         return self.column_norm_at(first)
+
+    def participation_norm(self, most: int, apart: int, /) -> float:
+        """S: the root of the number of visits if apart >= band; else an upper bound."""
+        return banded_norm(self.horizon, self._terms.lags, most, apart)
 
     def column_sum(self) -> float:
         """A column of norm 1 has at most ``lags`` entries."""
