@@ -19,6 +19,7 @@ from privlearn.errors import InsufficientBudgetError, ProvenanceError, UsersErro
 from privlearn.learners import DPPOFW, DPTOFW, person_budgets
 from privlearn.learners.participation import one_row_budget
 from privlearn.learners.streaming import StreamLearner
+from privlearn.learners.tofw_restarts import Restarts
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation as Rule
@@ -350,3 +351,12 @@ def test_public_pattern_goes_with_replace_one() -> None:
     METHODS["whitened"]().start(account).partial_fit(x, y, people=ids)
     account.close()
     assert not account.certificate().problems
+
+
+def test_pooling_over_an_epoch_that_releases_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Restarts, "batches", lambda self: [e.users.start for e in self._epochs])
+    x, y, ids = rows(120)
+    account = accountant(POOLED, 120)
+    learner = METHODS["restarts"]().start(account)
+    with pytest.raises(UsersError, match="must be whole batches of the rule"):
+        learner.partial_fit(x, y, people=ids)
