@@ -26,7 +26,7 @@ from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival, Respond
 from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
+from privlearn.participation import Participation, Pattern
 from privlearn.people import People
 from privlearn.simulation.choice import Market
 
@@ -110,7 +110,7 @@ def accountant(
 
 def under_rule(market: Market, seed: int, relation: str, way: Way) -> float:
     """Regret with a registry of people."""
-    pattern = "public" if relation == "replace-one" else "private"
+    pattern: Pattern = "public" if relation == "replace-one" else "private"
     people = People.memory(Participation(**way.rule, pattern=pattern))
     account = accountant(market, seed, "1", relation, people)
     player = learner(market, seed, **dict(way.learner)).start(account)

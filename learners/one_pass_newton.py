@@ -12,11 +12,12 @@ and central when choices are logged (`partial_fit`).
 
 Under a rule of participation persons come back, and persons are scarce, not visits: late batches
 hold few that are still learned.  Noise of its own would then cost a batch too much, so where each
-person is in one batch the noise of all is correlated (`CorrelatedSums`); a person's visits in a batch are one contribution
-where the rule is pooled (`privlearn.learners.pooled_newton`); and how much a batch knows is taken
-from its released Hessian, as the number of rows that were learned is data
-(`privlearn.learners.newton_correlated`).  The measured best rule is ``Participation(most=1,
-pooled=True)`` (benchmarks/returning_people.py): everybody's first batch, with all visits in it.
+person is in one batch the noise of all is correlated (`CorrelatedSums`); a person's visits in a
+batch are one contribution where the rule is pooled (`privlearn.learners.pooled_newton`); and how
+much a batch knows is taken from its released Hessian, as the number of rows that were learned is
+data (`privlearn.learners.newton_correlated`).  The best rule that was measured is
+``Participation(most=1, pooled=True)`` (benchmarks/returning_people.py): everybody's first batch,
+with all visits in it.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     # Life ----------------------------------------------------------------------------------------
 
     def _plan(self) -> list[Plan]:
-        plans = zip(self._gradients.plan(), self._hessians.plan(), strict=True)
+        plans = zip(self._gradient.plan(), self._hessian.plan(), strict=True)
         return [plan for both in plans for plan in both]
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
@@ -146,14 +147,13 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self._pooled = rule is not None and rule.pooled
         gradient, hessian = Ball(self.gradient_clip, self.dim), PSDTrace(self._bound, self.dim)
         share = exact("hessian_share", self.hessian_share)
-        if correlated:
-            self._correlate(accountant, gradient, hessian, share)
-        else:
-            self._separate(accountant, gradient, hessian, share)
+        make = self._correlate if correlated else self._separate
+        self._gradient, self._hessian = make(accountant, gradient, hessian, share)
         self._prepare_serving(accountant)
-        noise = self._gradients.std, self._hessians.std
+        noise = self._gradient.std, self._hessian.std
+        self._released: BatchStatistics | MixedStatistics
         if correlated or rule is not None:
-            mixing = self._gradients.mixing
+            mixing = self._gradient.mixing
             self._released = MixedStatistics(self.dim, self.prior_precision, *noise, mixing)
         else:
             self._released = BatchStatistics(self.dim, self.prior_precision, *noise)
@@ -161,29 +161,30 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
 
     def _separate(
         self, accountant: Accountant[Any], gradient: Ball, hessian: PSDTrace, share: Fraction
-    ) -> None:
+    ) -> tuple[BatchSums[Array], BatchSums[Array]]:
         """Sums with noise of their own, each at what one row may cost."""
         budget: Currency = one_row_budget(accountant, self._batches)
 
-        def calibrated(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
-            return NoisySum.calibrated(domain, budget.share(part), adjacency=accountant.adjacency)
+        def sums(label: str, domain: Domain[Array], part: Fraction) -> IndependentSums[Array]:
+            mechanism = NoisySum.calibrated(
+                domain, budget.share(part), adjacency=accountant.adjacency
+            )
+            return IndependentSums(label, mechanism, self._batches)
 
-        self._gradient, self._hessian = calibrated(gradient, 1 - share), calibrated(hessian, share)
-        self._gradients: BatchSums[Array] = IndependentSums(
-            "gradient", self._gradient, self._batches
-        )
-        self._hessians: BatchSums[Array] = IndependentSums("hessian", self._hessian, self._batches)
+        return sums("gradient", gradient, 1 - share), sums("hessian", hessian, share)
 
     def _correlate(
         self, accountant: Accountant[Any], gradient: Ball, hessian: PSDTrace, share: Fraction
-    ) -> None:
+    ) -> tuple[BatchSums[Array], BatchSums[Array]]:
         """Running sums, each priced for all visits of a person."""
         sizes = [len(batch) for batch in self._batches]
         budgets = PersonBudgets(accountant, [accountant.users], [len(sizes)])
-        (self._gradient,) = budgets.sums([gradient], [sizes], 1 - share)
-        (self._hessian,) = budgets.sums([hessian], [sizes], share)
-        self._gradients = CorrelatedSums("gradient", self._gradient, self._batches)
-        self._hessians = CorrelatedSums("hessian", self._hessian, self._batches)
+
+        def sums(label: str, domain: Domain[Array], part: Fraction) -> CorrelatedSums[Array]:
+            (made,) = budgets.sums([domain], [sizes], part)
+            return CorrelatedSums(label, made, self._batches)
+
+        return sums("gradient", gradient, 1 - share), sums("hessian", hessian, share)
 
     @property
     def theta_(self) -> Array:
@@ -288,8 +289,8 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self._released.add(
             len(batch),
             theta,
-            self._gradients.release(gradient, *paid),
-            self._hessians.release(hessian, *paid),
+            self._gradient.release(gradient, *paid),
+            self._hessian.release(hessian, *paid),
         )
         self.belief_ = self._released.belief()
 
@@ -309,7 +310,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         return all(sums.left(self._accountant, batch) for sums in self._both())
 
     def _both(self) -> tuple[BatchSums[Array], BatchSums[Array]]:
-        return self._gradients, self._hessians
+        return self._gradient, self._hessian
 
     # Public state --------------------------------------------------------------------------------
 

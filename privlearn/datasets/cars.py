@@ -17,7 +17,7 @@ import io
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib import resources
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -321,7 +321,7 @@ def _market(survey: CarChoices, people: People, uniforms: Array, n_items: int) -
     table = market_features(survey, catalogue(survey, n_items), People(*kinds.T))
 
     def features_of(users: range) -> Array:
-        return cast(Array, table[kind[users.start : users.stop]])
+        return table[kind[users.start : users.stop]]
 
     tastes = fit_mle(logged_answers(car_features(survey), survey.choices), outside=False)
     theta = np.concatenate([tastes, [-OUTSIDE * SCALE]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -14,18 +14,24 @@ import numpy as np
 import pytest
 from choosing_users import DIM, N_ITEMS, SHOWN, Crowd, bodies, choose, users
 
+from privlearn._records import record_at
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
 from privlearn.budgets import ZCDP
+from privlearn.datasets.cars import returning_car_market
+from privlearn.domains import Ball
 from privlearn.errors import DataError, ProvenanceError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL
+from privlearn.learners.batch_sums import CorrelatedSums
 from privlearn.learners.hdb import Parts, pooled_parts
 from privlearn.learners.newton import BatchStatistics
 from privlearn.learners.newton_correlated import MixedStatistics
 from privlearn.learners.participation import one_row_budget
 from privlearn.learners.pooled_newton import contributions, pooled, scaled
+from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mnl import Answer, gradients, hessian_sum
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation as Rule
@@ -295,7 +301,8 @@ def test_replay_with_all_visits_of_one_person_replaced_or_null(case: str) -> Non
     first = Watcher()
     before = served(case, IDS, features, uniforms, first)
     for kind in ("replaced", "null", "no answers", "empty"):
-        x, u, ids = features.copy(), uniforms.copy(), list(IDS)
+        x, u = features.copy(), uniforms.copy()
+        ids: list[Any] = list(IDS)
         if kind == "replaced":
             x[mine] *= -1
         elif kind == "null":
@@ -378,7 +385,7 @@ def test_the_price_of_a_row(rule: Rule | None, sizes: list[int], factor: Fractio
 
 def test_the_noise_of_a_row_grows_with_the_price() -> None:
     def std(rule: Rule | None, **changes: Any) -> float:
-        return one_pass(**changes).start(account(rule)).__dict__["_gradients"].std
+        return one_pass(**changes).start(account(rule))._gradient.std
 
     one = {"correlated": False, "trace_bound": 1.0}
     alone = std(None)
@@ -441,7 +448,7 @@ def test_pooled_gradients_and_hessians_have_one_weight(visits: int) -> None:
 def test_a_visit_without_an_answer_leaves_the_others_of_its_person() -> None:
     own, theta = answers(5), np.zeros(3)
     own.features[2] = np.nan
-    rest = Answer(*(np.delete(field, 2, axis=0) for field in own))
+    rest = record_at(own, np.array([0, 1, 3, 4]))
     with np.errstate(all="ignore"):
         all_, good = (pooled(0.7)(contributions(a, theta, outside=True)) for a in (own, rest))
     assert np.array_equal(all_.gradient, good.gradient)
@@ -544,13 +551,18 @@ def test_correlated_noise_is_believed_for_what_it_is() -> None:
 
 
 def test_the_mixing_of_correlated_sums_is_that_of_their_noise() -> None:
-    """Noise of standard deviation 0 but for one draw: what leaves is a column of it."""
-    learner = one_pass().start(account(Rule(1, pooled=True)))
-    sums = learner._gradients
-    running = np.cumsum(sums.mixing, axis=0)
-    stream = learner._gradient.factorization  # type: ignore[union-attr]
-    stds = [stream.error_std(t) for t in range(1, len(sums.batches) + 1)]
-    assert np.sqrt((running**2).sum(axis=1)) == pytest.approx(stds)
+    sums = one_pass().start(account(Rule(1, pooled=True)))._gradient
+    assert isinstance(sums, CorrelatedSums)
+    mechanism = BatchedPrefixSum.calibrated(
+        Ball(1.0, DIM),
+        ZCDP(1).share("0.7"),
+        sizes=[len(batch) for batch in sums.batches],
+        adjacency=Adjacency.ZERO_OUT,
+        participation=Rule(1, pooled=True),
+    )
+    running = sums.std * np.cumsum(sums.mixing, axis=0)
+    expected = [mechanism.error_std(t) for t in range(1, len(sums.batches) + 1)]
+    assert np.sqrt((running**2).sum(axis=1)) == pytest.approx(expected)
     assert np.allclose(np.triu(sums.mixing, 1), 0)
 
 
@@ -588,8 +600,6 @@ def test_a_state_under_a_rule_goes_on_where_the_registry_is(tmp_path: Path) -> N
     features, _, uniforms = users()
     rule, state, book = Rule(2, pooled=True), tmp_path / "learner.json", tmp_path / "ledger.db"
     people = People.create(tmp_path / "people.db", rule)
-    with account(None) as reference:
-        assert reference.people is None
     noise = NoiseSource.simulation(0)
     accountant = JointAccountant(
         ZCDP(1), users=range(T), ledger=Ledger.create(book), noise=noise, people=people
@@ -602,7 +612,9 @@ def test_a_state_under_a_rule_goes_on_where_the_registry_is(tmp_path: Path) -> N
     accountant.ledger.close()
     people.close()  # what came after the state was saved is lost but for the registry
     with People.open(tmp_path / "people.db") as again:
-        resumed = JointAccountant.resume(Ledger.open(book), noise=noise, people=again)
+        resumed: JointAccountant[Any] = JointAccountant.resume(
+            Ledger.open(book), noise=noise, people=again
+        )
         learner = OnePassNewtonMNL.load(state, resumed)
         assert learner.clock_ == again.clock == part.stop
         rest = slice(part.stop, T)
@@ -621,7 +633,7 @@ def test_correlated_noise_ends_with_its_process(tmp_path: Path) -> None:
     learner.play(features[:20], Crowd().respond, None, uniforms[:20])
     learner.save(state)
     accountant.ledger.close()
-    resumed = JointAccountant.resume(Ledger.open(book), noise=noise)
+    resumed: JointAccountant[Any] = JointAccountant.resume(Ledger.open(book), noise=noise)
     with pytest.raises(DataError, match="correlated noise ends with its process"):
         OnePassNewtonMNL.load(state, resumed)
     resumed.ledger.close()
@@ -643,3 +655,52 @@ def test_orders_of_returning_people() -> None:
     assert np.array_equal(same, heavy_tailed(200, 1_000, np.random.default_rng(9)))
     with pytest.raises(ValueError, match="horizon = 10: must be at least persons = 11"):
         heavy_tailed(11, 10, rng)
+
+
+class Player:
+    """Shows everybody the first two items, and notes who comes."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def play(
+        self,
+        features: Any,
+        respond: Any,
+        revenues: Any = None,
+        private: Any = None,
+        /,
+        *,
+        people: Sequence[int],
+    ) -> None:
+        self.seen += people
+        own = Arrival(features, np.ones((len(features), 12)), features[..., 0], private)
+        respond(own, np.tile([0, 1], (len(features), 1)))
+
+
+@pytest.mark.parametrize("visits", ["five", "heavy"])
+def test_the_car_market_of_returning_people(visits: Any) -> None:
+    market = returning_car_market(3, visits=visits, persons=40, n_items=12)
+    assert market.people is not None
+    assert market.horizon == len(market.people) == 200
+    features = market.features_of(range(200))
+    for person in range(40):  # the same person at every visit, who chooses anew
+        own = np.flatnonzero(market.people == person)
+        assert (features[own] == features[own[0]]).all()
+        assert len(set(market.uniforms[own])) == len(own)
+    again = returning_car_market(3, visits=visits, persons=40, n_items=12)
+    assert np.array_equal(again.uniforms, market.uniforms)
+    other = returning_car_market(4, visits=visits, persons=40, n_items=12)
+    assert other.people is not None
+    assert not np.array_equal(other.people, market.people)
+
+    player = Player()
+    assert (market.serve_people(player) > 0).all()
+    assert player.seen == market.people.tolist()
+
+
+def test_markets_to_which_nobody_comes_back() -> None:
+    with pytest.raises(ValueError, match="visits = 'often': must be 'five' or 'heavy'"):
+        returning_car_market(0, visits="often")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="nobody comes back to this market; use serve"):
+        gaussian_market(0, horizon=5, n_items=3).serve_people(Player())
