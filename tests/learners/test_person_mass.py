@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from streams_and_matrices import matrix_c
 
 from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP
@@ -22,7 +23,6 @@ from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation as Rule
 from privlearn.people import People
-from tests.helpers.streams_and_matrices import matrix_c
 
 N, DIM = 48, 3
 CASES = {
