@@ -7,7 +7,7 @@ arithmetic: here it is done for many patterns of the rule, without the accountan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +25,7 @@ from privlearn.participation import Participation as Rule
 from privlearn.people import People
 
 N, DIM = 48, 3
-CASES = {
+CASES: dict[str, Callable[[], Any]] = {
     "plain": lambda: DPTOFW(DIM, method="plain", clip=1e-3),
     "restarts": lambda: DPTOFW(DIM, method="restarts", clip=1e-3),
     "buffered": lambda: DPTOFW(DIM, method="buffered", clip=1e-3),
