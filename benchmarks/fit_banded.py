@@ -32,7 +32,7 @@ from privlearn.mechanisms.banded_parameters import (
 )
 from privlearn.mechanisms.banded_shapes import FLAT, LAGS, Errors, Objective, Shape
 
-LOG_HORIZONS = (4, 6, 8, 10, 13, 16, 20)
+LOG_HORIZONS = (4, 5, 6, 8, 10, 13, 16, 20)
 HALF_OCTAVES = 15  # 2 log2(n/band) = 0, ..., 14
 ERROR_OCTAVES = 13  # log2(n/band) = 0, ..., 12
 OBJECTIVES: tuple[Objective, ...] = ("max", "mean")

@@ -140,7 +140,8 @@ def fit_shape(horizon: int, band: int, objective: Objective, start: Shape) -> Sh
             return value + pull * float(moved @ moved), by_x + 2.0 * pull * moved
 
         options: Any = {"maxiter": _STEPS, "maxcor": 20, "ftol": 1e-10}
-        found: Any = minimize(of, x, jac=True, method="L-BFGS-B", options=options)
+        with np.errstate(all="ignore"):
+            found: Any = minimize(of, x, jac=True, method="L-BFGS-B", options=options)
         x = found.x
     scales = np.maximum(x[LAGS:] - x[LAGS:].max(), math.log(LEAST_SCALE))
     return Shape(tuple(map(float, 1.0 + x[:LAGS])), tuple(map(float, scales)))
@@ -175,7 +176,7 @@ def gradient(
     parts = [forward.running(part) for part in forward.parts(times)]
     found = np.concatenate([forward.of_running(r, t) for r, t in parts])
     value, by_variance = reduction(found)
-    if not math.isfinite(value):
+    if not math.isfinite(value):  # a long step of a line search
         return 1e3, np.zeros_like(c), np.zeros_like(scales)
     return value, *forward.backward(parts, by_variance)
 

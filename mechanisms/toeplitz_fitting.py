@@ -54,10 +54,13 @@ def fit_toeplitz(
         decay, output_decay = decoded(x + steps)
         square = norm_square(decay, output_decay, horizon, visits, participation.apart)
         logs = 0.5 * np.log(square * variance(decay, output_decay, horizon, objective))
+        if not np.isfinite(logs).all():  # a long step of a line search
+            return 1e3, np.zeros_like(x)
         ahead, behind = np.split(logs[1:], 2)
         return float(logs[0]), (ahead - behind) / (2 * _STEP)
 
-    found: Any = minimize(error, start, method="BFGS", jac=True, options={"gtol": _GRADIENT})
+    with np.errstate(all="ignore"):
+        found: Any = minimize(error, start, method="BFGS", jac=True, options={"gtol": _GRADIENT})
     decay, output_decay = decoded(found.x)
     return BufferedToeplitz(horizon, tuple(decay.tolist()), tuple(output_decay.tolist()))
 

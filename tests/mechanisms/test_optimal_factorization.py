@@ -17,6 +17,7 @@ from privlearn.mechanisms.optimal_factorization import (
     Certificate,
     OptimalFactorization,
     heaviest,
+    one_visit_certificate,
     optimal_factorization,
 )
 from privlearn.participation import Participation
@@ -104,6 +105,25 @@ def test_no_band_is_needed_where_visits_are_few(objective: Objective) -> None:
     banded = optimal_factorization(n, rule, objective, band=apart)
     check(banded, most, apart, objective)
     assert free.error < 0.99 * banded.lower_bound
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_one_visit_needs_no_solver(objective: Objective) -> None:
+    n = 20
+    best = optimal_factorization(n, objective=objective)
+    certificate = one_visit_certificate(n, objective)
+    assert not certificate.problems(1, n, n)
+    assert (1 - 1e-4) * best.error <= certificate.bound() <= best.error
+
+
+@pytest.mark.parametrize(("objective", "gap"), [("max", 1.005), ("mean", 1.001)])
+def test_shipped_factorisation_is_near_the_best(objective: Objective, gap: float) -> None:
+    n = 128
+    certificate = one_visit_certificate(n, objective, steps=5)
+    assert not certificate.problems(1, n, n)
+    made = BandedBLT.fitted(n, objective=objective)
+    own = made.max_error_std() if objective == "max" else made.rms_error_std()
+    assert certificate.bound() < own <= gap * certificate.bound()
 
 
 def test_uneven_patterns_are_used() -> None:
