@@ -260,9 +260,9 @@ class _ByEpochs(Strategy):
         self._budgets = PersonBudgets(self._accountant, self._epochs.all)
         self._learned: list[LearnedRows] = []
 
-    def _count(self) -> Fraction:
+    def _count(self, sizes: Sequence[Sequence[int]] = ()) -> Fraction:
         """Begins counts of the rows that are learned; the part of the budget that is left."""
-        self._learned = learned_rows(self._accountant, self._budgets, self._epochs.all)
+        self._learned = learned_rows(self._accountant, self._budgets, self._epochs.all, sizes)
         return LearnedRows.rest(self._budgets)
 
     def _counts(self) -> list[Plan]:
@@ -293,11 +293,12 @@ class _Sums(_ByEpochs):
         super().__init__(learner, accountant)
         mass = float(accountant.budget.gaussian_mass())
         self._cut(math.sqrt(self._scale.dim / mass) * self._together)
-        rest = self._count()
+        sizes = [(len(users),) for users in self._epochs.all]
+        rest = self._count(sizes)
         levels = [self._scale.clip(self.rule.level(k)) for k in range(len(self._epochs.all))]
         self._sums = self._budgets.sums(
             [Ball(clip, self._scale.dim) for clip in levels],
-            [(len(users),) for users in self._epochs.all],
+            sizes,
             rest,
         )
         self._pooled: Array = np.zeros(self._scale.dim)

@@ -56,7 +56,7 @@ def public(out: Path, registry: str = "") -> dict[str, str]:
     first = json.loads((out / "public" / "ledger.jsonl").read_text("utf-8").splitlines()[1])
     opened = first["entry"]["body"]
     names = [told.head, told.root, opened["accountant"], registry]
-    names += _registries(opened)
+    names += _registries(first["entry"]["ext"])
     found = {}
     for path in sorted((out / "public").iterdir()):
         if path.suffix in (".json", ".md"):
