@@ -1,20 +1,24 @@
 """Regret in the car market of people who come back, with one guarantee for each person.
 
-    python benchmarks/returning_people.py [--replicates 60] [--others 20] [--jobs 2]
+    python benchmarks/returning_people.py [--replicates 60] [--others 60] [--jobs 2] [--resume]
 
 2,000 people with 10,000 visits in random order, 100 cars, K = 10, rho = 1 for a person: everybody
 comes five times, or as often as a heavy tail has it.  Two relations: all of a person's rows are
 replaced and the pattern of visits is public ("replace-one"), or all slots of a person become empty
 ("zero-out").  Replicate r has market seed and noise seed SEED + r; the learners are as they come.
-Rules that are there for comparison only run with the first ``--others`` replicates.
+Rules that are there for comparison only run with the first ``--others`` replicates.  With
+``--resume`` what stands in the results is kept, and only what is missing is run.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from reporting import Table, in_parallel, parser, summary, write
+from reporting import RESULTS, Table, in_parallel, parser, summary, write
 
 from privlearn.accountants import JointAccountant
 from privlearn.adjacency import Adjacency
@@ -132,34 +136,56 @@ def as_group(market: Market, seed: int, relation: str) -> float:
     return float(market.serve(learner(market, seed).start(account)).sum())
 
 
-def play(replicate: int, others: bool) -> dict[str, float]:
-    """Regret of every way in both markets, under both relations."""
-    seed, found = SEED + replicate, {}
-    for visits in MARKETS:
-        market = returning_car_market(seed, visits=visits)
-        for relation in RELATIONS:
-
-            def key(name: str, visits: str = visits, relation: str = relation) -> str:
-                return f"{visits}|{relation}|{name}"
-
-            found[key(BY_HAND)] = by_hand(market, seed, relation)
-            for name, way in WAYS.items():
-                if way.main or (others and relation == "replace-one"):
-                    found[key(name)] = under_rule(market, seed, relation, way)
-        if others:
-            found[f"{visits}|replace-one|every visit, as a group"] = as_group(
-                market, seed, "replace-one"
-            )
-            free = NonPrivateMNL(
-                horizon=market.horizon,
-                dim=len(market.theta),
-                max_items=MAX_ITEMS,
-                random_state=seed,
-            )
-            found[f"{visits}|replace-one|without privacy"] = float(market.serve(free).sum())
-            coins = RandomAssortments(max_items=MAX_ITEMS, random_state=seed)
-            found[f"{visits}|replace-one|random"] = float(market.serve(coins).sum())
+def ways(others: bool) -> dict[str, Callable[[Market, int], float]]:
+    """What to run, by relation and name."""
+    found: dict[str, Callable[[Market, int], float]] = {}
+    for relation in RELATIONS:
+        found[f"{relation}|{BY_HAND}"] = partial(by_hand, relation=relation)
+        for name, way in WAYS.items():
+            if way.main or (others and relation == "replace-one"):
+                run = partial(under_rule, relation=relation, way=way)
+                found[f"{relation}|{name}"] = run
+    if others:
+        found["replace-one|every visit, as a group"] = partial(as_group, relation="replace-one")
+        found["replace-one|without privacy"] = without_privacy
+        found["replace-one|random"] = at_random
     return found
+
+
+def without_privacy(market: Market, seed: int) -> float:
+    """Regret of refits on everything."""
+    free = NonPrivateMNL(
+        horizon=market.horizon,
+        dim=len(market.theta),
+        max_items=MAX_ITEMS,
+        random_state=seed,
+    )
+    return float(market.serve(free).sum())
+
+
+def at_random(market: Market, seed: int) -> float:
+    """Regret of random items."""
+    coins = RandomAssortments(max_items=MAX_ITEMS, random_state=seed)
+    return float(market.serve(coins).sum())
+
+
+def play(replicate: int, others: bool, known: dict[str, float]) -> dict[str, float]:
+    """Regret of every way in both markets, under both relations, but for what is known."""
+    seed, found = SEED + replicate, dict(known)
+    for visits in MARKETS:
+        missing = {k: run for k, run in ways(others).items() if f"{visits}|{k}" not in known}
+        if missing:
+            market = returning_car_market(seed, visits=visits)
+            for key, run in missing.items():
+                found[f"{visits}|{key}"] = run(market, seed)
+    return found
+
+
+def earlier() -> list[dict[str, float]]:
+    """What stands in the results."""
+    text = (RESULTS / "returning_people.json").read_text(encoding="utf-8")
+    known: list[dict[str, float]] = json.loads(text)["regret"]
+    return known
 
 
 def table(relation: str, found: list[dict[str, float]]) -> Table:
@@ -181,18 +207,21 @@ def table(relation: str, found: list[dict[str, float]]) -> Table:
 def main() -> None:
     """Prints and writes the tables, after every few replicates."""
     arguments = parser(__doc__, replicates=60)
-    arguments.add_argument("--others", type=int, default=20, help="replicates of all ways")
+    arguments.add_argument("--others", type=int, default=60, help="replicates of all ways")
+    arguments.add_argument("--resume", action="store_true", help="run what is missing")
     options = arguments.parse_args()
-    found: list[dict[str, float]] = []
-    while len(found) < options.replicates:
-        stop = min(len(found) + CHUNK, options.replicates)
-        tasks = [(r, r < options.others) for r in range(len(found), stop)]
-        found += in_parallel(play, tasks, options.jobs)
+    known = earlier() if options.resume else []
+    known += [{} for _ in range(options.replicates - len(known))]
+    for start in range(0, options.replicates, CHUNK):
+        stop = min(start + CHUNK, options.replicates)
+        tasks = [(r, r < options.others, known[r]) for r in range(start, stop)]
+        known[start:stop] = in_parallel(play, tasks, options.jobs)
+        done = [found for found in known if found]
         write(
             "returning_people",
-            [table(relation, found) for relation in RELATIONS],
-            {"seed": SEED, "regret": found},
-            f"{len(found)} replicates, seeds from {SEED}; mean ± standard error; gains over "
+            [table(relation, done) for relation in RELATIONS],
+            {"seed": SEED, "regret": done},
+            f"{len(done)} replicates, seeds from {SEED}; mean ± standard error; gains over "
             f"'{BY_HAND}' are paired.",
         )
 

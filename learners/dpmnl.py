@@ -22,7 +22,7 @@ far: m_e is the rule's number for the users before it, and noise is calibrated t
 determinant trigger, whose times an adversary chooses, so that every row would be in every fit;
 noise as published, which is about single rows; and pooled rules, as a fit takes answers and a sum
 of several is none.  The rule to take is ``Participation(most=1)``: what a second visit of everybody
-adds is less than the noise that it costs (benchmarks/returning_people.py).
+adds is less than the noise that it costs (benchmarks/returning_others.py).
 """
 
 from __future__ import annotations
