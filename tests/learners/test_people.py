@@ -40,12 +40,10 @@ METHODS: dict[str, Make] = {
     "vertices": lambda: DPPOFW(LpBall(DIM, 1, 1.0), method="vertices"),
 }
 RULES = [
-    Rule(1),
     Rule(3),
     Rule(3, apart=40),
     Rule(5, per_batch=2),
     Rule(2, per_batch=1, pattern="public"),
-    POOLED,
     Rule(5, pooled=True),
 ]
 
@@ -147,7 +145,7 @@ def test_pooling_is_better_than_group_privacy_where_a_few_come_often() -> None:
         learner.partial_fit(x, x @ theta, people=ids)
         return float(((learner.coef_ - theta) ** 2).sum())
 
-    seeds = range(5)
+    seeds = range(3)
     pooled, group = (
         np.mean([error(rule, seed) for seed in seeds]) for rule in (POOLED, Rule(MOST))
     )
@@ -225,7 +223,7 @@ def changed(first: Watcher, second: Watcher) -> Iterator[tuple[str, int]]:
 def test_replay_with_all_rows_of_a_person_replaced(method: str, rule: Rule) -> None:
     if not makes(method, rule):
         return
-    x, y, ids = rows(120)
+    x, y, ids = rows(80)
     person = ids[0]
     mine = [slot for slot, who in enumerate(ids) if who == person]
     assert len(mine) > 3  # the rule has no room for all
