@@ -41,20 +41,24 @@ class LocalConfiguration(Protocol):
     def adjacency(self) -> Adjacency:
         """The neighbour relation of the loss."""
 
+    @property
+    def most_messages(self) -> int:
+        """The most messages of one person."""
+
     def loss(self) -> Loss:
         """What a message costs its user."""
 
 
-def _exact_cap(loss: Loss) -> Currency:
-    """The cap that holds one such loss and nothing more: in Gaussian mass, or else in pure ε.
+def _exact_cap(loss: Loss, messages: int) -> Currency:
+    """The cap that holds so many losses and nothing more: in Gaussian mass, or else in pure ε.
 
     Raises:
         CurrencyError: the loss has a price in neither.
     """
     try:
-        return GaussianDP(0).price(loss)
+        return GaussianDP(0).price(loss) * messages
     except CurrencyError:
-        return PureDP(0).price(loss)
+        return PureDP(0).price(loss) * messages
 
 
 @final
@@ -116,7 +120,7 @@ class LocalAccountant(_Accountant[B]):
         *,
         noise: NoiseSource | None = None,
     ) -> LocalAccountant[Any]:
-        """The account of the claims about one message of every user, at its exact cost.
+        """The account of the claims about all messages of a person, at their exact cost.
 
         Args:
             config: of the messages.
@@ -126,7 +130,7 @@ class LocalAccountant(_Accountant[B]):
         Raises:
             LedgerError: something stands there already.
         """
-        return cls._of(config, config.users, ledger, noise, attested=True)
+        return cls._of(config, config.users, ledger, noise, config.most_messages, attested=True)
 
     @classmethod
     def for_device(
@@ -136,22 +140,34 @@ class LocalAccountant(_Accountant[B]):
         *,
         user: int | range,
         noise: NoiseSource | None = None,
+        people: People | None = None,
     ) -> LocalAccountant[Any]:
         """The account of a device, which pays for its user's one message at its exact cost.
+
+        With a registry of people it pays for the messages of a person, each of whose visits is a
+        user of its own; a device of one person has a registry with one id.
 
         Args:
             config: of the messages.
             ledger: a new one, or the path where to create it (`resume` goes on with an old one).
             user: the arrival index; the range of all that a gateway serves.
             noise: what the device draws from; by default secure.
+            people: a registry, whose rule allows at most ``config.most_messages`` visits.
 
         Raises:
-            LedgerError: something stands there already.  ValueError: no such user.
+            LedgerError: something stands there already.  ValueError: no such user, or a rule that
+            allows more messages than the server was told.
         """
         users = user if isinstance(user, range) else range(user, user + 1)
         if user_range(user=users).start < 0 or users.stop > config.users.stop:
             raise ValueError(f"user = {user!r}: must lie in 0..{config.users.stop - 1}")
-        return cls._of(config, users, ledger, noise, attested=False)
+        messages = 1 if people is None else people.rule.most
+        if messages > config.most_messages:
+            raise ValueError(
+                f"most = {messages} of the rule of participation: the configuration says "
+                f"most_messages = {config.most_messages}, and so does the server's ledger"
+            )
+        return cls._of(config, users, ledger, noise, messages, people=people, attested=False)
 
     @classmethod
     def _of(
@@ -160,15 +176,18 @@ class LocalAccountant(_Accountant[B]):
         users: range,
         ledger: Ledger | str | os.PathLike[str],
         noise: NoiseSource | None,
+        messages: int,
         *,
+        people: People | None = None,
         attested: bool,
     ) -> LocalAccountant[Any]:
         return LocalAccountant(
-            _exact_cap(config.loss()),
+            _exact_cap(config.loss(), messages),
             users=users,
             ledger=ledger if isinstance(ledger, Ledger) else Ledger.create(ledger),
             noise=noise,
             adjacency=config.adjacency,
+            people=people,
             attested=attested,
         )
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from privlearn._validate import count, positive
 from privlearn.domains import Array
+from privlearn.learners.participation import rule_of
 from privlearn.learners.streaming import Example, StreamLearner, typical_length
 from privlearn.mechanisms.constraint_sets import (
     ConstraintSet,
@@ -151,8 +152,7 @@ class Strategy(ABC):
     def __init__(self, learner: ConvexLearner, accountant: Accountant[Any]) -> None:
         self._learner, self._accountant, self._set = learner, accountant, learner._set
         self._scale, self._users = learner._scale, accountant.users
-        people = accountant.people
-        self._rule = None if people is None else people.rule
+        self._rule = rule_of(accountant)
 
     @abstractmethod
     def plan(self) -> list[Plan]:
@@ -197,11 +197,7 @@ class StrategyLearner(ConvexLearner):
     _strategy: Strategy
 
     def _check_rule(self, rule: Participation) -> None:
-        if rule.clock == "timetable":
-            raise ValueError(
-                f"{rule}: a slot of a timetable takes any number of visits, and this learner takes "
-                "one row for each slot; use clock = 'arrivals'"
-            )
+        """Each strategy says by itself what it has no price for."""
 
     def _rule_batches(self) -> Sequence[int]:
         return self._strategy.batches()

@@ -14,9 +14,11 @@ import numpy as np
 
 from privlearn.domains import Array, Ball
 from privlearn.learners.person_budgets import PersonBudgets
-from privlearn.mechanisms.batched_sums import BatchedStream
+from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.tokens import Token
 
 _PART: Final = Fraction(1, 50)
 """Of the budget of a group."""
@@ -29,24 +31,17 @@ class LearnedRows:
 
     Args:
         accountant: of the group.
-        budgets: of all groups.
-        group: its number.
         users: its slots.
-        sizes: of its batches.
+        sums: that count them; None without a rule.
     """
 
     def __init__(
         self,
         accountant: Accountant[Any],
-        budgets: PersonBudgets,
-        group: int,
         users: range,
-        sizes: tuple[int, ...],
+        sums: BatchedPrefixSum[Array] | NoisySum[Array] | None,
     ) -> None:
-        self._accountant, self._users = accountant, users
-        self._sums = None
-        if budgets.rule is not None:
-            self._sums = budgets.sums(group, Ball(1.0, 1), sizes, _PART)
+        self._accountant, self._users, self._sums = accountant, users, sums
         self._stream: BatchedStream[Array] | None = None
         self._batch = 0
 
@@ -64,26 +59,47 @@ class LearnedRows:
         slots = rows.users.stop - self._users.start
         if self._sums is None:
             return slots
-        if self._stream is None:
-            loss = self._sums.loss()
-            token = self._accountant.issue(loss, users=self._users, label="count")
-            self._stream = self._sums.open(token)
-        released = self._stream.append(rows.map_rows(_ones))
-        if released is None:
-            return slots
-        self._batch += 1
-        least = max(_DEVIATIONS * self._sums.error_std(self._batch), 1.0)
+        ones = rows.map_rows(_ones)
+        if isinstance(self._sums, NoisySum):
+            released, std = (
+                self._sums.release(ones, self._token(self._sums)),
+                self._sums.error_std(),
+            )
+        else:
+            if self._stream is None:
+                self._stream = self._sums.open(self._token(self._sums))
+            found = self._stream.append(ones)
+            if found is None:
+                return slots
+            self._batch += 1
+            released, std = found, self._sums.error_std(self._batch)
+        least = max(_DEVIATIONS * std, 1.0)
         return float(min(max(float(released.value[0]), least), slots))
+
+    def _token(self, sums: BatchedPrefixSum[Array] | NoisySum[Array]) -> Token[Any]:
+        return self._accountant.issue(sums.loss(), users=self._users, label="count")
 
 
 def learned_rows(
-    accountant: Accountant[Any], budgets: PersonBudgets, groups: Sequence[range]
+    accountant: Accountant[Any],
+    budgets: PersonBudgets,
+    groups: Sequence[range],
+    sizes: Sequence[Sequence[int]] = (),
 ) -> list[LearnedRows]:
-    """Counts of groups that are each one batch."""
-    return [
-        LearnedRows(accountant, budgets, number, users, (len(users),))
-        for number, users in enumerate(groups)
-    ]
+    """Counts of groups, with the sizes of their batches.
+
+    Without sizes the rows of a group are handed over all at once.
+    """
+    if budgets.rule is None:
+        return [LearnedRows(accountant, users, None) for users in groups]
+    one = Ball(1.0, 1)
+    if not sizes:
+        budget, adjacency = budgets.of_row(_PART), accountant.adjacency
+        count = NoisySum.calibrated(one, budget, adjacency=adjacency)
+        return [LearnedRows(accountant, users, count) for users in groups]
+    found = budgets.sums([one] * len(groups), sizes, _PART)
+    pairs = zip(groups, found, strict=True)
+    return [LearnedRows(accountant, users, sums) for users, sums in pairs]
 
 
 def _ones(block: Array) -> Array:

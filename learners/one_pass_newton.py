@@ -189,10 +189,11 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     ) -> tuple[BatchSums[Array], BatchSums[Array]]:
         """Running sums, each priced for all visits of a person."""
         sizes = [len(batch) for batch in self._batches]
-        budgets = PersonBudgets(accountant, [sizes])
+        budgets = PersonBudgets(accountant, [accountant.users], [len(sizes)])
 
         def sums(label: str, domain: Domain[Array], part: Fraction) -> CorrelatedSums[Array]:
-            return CorrelatedSums(label, budgets.sums(0, domain, sizes, part), self._batches)
+            (made,) = budgets.sums([domain], [sizes], part)
+            return CorrelatedSums(label, made, self._batches)
 
         return sums("gradient", gradient, 1 - share), sums("hessian", hessian, share)
 

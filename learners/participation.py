@@ -1,14 +1,23 @@
-"""Served learners under a rule of participation: who comes, the public batches, a row's price."""
+"""Learners under a rule of participation: who comes, the public batches, and the price of a row.
+
+A mechanism and its loss are about one row.  Under a rule the accountant charges a person for all of
+that person's rows, so a learner whose batches are equally dear may spend less on each:
+`one_row_budget` is the only place that says how much less.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, final
+from fractions import Fraction
+from typing import Any, Final, TypeVar, final
 
-from privlearn.budgets import Currency
-from privlearn.learners.person_budgets import PersonBudgets
+from privlearn.budgets import Currency, PureDP
+from privlearn.errors import ProvenanceError
 from privlearn.participation import Participation
+from privlearn.people import People
 from privlearn.protocols import Accountant
+
+B = TypeVar("B", bound=Currency)
 
 
 @final
@@ -38,6 +47,24 @@ def rule_of(accountant: Accountant[Any]) -> Participation | None:
     return None if accountant.people is None else accountant.people.rule
 
 
+def check_given(people: People | None, given: object, name: str) -> None:
+    """Checks that ids are given exactly where there is a rule.
+
+    Raises:
+        ProvenanceError: they are not.
+    """
+    if people is None and given is not NOT_GIVEN:
+        raise ProvenanceError(
+            f"{name}: the accountant has no rule of participation, so that an index is one person; "
+            "make it with people=People.create(path, rule), or leave this out"
+        )
+    if people is not None and given is NOT_GIVEN:
+        raise ProvenanceError(
+            f"{name} is missing: the accountant has {people.rule}, and must be told who comes "
+            "(None: nobody who can be told apart, whose visit is not learned)"
+        )
+
+
 def declare_batches(accountant: Accountant[Any], batches: Sequence[range]) -> None:
     """Declares public batches, if there is a rule that counts within them."""
     rule = rule_of(accountant)
@@ -45,12 +72,30 @@ def declare_batches(accountant: Accountant[Any], batches: Sequence[range]) -> No
         accountant.divide([batch.start for batch in batches])
 
 
-def one_row_budget(accountant: Accountant[Any], batches: Sequence[range]) -> Currency:
-    """What one row may cost in each of disjoint batches, if it may cost the same in all of them.
+def one_row_budget(
+    accountant: Accountant[B], batches: Sequence[range], rooms: Sequence[int] | None = None
+) -> B:
+    """What one row may cost in each batch, so that no person exceeds the accountant's budget.
 
-    With one row of a person in a batch, as under pooled rules, that is the budget divided by
-    min(most, number of batches); see `privlearn.learners.person_budgets`.
+    Every batch is spent on once.  In batch j a person has up to m_j rows, whose loss is at most
+    m_j² that of one row in zCDP and Gaussian mass, that is m_j a row, and m_j in pure ε, that is 1;
+    the dearest ``most`` rows together bound what a person pays (docs/proofs.md, "Persons who
+    return: totals").  With one row a batch, as under pooled rules, that is min(most, number of
+    batches).
+
+    Args:
+        accountant: with or without a rule.
+        batches: disjoint ranges of slots.
+        rooms: m_j, where it is not what the rule says of one batch.
     """
-    budgets = PersonBudgets(accountant, [[len(batch)] for batch in batches])
-    fullest = max(range(len(batches)), key=budgets.visits.__getitem__)
-    return budgets.of_row(fullest)
+    rule = rule_of(accountant)
+    if rule is None:
+        return accountant.budget
+    pure = isinstance(accountant.budget, PureDP)
+    found = [rule.visits(len(batch)) for batch in batches] if rooms is None else rooms
+    factor, left = 0, rule.most
+    for room in sorted(found, reverse=True):
+        taken = min(room, left)
+        factor += taken if pure else taken * room
+        left -= taken
+    return accountant.budget.share(Fraction(1, factor))

@@ -257,13 +257,12 @@ class _ByEpochs(Strategy):
         self._epochs: SealedEpochs[Any] = SealedEpochs(
             self._users, epoch_sizes(users, number, rule.growth)
         )
-        groups = [(len(epoch),) for epoch in self._epochs.all]
-        self._budgets = PersonBudgets(self._accountant, groups)
+        self._budgets = PersonBudgets(self._accountant, self._epochs.all)
         self._learned: list[LearnedRows] = []
 
-    def _count(self) -> Fraction:
+    def _count(self, sizes: Sequence[Sequence[int]] = ()) -> Fraction:
         """Begins counts of the rows that are learned; the part of the budget that is left."""
-        self._learned = learned_rows(self._accountant, self._budgets, self._epochs.all)
+        self._learned = learned_rows(self._accountant, self._budgets, self._epochs.all, sizes)
         return LearnedRows.rest(self._budgets)
 
     def _counts(self) -> list[Plan]:
@@ -294,16 +293,14 @@ class _Sums(_ByEpochs):
         super().__init__(learner, accountant)
         mass = float(accountant.budget.gaussian_mass())
         self._cut(math.sqrt(self._scale.dim / mass) * self._together)
-        rest = self._count()
-        self._sums = [
-            self._budgets.sums(
-                k,
-                Ball(self._scale.clip(self.rule.level(k)), self._scale.dim),
-                (len(users),),
-                rest,
-            )
-            for k, users in enumerate(self._epochs.all)
-        ]
+        sizes = [(len(users),) for users in self._epochs.all]
+        rest = self._count(sizes)
+        levels = [self._scale.clip(self.rule.level(k)) for k in range(len(self._epochs.all))]
+        self._sums = self._budgets.sums(
+            [Ball(clip, self._scale.dim) for clip in levels],
+            sizes,
+            rest,
+        )
         self._pooled: Array = np.zeros(self._scale.dim)
         self._variance = self._weight = 0.0
         self._stream: BatchedStream[Array] | None = None
@@ -369,11 +366,11 @@ class _Picking(_ByEpochs):
             ReportNoisyMax.calibrated(
                 self.vertices,
                 clip,
-                self._budgets.of_row(number, share),
+                self._budgets.of_row(share),
                 top=self._picks,
                 adjacency=adjacency,
             )
-            for number, clip in enumerate(self._clips)
+            for clip in self._clips
         ]
 
     def plan(self) -> list[Plan]:
@@ -412,10 +409,10 @@ class _Choices(_Picking):
         self._measured = [
             NoisySum.calibrated(
                 Ball(clip, self._picks, "linf"),
-                self._budgets.of_row(number, rest),
+                self._budgets.of_row(rest),
                 adjacency=accountant.adjacency,
             )
-            for number, clip in enumerate(self._clips)
+            for clip in self._clips
         ]
 
     def plan(self) -> list[Plan]:

@@ -26,7 +26,7 @@ from privlearn.domains import Array
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, places_of, row_of
-from privlearn.learners.participation import NOT_GIVEN, PersonId, given, rule_of
+from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given, rule_of
 from privlearn.learners.serving import (
     Arrival,
     Respond,
@@ -269,18 +269,9 @@ class Served(Learner, Generic[Own, Act, Heard]):
             not one for each.
         """
         people = self._accountant.people
+        check_given(people, given, name)
         if people is None:
-            if given is not NOT_GIVEN:
-                raise ProvenanceError(
-                    f"{name}: the accountant has no rule of participation, so that an index is one "
-                    "person; make it with people=People.create(path, rule), or leave this out"
-                )
             return None, np.zeros(n, dtype=bool)
-        if given is NOT_GIVEN:
-            raise ProvenanceError(
-                f"{name} is missing: the accountant has {people.rule}, and must be told who comes "
-                "(None: nobody who can be told apart, whose visit is not learned)"
-            )
         listed = id_list(cast("Sequence[Any]", ids))
         if len(listed) != n:
             raise ValueError(f"{name} of {len(listed)} ids: must be {n}, one for every user")

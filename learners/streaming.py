@@ -23,6 +23,7 @@ from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, row_of
+from privlearn.learners.participation import check_given, given, rule_of
 from privlearn.losses import Loss
 from privlearn.mechanisms.constraint_sets import norms
 from privlearn.mechanisms.scalar_objectives import (
@@ -32,7 +33,6 @@ from privlearn.mechanisms.scalar_objectives import (
     named_objective,
 )
 from privlearn.participation import Participation
-from privlearn.people import People
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -144,7 +144,7 @@ class StreamLearner(Learner):
         self._bound = positive(feature_bound=self.feature_bound)
         self._loss = named_objective(self.loss, positive(label_bound=self.label_bound))
         self._check_params()
-        rule = None if accountant.people is None else accountant.people.rule
+        rule = rule_of(accountant)
         if rule is not None:
             self._check_rule(rule)
         self._theta: Array = np.zeros(self._dim)
@@ -208,13 +208,17 @@ class StreamLearner(Learner):
         self._check_running()
         values, labels = self._block(x, y)
         users = self._next_users(len(labels))
-        registry = self._registry(people)
+        registry = self._accountant.people
+        check_given(registry, given(people), "people")
         if not users:
             return self
         rows: Rows[Example] = Rows._of_own((values, labels), users)
+        nobody = np.zeros(len(users), dtype=bool)
         if registry is not None:
-            rows = registry.admit(rows, _ids(people, len(users)))
-        self._tell(users, values, labels)
+            ids = _ids(people, len(users))
+            nobody = registry.nobody(ids)
+            rows = registry.admit(rows, ids)
+        self._tell(users, values, labels, nobody)
         self._take_all(rows)
         return self
 
@@ -228,21 +232,9 @@ class StreamLearner(Learner):
         self._check_running()
         users = self._next_users(count(n=n))
         if self._accountant.people is not None:
-            self._accountant.people.skip(users)
+            self._accountant.people.skip_to(users.stop)
         self._take_all(Rows.null(self._absent_users(n)))
         return self
-
-    def _registry(self, people: Any) -> People | None:
-        registry = self._accountant.people
-        if (registry is None) is not (people is None):
-            raise ProvenanceError(
-                "people: who each row is of is needed, as the accountant has a rule of "
-                "participation"
-                if people is None
-                else "people: the accountant has no registry of people, so that an index is one "
-                "person; make it with people="
-            )
-        return registry
 
     def _take_all(self, rows: Rows[Example]) -> None:
         users = rows.users
@@ -288,7 +280,7 @@ class StreamLearner(Learner):
                 "with a new learner and accountant"
             )
 
-    def _tell(self, users: range, values: Array, labels: Array) -> None:
+    def _tell(self, users: range, values: Array, labels: Array, nobody: NDArray[np.bool_]) -> None:
         """Messages to single users, for the operator's private records only."""
         try:
             with np.errstate(all="ignore"):  # a warning would tell of sealed data
@@ -296,6 +288,8 @@ class StreamLearner(Learner):
         except Exception:  # so would an error of a loss of the user's own; its rows become null
             usable = np.isfinite(labels)
         finite = np.isfinite(values)
+        for i in np.flatnonzero(nobody):
+            self._notify(users[int(i)], "no id says who came")
         if usable.all() and finite.all():
             return
         for i in np.flatnonzero(~(usable & finite.all(axis=1))):

@@ -45,17 +45,17 @@ class Buffered(Strategy):
         first = int(total * _FIRST_EPOCH)
         both = zip((first, total - first), _CLIPS, strict=True)
         sizes = [(size, level) for size, level in both if size]
-        budgets = PersonBudgets(accountant, [(size,) for size, _ in sizes])
+        self._epochs: SealedEpochs[Example] = SealedEpochs(self._users, [size for size, _ in sizes])
+        budgets = PersonBudgets(accountant, self._epochs.all)
         part = LearnedRows.rest(budgets) / _STEPS
         self._sums = [
             NoisySum.calibrated(
                 Ball(clip or self._scale.clip(level), learner.dim),
-                budgets.of_row(number, part),
+                budgets.of_row(part),
                 adjacency=accountant.adjacency,
             )
-            for number, (_, level) in enumerate(sizes)
+            for _, level in sizes
         ]
-        self._epochs: SealedEpochs[Example] = SealedEpochs(self._users, [size for size, _ in sizes])
         self._learned = learned_rows(accountant, budgets, self._epochs.all)
 
     def plan(self) -> list[Plan]:

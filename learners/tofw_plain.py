@@ -49,14 +49,16 @@ class Plain(Strategy):
             )
         budget, adjacency = accountant.budget, accountant.adjacency
         clip = clip or self._scale.clip(_CLIP)
-        factorization: Factorization = (
-            AnytimeBLT(horizon=len(self._users))
-            if anytime
-            else ColumnNormalizedBLT.fitted(len(self._users))
-        )
+        users = len(self._users)
+        factorization: Factorization | None = None
+        if anytime:
+            factorization = AnytimeBLT(horizon=users)
+        elif self._rule is None:
+            factorization = ColumnNormalizedBLT.fitted(users)
         self._sums = PrefixSum.calibrated(
             Ball(clip, learner._dim),
             budget,
+            horizon=users if factorization is None else None,
             factorization=factorization,
             adjacency=adjacency,
             participation=self._rule,

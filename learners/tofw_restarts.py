@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from privlearn.domains import Array, Ball
 from privlearn.learners.convex import TINY, LpLearner, Strategy
-from privlearn.learners.learned_rows import LearnedRows
+from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.streaming import Example, Terms, epoch_count, epoch_sizes
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
@@ -64,26 +64,25 @@ class Restarts(Strategy):
 
     def __init__(self, learner: LpLearner, accountant: Accountant[Any], clip: float | None) -> None:
         super().__init__(learner, accountant)
-        start = self._users.start
-        self._epochs: list[Epoch] = []
-        epochs = restart_plan(len(self._users), self._scale.dim, self._mu)
-        batches = [even_sizes(size, _BATCHES) for size, _ in epochs]
+        plan = restart_plan(len(self._users), self._scale.dim, self._mu)
+        ends = accumulate((size for size, _ in plan), initial=self._users.start)
+        groups = [range(start, stop) for start, stop in pairwise(ends)]
+        batches = [even_sizes(size, _BATCHES) for size, _ in plan]
         self._pooled = self._rule is not None and self._rule.pooled
         budgets = PersonBudgets(
-            accountant, batches if self._pooled else [(size,) for size, _ in epochs]
+            accountant, groups, [len(sizes) for sizes in batches] if self._pooled else ()
         )
-        first = epochs[0][1]
-        for number, ((size, level), sizes) in enumerate(zip(epochs, batches, strict=True)):
-            wanted = self._scale.clip(_CLIP_PER_LEVEL * level)
-            if clip is not None:
-                wanted = clip * level / first
-            users = range(start, start + size)
-            sums = budgets.sums(
-                number, Ball(wanted, learner._dim), sizes, LearnedRows.rest(budgets)
-            )
-            learned = LearnedRows(accountant, budgets, number, users, sizes)
-            self._epochs.append(Epoch(users, level, sums, learned))
-            start += size
+        first = plan[0][1]
+        clips = [
+            self._scale.clip(_CLIP_PER_LEVEL * level) if clip is None else clip * level / first
+            for _, level in plan
+        ]
+        sums = budgets.sums(
+            [Ball(radius, learner._dim) for radius in clips], batches, LearnedRows.rest(budgets)
+        )
+        learned = learned_rows(accountant, budgets, groups, batches)
+        parts = zip(groups, (level for _, level in plan), sums, learned, strict=True)
+        self._epochs = [Epoch(*part) for part in parts]
         self._caution = min(1.0, len(self._users) * self._mu / (_DIMS_PER_STEP * learner._dim))
         self._number = -1
         self._begin_epoch()

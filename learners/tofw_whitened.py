@@ -128,7 +128,7 @@ class Whitened(Strategy):
         self._clip, self._constant = clip, constant
         sizes = _sizes(len(self._users), learner.dim / self._mu)
         self._epochs: SealedEpochs[Example] = SealedEpochs(self._users, sizes)
-        self._budgets = PersonBudgets(accountant, [(size,) for size in sizes])
+        self._budgets = PersonBudgets(accountant, self._epochs.all)
         self._learned = learned_rows(accountant, self._budgets, self._epochs.all)
         self._sums: list[_Epoch] = []
         for users in self._epochs.all:
@@ -138,7 +138,7 @@ class Whitened(Strategy):
         self._variance = self._users_so_far = self._users_now = 0.0
 
     def _epoch(self, users: range) -> _Epoch:
-        scale, number, budgets = self._scale, len(self._sums), self._budgets
+        scale, budgets = self._scale, self._budgets
         rest = LearnedRows.rest(budgets)
         adjacency, constant = self._accountant.adjacency, self._constant
         noise = scale.dim / (len(users) * self._mu)
@@ -150,7 +150,7 @@ class Whitened(Strategy):
 
         def mean(part: float) -> NoisySum[Array]:
             ball = Ball(residual if bounded else part * residual, 1)
-            budget = budgets.of_row(number, _MEAN * rest)
+            budget = budgets.of_row(_MEAN * rest)
             return NoisySum.calibrated(ball, budget, adjacency=adjacency)
 
         means: tuple[NoisySum[Array] | None, NoisySum[Array] | None] = (None, None)
@@ -161,13 +161,13 @@ class Whitened(Strategy):
             users,
             BatchedPrefixSum.calibrated(
                 PSDTrace(_TRACE * scale.length**2, scale.dim),
-                budgets.of_row(number, _MOMENTS * rest),
+                budgets.of_row(_MOMENTS * rest),
                 sizes=(len(users),),
                 adjacency=adjacency,
             ),
             NoisySum.calibrated(
                 Ball(clip, scale.dim),
-                budgets.of_row(number, left * rest / _STEPS),
+                budgets.of_row(left * rest / _STEPS),
                 adjacency=adjacency,
             ),
             means,

@@ -1,5 +1,6 @@
 """The command line: ``quickstart``, ``run``, ``audit``, ``check``, ``errata``, ``reproduce``.
 
+``privlearn people`` shows what is public of a registry of people, and forgets somebody.
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
@@ -21,6 +22,7 @@ from privlearn.cli.audit import audit
 from privlearn.cli.check import check
 from privlearn.cli.output import BAD_INPUT, say_error, unread
 from privlearn.cli.papers import errata, reproduce_app
+from privlearn.cli.people import people_app
 from privlearn.cli.price import calibrate, delta, epsilon
 from privlearn.cli.run import quickstart, run_app
 from privlearn.errors import LedgerError, PrivlearnError
@@ -33,6 +35,7 @@ app = typer.Typer(
 for command in (quickstart, audit, epsilon, delta, calibrate, errata, check):
     app.command()(command)
 app.add_typer(run_app, name="run")
+app.add_typer(people_app, name="people")
 app.add_typer(reproduce_app, name="reproduce")
 
 

@@ -33,12 +33,12 @@ def physical_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def cells_of(line: bytes) -> list[str]:
-    """The cells of one line, without spaces around them.
+    """The cells of one line, without spaces around them; bytes that are no text stay told apart.
 
     Raises:
         ValueError: its quotes or line ends are broken.
     """
-    return _split(line.decode("utf-8", errors="replace"))
+    return _split(line.decode("utf-8", errors="surrogateescape"))
 
 
 def _split(line: str) -> list[str]:

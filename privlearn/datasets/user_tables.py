@@ -66,6 +66,7 @@ class Wanted:
         label_bound: |label − label_centre| of a regression is at most this.
         label_centre: default 0, or the shipped table's own.
         seed: of the order in which the rows of a shipped table arrive.
+        people: the column that says whose row it is, which is no feature.
     """
 
     data: str
@@ -77,6 +78,7 @@ class Wanted:
     label_bound: float | None = None
     label_centre: float | None = None
     seed: int = 0
+    people: str | None = None
 
     @property
     def shipped(self) -> bool:
@@ -98,6 +100,7 @@ class Table:
         side_information: what a certificate must say about this table.
         messages: about single users, for the operator only.
         absent: users after the last row, who are in the horizon but not in the file.
+        people: whose each row is, None for nobody's; None where each row is a person.
 
     The length is that of the horizon: rows and absent users.
     """
@@ -112,6 +115,7 @@ class Table:
     side_information: tuple[str, ...] = ()
     messages: tuple[tuple[int, str], ...] = ()
     absent: int = 0
+    people: tuple[str | None, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.labels) + self.absent
@@ -162,6 +166,7 @@ class Table:
             self.side_information,
             tuple(message for message in self.messages if message[0] in kept),
             len(kept) - len(came),
+            None if self.people is None else self.people[rows],
         )
 
     def describe(self) -> dict[str, Any]:
@@ -256,6 +261,7 @@ def _parquet(wanted: Wanted, rows: int) -> Table:
             chosen = _places(wanted, names)
             _check_types(wanted, file.schema_arrow, [names[place] for place in chosen])
             kept = [names[place] for place in chosen] + [str(wanted.target)]
+            kept += [] if wanted.people is None else [wanted.people]
             records = list(islice(_records(file.iter_batches(_BATCH, columns=kept), kept), rows))
     except DataError:
         raise
@@ -272,6 +278,11 @@ def _check_types(wanted: Wanted, schema: Any, features: Sequence[str]) -> None:
     Raises:
         DataError: a column has a type that cannot be used.
     """
+    if wanted.people is not None and not _is_of_ids(schema.field(wanted.people).type):
+        raise DataError(
+            f"{wanted.data}: column {wanted.people!r} says whose row it is; must be text or "
+            "integers: save it as such"
+        )
     for name in [*features, str(wanted.target)]:
         kind = schema.field(name).type
         label = name == wanted.target and wanted.classes is not None
@@ -284,6 +295,14 @@ def _check_types(wanted: Wanted, schema: Any, features: Sequence[str]) -> None:
             f"{wanted.data}: column {name!r} has type {shown}; must be {accepted}: save it as "
             f"such{more}"
         )
+
+
+def _is_of_ids(kind: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_dictionary(kind):
+        return _is_of_ids(kind.value_type)
+    return bool(types.is_integer(kind)) or _is_of_text(kind)
 
 
 def _is_of_numbers(kind: Any) -> bool:
@@ -346,6 +365,8 @@ def _assembled(
     cells_of = list(names if kept is None else kept)
     places = [cells_of.index(column.name) for column in columns]
     target = cells_of.index(str(wanted.target))
+    person = None if wanted.people is None else cells_of.index(wanted.people)
+    people: list[str | None] = [None] * len(records)
     label = _label_reader(wanted)
     asked = [column.name for column in columns]
     values = np.full((len(records), len(columns)), np.nan)
@@ -354,6 +375,8 @@ def _assembled(
     for user, record in enumerate(records):
         try:
             cells = list(record())
+            if person is not None:
+                people[user] = _id(cells[person])
             found = numbers(cells, places, asked)
             labels[user] = label(cells[target])
             values[user] = found
@@ -371,7 +394,13 @@ def _assembled(
         said,
         tuple(messages),
         rows - len(records),
+        None if person is None else tuple(people),
     )
+
+
+def _id(cell: Any) -> str | None:
+    """Whose row it is; the text of a whole number in a column of numbers."""
+    return str(cell) or None if isinstance(cell, str | int) else None
 
 
 def _places(wanted: Wanted, names: Sequence[str]) -> list[int]:
@@ -381,13 +410,19 @@ def _places(wanted: Wanted, names: Sequence[str]) -> list[int]:
         DataError: a column is missing, the target among them.
     """
     _check_named("target", [str(wanted.target)], names, wanted.data)
+    if wanted.people is not None:
+        _check_named("people", [wanted.people], names, wanted.data)
+        if wanted.people == wanted.target:
+            raise DataError(f"people: {wanted.people!r} is the target")
     if wanted.columns is None:
-        features = [name for name in names if name != wanted.target]
+        features = [name for name in names if name not in (wanted.target, wanted.people)]
     else:
         features = list(wanted.columns)
         _check_named("columns", features, names, wanted.data)
         if wanted.target in features:
             raise DataError(f"columns: {wanted.target!r} is the target and cannot be a feature")
+        if wanted.people in features:
+            raise DataError(f"columns: {wanted.people!r} says whose row it is and is no feature")
     if not features:
         raise DataError(f"{wanted.data}: there is no column beside the target")
     return [list(names).index(name) for name in features]

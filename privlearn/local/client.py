@@ -20,10 +20,12 @@ from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.budgets import B
 from privlearn.domains import Array
-from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
+from privlearn.errors import AdjacencyError, ProvenanceError, TokenSpentError, UsersError
 from privlearn.local.form import MessageForm
 from privlearn.local.messages import Message
 from privlearn.local.protocol import LocalBanditConfig, Model
+from privlearn.participation import Participation
+from privlearn.people import Admission
 from privlearn.protocols import Accountant, ReportStream
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -70,14 +72,22 @@ class LocalClient(Generic[B]):
     an action that does not exist.  Contexts and rewards beyond their bounds are cut to them for the
     message.  `diagnostics` counts them.
 
+    With a registry of people a user is one visit of a person, whose id comes with the row.  Each
+    message has noise of its own, so that k messages cost a person k times the loss of one, on
+    whichever device or gateway the registry is.  A visit that the rule has no room for sends the
+    message of the null record: the server cannot tell.  When a message comes it does see, so that a
+    pattern is private only apart from what the turns tell: that they are the public turns of all.
+
     Args:
         config: the public configuration.
         accountant: a `LocalAccountant` of the device.
         users: whom this client serves; by default all of the accountant's.
 
     Raises:
-        ValueError: users beyond the horizon or the accountant's.  TypeError: an accountant that is
-        not local, or takes attestations.  AdjacencyError: it counts another relation.
+        ValueError: users beyond the horizon or the accountant's, or a rule of participation that
+        counts within batches, on a timetable, or more messages than the configuration.  TypeError:
+        an accountant that is not local, or takes attestations.  AdjacencyError: it counts another
+        relation.
     """
 
     def __init__(
@@ -93,6 +103,10 @@ class LocalClient(Generic[B]):
                 f"{config.method.kind} reports for {report.adjacency.value}, the accountant counts "
                 f"{accountant.adjacency.value}"
             )
+        people = accountant.people
+        if people is not None:
+            _check_rule(people.rule, config.most_messages)
+        self._people = people
         self.users = accountant.users if users is None else user_range(users=users)
         if self.users.stop > config.method.horizon:
             raise UsersError(f"users = {self.users!r}: the horizon is {config.method.horizon}")
@@ -165,6 +179,7 @@ class LocalClient(Generic[B]):
         *,
         user: int | None = None,
         model: Model | None = None,
+        person: Any = None,
     ) -> Message:
         """Spends the user's token and returns the one message of this user.
 
@@ -174,14 +189,20 @@ class LocalClient(Generic[B]):
             reward: what the user answered.
             user: the arrival index; may be left out on a device of one user.
             model: by default the one that was last chosen with.
+            person: with a registry of people, the id of who this user is; an empty one is nobody's,
+                for a null report.
 
         Raises:
+            ProvenanceError: an id without a registry, or a registry without an id.
             TokenSpentError: the user has answered, to this client or, by what stands in the
             device's account, to another one of this configuration, before a restart or since.
             InsufficientBudgetError: the account cannot pay.  ValueError: no such user or model.
         """
         index = self._one(user)
-        form, batch, reports = self._release(context, action, reward, index, model, single=True)
+        people = None if person is None else [person]
+        form, batch, reports = self._release(
+            context, action, reward, index, model, people, single=True
+        )
         return Message(
             batch=batch,
             fingerprint=self._key[:16],
@@ -197,6 +218,7 @@ class LocalClient(Generic[B]):
         *,
         users: range,
         model: Model | None = None,
+        people: Any = None,
     ) -> bytes:
         """The messages of consecutive users of one batch, back to back; see `randomize`.
 
@@ -204,13 +226,15 @@ class LocalClient(Generic[B]):
             contexts: of the pulled arms, (n, dim); arrays, data frames, or lists of rows.
             actions: (n,).
             rewards: (n,).
+            people: with a registry of people, an id for each user.
 
         Raises:
             TypeError: no table (a dict, a generator, a sparse matrix), or a frame of text.
+            UsersError: not an id for each user.
         """
         contexts = block_from("contexts", contexts)
         actions, rewards = block_from("actions", actions), block_from("rewards", rewards)
-        form, batch, reports = self._release(contexts, actions, rewards, users, model)
+        form, batch, reports = self._release(contexts, actions, rewards, users, model, people)
         return form.encode(users, batch, reports)
 
     def _release(
@@ -220,11 +244,12 @@ class LocalClient(Generic[B]):
         rewards: Any,
         users: range,
         model: Model | None,
+        people: Any,
         *,
         single: bool = False,
     ) -> tuple[MessageForm, int, Array]:
         with self._lock:  # one message of each user, whatever threads do
-            return self._released(contexts, actions, rewards, users, model, single)
+            return self._released(contexts, actions, rewards, users, model, people, single)
 
     def _released(
         self,
@@ -233,6 +258,7 @@ class LocalClient(Generic[B]):
         rewards: Any,
         users: range,
         model: Model | None,
+        people: Any,
         single: bool,
     ) -> tuple[MessageForm, int, Array]:
         batch = self._batch(users)
@@ -243,6 +269,7 @@ class LocalClient(Generic[B]):
         if users.start < self._next:
             raise TokenSpentError(f"user {users.start} has answered: one message for each user")
         warming = users.start < self._warm
+        admission = self._admission(users, people)
         stream = self._stream(warming)
         self._next = users.stop
         rows = self._good_row(contexts, actions, rewards, users, batch, warming) if single else None
@@ -250,10 +277,28 @@ class LocalClient(Generic[B]):
             if single:
                 contexts, actions, rewards = [contexts], [actions], [rewards]
             rows = self._rows(contexts, actions, rewards, users, batch, warming)
+        if admission is not None and self._people is not None:
+            rows = Rows._admitted(rows, self._people, admission.learned, admission.persons)
         released = stream.append(rows).value
         if users.stop == self._phases[warming].stop:
             self._streams.pop(warming).close()
         return self.config.forms[warming], batch, released
+
+    def _admission(self, users: range, people: Any) -> Admission | None:
+        """Debits the visits; the turns between, which are not this client's, are passed over."""
+        registry = self._people
+        if (registry is None) is not (people is None):
+            raise ProvenanceError(
+                "people: who each user is is needed, as the accountant has a registry of people"
+                if people is None
+                else "people: the accountant has no registry of people, so that a user is a person"
+            )
+        if registry is None:
+            return None
+        clock = registry.clock
+        if clock is not None and clock < users.start:
+            registry.skip(range(clock, users.start))
+        return registry.admit_visits(people, users)
 
     def _good_row(
         self, context: Any, action: Any, reward: Any, users: range, batch: int, warming: bool
@@ -403,6 +448,19 @@ class LocalClient(Generic[B]):
         if not self._fits(model, batch):
             raise ValueError(f"model: for batch {model.batch}, where batch {batch} is served")
         self._model = model
+
+
+def _check_rule(rule: Participation, most_messages: int) -> None:
+    if rule.batched or rule.clock == "timetable":
+        raise ValueError(
+            f"{rule}: each message has noise of its own, and when it comes is seen; messages are "
+            "counted by most and apart, with clock = 'arrivals'"
+        )
+    if rule.most > most_messages:
+        raise ValueError(
+            f"most = {rule.most} of the rule of participation: the configuration says "
+            f"most_messages = {most_messages}"
+        )
 
 
 def _numbers(block: Any, n: int, shape: tuple[int, ...]) -> Array:

@@ -29,6 +29,8 @@ from pydantic import (
     Field,
     PlainSerializer,
     SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    model_serializer,
     model_validator,
 )
 
@@ -232,6 +234,8 @@ class LocalBanditConfig(_Configured):
     Args:
         method: the learner.
         name: of this deployment: the messages of one are refused by another.
+        most_messages: the most messages of one person in all, who may be several users; what the
+            rule of a device's or gateway's registry of people holds it to.
 
     Raises:
         ValueError: batches or a warm-up that do not fit together, or a batch of more than
@@ -242,7 +246,14 @@ class LocalBanditConfig(_Configured):
 
     if TYPE_CHECKING:
 
-        def __init__(self, name: str, method: LocalLearner, *, version: Literal[1] = 1) -> None: ...
+        def __init__(
+            self,
+            name: str,
+            method: LocalLearner,
+            *,
+            version: Literal[1] = 1,
+            most_messages: int = 1,
+        ) -> None: ...
 
     else:
 
@@ -255,6 +266,15 @@ class LocalBanditConfig(_Configured):
     """Of this form and of the messages' layout."""
     name: Annotated[str, Field(min_length=1)]
     method: Annotated[SerializeAsAny[LocalLearner], BeforeValidator(_read_method)]
+    most_messages: Annotated[int, Field(ge=1)] = 1
+
+    @model_serializer(mode="wrap")
+    def _form(self, inner: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without ``most_messages`` where it is 1: as configurations were before there was one."""
+        form: dict[str, Any] = inner(self)
+        if self.most_messages == 1:
+            form.pop("most_messages", None)
+        return form
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
@@ -372,7 +392,7 @@ class LocalBanditConfig(_Configured):
         return user_code(self.method)
 
     def loss(self) -> Loss:
-        """What a message costs its user.
+        """What a message costs its user; ``most_messages`` of them cost a person as many times it.
 
         A message of all parts costs at least what one of a single part costs: its two laws can
         differ as those of one part do, and otherwise.

@@ -82,13 +82,13 @@ class _Saved(BaseModel):
 class LocalServer:
     """Learns from messages: it adds up a batch, and takes a step when the batch is closed.
 
-    What clients claim, one message of each user at most, at the configuration's loss, is recorded
-    once, at the start, for all users: the ledger does not grow with them.  Where this very claim
-    stands in it, from a server that died before it was saved or from one beside this one, it is not
-    made again: what several make of the same messages costs nothing.  Public clock: the server
-    closes batches by `advance`, whether or not everybody was heard; a message that comes later is
-    rejected and counted.  With `LocalLearner.per_message` every message is a step at once, in the
-    order of arrival, and `advance` closes users one by one.
+    What clients claim, at most ``config.most_messages`` of a person at the configuration's loss, is
+    recorded once, at the start, for all users: the ledger does not grow with them.  Where this very
+    claim stands in it, from a server that died before it was saved or from one beside this one, it
+    is not made again: what several make of the same messages costs nothing.  Public clock: the
+    server closes batches by `advance`, whether or not everybody was heard; a message that comes
+    later is rejected and counted.  With `LocalLearner.per_message` every message is a step at once,
+    in the order of arrival, and `advance` closes users one by one.
 
     A well-formed message adds at most the sums' ``bound`` to each number of the sums, and no
     bytes can raise an exception or make a number that is not finite: a step that does leaves the
@@ -123,7 +123,7 @@ class LocalServer:
             accountant.attest(
                 config.loss(),
                 users=range(method.horizon),
-                most_messages=1,
+                most_messages=config.most_messages,
                 count=method.horizon,
                 by=by,
                 mechanism=_mechanism(config),
@@ -318,7 +318,7 @@ def _claim(config: LocalBanditConfig, accountant: Attesting) -> AttestEntry | No
     """The claim about this configuration's messages: its label has the fingerprint."""
     for claim in accountant.claims:
         everybody = claim.users == (0, config.method.horizon)
-        if claim.label == config.label and everybody and claim.most_messages == 1:
+        if claim.label == config.label and everybody:
             return claim
     return None
 
@@ -329,8 +329,9 @@ def _mechanism(config: LocalBanditConfig) -> str:
 
 def _is_of(claim: AttestEntry, config: LocalBanditConfig) -> bool:
     """Whether a claim is about the messages that clients of this configuration send."""
-    said = claim.loss, claim.count, claim.mechanism
-    return said == (config.loss().to_dict(), config.method.horizon, _mechanism(config))
+    said = claim.loss, claim.most_messages, claim.count, claim.mechanism
+    loss, most = config.loss().to_dict(), config.most_messages
+    return said == (loss, most, config.method.horizon, _mechanism(config))
 
 
 def _check_attesting(accountant: Attesting) -> None:

@@ -39,6 +39,7 @@ from privlearn.runs.common import (
 )
 from privlearn.runs.configs import ChoiceConfig
 from privlearn.runs.null_records import NullRecords
+from privlearn.runs.persons import check_registry, close, registry_of, told
 from privlearn.simulation import choice as experiments
 
 SHELF = 10
@@ -113,6 +114,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
 def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
     survey = _car_log() if config.data == "cars" else _csv_log(config)
+    check_registry(config)
     folders = Folders.create(out)
     budget, currency = config.cap()
     path = folders.public / "ledger.db"
@@ -124,6 +126,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
         noise=config.noise(),
         currency=currency,
         side_information=(*survey.side_information, *config.side_information),
+        people=registry_of(config),
     )
     learner = OnePassNewtonMNL(
         n_items=survey.features.shape[1],
@@ -133,25 +136,27 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
         random_state=config.seed,
     ).start(accountant)
     advance = progress("private", users)
-    learner.partial_fit(survey.features, survey.choices)
+    learner.partial_fit(survey.features, survey.choices, people=survey.people)
     if survey.absent:
         learner.skip(survey.absent)
     advance(users)
-    accountant.close()
+    close(accountant)
     certificate = _write_public(folders, accountant, learner)
     nulls = NullRecords.of(users, survey.messages, learner.private_messages_, absent=survey.absent)
     nulls.write(folders.private)
     lines = nulls.lines()
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
-    return Outcome(certificate, [_strongest(survey.names, learner)], lines, folders)
+    released = [*told(config), _strongest(survey.names, learner)]
+    return Outcome(certificate, released, lines, folders)
 
 
 @dataclass(frozen=True, slots=True)
 class _Log:
     """Logged choices; features unscaled and unclipped, NaN for records that cannot be used.
 
-    Messages say why; ``absent`` users more are in the horizon, but not in the file.
+    Messages say why; ``absent`` users more are in the horizon, but not in the file.  ``people``
+    says whose each record is, None for nobody's; it is None where each record is a person.
     """
 
     names: Sequence[str]
@@ -162,6 +167,7 @@ class _Log:
     messages: list[tuple[int, str]]
     held_out: tuple[Array, Items] | None = None
     absent: int = 0
+    people: list[str | None] | None = None
 
 
 def _car_log() -> _Log:
@@ -214,7 +220,9 @@ def _csv_log(config: ChoiceConfig) -> _Log:
     A line ends at a newline, whether quoted or not, and quotes protect commas within it.  A user
     whose lines cannot be used (too few, a wrong number of cells, text, NaN, a line over
     `LONGEST_LINE`, not exactly one choice, two ids) becomes the null record, and no other, with a
-    private message.  Lines beyond the horizon are not read.
+    private message.  Lines beyond the horizon are not read.  With ``people`` that column, which may
+    be ``user``, says whose record it is; where the lines of a group differ in it, or have none, the
+    record is null and nobody's.
 
     Raises:
         DataError: the file cannot be opened, its header names no usable columns, or it has no line.
@@ -224,46 +232,64 @@ def _csv_log(config: ChoiceConfig) -> _Log:
     try:
         with open(config.data, "rb") as file:
             physical = physical_lines(file)
-            header = _header(next(physical, b""), config.data)
+            header = _header(next(physical, b""), config)
             lines = list(islice(physical, config.horizon * config.items))
     except OSError as error:
         raise DataError(f"{config.data} cannot be read: {error.strerror}") from None
     users = -(-len(some_lines(lines, config.data)) // config.items)
-    names = [name for name in header if name not in ("user", "chosen")]
+    names = [name for name in header if name not in (*_NO_FEATURES, config.people)]
     features = np.full((users, config.items, len(names)), np.nan)
     choices = np.full(users, NO_ITEM)
     messages: list[tuple[int, str]] = []
+    people: list[str | None] = [None] * users
     for user in range(users):
         group = lines[user * config.items : (user + 1) * config.items]
         try:
-            features[user], choices[user] = _one_user(group, header, config)
+            rows = _cells(group, header, config)
+            if config.people is not None:
+                people[user] = _person(rows, header.index(config.people))
+            features[user], choices[user] = _one_user(rows, header, config)
         except Exception as error:  # whatever is wrong with these lines, it concerns this user only
             messages.append((user, " ".join(str(error).split())[:200]))
-    absent = config.horizon - users
-    return _Log(names, features, choices, config.scale, (), messages, absent=absent)
+    return _Log(
+        names,
+        features,
+        choices,
+        config.scale,
+        (),
+        messages,
+        absent=config.horizon - users,
+        people=None if config.people is None else people,
+    )
 
 
-def _header(line: bytes, path: str) -> list[str]:
+_NO_FEATURES = ("user", "chosen")
+
+
+def _header(line: bytes, config: ChoiceConfig) -> list[str]:
     """Column names; a message names no cell, which would be a user's where the header is missing.
 
     Raises:
         DataError: columns are missing, or there twice.
     """
+    path = config.data
     header = header_of(line, path)
-    missing = [name for name in ("user", "chosen") if name not in header]
-    if missing or len(header) < 3:
+    missing = [name for name in _NO_FEATURES if name not in header]
+    if missing or not set(header) - {*_NO_FEATURES, config.people}:
         raise DataError(
             f"{path}: the header lacks {', '.join(missing) or 'features'}; its first line must "
             "name 'user', 'chosen' and one numeric column per feature, separated by commas"
         )
+    if config.people is not None and config.people not in header:
+        raise DataError(f"people = {config.people!r}: no column of {path}")
     return header
 
 
-def _one_user(lines: Sequence[bytes], header: list[str], config: ChoiceConfig) -> tuple[Array, int]:
-    """Features (items, d) and choice of one user.
+def _cells(lines: Sequence[bytes], header: list[str], config: ChoiceConfig) -> list[list[str]]:
+    """The cells of one user's lines.
 
     Raises:
-        ValueError: the lines cannot be used; the message tells of no cell.
+        ValueError: not so many lines, or not so many cells; the message tells of no cell.
     """
     if len(lines) != config.items:
         raise ValueError(f"{len(lines)} lines instead of {config.items}")
@@ -271,6 +297,29 @@ def _one_user(lines: Sequence[bytes], header: list[str], config: ChoiceConfig) -
     for row in rows:
         if len(row) != len(header):
             raise ValueError(f"a line of {len(row)} cells, where the header has {len(header)}")
+    return rows
+
+
+def _person(rows: Sequence[list[str]], place: int) -> str | None:
+    """Whose record it is.
+
+    Raises:
+        ValueError: the lines do not agree.
+    """
+    found = {row[place] for row in rows}
+    if len(found) > 1:
+        raise ValueError("different persons in the lines of one user")
+    return found.pop() or None
+
+
+def _one_user(
+    rows: Sequence[list[str]], header: list[str], config: ChoiceConfig
+) -> tuple[Array, int]:
+    """Features (items, d) and choice of one user.
+
+    Raises:
+        ValueError: the lines cannot be used; the message tells of no cell.
+    """
     if len({row[header.index("user")] for row in rows}) > 1:
         raise ValueError(
             f"different users in the {config.items} lines that --items gives to each user"
@@ -278,7 +327,8 @@ def _one_user(lines: Sequence[bytes], header: list[str], config: ChoiceConfig) -
     marks = [row[header.index("chosen")] for row in rows]
     if any(mark not in ("0", "1") for mark in marks):
         raise ValueError("chosen must be 0 or 1")
-    places = [i for i, name in enumerate(header) if name not in ("user", "chosen")]
+    no_features = (*_NO_FEATURES, config.people)
+    places = [i for i, name in enumerate(header) if name not in no_features]
     names = [header[i] for i in places]
     values = np.array([numbers(row, places, names) for row in rows])
     chosen = marks.count("1")

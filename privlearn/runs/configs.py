@@ -9,11 +9,11 @@ import csv
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP
 from privlearn.datasets.user_tables import SHIPPED
-from privlearn.noise import NoiseSource
+from privlearn.runs.persons import PersonConfig
 from privlearn.runs.public_numbers import (
     LARGEST,
     LEAST,
@@ -28,6 +28,7 @@ from privlearn.runs.public_numbers import (
     parse_budget,
     parse_local_budget,
 )
+from privlearn.runs.settings import RunConfig as RunConfig
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "tofw": ("whitened", "restarts", "plain", "buffered"),
@@ -73,25 +74,7 @@ Bounds = Annotated[dict[str, LowHigh], BeforeValidator(_bounds)]
 """Intervals by the name of a column, or a text."""
 
 
-class RunConfig(BaseModel):
-    """What every run has."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Seed of simulated people, public coins and the order of shipped rows; never of noise."""
-    simulate_noise: Annotated[int, Field(ge=0)] | None = None
-    """Seed of reproducible noise; protects nobody, and the ledger is a simulation."""
-    side_information: tuple[str, ...] = ()
-    """What was computed from these data and is declared public."""
-
-    def noise(self, stream: int = 0, streams: int = 1) -> NoiseSource:
-        """A noise source; simulated ones of different streams share no randomness."""
-        if self.simulate_noise is None:
-            return NoiseSource.secure()
-        return NoiseSource.simulation(streams * self.simulate_noise + stream)
-
-
-class ChoiceConfig(RunConfig):
+class ChoiceConfig(PersonConfig):
     """Settings of one run on choices."""
 
     data: str = "cars"
@@ -111,6 +94,10 @@ class ChoiceConfig(RunConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.people is not None and self.data == "cars":
+            raise ValueError("people: a column of your own file; each row of the cars is a person")
+        if self.people == "chosen":
+            raise ValueError("people = 'chosen': that column says what was chosen")
         if self.data != "cars":
             if self.task == "market":
                 raise ValueError("task = 'market' simulates people for the shipped cars only")
@@ -131,7 +118,7 @@ class ChoiceConfig(RunConfig):
         return budget, GaussianDP if isinstance(budget, ApproxDP) else None
 
 
-class TableConfig(RunConfig):
+class TableConfig(PersonConfig):
     """Settings of one run on a table."""
 
     learner: Literal["tofw", "pofw", "hdb"]
@@ -196,6 +183,8 @@ class TableConfig(RunConfig):
                 )
             if self.horizon is None:
                 raise ValueError("horizon: the number of users is a public count; state it")
+        elif self.people is not None:
+            raise ValueError("people: a column of your own file; each shipped row is a person")
         self._fits_learner()
         budget = parse_budget(self.budget)
         if isinstance(budget, GaussianDP) and self.method in NO_GAUSSIAN:

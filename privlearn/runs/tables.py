@@ -13,7 +13,7 @@ is for tables of which few columns matter (``sparse``).  How they were chosen:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from privlearn.baselines.linear_bandits import LassoBandit, PrivateLeastSquares,
 from privlearn.datasets.user_tables import CONSTANT, Table, Wanted, read_table
 from privlearn.domains import Array
 from privlearn.errors import DataError
+from privlearn.learners.contextual import RespondToArms
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.pofw import DPPOFW
@@ -33,6 +34,7 @@ from privlearn.learners.tofw import DPTOFW
 from privlearn.ledger import Ledger
 from privlearn.mechanisms.constraint_sets import LpBall, dual_exponent
 from privlearn.noise import NoiseSource
+from privlearn.people import People
 from privlearn.reporting.figures import plot_running_averages
 from privlearn.runs.common import (
     Folders,
@@ -45,6 +47,7 @@ from privlearn.runs.common import (
 )
 from privlearn.runs.configs import TableConfig
 from privlearn.runs.null_records import NullRecords
+from privlearn.runs.persons import check_registry, close, registry_of, told
 from privlearn.simulation.linear_bandit import ArmMarket
 
 BLOCKS = 200
@@ -72,6 +75,7 @@ def run_table(config: TableConfig, out: Path, progress: Progress) -> Outcome:
     table, test = _split(config)
     if config.learner == "hdb" and table.classes is None:
         raise DataError(f"{config.data!r} is a regression: hdb needs classes, which are its arms")
+    check_registry(config)
     _rehearse(config, table)
     work = _serve if config.learner == "hdb" else _learn
     return work(config, table, test, Folders.create(out), progress)
@@ -92,6 +96,7 @@ def _wanted(config: TableConfig) -> Wanted:
         config.label_bound,
         config.label_centre,
         config.seed,
+        config.people,
     )
 
 
@@ -120,11 +125,13 @@ def _rehearse(config: TableConfig, table: Table) -> None:
     """Lets settings that do not fit fail before anything is written; opens no row."""
     budget, currency = config.cap()
     kind = JointAccountant if config.learner == "hdb" else CentralAccountant
+    rule = config.rule()
     accountant: Any = kind(
         budget,
         users=range(len(table)),
         noise=NoiseSource.simulation(0),
         currency=currency,
+        people=None if rule is None else People.memory(rule),
     )
     _learner(config, table).start(accountant)
 
@@ -209,6 +216,7 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
         noise=config.noise(),
         currency=currency,
         side_information=side,
+        people=registry_of(config),
     )
 
 
@@ -230,10 +238,11 @@ def _learn(
         part = slice(start, min(start + size, rows))
         with np.errstate(all="ignore"):  # a warning would tell of sealed data
             foreseen[part] = learner.predict(inputs[part])
-        learner.partial_fit(inputs[part], targets[part])
+        whose = None if table.people is None else table.people[part]
+        learner.partial_fit(inputs[part], targets[part], people=whose)
         advance(part.stop - part.start)
     _skip_absent(learner, table, advance)
-    accountant.close()
+    close(accountant)
     warnings = _warnings(config, table)
     certificate = _write_public(folders, accountant, learner, table, warnings)
     lines = _null_lines(folders.private, learner, table)
@@ -244,7 +253,8 @@ def _learn(
     picture = folders.private / "progress.png"
     plot_running_averages(picture, curve, "rows learned from", score.curve_name, bottom=0)
     lines += score.lines(test, learner, folders.private)
-    released = [*(f"warning: {line}" for line in warnings), _strongest(table, learner.coef_)]
+    released = [*(f"warning: {line}" for line in warnings), *told(config)]
+    released.append(_strongest(table, learner.coef_))
     return Outcome(certificate, released, lines, folders)
 
 
@@ -358,10 +368,11 @@ def _serve(
     advance = progress("private", len(table))
     market = _market(table.inputs(), table.targets(), arms)
     private = f"private ({config.budget})"
-    regrets = {private: market.serve(learner, advance)[kept]}
+    player = learner if table.people is None else _OfPersons(learner, table.people)
+    regrets = {private: market.serve(player, advance)[kept]}
     pulled = market.pulled
     _skip_absent(learner, table, advance)
-    accountant.close()
+    close(accountant)
     certificate = _write_public(folders, accountant, learner, table, [])
     lines = _null_lines(folders.private, learner, table)
     names = [*table.classes, ""]  # the arm of a null user is -1
@@ -389,7 +400,7 @@ def _serve(
     if kept.any() and ours >= constant:
         lines.append(_NOT_BETTER.format("bandit", "arm"))
     released = [f"{arms} arms, {_updates(learner)}; an estimate per arm after each"]
-    return Outcome(certificate, released, lines, folders)
+    return Outcome(certificate, [*told(config), *released], lines, folders)
 
 
 def _commonest(market: ArmMarket) -> int:
@@ -400,6 +411,21 @@ def _updates(learner: Bandit) -> str:
     if isinstance(learner, DPHDB):
         return f"DP-HDB in {len(learner.public_state()['epochs'])} public epochs"
     return f"private least squares in {learner.public_state()['block']} public blocks"
+
+
+class _OfPersons:
+    """A bandit that is told who comes."""
+
+    def __init__(self, learner: Bandit, people: Sequence[str | None]) -> None:
+        self._learner, self._people = learner, people
+
+    def play(
+        self, contexts: Array, respond: RespondToArms, private: Array | None = None, /
+    ) -> None:
+        """Serves the next users."""
+        first = self._learner.clock_
+        whose = self._people[first : first + len(contexts)]
+        self._learner.play(contexts, respond, private, people=whose)
 
 
 def _market(contexts: Array, classes: Array, arms: int) -> ArmMarket:

@@ -497,8 +497,8 @@ def test_a_run_that_is_stopped_says_what_was_spent(tmp_path: Path) -> None:
 def test_termination_is_as_an_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learn, out = DPTOFW.partial_fit, tmp_path / "run"
 
-    def terminated(self: DPTOFW, x: Any, y: Any) -> DPTOFW:
-        learner = learn(self, x, y)
+    def terminated(self: DPTOFW, x: Any, y: Any, **more: Any) -> DPTOFW:
+        learner = learn(self, x, y, **more)
         if self.clock_ == USERS:
             signal.raise_signal(signal.SIGTERM)
         return learner
@@ -518,7 +518,7 @@ def test_a_run_that_is_stopped_early_has_spent_nothing(
 ) -> None:
     out = tmp_path / "run"
 
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(table_runs, "_rehearse", stop)

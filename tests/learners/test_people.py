@@ -17,8 +17,9 @@ from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOF
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import InsufficientBudgetError, ProvenanceError, UsersError
 from privlearn.learners import DPPOFW, DPTOFW, person_budgets
-from privlearn.learners.person_budgets import shares_of_rows
+from privlearn.learners.participation import one_row_budget
 from privlearn.learners.streaming import StreamLearner
+from privlearn.learners.tofw_restarts import Restarts
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation as Rule
@@ -39,12 +40,10 @@ METHODS: dict[str, Make] = {
     "vertices": lambda: DPPOFW(LpBall(DIM, 1, 1.0), method="vertices"),
 }
 RULES = [
-    Rule(1),
     Rule(3),
     Rule(3, apart=40),
     Rule(5, per_batch=2),
     Rule(2, per_batch=1, pattern="public"),
-    POOLED,
     Rule(5, pooled=True),
 ]
 
@@ -80,16 +79,22 @@ def rows(n: int, seed: int = 0) -> tuple[Any, Any, list[int]]:
 # What a person pays -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("visits", [[1], [3], [2, 2], [1, 4], [3, 3, 1], [2, 5, 4]])
+@pytest.mark.parametrize("rooms", [[1], [3], [2, 2], [1, 4], [3, 3, 1], [2, 5, 4]])
 @pytest.mark.parametrize("most", [1, 2, 5, 9])
-def test_shares_are_the_worst_of_all_patterns(visits: list[int], most: int) -> None:
-    patterns = itertools.product(*(range(m + 1) for m in visits))
+@pytest.mark.parametrize("budget", [ZCDP(1), PureDP(1)])
+def test_a_row_may_cost_what_the_worst_pattern_leaves(
+    rooms: list[int], most: int, budget: Currency
+) -> None:
+    patterns = itertools.product(*(range(m + 1) for m in rooms))
+    each = (lambda room: room) if isinstance(budget, ZCDP) else (lambda _: 1)
     worst = max(
-        sum(Fraction(r, m) for r, m in zip(pattern, visits, strict=True))
+        sum(rows * each(room) for rows, room in zip(pattern, rooms, strict=True))
         for pattern in patterns
         if sum(pattern) <= most
     )
-    assert shares_of_rows(visits, most) == worst
+    users = [range(10 * i, 10 * i + 10) for i in range(len(rooms))]
+    account = accountant(Rule(most), 10 * len(rooms), budget)
+    assert one_row_budget(account, users, rooms) == budget.share(Fraction(1, worst))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -123,7 +128,7 @@ def test_pure_budgets_add_up_by_visits() -> None:
 
 
 def test_parallel_composition_is_refused_for_persons(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(person_budgets, "shares_of_rows", lambda *_: Fraction(1))
+    monkeypatch.setattr(person_budgets, "one_row_budget", lambda account, *_: account.budget)
     with pytest.raises(InsufficientBudgetError):
         METHODS["buffered"]().start(accountant(POOLED, 300))
 
@@ -140,7 +145,7 @@ def test_pooling_is_better_than_group_privacy_where_a_few_come_often() -> None:
         learner.partial_fit(x, x @ theta, people=ids)
         return float(((learner.coef_ - theta) ** 2).sum())
 
-    seeds = range(5)
+    seeds = range(3)
     pooled, group = (
         np.mean([error(rule, seed) for seed in seeds]) for rule in (POOLED, Rule(MOST))
     )
@@ -218,7 +223,7 @@ def changed(first: Watcher, second: Watcher) -> Iterator[tuple[str, int]]:
 def test_replay_with_all_rows_of_a_person_replaced(method: str, rule: Rule) -> None:
     if not makes(method, rule):
         return
-    x, y, ids = rows(120)
+    x, y, ids = rows(80)
     person = ids[0]
     mine = [slot for slot, who in enumerate(ids) if who == person]
     assert len(mine) > 3  # the rule has no room for all
@@ -315,7 +320,7 @@ def test_no_price_is_refused_before_anything_is_spent(make: Any, rule: Rule, wor
 def test_ids_that_do_not_fit_change_nothing() -> None:
     x, y, ids = rows(30)
     learner = METHODS["buffered"]().start(accountant(Rule(2), 30))
-    with pytest.raises(ProvenanceError, match="who each row is of is needed"):
+    with pytest.raises(ProvenanceError, match="people is missing"):
         learner.partial_fit(x, y)
     with pytest.raises(UsersError, match="30 slots, there are 29 ids"):
         learner.partial_fit(x, y, people=ids[1:])
@@ -327,12 +332,13 @@ def test_ids_that_do_not_fit_change_nothing() -> None:
     assert not learner.private_messages_
     learner.partial_fit(x, y, people=[None, *ids[1:]])
     assert learner.clock_ == 30
+    assert learner.private_messages_ == [(0, "no id says who came; your record does not count")]
 
 
 def test_ids_without_a_registry_are_refused() -> None:
     x, y, ids = rows(30)
     learner = METHODS["buffered"]().start(accountant(None, 30))
-    with pytest.raises(ProvenanceError, match="has no registry of people"):
+    with pytest.raises(ProvenanceError, match="has no rule of participation"):
         learner.partial_fit(x, y, people=ids)
 
 
@@ -343,3 +349,12 @@ def test_public_pattern_goes_with_replace_one() -> None:
     METHODS["whitened"]().start(account).partial_fit(x, y, people=ids)
     account.close()
     assert not account.certificate().problems
+
+
+def test_pooling_over_an_epoch_that_releases_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Restarts, "batches", lambda self: [e.users.start for e in self._epochs])
+    x, y, ids = rows(120)
+    account = accountant(POOLED, 120)
+    learner = METHODS["restarts"]().start(account)
+    with pytest.raises(UsersError, match="must be whole batches of the rule"):
+        learner.partial_fit(x, y, people=ids)

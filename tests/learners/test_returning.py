@@ -372,7 +372,8 @@ def test_plans_fit_and_little_is_left(case: str, relation: Adjacency) -> None:
         (Rule(2, per_batch=1), [10, 20, 30], 2),
         (Rule(4, per_batch=2), [10, 20, 30], 8),
         (Rule(3), [10, 20, 30], 9),
-        (Rule(3), [1, 2, 30], 9 * (1 + Fraction(1, 2) * 2)),  # 1 and 2 rows as dear as 3
+        (Rule(3), [1, 2, 30], 9),  # the three dearest rows are all in the last batch
+        (Rule(3), [1, 2], 5),  # two that cost 2 each, and one
     ],
 )
 def test_the_price_of_a_row(rule: Rule | None, sizes: list[int], factor: Fraction) -> None:

@@ -1,0 +1,117 @@
+"""Runs on files in which a person has several rows: a column says whose row it is.
+
+The text of a cell is the id, as it stands between the commas; spaces around it do not count.  A row
+without an id is nobody's, and null.  The same text is the same person, and any other text is
+another one, a mistyped id among them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, model_validator
+
+from privlearn.errors import DataError
+from privlearn.participation import Participation
+from privlearn.people import People
+from privlearn.runs.settings import RunConfig
+
+_NOT_COVERED: Final = (
+    "not covered: what the order and number of rows tells, as to when and how often somebody came; "
+    "and whoever has several ids, or a mistyped one, has the guarantee of so many persons together"
+)
+
+
+class PersonConfig(RunConfig):
+    """Settings of a run in which a person may have several rows."""
+
+    people: str | None = None
+    """Column of your file that says whose row it is; its text is the id.  The guarantee is then for
+    each person with at most --most rows; without it, for each row."""
+    most: Annotated[int, Field(ge=1)] | None = None
+    """The most rows of one person that are learned from; with --pooled, of the learner's public
+    batches (epochs)."""
+    pooled: bool = False
+    """All rows of a person in one public batch count as one, mostly their mean, and --most counts
+    batches."""
+    per_batch: Annotated[int, Field(ge=1)] | None = None
+    """The most rows of one person that are learned from in one public batch."""
+    apart: Annotated[int, Field(ge=1)] | None = None
+    """Rows from one that is learned from to the next of the same person, at least."""
+    registry: str | None = None
+    """New file that keeps who came and how often, for runs that are gone on with; it is secret.
+    Default: in memory, forgotten at the end of the run."""
+
+    @model_validator(mode="after")
+    def _fits_people(self) -> Self:
+        if self.people is None:
+            for name in ("most", "pooled", "per_batch", "apart", "registry"):
+                if getattr(self, name) not in (None, False):
+                    raise ValueError(f"{name}: needs people, the column that says whose row it is")
+            return self
+        if not self.people:
+            raise ValueError("people = '': must name the column that says whose row it is")
+        if self.most is None:
+            raise ValueError(
+                "most: how many rows of one person are learned from at most; with pooled, of how "
+                "many public batches"
+            )
+        self.rule()
+        return self
+
+    def rule(self) -> Participation | None:
+        """The rule of participation; None where each row is a person."""
+        if self.people is None or self.most is None:
+            return None
+        return Participation(self.most, self.apart or 1, self.per_batch, self.pooled)
+
+
+def check_registry(config: PersonConfig) -> None:
+    """Checks that there is room for the registry before anything is written.
+
+    Raises:
+        DataError: something stands there.
+    """
+    if config.registry is not None and Path(config.registry).exists():
+        raise DataError(
+            f"registry = {config.registry!r}: there is a file; it belongs to the run that made it, "
+            "and a new run needs a new one, in which nobody has come yet"
+        )
+
+
+def registry_of(config: PersonConfig) -> People | None:
+    """A new registry; None where each row is a person.
+
+    Raises:
+        PeopleError: it cannot be written.
+    """
+    rule = config.rule()
+    if rule is None:
+        return None
+    return People.memory(rule) if config.registry is None else People.create(config.registry, rule)
+
+
+def close(accountant: Any) -> None:
+    """Closes an accountant, and its registry if it has one."""
+    accountant.close()
+    if accountant.people is not None:
+        accountant.people.close()
+
+
+def told(config: PersonConfig) -> list[str]:
+    """What the guarantee of the run is about, in words; public."""
+    if config.people is None:
+        return []
+    unit = ("public batch", "public batches") if config.pooled else ("row", "rows")
+    counted = f"{config.most} {unit[config.most != 1]}"
+    if config.pooled:
+        counted += ", in each of which all rows of the person count as one"
+    if config.per_batch is not None:
+        counted += f", at most {config.per_batch} in one public batch"
+    apart = f", {config.apart:,} or more rows apart" if config.apart else ""
+    return [
+        f"the guarantee is for each person (a text in column {config.people!r}) with at most "
+        f"{counted}{apart}; what comes beyond that is not learned from, and nobody is told which",
+        _NOT_COVERED,
+    ]
