@@ -29,7 +29,7 @@ def show(registry: _File) -> None:
             **{f"rule: {name}": value for name, value in people.rule.to_dict().items()},
             "accountant": people.accountant,
             "next slot": people.clock,
-            "lifetime": people.lifetime,
+            "serving only": "yes" if people.serving_only else "no",
         }
         for name, value in facts.items():
             typer.echo(f"{name}: {'none' if value is None else value}")
