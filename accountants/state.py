@@ -734,6 +734,12 @@ class AccountState:
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile, and its loss that of one row"
             )
+        timed = self.visits is not None and self.visits.rule.clock == "timetable"
+        if timed and entry.arithmetic != "sum":
+            raise BudgetError(
+                f"{entry.mechanism}: on a timetable how many rows there are is not public, so that "
+                f"they are added up (arithmetic = 'sum'), not opened by {entry.arithmetic!r}"
+            )
         if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: bounded range is a statement about one release; state a "
@@ -1182,6 +1188,11 @@ def _check_rule(opened: OpenEntry, rule: Participation) -> None:
         raise AdjacencyError(
             f"adjacency = {opened.adjacency.value} with pattern = {rule.pattern!r}: must be "
             f"{allowed}, as a person's slots stay, and become null"
+        )
+    if opened.trust is Trust.LOCAL and rule.clock == "timetable":
+        raise BudgetError(
+            "clock = 'timetable': the server sees when a message comes, so a local guarantee does "
+            "not cover when somebody comes; use clock = 'arrivals'"
         )
     if opened.attested:
         raise BudgetError("attested: a client states itself how often it sends (most_messages)")

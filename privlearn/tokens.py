@@ -28,7 +28,6 @@ from privlearn.contributions import partial_sum as partial_sum
 from privlearn.domains import Array
 from privlearn.errors import (
     LossExceedsTokenError,
-    ProvenanceError,
     RowLocalityError,
     TokenCopyError,
     TokenError,
@@ -42,7 +41,7 @@ from privlearn.exact_noise.variates import Variates
 from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss
 from privlearn.noise import ExactNoise, NoiseSource, ReportNoise
-from privlearn.openings import check_rows, check_total
+from privlearn.openings import check_rows, check_timetable, check_total
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
@@ -213,8 +212,10 @@ class Token(Generic[B]):
         Raises:
             TokenSpentError: used before.  LossExceedsTokenError: the loss costs more than the token
             holds (the token stays unspent).  TokenCopyError: in a forked process.
-            CurrencyError: the loss has no price in the token's currency.
+            CurrencyError: the loss has no price in the token's currency.  ProvenanceError: on a
+            timetable, a mechanism that does not add up.  UsersError: slots that are not over.
         """
+        check_timetable(self, spend)
         loss = spend.loss(self.adjacency)
         if loss is not self._priced:
             self._check_price(spend.mechanism, self._issuer.of_person(loss, self.users))
@@ -458,7 +459,6 @@ class Receipt:
         with self._token._lock:
             self._check_open()
             check_rows(self._token, rows, self._next)
-            self._check_slots(rows)
             self._name(rows.functions)
             users = rows.users
             self._next = users.stop
@@ -472,14 +472,6 @@ class Receipt:
         if self._issuer.observer is not None:
             self._issuer.observer.opened(self._token, self._spend, users, values)
         return values
-
-    def _check_slots(self, rows: Rows[Any]) -> None:
-        """On a timetable nobody but the receipt may see how many records a slot holds."""
-        if Rows._slots_of(rows) is not None and self._spend.arithmetic != "sum":
-            raise ProvenanceError(
-                f"{self._spend.mechanism}: rows on a timetable are added up, by a mechanism with "
-                "arithmetic = 'sum' such as NoisySum; how many there are is not public"
-            )
 
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh noise of the stated family and scale.
