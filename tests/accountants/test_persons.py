@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from mutation import Edit, InspectionCase, Mutant
 
 from privlearn.accountants import persons
 from privlearn.accountants.persons import PersonCharges, Visits, check_starts
@@ -146,3 +147,32 @@ def test_a_large_programme_is_exact_in_big_numbers() -> None:
     tokens = [(range(a, a + 10), big + a, False) for a in range(0, 40, 5)]
     assert charged(visits, tokens) > 2**62
     assert charged(visits, tokens) == sum(big + a for a in range(0, 40, 5))
+
+
+def _wrong() -> str | None:
+    """A case in which somebody could be charged more, or apart from gaps less is claimed."""
+    for seed in range(120):
+        visits, tokens = random_case(seed)
+        bound, truth = charged(visits, tokens), by_force(visits, tokens)
+        if bound < truth or (visits.rule.apart == 1 and bound != truth):
+            return f"seed {seed}: {bound}, not {truth}"
+    return None
+
+
+@pytest.mark.parametrize(
+    ("target", "old", "new"),
+    [
+        ("Visits.most", "visits(len(users), self._batches(users))", "visits(len(users))"),
+        ("PersonCharges.charge", "self._shared if shared else self._whole", "self._shared"),
+        ("_Pieces.__init__", "min(visits.rule.most, sum(self.room))", "1"),
+        ("_Pieces.__init__", "change[number[b]] -= amount", "pass"),
+        ("_Pieces._by_programme", "begun[first] -= amount", "pass"),
+        ("_Pieces._fill", "self.stops[p] - 1 - self.apart", "self.starts[p] - self.apart"),
+        ("_Pieces._fill", "min(self.room[p], self.most) - 1", "0"),
+        ("_Pieces._fill", "before + after", "before"),
+        ("_Pieces._fill", "[1:][:reach]", "[:reach]"),
+    ],
+)
+def test_faults_of_the_programme_are_found(target: str, old: str, new: str) -> None:
+    edit = Edit(f"privlearn.accountants.persons:{target}", old, new)
+    assert Mutant("programme", "One line.", (edit,), InspectionCase(_wrong)).check().caught
