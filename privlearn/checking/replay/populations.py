@@ -31,11 +31,13 @@ class Person:
         features: item features, shape (N, d), or whatever a malformed user sends.
         answer: from the items on offer to the chosen one; None is "no purchase".
         kind: what sort of user this is, for messages.
+        id: whose visit this is, under a rule of participation; None is nobody.
     """
 
     features: Any
     answer: Callable[[Items], Any]
     kind: str = "person"
+    id: Any = None
 
     def respond(self, items: Items, /) -> Any:
         """The choice from an offer."""
