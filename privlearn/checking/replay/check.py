@@ -115,9 +115,10 @@ def assert_noninterference(
             `functools.partial` for another adjacency.  Under a `CentralAccountant` all outputs are
             public, that to the replaced user included.
         rule: of participation.  Users are then visits, with an ``id`` (None is nobody); neighbours
-            differ in all visits of one person, at each of which stands another record of the same
-            id, or nobody's (under a private pattern).  The accountant gets a fresh registry as
-            ``people``, and the protocol (`serve_people` if none is given) must hand the ids on.
+            differ in all visits of one person: under a public pattern in what the records hold,
+            under a private one these slots are nobody's in one of the two.  The accountant gets a
+            fresh registry as ``people``, and the protocol (`serve_people` if none is given) must
+            hand the ids on.
         may_spend_nothing: whether it is right that nothing is spent on these data.
         seconds: for everything together.
 
@@ -245,10 +246,16 @@ def _person_replaced(
             f"neighbour: must replace all visits of one person; the same person also comes at "
             f"slots {left[:5]}, which are alike"
         )
+    here, there = ({pair[side] for pair in pairs} for side in (0, 1))
     if rule.pattern == "public" and any(a != b for a, b in pairs):
         raise CheckError(
             "neighbour: under a public pattern a person's slots stay, so that ids must be the same "
             "in both data sets"
+        )
+    if rule.pattern == "private" and here != {None} and there != {None}:
+        raise CheckError(
+            "neighbour: under a private pattern all slots of a person become empty, so that their "
+            "ids must be None in one of the two data sets"
         )
     return tuple(changed)
 
