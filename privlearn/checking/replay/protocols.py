@@ -212,7 +212,7 @@ def pulled(size: int | None = None, *, people: bool = False) -> InteractionProto
     ``people``: hand the ids on.
     """
 
-    def one_by_one(learner: Any, users: Iterable[User]) -> Iterator[int]:
+    def one_by_one(learner: Any, users: Iterable[Any]) -> Iterator[int]:
         for user in users:
             who = {"person": user.id} if people else {}
             arm = learner.select(_as_vector(user.features), **who)

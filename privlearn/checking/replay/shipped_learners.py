@@ -220,16 +220,22 @@ _POOLED = _once(most=2, pooled=True)
 _PUBLIC = _once(most=2, pattern="public")
 
 PEOPLE_CASES = (
-    LearnerCase("OnePassNewtonMNL", "pooled", _newton, serve_people, _POOLED),
-    LearnerCase("OnePassNewtonMNL", "in blocks", _newton, played(3, people=True), _POOLED),
+    LearnerCase("OnePassNewtonMNL", "people, pooled", _newton, serve_people, _POOLED),
+    LearnerCase("OnePassNewtonMNL", "people, in blocks", _newton, played(3, people=True), _POOLED),
     LearnerCase(
-        "OnePassNewtonMNL", "logged", _newton, logged(4, people=True), {**_CENTRAL, **_POOLED}
+        "OnePassNewtonMNL",
+        "people, logged",
+        _newton,
+        logged(4, people=True),
+        {**_CENTRAL, **_POOLED},
     ),
-    LearnerCase("OnePassNewtonMNL", "public", _newton, serve_people, _PUBLIC),
-    LearnerCase("DPMNL", "once", _dpmnl("public"), serve_people, {**_RICH, **_once(most=1)}),
+    LearnerCase("OnePassNewtonMNL", "people, public", _newton, serve_people, _PUBLIC),
+    LearnerCase(
+        "DPMNL", "people, once", _dpmnl("public"), serve_people, {**_RICH, **_once(most=1)}
+    ),
     LearnerCase(
         "DPMNL",
-        "twice, in blocks",
+        "people, twice, in blocks",
         _dpmnl("public"),
         played(4, people=True),
         {**_RICH, **_once(most=2, apart=3)},
@@ -239,8 +245,8 @@ PEOPLE_CASES = (
             "DPHDB", how, _bandit(DPHDB, first_epoch=FIRST), protocol, rule, n_items=CLASSES
         )
         for how, protocol, rule in (
-            ("once in an epoch", pulled(people=True), _once(most=2, per_batch=1)),
-            ("in blocks", pulled(3, people=True), _once(most=2)),
+            ("people, once in an epoch", pulled(people=True), _once(most=2, per_batch=1)),
+            ("people, in blocks", pulled(3, people=True), _once(most=2)),
         )
     ),
     *(
@@ -248,9 +254,9 @@ PEOPLE_CASES = (
             learner, how, factory, examples(3, people=True), {**_CENTRAL, **rule}, n_items=CLASSES
         )
         for learner, how, factory, rule in (
-            ("DPTOFW", "pooled", _tofw(), _POOLED),
-            ("DPTOFW", "plain", _tofw(method="plain"), _once(most=3, apart=2)),
-            ("DPPOFW", "pooled", _pofw(method="thresholds"), _POOLED),
+            ("DPTOFW", "people, pooled", _tofw(), _POOLED),
+            ("DPTOFW", "people, plain", _tofw(method="plain"), _once(most=3, apart=2)),
+            ("DPPOFW", "people, pooled", _pofw(method="thresholds"), _POOLED),
         )
     ),
 )
