@@ -495,12 +495,12 @@ def _finite(number: float) -> float | None:
 
 
 def replay_findings(case: LearnerCase, settings: Settings) -> Iterator[CheckFinding]:
-    """Replays of a learner on generated neighbours, who return where the case has a rule."""
-    known, replayed = LEARNER_CASES, replay_pairs
+    """Replays of a learner on generated neighbours; a quarter as many of people who return."""
+    known, replayed, share = LEARNER_CASES, replay_pairs, PAIRS
     if "rule" in case.options:
-        known, replayed = PEOPLE_CASES, replay_people
+        known, replayed, share = PEOPLE_CASES, replay_people, PAIRS // 4
     cases = sum(other.learner == case.learner for other in known) or 1
-    began, pairs = time.perf_counter(), math.ceil(PAIRS / (cases * case.cost))
+    began, pairs = time.perf_counter(), math.ceil(share / (cases * case.cost))
     free = case.options.get("may_spend_nothing", False)  # it claims a loss of 0, which has no half
     result: Conclusion
     power: float | None = None
