@@ -198,6 +198,90 @@ def test_who_is_out_of_order_is_not_debited() -> None:
     assert made.people.clock == 0
 
 
+def total(block: Any) -> Any:
+    return block.sum(axis=0)
+
+
+def pooled_sum(users: range, ids: str) -> list[float]:
+    """What is left of rows 0, 1, ... after all were admitted and a part of them pooled."""
+    made = account(POOLED)
+    rows = Rows.seal(np.arange(float(len(ids)))[:, None], users=range(len(ids)))
+    pooled = made.people.admit(rows, list(ids)).slice(users).pool(total)
+    return [
+        float(value)
+        for chunk in Rows._unseal(pooled)
+        if chunk.block is not None
+        for value in np.asarray(chunk.block)[chunk.valid, 0]
+    ]
+
+
+def test_a_part_of_rows_is_of_the_persons_that_were_in_it() -> None:
+    assert pooled_sum(BATCHES[0], "abcabaabbb") == [0 + 3, 1 + 4, 2]
+    assert pooled_sum(BATCHES[1], "abcabaabbb") == [5 + 6, 7 + 8 + 9]
+
+
+def test_rows_within_a_batch_are_not_pooled_without_the_others() -> None:
+    for users in (range(2, 5), range(2, 10), range(5, 8)):
+        with pytest.raises(UsersError, match="whole batches"):
+            pooled_sum(users, "abcabaabbb")
+
+
+def test_joined_rows_were_admitted_and_pooled_alike() -> None:
+    made = account(POOLED)
+    first = made.people.admit(ones(BATCHES[0]), list("aabbc"))
+    second = made.people.admit(ones(BATCHES[1]), list("aabbc"))
+    joined = {
+        "pooled and not": [first.pool(total), second],
+        "admitted and not": [first, ones(BATCHES[1])],
+        "not and admitted": [ones(BATCHES[0]), second],
+    }
+    for parts in joined.values():
+        assert Rows._stamp_of(Rows.concat(parts)) is None
+    for parts in ([first, second], [first.pool(total), Rows.null(BATCHES[1])]):
+        stamp = Rows._stamp_of(Rows.concat(parts))
+        assert stamp is not None
+        assert stamp.registry is made.people
+
+
+def test_sums_say_whether_their_rows_were_pooled() -> None:
+    made, mechanism, users = account(POOLED), noisy_sum(), BATCHES[0]
+    rows = made.people.admit(ones(users), list("aabbc"))
+    token = made.issue(mechanism.loss(), users=users, label="sum")
+    with pytest.raises(ProvenanceError, match=r"rows\.pool"):
+        mechanism.release_partial(mechanism.partial(rows), token)
+    mechanism.release_partial(mechanism.partial(rows.pool(total)), token)
+
+
+def test_sums_of_nobody_are_open_to_all() -> None:
+    made, mechanism, users = account(POOLED), noisy_sum(), BATCHES[0]
+    token = made.issue(mechanism.loss(), users=users, label="sum")
+    mechanism.release_partial(mechanism.partial(Rows.null(users)), token)
+
+
+def test_failures_of_all_visits_are_within_those_that_are_allowed() -> None:
+    loss = FailingLoss(gaussian("1/100"), "1/1000")
+
+    def made(rule: Rule) -> Any:
+        found: Any = CentralAccountant(
+            ZCDP(1),
+            users=range(N),
+            noise=NoiseSource.simulation(0),
+            people=People.memory(rule),
+            failure="2/1000",
+        )
+        found.divide(STARTS)
+        return found
+
+    fits, over = made(POOLED), made(Rule(3, pooled=True))
+    fits.commit([Plan("sum", loss, users) for users in BATCHES])
+    with pytest.raises(InsufficientBudgetError):
+        over.commit([Plan("sum", loss, users) for users in BATCHES])
+    for users in BATCHES[:2]:
+        over.issue(loss, users=users, label="sum")
+    with pytest.raises(InsufficientBudgetError):
+        over.issue(loss, users=BATCHES[2], label="sum")
+
+
 PERSONS, STATE = "privlearn.accountants.persons", "privlearn.accountants.state"
 OF_PERSON = f"{STATE}:AccountState.of_person"
 TOTAL = "privlearn.accountants.person_totals:_most"
@@ -314,6 +398,48 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         "if places[i][0].valid[places[i][1]]",
         "if True",
         test_what_is_pooled_has_no_null_records_in_it,
+    ),
+    (
+        "privlearn.rows.stamps:Stamp.part",
+        "self.persons[low:high]",
+        "self.persons[: high - low]",
+        test_a_part_of_rows_is_of_the_persons_that_were_in_it,
+    ),
+    (
+        "privlearn.rows.stamps:joined",
+        "or stamp.pooled != first.pooled",
+        "",
+        test_joined_rows_were_admitted_and_pooled_alike,
+    ),
+    (
+        "privlearn.rows.stamps:Stamp.of_sum",
+        "self.pooled",
+        "True",
+        test_sums_say_whether_their_rows_were_pooled,
+    ),
+    (
+        "privlearn.rows.stamps:Stamp.of_sum",
+        "self if self is NOBODY else ",
+        "",
+        test_sums_of_nobody_are_open_to_all,
+    ),
+    (
+        "privlearn.people.registry:People.batches",
+        "inside[0] != users.start or not whole",
+        "not whole",
+        test_rows_within_a_batch_are_not_pooled_without_the_others,
+    ),
+    (
+        f"{STATE}:Ceiling.fits",
+        "and most[-1] <= self.failure",
+        "",
+        test_failures_of_all_visits_are_within_those_that_are_allowed,
+    ),
+    (
+        f"{STATE}:Ceiling._check_persons",
+        "and after[-1] <= self.failure",
+        "",
+        test_failures_of_all_visits_are_within_those_that_are_allowed,
     ),
     (
         "privlearn.billboard:Billboard.skip",
