@@ -298,29 +298,46 @@ class _Accountant(Generic[B]):
         return cast(B, self._state.cap)
 
     def spent(self, user: int | None = None) -> B:
-        """What is charged or reserved for one user (default: the largest over users)."""
+        """What is charged or reserved for one user (default: the largest over users).
+
+        Raises:
+            BudgetError: for one user under a rule of participation, where an index is no person.
+        """
         return cast(B, self._state.ceiling.largest(self._range(user)))
 
     def remaining(self, user: int | None = None) -> B:
-        """What can still be issued for one user (default: for all of them at once)."""
-        return self.budget - self.spent(user)
+        """What can still be issued for one user (default: for all of them at once).
+
+        Raises:
+            BudgetError: as `spent`.
+        """
+        spent = self.spent(user)
+        # where a person's total is rounded up, it may be above the cap by that
+        return self.budget - spent if self.budget.covers(spent) else self.budget.zero()
 
     def _range(self, user: int | None) -> range:
+        self._state.check_asked(user=user)
         return self.users if user is None else range(user, user + 1)
 
     def failure(self, user: int | None = None) -> Fraction:
-        """The probability of failing that is charged or reserved for one user (default: most)."""
+        """The probability of failing that is charged or reserved for one user (default: most).
+
+        Raises:
+            BudgetError: as `spent`.
+        """
         return self._state.ceiling.largest_failure(self._range(user))
 
     def epsilon(self, delta: float, *, of: Of = "guarantee", rounds: int = 1) -> float:
         """ε at ``delta``: of the guarantee (plan total or cap), or of what was spent, ex post.
 
-        An upper bound on the exact value, error bound included; for a person with ``rounds`` rows.
-        At δ = 0 it is infinite unless all losses are pure.
+        An upper bound on the exact value, error bound included; for a person with ``rounds`` rows,
+        or under a rule of participation for one with all visits.  At δ = 0 it is infinite unless
+        all losses are pure.
 
         Raises:
-            ValueError: delta outside [0, 1).
+            ValueError: delta outside [0, 1).  BudgetError: rounds under a rule of participation.
         """
+        self._state.check_asked(rounds)
         with self._lock:
             parts = (promised if of == "guarantee" else spent)(self._state).parts
             return largest_epsilon(parts, delta, rounds).value
@@ -338,7 +355,11 @@ class _Accountant(Generic[B]):
         return found
 
     def spend_by_arrival(self, delta: float | None = None) -> list[ArrivalSpend]:
-        """ε promised to, and spent on, each range of arrivals; see `plot_arrivals`."""
+        """ε promised to, and spent on, each range of arrivals; see `plot_arrivals`.
+
+        Raises:
+            BudgetError: under a rule of participation an index is no person.
+        """
         with self._lock:
             return spend_by_arrival(self._state, delta)
 
@@ -358,6 +379,9 @@ class _Accountant(Generic[B]):
             user: an arrival index; default the maximum over users.  For one user all counts that
                 the plan or the cap allows to touch this user, not what happened later.
             rounds: for a person with so many rows (group privacy).
+
+        Raises:
+            BudgetError: user or rounds under a rule of participation, which is about persons.
         """
         return certify(self.ledger.records, delta=delta, user=user, rounds=rounds)
 
@@ -569,28 +593,28 @@ class _Accountant(Generic[B]):
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
         """For tokens: writes the spend; returns the token's account when it is durable."""
         domain, noise, loss_form, derived = _forms_of(spend, loss)
-        entry = SpendEntry(
-            accountant=self.id,
-            token=token.id,
-            mechanism=spend.mechanism,
-            users=(token.users.start, token.users.stop),
-            trust=self.trust,
-            adjacency=self.adjacency,
-            domain=domain,
-            noise=noise,
-            simulated=self.noise.simulated,
-            gain=spend.gain,
-            loss=loss_form,
-            arithmetic=spend.arithmetic,
-            derived=derived,
-            calibration=spend.calibration,
-            parameters=dict(spend.parameters),
-            interactive=spend.interactive,
-            profile=spend.profile,
-            exact=spend.exact_form() if EXACT in self._state.opened.features else None,
-            admitted=self._admitted(token.users.stop),
-        )
         with self._lock:
+            entry = SpendEntry(
+                accountant=self.id,
+                token=token.id,
+                mechanism=spend.mechanism,
+                users=(token.users.start, token.users.stop),
+                trust=self.trust,
+                adjacency=self.adjacency,
+                domain=domain,
+                noise=noise,
+                simulated=self.noise.simulated,
+                gain=spend.gain,
+                loss=loss_form,
+                arithmetic=spend.arithmetic,
+                derived=derived,
+                calibration=spend.calibration,
+                parameters=dict(spend.parameters),
+                interactive=spend.interactive,
+                profile=spend.profile,
+                exact=spend.exact_form() if EXACT in self._state.opened.features else None,
+                admitted=self._admitted(token.users.stop),
+            )
             self._append(entry)
         if self.observer is not None:
             self.observer.spent(token, spend)
@@ -623,8 +647,9 @@ class _Accountant(Generic[B]):
         """
         if self.people is None:
             return None
-        clock = self.people.clock if self.people.rule.clock == "arrivals" else stop
-        return None if clock is None else {"clock": clock}
+        if self.people.rule.clock == "arrivals":
+            return {"clock": self.people.clock}
+        return None if stop is None else {"clock": max(stop, self._state.admitted)}
 
     def _append(self, entry: Entry) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""

@@ -9,6 +9,7 @@ from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import Composite, cap_of, epsilon_of
 from privlearn.accountants.state import AccountState, total
 from privlearn.accountants.tallies import Tallies
+from privlearn.errors import BudgetError
 from privlearn.losses import Loss
 
 _MOST_TIGHT = 32
@@ -35,8 +36,14 @@ def spend_by_arrival(state: AccountState, delta: float | None = None) -> list[Ar
     ``delta`` defaults to that of an (ε, δ) promise, else 1e-6.
 
     Raises:
-        ValueError: delta outside (0, 1).
+        ValueError: delta outside (0, 1).  BudgetError: under a rule of participation an index is a
+        slot, and no person.
     """
+    if state.visits is not None:
+        raise BudgetError(
+            f"by arrival: under {state.visits.rule} an index is a slot, and what a person pays who "
+            "stands at it depends on where else; see epsilon() for every person"
+        )
     if delta is None:
         delta = 1e-6 if state.promise is None else float(state.promise.delta)
     promised: list[tuple[range, Composite]] = [(state.users, cap_of(state))]

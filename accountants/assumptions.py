@@ -2,63 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict
-
+from privlearn.accountants.assumption import (
+    Assumption,
+    checked,
+    declared,
+    paid,
+    trusted,
+    unprotected,
+)
 from privlearn.accountants.filters import CONCURRENT, FAILURES, THEOREMS
+from privlearn.accountants.person_assumptions import person_assumptions
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.entries import EXACT
 from privlearn.exact import float_up
-
-AssumptionKind = Literal["paid", "checked", "declared", "trusted", "not protected"]
-
-KINDS: dict[AssumptionKind, str] = {
-    "paid": "Paid for: the price covers it",
-    "checked": "Checked: from the ledger, or while the mechanisms ran",
-    "declared": "Declared: somebody said so, and nothing here can check it",
-    "trusted": "Trusted: it has to work as intended",
-    "not protected": "Not protected",
-}
-"""The groups of assumptions, in the order in which they are shown."""
-
-
-class Assumption(BaseModel):
-    """One sentence that a guarantee rests on."""
-
-    model_config = ConfigDict(frozen=True)
-    kind: AssumptionKind
-    text: str
-    weakens: bool = False
-    """Whether it is particular to this ledger and makes its claim weaker: shown first."""
-
-
-def paid(text: str) -> Assumption:
-    """Something that the price covers."""
-    return Assumption(kind="paid", text=text)
-
-
-def checked(text: str) -> Assumption:
-    """Something that was looked at."""
-    return Assumption(kind="checked", text=text)
-
-
-def declared(text: str, *, weakens: bool = False) -> Assumption:
-    """Something that somebody said."""
-    return Assumption(kind="declared", text=text, weakens=weakens)
-
-
-def trusted(text: str, *, weakens: bool = False) -> Assumption:
-    """Something that has to work as intended."""
-    return Assumption(kind="trusted", text=text, weakens=weakens)
-
-
-def unprotected(text: str, *, weakens: bool = False) -> Assumption:
-    """Something that may tell of a user."""
-    return Assumption(kind="not protected", text=text, weakens=weakens)
-
 
 _RECORD = (
     trusted(
@@ -116,19 +74,11 @@ _UNNAMED = trusted(
     weakens=True,
 )
 _GROUP = "has group privacy (k·μ, k²·ρ, k·ε for pure ε)."
-_CENTRAL = (
-    trusted("The curator who runs the mechanisms sees the rows and is trusted."),
-    unprotected(f"One user is one row; a person with k rows {_GROUP}"),
-)
+_CENTRAL = (trusted("The curator who runs the mechanisms sees the rows and is trusted."),)
 _JOINT = (
-    unprotected(f"One user is one round; a person with k rounds {_GROUP}"),
     paid(
         "A user's record is the pair of own data and response function: how this user would answer "
         "every offer."
-    ),
-    unprotected(
-        "Protected is what all other users receive, together with everything released (billboard "
-        "lemma); the user's own action is not protected from whoever sees it."
     ),
     checked(
         "Only rows that the accountant's own billboard served are opened; logged rows are refused."
@@ -144,8 +94,21 @@ _LOCAL = (
         "That a user takes part, when, and with how many messages is seen by the receiver, is not "
         "protected and does not depend on the row."
     ),
-    unprotected(f"One user is one index; a person with k indices {_GROUP}"),
 )
+_OTHERS = unprotected(
+    "Protected is what all other users receive, together with everything released (billboard "
+    "lemma); the user's own action is not protected from whoever sees it."
+)
+_OTHER_PERSONS = unprotected(
+    "Protected is what all other persons receive, together with everything released (billboard "
+    "lemma); what a person is shown, at any visit, is not protected from whoever sees it."
+)
+_ONE_INDEX = {
+    Trust.CENTRAL: unprotected(f"One user is one row; a person with k rows {_GROUP}"),
+    Trust.JOINT: unprotected(f"One user is one round; a person with k rounds {_GROUP}"),
+    Trust.LOCAL: unprotected(f"One user is one index; a person with k indices {_GROUP}"),
+}
+"""Without a rule of participation."""
 _ATTESTED = (
     declared(
         "ATTESTED, NOT VERIFIED: the loss of a message and how many there are is what clients "
@@ -164,12 +127,22 @@ def assumptions(state: AccountState, totals: SpendTotals, rounds: int = 1) -> li
     return [
         *_basis(state, totals, rounds),
         *{Trust.CENTRAL: _CENTRAL, Trust.JOINT: _JOINT, Trust.LOCAL: _LOCAL}[state.opened.trust],
+        *_unit(state),
+        *person_assumptions(state, totals),
         *_devices(state),
         *_declarations(state),
         *_number_of_users(state, totals),
         *_of_spends(state, totals),
         *_of_the_ledger(state, totals),
     ]
+
+
+def _unit(state: AccountState) -> list[Assumption]:
+    """Who is protected from whom, where an index is one person and where it is not."""
+    one = [_ONE_INDEX[state.opened.trust]] if state.visits is None else []
+    if state.opened.trust is not Trust.JOINT:
+        return one
+    return [*one, _OTHERS if state.visits is None else _OTHER_PERSONS]
 
 
 def _basis(state: AccountState, totals: SpendTotals, rounds: int) -> list[Assumption]:

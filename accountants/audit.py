@@ -10,17 +10,20 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any, final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, field_serializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_serializer,
+    model_serializer,
+)
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
-from privlearn.accountants.assumptions import (
-    Assumption,
-    assumptions,
-    noise_text,
-    paid,
-    unprotected,
-)
+from privlearn.accountants.assumption import Assumption, paid, unprotected
+from privlearn.accountants.assumptions import assumptions, noise_text
 from privlearn.accountants.epsilon_delta import RoundedNumber, Work, largest_epsilon
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
@@ -43,8 +46,11 @@ from privlearn.accountants.multiple_accountants import (
     sums,
     user_sums,
 )
+from privlearn.accountants.person_assumptions import relation_words
+from privlearn.accountants.persons import PatternWork
+from privlearn.accountants.recorded_visits import Restate, restated_visits
 from privlearn.accountants.spend_totals import SpendTotals
-from privlearn.accountants.state import AccountState, CurveWork
+from privlearn.accountants.state import AccountState, CurveWork, rule_of
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.entries import (
     Entry,
@@ -58,6 +64,7 @@ from privlearn.errors import BudgetError, UsersError
 from privlearn.exact import float_down, float_up
 from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record, iterate_records
 from privlearn.losses import Loss
+from privlearn.participation import Participation
 
 
 def _or_infinite(value: object) -> object:
@@ -108,6 +115,11 @@ class Guarantee(BaseModel):
     """The one arrival index it is for; None for the maximum over users."""
     rounds: int = 1
     """How many rows the protected person has."""
+    rule: Participation | None = None
+    """How often the protected person may come back; None where a person is an index.  With a rule
+    it is a guarantee for every person with all visits."""
+    relation: str = ""
+    """The neighbour relation of persons in a few words; empty where an index is one person."""
     running: Running | None = None
     """Ex post, and a guarantee of its own kind: a bound that holds at all times at once."""
     unknown: str = ""
@@ -117,6 +129,15 @@ class Guarantee(BaseModel):
     def assumptions(self) -> list[str]:
         """What it rests on, in words."""
         return [assumption.text for assumption in self.rests_on]
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Certificates of accounts without rules stay what they were."""
+        told: dict[str, Any] = serialize(self)
+        for name in ("rule", "relation"):
+            if not told[name]:
+                del told[name]
+        return told
 
     @field_serializer("epsilon", when_used="json")
     def _epsilon(self, value: float) -> float | None:
@@ -213,6 +234,7 @@ def audit(
     head: str | None = None,
     user: int | None = None,
     rounds: int = 1,
+    restate: Restate | None = None,
 ) -> Certificate:
     """Recomputes everything from a ledger file or export.
 
@@ -224,13 +246,16 @@ def audit(
             `Certificate.head_at` says where in the ledger, which continues it, it stands.
         user: an arrival index; default the maximum over users.
         rounds: for a person with so many rows (group privacy).
+        restate: works out again from the parameters of a spend what all visits of one person move,
+            as `privlearn.reporting.audits.audit` does; else the certificate says "as recorded".
 
     Raises:
         LedgerUnreadableError: missing, torn or not a ledger.  LedgerSchemaError: newer version.
         LedgerFeatureError: it needs an unknown extension to be understood.  UsersError: no
-        accountant has that user.
+        accountant has that user.  BudgetError: user or rounds, of an account of persons.
     """
-    return certify(iterate_records(path), delta=delta, head=head, user=user, rounds=rounds)
+    records = iterate_records(path)
+    return certify(records, delta=delta, head=head, user=user, rounds=rounds, restate=restate)
 
 
 def certify(
@@ -240,10 +265,12 @@ def certify(
     head: str | None = None,
     user: int | None = None,
     rounds: int = 1,
+    restate: Restate | None = None,
 ) -> Certificate:
     """Recomputes everything from ledger records; problems are listed, not raised.
 
-    As `audit` does, it raises UsersError for a user of no accountant.
+    As `audit` does, it raises UsersError for a user of no accountant, and BudgetError for a user,
+    or rounds, of an account of persons.
 
     The records are looked at one by one; of a token that has ended only its name is kept, and of
     no token the entries.
@@ -254,7 +281,7 @@ def certify(
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
         raise ValueError(f"head = {head!r:.80}: must be 64 hexadecimal digits in lower case")
     users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
-    audited = _Audit(head)
+    audited = _Audit(head, restate)
     for record in records:
         audited.take(record)
     return audited.certificate(delta, users, rounds)
@@ -296,6 +323,7 @@ class _Book:
     """Why what was spent is not known; empty where it is."""
     unplanned: str = ""
     """Why what was promised is not known; empty where it is."""
+    restate: Restate | None = None
 
     def take(self, entry: Entry) -> str:
         """Checks and records an entry, and says what is wrong with it."""
@@ -311,11 +339,24 @@ class _Book:
         except Exception as error:
             problem = problem or str(error)
             self.cannot_count(entry.entry, problem)
-        if entry.__class__ is RetireEntry:
+        if isinstance(entry, RetireEntry):
             self._fold(entry)
-        elif entry.__class__ is SpendEntry:
+        elif isinstance(entry, SpendEntry):
+            if state.visits is not None:
+                problem = problem or self._check_visits(entry)
             self._drop(entry)
         return problem
+
+    def _check_visits(self, entry: SpendEntry) -> str:
+        """What is wrong with a gain that is for all visits of a person."""
+        try:
+            found = restated_visits(entry, self.state.read_loss(entry.loss), self.restate)
+        except Exception as error:  # whatever a file holds, an audit ends
+            return f"{entry.mechanism}: its parameters do not give its price: {error}"
+        if found is not None:
+            told = self.totals.restated if found else self.totals.as_recorded
+            told[entry.mechanism] = None
+        return ""
 
     def _drop(self, entry: SpendEntry) -> None:
         """Keeps of a spend only that it was made: one entry stands for all of them."""
@@ -357,7 +398,8 @@ _FREE = {"open", "plan", "issue", "delegate", "return", "functions", "retire", "
 class _Audit:
     """The audit of one ledger, record by record."""
 
-    def __init__(self, head: str | None = None) -> None:
+    def __init__(self, head: str | None = None, restate: Restate | None = None) -> None:
+        self.restate = restate
         self.chain, self.entries = Chain(), 0
         self.head = head
         """One that was kept elsewhere."""
@@ -371,6 +413,7 @@ class _Audit:
         self.books: dict[str, _Book] = {}
         self.strangers: set[str] = set()
         self.curve_work = CurveWork()
+        self.pattern_work = PatternWork.of_an_audit()
 
     def take(self, record: Record) -> None:
         """Looks at the next record."""
@@ -423,9 +466,11 @@ class _Audit:
         others = [other.state.opened for other in self.books.values()]
         try:
             state = AccountState(entry)
-            self.books[entry.accountant] = _Book(state)
+            self.books[entry.accountant] = _Book(state, restate=self.restate)
             state.number = len(self.books)
             state.curve_work = self.curve_work
+            if state.visits is not None:
+                state.visits.work = self.pattern_work
             state.functions_named = self.format != 1
             check_beside(entry, others)
         except Exception as error:  # whatever a file holds, an audit ends
@@ -435,6 +480,8 @@ class _Audit:
     def certificate(self, delta: float | None, users: range | None, rounds: int) -> Certificate:
         """What follows from all records so far."""
         books = list(self.books.values())
+        for book in books:
+            book.state.check_asked(rounds, None if users is None else users.start)
         protecting = [b for b in books if users is None or users.start in b.state.users]
         if books and users is not None and not protecting:
             known = ", ".join(str(range(b.state.users.start, b.state.users.stop)) for b in books)
@@ -596,8 +643,16 @@ def _stated(
             (float_up(part.failure()) for part in parts if isinstance(part, Loss)), default=0.0
         ),
         rounds=rounds,
+        rule=rule_of(first) if len(states) == 1 else None,
+        relation=_relation(states),
         unknown=unknown,
     )
+
+
+def _relation(states: Sequence[AccountState]) -> str:
+    opened = [state.opened for state in states]
+    words = dict.fromkeys(relation_words(o.adjacency, rule_of(o)) for o in opened)
+    return "; ".join(words) if any(rule_of(o) for o in opened) else ""
 
 
 def _times(value: float | None, factor: int) -> float | None:

@@ -134,8 +134,8 @@ class Work:
         """Whether there is work left for a composition, which is then taken off."""
         if loss in self._done:
             return True
-        parts = [part for part, _ in _any_order(loss).parts]
-        sampled = sum(isinstance(without_visits(_sound(part)), SubsampledGaussian) for part in parts)
+        parts = [without_visits(_sound(part)) for part, _ in _any_order(loss).parts]
+        sampled = sum(isinstance(part, SubsampledGaussian) for part in parts)
         work = 100 + len(parts) + _SAMPLED_WORK * sampled
         if work > self._left:
             return False

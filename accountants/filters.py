@@ -61,6 +61,7 @@ class Filter(Generic[B]):
             in ZCDP this is the (ε, δ) filter of Whitehouse et al. 2023, with ρ = ε·tanh(ε/2) in
             the place of ε²/2 and the exact conversion in the place of theirs.
 
+    A loss counts as it is: for a person with several rows in a release, spend `Loss.for_visits`.
     It holds no tokens and writes no ledger: it is the arithmetic of an accountant, for simulations
     and for mechanisms of one's own.  Threads may share it.
     """

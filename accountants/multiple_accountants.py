@@ -7,7 +7,9 @@ seen makes the sum a fact of one run, not a guarantee.
 
 Which indices are one person is public only if it was declared: accountants with the same
 ``population`` name are added index by index.  Otherwise the ledger cannot know it, and the sum is
-for a person who may hold any one index in each of them.
+for a person who may hold any one index in each of them.  Under a rule of participation an index is
+no person: such an account has one total, which bounds that of every person, and it adds up with
+those of others for whoever is in several.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from dataclasses import dataclass
 from itertools import product
 from typing import final
 
-from privlearn.accountants.assumptions import Assumption
+from privlearn.accountants.assumption import Assumption
 from privlearn.accountants.guarantee import (
     MOST_TERMS,
     Composite,
+    Totals,
     as_loss,
     cap_of,
     compositions,
+    promised,
+    spent,
 )
 from privlearn.accountants.state import AccountState, total
 from privlearn.accountants.tallies import Tallies
@@ -81,6 +86,8 @@ class Sum:
 
 def promised_pieces(state: AccountState) -> Pieces:
     """What stands for each user: the plan's losses, or the cap."""
+    if state.visits is not None:
+        return _of_everybody(state, promised(state))
     if state.plan is not None:
         return state.committed
     pieces: Pieces = Tallies(state.users)
@@ -90,7 +97,16 @@ def promised_pieces(state: AccountState) -> Pieces:
 
 def spent_pieces(state: AccountState) -> Pieces:
     """What was spent on each user, ex post."""
-    return state.spent
+    return state.spent if state.visits is None else _of_everybody(state, spent(state))
+
+
+def _of_everybody(state: AccountState, totals: Totals) -> Pieces:
+    """The one bound that an account of persons has on each of them."""
+    pieces: Pieces = Tallies(state.users)
+    for part in totals.parts:
+        if part is not None:
+            pieces.add(state.users, loss_of(part, state.opened.adjacency))
+    return pieces
 
 
 def sums(
@@ -150,13 +166,32 @@ def remarks(states: Sequence[AccountState]) -> list[str]:
         )
     for group in kinds:
         units = _grouped(group, lambda opened: opened.population or opened)
-        if len(units) > 1:
+        ruled = [state for state in group if state.visits is not None]
+        if ruled and len(units) > 1:
+            lines.append(
+                f"Under a rule of participation an index is no person ({_names(ruled)}), and who "
+                f"is in several accounts is sealed: their sum is for {_somebody(group)}."
+            )
+        elif len(units) > 1:
             lines.append(
                 f"Whether an index is one person in {_names(group)} was not declared "
                 "(population=...) and cannot be known from the ledger: their sum is for a person "
                 "with one row in each."
             )
     return lines
+
+
+def _somebody(states: Sequence[AccountState]) -> str:
+    """Whom a sum over accountants is for, where no indices were declared to be the same."""
+    ruled = [state for state in states if state.visits is not None]
+    rest = [state for state in states if state.visits is None]
+    told = ["all visits that are learned in " + _each(ruled)] if ruled else []
+    told += ["one row in " + _each(rest)] if rest else []
+    return "a person with " + " and ".join(told)
+
+
+def _each(states: Sequence[AccountState]) -> str:
+    return _names(states) if len(states) == 1 else f"each of {_names(states)}"
 
 
 def _together(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> Sum:
@@ -181,7 +216,7 @@ def _added(states: Sequence[AccountState], pieces: Callable[[AccountState], Piec
 def _anybody(units: Sequence[Sum]) -> Sum:
     """For a person who may be anybody in each unit."""
     states = tuple(state for unit in units for state in unit.states)
-    who = f"a person with one row in each of {_names(states)}"
+    who = _somebody(states)
     number = math.prod(len(unit.parts) for unit in units)
     terms = sum(max(map(_terms, unit.parts), default=0) for unit in units)
     if not 0 < number <= _MOST_SUMS or (number > 1 and number * terms > 4 * MOST_TERMS):
@@ -215,4 +250,5 @@ def _grouped(
 
 
 def _names(states: Sequence[AccountState]) -> str:
-    return f"accountants {' and '.join(str(state.number) for state in states)}"
+    several = "s" if len(states) > 1 else ""
+    return f"accountant{several} {' and '.join(str(state.number) for state in states)}"

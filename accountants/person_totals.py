@@ -15,6 +15,7 @@ from typing import Any, final
 from privlearn.accountants.persons import PersonCharges
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency
+from privlearn.budgets import Currency
 from privlearn.exact import round_up
 from privlearn.losses import FailingLoss, GaussianLoss, Loss, PureLoss, ZCDPLoss
 
@@ -74,6 +75,21 @@ def person_total(state: AccountState, runs: Mapping[tuple[int, int, Loss], int])
         return None
     bound = options[0] if len(options) == 1 else LeastLoss(tuple(options))
     return FailingLoss(bound, failure) if failure else bound
+
+
+def person_cost(state: AccountState, runs: Mapping[tuple[int, int, Loss], int]) -> Currency:
+    """The most that runs of losses cost any one person in the accountant's currency.
+
+    Raises:
+        CurrencyError, BudgetError: a loss without a price, or without one for several visits.
+    """
+    assert state.visits is not None
+    charges = PersonCharges(state.visits, len(state.cap.amounts))
+    for (start, stop, loss), count in runs.items():
+        users = range(start, stop)
+        price = state.price_of_person(loss, users).budget * count
+        charges.charge(users, price.amounts, state.shares(loss))
+    return state.cap._of(charges.largest())
 
 
 def _most(

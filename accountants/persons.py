@@ -15,21 +15,63 @@ pieces are (docs/proofs.md, "Persons who return: totals").
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
-from math import lcm
-from typing import final
+from math import ceil, lcm
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privlearn.accountants.per_user_charge import Amounts
+from privlearn.accountants.per_user_charge import Amounts, Charges
 from privlearn.errors import BudgetError, UsersError
 from privlearn.participation import Participation
 
 _MOST_PIECES = 1024
 """Pieces of slots for the dynamic programme, which takes their square; with more, a bound."""
+_MOST_CELLS = 2**33
+_CELLS_OF_AN_ENTRY = 2**21
+_CELLS_OF_A_PIECE = 2**10
+"""As long takes a piece of a greedy bound."""
+_FEW_CELLS = 2**15
+"""Of which amounts may be integers of any length, which take much longer."""
+_SHORT = 2**62
+"""Below it integers add up in 64 bits."""
+
+
+@final
+@dataclass(slots=True)
+class PatternWork:
+    """Cells of dynamic programmes that an audit may still fill, so that no file decides how many.
+
+    When there are none left, a bound takes the place of the maximum.
+    """
+
+    left: int | None = None
+    """None: an accountant's own."""
+    ended: bool = False
+    """Whether there were too few of them."""
+
+    @classmethod
+    def of_an_audit(cls) -> PatternWork:
+        """Some tens of seconds."""
+        return cls(_MOST_CELLS)
+
+    def take(self, cells: int) -> bool:
+        """Whether so many may be filled, which are then taken off."""
+        if self.left is None:
+            return True
+        self.ended = self.ended or cells > self.left
+        self.left -= 0 if cells > self.left else cells
+        return not self.ended
+
+    def earn(self) -> None:
+        """An entry was recorded."""
+        if self.left is not None:
+            self.left += _CELLS_OF_AN_ENTRY
+            self.ended = False
 
 
 @final
@@ -41,6 +83,8 @@ class Visits:
     users: range
     starts: tuple[int, ...] = ()
     """Where batches begin, in ascending order; none while they are not declared."""
+    work: PatternWork = field(default_factory=PatternWork)
+    """Shared by the accountants of a ledger that is audited."""
 
     def most(self, users: range) -> int:
         """The most visits of one person in a range of slots.
@@ -74,6 +118,30 @@ class Visits:
         return stop - first
 
 
+_Book = dict[tuple[int, int], Amounts]
+"""Amounts by ranges of slots."""
+
+
+def _add(book: _Book, users: tuple[int, int], amounts: Amounts, *, released: bool = False) -> None:
+    sign = -1 if released else 1
+    before = book.get(users, (Fraction(0),) * len(amounts))
+    after = tuple(a + sign * b for a, b in zip(before, amounts, strict=True))
+    if any(after):
+        book[users] = after
+    else:
+        book.pop(users, None)
+
+
+def _only(book: _Book, term: int) -> dict[tuple[int, int], Fraction]:
+    return {users: value[term] for users, value in book.items() if value[term]}
+
+
+def _higher(charges: Charges, users: range, by: Amounts) -> list[Fraction]:
+    """The largest amounts of any slot, once some have more."""
+    everywhere, there = charges.largest(), charges.largest(users)
+    return [max(a, b + c) for a, b, c in zip(everywhere, there, by, strict=True)]
+
+
 @final
 @dataclass(slots=True)
 class PersonCharges:
@@ -82,9 +150,20 @@ class PersonCharges:
     visits: Visits
     terms: int
     """How many numbers are charged at once; each adds up by itself."""
-    _whole: dict[tuple[int, int], Amounts] = field(default_factory=dict)
-    _shared: dict[tuple[int, int], Amounts] = field(default_factory=dict)
+    _visit: Charges = field(init=False)
+    """What stands on each slot: shared amounts per visit, and whole ones."""
+    _part: Charges = field(init=False)
+    """Shared amounts per visit only."""
+    _once: Amounts = field(init=False)
+    """The sum of all whole amounts."""
+    _whole: _Book = field(default_factory=dict)
+    _shared: _Book = field(default_factory=dict)
     """Per visit."""
+
+    def __post_init__(self) -> None:
+        self._visit = Charges(self.visits.users, self.terms)
+        self._part = Charges(self.visits.users, self.terms)
+        self._once = (Fraction(0),) * self.terms
 
     def charge(
         self, users: range, amounts: Amounts, shared: bool, *, released: bool = False
@@ -94,38 +173,101 @@ class PersonCharges:
         stop = min(users.stop, self.visits.users.stop)
         if start >= stop:  # only in what an audit reads
             return
-        book = self._shared if shared else self._whole
-        sign = -1 if released else 1
-        each = self.visits.most(users) if shared else 1
-        before = book.get((start, stop), (Fraction(0),) * self.terms)
-        after = tuple(a + sign * b / each for a, b in zip(before, amounts, strict=True))
-        if any(after):
-            book[start, stop] = after
+        each = self._each(users, amounts, shared)
+        range_ = range(start, stop)
+        self._visit.charge(range_, each, released=released)
+        if shared:
+            self._part.charge(range_, each, released=released)
         else:
-            book.pop((start, stop), None)
+            sign = -1 if released else 1
+            self._once = tuple(a + sign * b for a, b in zip(self._once, amounts, strict=True))
+        book = self._shared if shared else self._whole
+        _add(book, (start, stop), each, released=released)
 
-    def with_added(self, users: range, amounts: Amounts, shared: bool) -> PersonCharges:
-        """What it would be after a further charge."""
-        other = PersonCharges(self.visits, self.terms, dict(self._whole), dict(self._shared))
-        other.charge(users, amounts, shared)
-        return other
+    def _each(self, users: range, amounts: Amounts, shared: bool) -> Amounts:
+        most = self.visits.most(users) if shared else 1
+        return tuple(amount / most for amount in amounts)
+
+    def may_exceed(
+        self, users: range, amounts: Amounts, shared: bool, within: Callable[[Amounts], bool]
+    ) -> bool:
+        """Whether it is not known that all stays ``within`` after a further charge.
+
+        The quickest of three bounds that says so is taken; see `bound`.
+
+        Raises:
+            BudgetError: as `Visits.most`.
+        """
+        self.visits.most(users)
+        if within(self._after(users, amounts, shared)):
+            return False
+        whole, parts = dict(self._whole), dict(self._shared)
+        each = self._each(users, amounts, shared)
+        _add(parts if shared else whole, (users.start, users.stop), each)
+        for quick in (True, False):
+            found = self._largest(whole, parts, quick=quick)
+            if found is not None and within(found):
+                return False
+        return True
+
+    def _after(self, users: range, amounts: Amounts, shared: bool) -> Amounts:
+        """As `bound`, after a further charge; in a time that hardly grows with the charges."""
+        most = self.visits.rule.most
+        each = self._each(users, amounts, shared)
+        none = (Fraction(0),) * self.terms
+        visit = _higher(self._visit, users, each)
+        part = _higher(self._part, users, each if shared else none)
+        once = [a + b for a, b in zip(self._once, none if shared else amounts, strict=True)]
+        return tuple(min(most * v, w + most * p) for v, p, w in zip(visit, part, once, strict=True))
 
     def largest(self) -> Amounts:
         """The most that one person can be charged, each number by itself."""
-        return tuple(self._largest(term) for term in range(self.terms))
+        quick, found = self.bound(), self._largest(self._whole, self._shared, quick=False)
+        return quick if found is None else tuple(map(min, found, quick))
 
-    def _largest(self, term: int) -> Fraction:
-        whole = {users: value[term] for users, value in self._whole.items() if value[term]}
-        shared = {users: value[term] for users, value in self._shared.items() if value[term]}
+    def bound(self) -> Amounts:
+        """No less than `largest`: all visits on the dearest slot, or all whole amounts once."""
+        none = (Fraction(0),) * self.terms
+        return self._after(self.visits.users, none, shared=False)
+
+    def _largest(self, whole: _Book, shared: _Book, *, quick: bool) -> Amounts | None:
+        """The maximum, or a bound by greed; None if that is too much work."""
+        found = []
+        for term in range(self.terms):
+            pieces = 2 * (len(whole) + len(shared))
+            if not self.visits.work.take(pieces * _CELLS_OF_A_PIECE):
+                return None
+            found.append(self._largest_of(_only(whole, term), _only(shared, term), quick=quick))
+        return tuple(found)
+
+    def _largest_of(
+        self,
+        whole: dict[tuple[int, int], Fraction],
+        shared: dict[tuple[int, int], Fraction],
+        *,
+        quick: bool,
+    ) -> Fraction:
         if not whole and not shared:
             return Fraction(0)
-        unit = lcm(*(v.denominator for v in (*whole.values(), *shared.values())))
+        unit = self._unit(whole, shared)
         pieces = _Pieces(
             self.visits,
-            {users: int(value * unit) for users, value in whole.items()},
-            {users: int(value * unit) for users, value in shared.items()},
+            {users: ceil(value * unit) for users, value in whole.items()},
+            {users: ceil(value * unit) for users, value in shared.items()},
         )
-        return Fraction(pieces.largest(), unit)
+        return (pieces.by_greed() if quick else pieces.largest()) / unit
+
+    def _unit(
+        self, whole: dict[tuple[int, int], Fraction], shared: dict[tuple[int, int], Fraction]
+    ) -> Fraction:
+        """What amounts are multiplied by: they are then integers, or where these would be long, and
+        there are many of them, are rounded up to integers of 61 bits."""
+        exact = lcm(*(v.denominator for v in (*whole.values(), *shared.values())))
+        most, ranges = self.visits.rule.most, len(whole) + len(shared)
+        largest = sum(whole.values(), Fraction(0)) + most * sum(shared.values(), Fraction(0))
+        if largest * exact < _SHORT or most * ranges**2 <= _FEW_CELLS:
+            return Fraction(exact)
+        return Fraction(_SHORT, 2) / largest
 
 
 class _Pieces:
@@ -152,13 +294,17 @@ class _Pieces:
             self.per_visit.append(total)
         self.room = [visits.most(range(a, b)) for a, b in zip(self.starts, self.stops, strict=True)]
         self.most = min(visits.rule.most, sum(self.room))
-        self.apart = visits.rule.apart
+        self.apart, self.work = visits.rule.apart, visits.work
 
     def largest(self) -> int:
         """The maximum, or where there are very many pieces a bound on it."""
-        if len(self.starts) > _MOST_PIECES or self.most > _MOST_PIECES:
-            return self._by_greed()
-        return self._by_programme()
+        most = sum(amount for _, _, amount in self.whole) + self.most * max(self.per_visit)
+        kind = np.int64 if most < _SHORT else object
+        cells = len(self.starts) * self.most * (len(self.starts) + min(self.most, max(self.room)))
+        large = len(self.starts) > _MOST_PIECES or self.most > _MOST_PIECES
+        if large or not self.work.take(cells):
+            return self.by_greed()
+        return self._by_programme(kind)
 
     def _met(self) -> list[int]:
         """The whole charges on each piece."""
@@ -172,7 +318,7 @@ class _Pieces:
             found.append(total)
         return found
 
-    def _by_greed(self) -> int:
+    def by_greed(self) -> int:
         """The dearest visits one by one; exact where no whole charge is on two pieces.
 
         A further visit in a piece never costs more than the first, so the dearest visits of each
@@ -192,13 +338,12 @@ class _Pieces:
         once = sum(amount for _, _, amount in self.whole)
         return min(total, once + self.most * max(self.per_visit))
 
-    def _by_programme(self) -> int:
+    def _by_programme(self, kind: type[Any]) -> int:
         """best[j][p]: the most for j + 1 visits, the last of which is in piece p."""
         pieces, most = len(self.starts), self.most
-        largest = sum(amount for _, _, amount in self.whole) + most * max(self.per_visit)
-        kind = np.int64 if largest < 2**62 else object
-        best = np.full((most, pieces), -1, dtype=kind)  # -1: no such pattern
-        begun = np.zeros(pieces + 1, dtype=kind)  # whole charges that stand, by where they begin
+        best: NDArray[Any] = np.full((most, pieces), -1, dtype=kind)  # -1: no such pattern
+        # whole charges that stand, by where they begin
+        begun: NDArray[Any] = np.zeros(pieces + 1, dtype=kind)
         ends: dict[int, list[tuple[int, int]]] = {}
         begins: dict[int, list[tuple[int, int]]] = {}
         for first, stop, amount in self.whole:
@@ -212,7 +357,7 @@ class _Pieces:
             self._fill(best, begun, p)
         return int(best.max())
 
-    def _fill(self, best: np.ndarray, begun: np.ndarray, p: int) -> None:
+    def _fill(self, best: NDArray[Any], begun: NDArray[Any], p: int) -> None:
         each = self.per_visit[p]
         standing = begun[: p + 1]
         first = np.full(self.most, -1, dtype=best.dtype)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
 from typing import final
 
+from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
 from privlearn.adjacency import Calibration
 from privlearn.entries import EXACT, AttestEntry, Entry, FunctionsEntry, PlanEntry, SpendEntry
 from privlearn.losses import Loss, foreign_kinds
+from privlearn.rows.functions import NOT_NAMED
 
 Group = tuple[str, str]
 """Mechanism and label."""
@@ -43,6 +46,14 @@ class SpendTotals:
     uncovered: list[tuple[str, str]] = field(default_factory=list)
     """Tokens, with their labels, that stopped in a way that may depend on rows."""
     trusted_code: dict[str, None] = field(default_factory=dict)
+    restated: dict[str, None] = field(default_factory=dict)
+    """Mechanisms whose gain for all visits of a person was worked out again."""
+    as_recorded: dict[str, None] = field(default_factory=dict)
+    """Mechanisms for which it was not."""
+    open_prices: dict[str, None] = field(default_factory=dict)
+    """Under a rule of participation: what stays open at a price that is its code's word."""
+    _of_persons: dict[Group, Counter[tuple[int, int, Loss]]] = field(default_factory=dict)
+    """Under a rule of participation, in place of `_runs`."""
     _runs: dict[Group, dict[Loss, dict[int, int]]] = field(default_factory=dict)
     _last: tuple[Group, Loss, dict[int, int]] | None = None
     _known: set[tuple[object, ...]] = field(default_factory=set)
@@ -81,7 +92,14 @@ class SpendTotals:
         pieces = pieces_of(loss, range(*entry.users))
         if pieces[0][1] is not loss:  # a kind may say by itself who pays what
             self._kinds(loss)
+        if state.visits is not None and entry.interactive and not entry.derived:
+            self.open_prices[entry.mechanism] = None
         for users, part in pieces:
+            if state.visits is not None:
+                self._kinds(part)
+                runs = self._of_persons.setdefault(group, Counter())
+                runs[users.start, users.stop, part] += 1
+                continue
             edges = self._edges(group, part)
             _change(edges, users.start, 1)
             _change(edges, users.stop, -1)
@@ -138,9 +156,22 @@ class SpendTotals:
     def shares(self, state: AccountState) -> list[tuple[Group, float]]:
         """Each group's part of what the most charged user paid, in the accountant's currency.
 
+        Under a rule of participation it is the most that the group costs any one person, as a part
+        of the most that all cost one, so that the parts may add up to more than the whole.
+
         Raises:
-            CurrencyError: a loss without a price.
+            CurrencyError: a loss without a price.  BudgetError: none for several visits.
         """
+        if state.visits is not None:
+            costs = {
+                group: person_cost(state, runs).amounts[0]
+                for group, runs in self._of_persons.items()
+            }
+            every: Counter[tuple[int, int, Loss]] = Counter()
+            for runs in self._of_persons.values():
+                every.update(runs)
+            total = person_cost(state, every).amounts[0] or Fraction(1)
+            return [(group, float(cost / total)) for group, cost in costs.items()]
         priced = {
             group: [(state.price(loss).budget.amounts[0], edges) for loss, edges in runs.items()]
             for group, runs in self._runs.items()
@@ -188,11 +219,19 @@ def _kind_note(kind: type[Loss]) -> str:
 
 
 def _function_note(name: str) -> str:
+    if name == NOT_NAMED:
+        return (
+            "rows on a timetable: user code that they passed through is not named, as this would "
+            "tell whether somebody came; that it acts on each row by itself is its word, "
+            "spot-checked"
+        )
     if name.startswith("deliver("):
         return (
             f"{name}: user code for the users' answers; that each user answers by itself is its "
             "word"
         )
+    if name.startswith("pool("):
+        return f"{name}: user code on all of one person's rows in a batch; it sees nobody else's"
     if name.startswith("arithmetic("):
         return (
             f"{name}: user code on all rows together; that one user moves its result by no more "

@@ -6,11 +6,13 @@ entries of a file through the same two steps.  So what is enforced is what is ve
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from math import lcm
 from typing import Any, Generic, TypeVar, cast, final
 
@@ -26,6 +28,7 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, Renyi, budget_from_dict
 from privlearn.domains import Domain, domain_from_dict
 from privlearn.entries import (
+    PARTICIPATION,
     AttestEntry,
     BatchesEntry,
     CloseEntry,
@@ -66,6 +69,7 @@ from privlearn.losses import (
     VisitsLoss,
     ZCDPLoss,
     compose,
+    each_visit,
     foreign_kinds,
     gaussian_loss,
     has_visits,
@@ -197,15 +201,22 @@ class Ceiling:
     ) -> None:
         """The same for the most that any one person can be charged."""
         whole = (*amount.amounts, failure)
-        after = persons.with_added(users, whole, shared).largest()
-        if self.cap.covers(self.cap._of(after[:-1])) and after[-1] <= self.failure:
+        if not persons.may_exceed(users, whole, shared, self._within):
             return
+        if persons.visits.work.ended:
+            raise BudgetError(
+                "patterns of visits: too many pieces and visits to find the most that a person "
+                "pays, and quick bounds are above the cap; commit a plan, or use fewer ranges"
+            )
         before = persons.largest()
         spent = self.cap._of(before[:-1])
         remaining = self.cap - spent if self.cap.covers(spent) else self.cap.zero()
         raise InsufficientBudgetError(
             spent=spent, requested=amount, remaining=remaining, users=users
         )
+
+    def _within(self, most: tuple[Fraction, ...]) -> bool:
+        return self.cap.covers(self.cap._of(most[:-1])) and most[-1] <= self.failure
 
     def charge(
         self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
@@ -245,8 +256,7 @@ class Ceiling:
     def fits(self) -> bool:
         """Whether no person is charged more than the cap."""
         assert self.persons is not None
-        most = self.persons.largest()
-        return self.cap.covers(self.cap._of(most[:-1])) and most[-1] <= self.failure
+        return self._within(self.persons.bound()) or self._within(self.persons.largest())
 
     def pieces(self) -> Iterator[tuple[range, Currency]]:
         """What is charged, piece by piece."""
@@ -390,11 +400,9 @@ class AccountState:
                 raise BudgetError("odometer and failure: their δ must add up to less than 1")
         self.promise = promise
         self.users = user_range(users=_range(opened.users))
-        self.visits: Visits | None = None
+        rule = rule_of(opened)
+        self.visits = None if rule is None else Visits(rule, self.users)
         """The rule under which a person may come back; without one a person is an index."""
-        if opened.participation is not None:
-            rule = Participation.from_dict(opened.participation["rule"])
-            self.visits = Visits(rule, self.users)
         self._of_person: dict[tuple[Loss, int], Loss] = {}
         self.runs_committed: Counter[tuple[int, int, Loss]] = Counter()
         self.runs_spent: Counter[tuple[int, int, Loss]] = Counter()
@@ -470,7 +478,7 @@ class AccountState:
                 )
             try:
                 local = self.opened.trust is Trust.LOCAL
-                found = compose([(loss, most)]) if local else loss.for_visits(most, rule.apart)
+                found = each_visit(loss, most) if local else loss.for_visits(most, rule.apart)
             except ValueError as error:
                 raise BudgetError(str(error)) from None
             if len(self._of_person) >= _MOST_SEEN:
@@ -490,8 +498,12 @@ class AccountState:
         """Whether r of m visits cost at most r/m of the loss of m."""
         if self.visits is None:
             return False
-        grows = all(isinstance(part, _GROWING) for part, _ in leaves_of(loss))
-        return self.opened.trust is Trust.LOCAL or (grows and not _of_visits(loss))
+        if self.opened.trust is Trust.LOCAL:
+            return True
+        # at a Rényi order that is not proved of a bounded range
+        kinds = _GROWING if not self._orders else _GROWING[:-1]
+        grows = all(isinstance(part, kinds) for part, _ in leaves_of(loss))
+        return grows and not has_visits(loss)
 
     def price(self, loss: Loss) -> LossPrice:
         """What a loss costs here.
@@ -569,6 +581,22 @@ class AccountState:
             "a plan is exhaustive: commit one that names it"
         )
 
+    def check_asked(self, rounds: int = 1, user: object = None) -> None:
+        """Raises BudgetError for what is asked of single rows, and not of a person."""
+        if self.visits is None:
+            return
+        rule = self.visits.rule
+        if rounds != 1:
+            raise BudgetError(
+                f"rounds = {rounds}: under {rule} the guarantee is that of a person with all "
+                "visits, so group privacy of rows is paid for already; leave rounds out"
+            )
+        if user is not None:
+            raise BudgetError(
+                f"user = {user}: under {rule} an index is a slot, and no person; who stands at it, "
+                "and where else, is sealed, and the guarantee is every person's; leave user out"
+            )
+
     # Checks: nothing is changed, and what is wrong is raised --------------------------------------
 
     def check(self, entry: Entry) -> None:
@@ -577,12 +605,31 @@ class AccountState:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
         before = self._denominator
         try:
+            self._check_clock(entry)
             _CHECKS[entry.__class__](self, entry)
         except BaseException:
             self._denominator = before
             self._seen_losses.clear()
             self._seen_budgets.clear()
             raise
+
+    def _check_clock(self, entry: Entry) -> None:
+        """The registry of persons goes on; one that goes back is an older one, or another."""
+        data = getattr(entry, "admitted", None)
+        if data is None:
+            return
+        clock = data.get("clock")
+        within = type(clock) is int and self.users.start <= clock <= self.users.stop
+        if self.visits is None or set(data) != {"clock"} or not within:
+            raise BudgetError(
+                f"data of {PARTICIPATION!r}: must be the clock of the registry of persons, one of "
+                f"the slots {self.users.start} to {self.users.stop}, under a rule of participation"
+            )
+        if clock < self.admitted:
+            raise BudgetError(
+                f"the registry of persons is at slot {clock}, and was at {self.admitted}: an older "
+                "copy of it, or another one, which forgets visits that were learned"
+            )
 
     def _check_close(self, _: CloseEntry) -> None:
         if self.outstanding():
@@ -604,6 +651,7 @@ class AccountState:
         for item in entry.items:
             loss = self._own_loss(item.loss)
             users = self._whole_ranges(_range(item.users))
+            self.of_person(loss, users)  # raises where only its parts have a price
             self._charge_item(trial, loss, users, item.count)
         if self.visits is not None:
             self._check_persons(trial)
@@ -639,9 +687,12 @@ class AccountState:
             )
         if self.visits.starts:
             raise BudgetError("batches are declared once")
-        if self.accounts or self.folded or self.plan is not None:
+        if self._begun():
             raise BudgetError("batches are declared before the plan and the first token")
         check_starts(entry.starts, self.users)
+
+    def _begun(self) -> bool:
+        return bool(self.accounts or self.folded) or self.plan is not None
 
     def _check_issue(self, entry: IssueEntry) -> None:
         if entry.token in self.accounts or entry.token in self.folded:
@@ -651,6 +702,7 @@ class AccountState:
         users = self._whole_ranges(_range(entry.users))
         budget = self._currency(entry.budget)
         failure = self._failing(entry.failure)
+        self._check_shared(entry)
         if self.plan is not None and entry.allowance is not None:
             raise BudgetError(f"token {entry.token}: no allowance can stand beside a plan")
         if not all(budget.amounts):
@@ -673,6 +725,20 @@ class AccountState:
             ceiling = self._delegated(entry.allowance).ceiling
             ceiling.charged.check(users)
         ceiling.check(users, budget, failure, shared=entry.shared is not None)
+
+    def _check_shared(self, entry: IssueEntry) -> None:
+        if entry.shared is None:
+            return
+        if self.visits is None or self.plan is not None:
+            raise BudgetError(
+                f"token {entry.token}: data of {PARTICIPATION!r} are for tokens without a plan, "
+                "under a rule of participation"
+            )
+        if entry.shared:
+            raise BudgetError(
+                f"token {entry.token}: data of {PARTICIPATION!r} are {entry.shared!r:.80}: must be "
+                "an object with no name in it"
+            )
 
     def _check_delegate(self, entry: DelegateEntry) -> None:
         if self.opened.attested:
@@ -719,6 +785,7 @@ class AccountState:
         if entry.simulated is not self.opened.simulated:
             raise BudgetError("the spend's noise source is not the accountant's")
         self._check_devices(entry)
+        self._check_stated_rule(entry)
         form = _form(entry)
         known = self._good.get(form)
         if known is not None:  # all was right with it before, whosever token that was
@@ -729,17 +796,12 @@ class AccountState:
         loss = self._own_loss(entry.loss)
         _over(loss, _range(entry.users))
         self._check_holds(account, entry, loss)
-        if entry.arithmetic == "sum" and (entry.interactive or entry.profile or _of_visits(loss)):
+        if entry.arithmetic == "sum" and (entry.interactive or entry.profile or has_visits(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile, and its loss that of one row"
             )
-        timed = self.visits is not None and self.visits.rule.clock == "timetable"
-        if timed and entry.arithmetic != "sum":
-            raise BudgetError(
-                f"{entry.mechanism}: on a timetable how many rows there are is not public, so that "
-                f"they are added up (arithmetic = 'sum'), not opened by {entry.arithmetic!r}"
-            )
+        self._check_timetable(entry)
         if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: bounded range is a statement about one release; state a "
@@ -792,6 +854,8 @@ class AccountState:
         """Whether ``stated`` is provably at least ``actual``, for all visits of a person."""
         if stated is actual or stated == actual:
             return True
+        if self.shares(stated) and not self.shares(actual):
+            return False  # of r visits it may cost more than r/m of what m cost
         return _dominates(self.of_person(stated, users), self.of_person(actual, users))
 
     def _check_devices(self, entry: SpendEntry) -> None:
@@ -803,6 +867,22 @@ class AccountState:
             raise UsersError(
                 f"{entry.mechanism} for users = {users!r}: under local trust every user draws "
                 "noise alone, so a spend for several of them needs arithmetic = 'each'"
+            )
+
+    def _check_timetable(self, entry: SpendEntry) -> None:
+        """On a timetable how many rows there are is not public, and a null row is none."""
+        if self.visits is None or self.visits.rule.clock != "timetable":
+            return
+        if entry.arithmetic != "sum":
+            raise BudgetError(
+                f"{entry.mechanism}: on a timetable rows are added up (arithmetic = 'sum'), not "
+                f"opened by {entry.arithmetic!r}"
+            )
+        domain = _read_domain(entry.domain)
+        if domain is not None and domain.null().any():
+            raise BudgetError(
+                f"{entry.mechanism}: on a timetable the null contribution must be zero, and "
+                f"that of {domain!r} is not"
             )
 
     def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:
@@ -856,6 +936,29 @@ class AccountState:
                 f"{entry.mechanism}: the loss does not pay for ridge {ridge!r}, solver_error "
                 f"{error!r} and blur_std {blur!r}"
             )
+
+    def _check_stated_rule(self, entry: SpendEntry) -> None:
+        """A price that counts within batches is for batches, and a rule, of this account."""
+        stated, sizes = map(entry.parameters.get, ("participation", "sizes"))
+        if self.visits is None or stated is None or sizes is None:
+            return
+        rule, own = _rule_in(f"{entry.mechanism}: participation", stated), self.visits.rule
+        if not rule.batched:
+            return
+        if own.in_a_batch is None or own.in_a_batch > cast(int, rule.in_a_batch):
+            raise BudgetError(
+                f"{entry.mechanism}: its price is for {rule}; under {own} a person may have more "
+                "rows in a batch"
+            )
+        if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
+            raise BudgetError(f"{entry.mechanism}: sizes = {sizes!r:.80}: must be counts, from 1")
+        begun = set(accumulate(sizes, initial=entry.users[0]))
+        for start in self.visits.starts:
+            if entry.users[0] <= start < entry.users[1] and start not in begun:
+                raise BudgetError(
+                    f"{entry.mechanism}: a batch of the rule begins at slot {start}, within one of "
+                    "the mechanism's; each of these must lie within one that was declared"
+                )
 
     def _check_functions(self, entry: FunctionsEntry) -> None:
         account = self._account(entry.token)
@@ -969,6 +1072,7 @@ class AccountState:
         """Takes ``entry`` into account."""
         self.curve_work.earn()
         if self.visits is not None:
+            self.visits.work.earn()
             self._see_clock(entry)
         _RECORDS[entry.__class__](self, entry)
 
@@ -991,8 +1095,9 @@ class AccountState:
         account.functions.update(dict.fromkeys(entry.names))
 
     def _record_batches(self, entry: BatchesEntry) -> None:
-        if self.visits is not None:
-            self.visits.starts = check_starts(entry.starts, self.users)
+        if self.visits is None or self.visits.starts or self._begun():
+            return  # only in what an audit reads: what was charged stays as it was priced
+        self.visits.starts = check_starts(entry.starts, self.users)
 
     def _record_plan(self, entry: PlanEntry) -> None:
         self.plan = []
@@ -1152,17 +1257,52 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
 
 
 _GROWING = GaussianLoss, GeneralizedGaussian, ZCDPLoss, PureLoss, LaplaceLoss, BoundedRangeLoss
-"""Kinds whose loss for m visits is at least m/r times that for r."""
+"""Kinds whose loss for m visits is at least m/r times that for r; docs/proofs.md has the proofs."""
 
 
-def _of_visits(loss: Loss) -> bool:
-    return isinstance(loss, VisitsLoss) or any(_of_visits(part) for part, _ in loss.inner())
+def rule_of(opened: OpenEntry) -> Participation | None:
+    """The rule of participation of an account; None if a person is an index.
+
+    Raises:
+        BudgetError: data and declaration of the extension do not fit together, or are of bad form.
+    """
+    data, declared = opened.participation, opened.features.get(PARTICIPATION)
+    if data is None and declared is None:
+        return None
+    if data is None:
+        raise BudgetError(
+            f"{PARTICIPATION!r} is declared, and its data are missing: without the rule nothing is "
+            "known of what one person may do"
+        )
+    if declared != "critical":
+        raise BudgetError(
+            f"{PARTICIPATION!r} is declared as {declared}: must be critical, as who does not know "
+            "it would take a slot for a person"
+        )
+    registry = data.get("registry")
+    named = isinstance(registry, str) and re.fullmatch("[0-9a-f]{32}", registry)
+    if set(data) != {"rule", "registry"} or not named:
+        raise BudgetError(
+            f"data of {PARTICIPATION!r}: must be rule and registry, the rule's fields and the "
+            "public name of the registry that keeps it"
+        )
+    return _rule_in("rule", data["rule"])
+
+
+def _rule_in(name: str, data: object) -> Participation:
+    if not isinstance(data, dict):
+        raise BudgetError(f"{name}: must be a rule of participation, as an object")
+    try:
+        return Participation.from_dict(data)
+    except (TypeError, ValueError) as error:
+        raise BudgetError(f"{name}: {error}") from None
 
 
 def _check_relation(opened: OpenEntry) -> None:
     """What trust and neighbour relation, and a rule of participation, can promise together."""
-    if opened.participation is not None:
-        _check_rule(opened, Participation.from_dict(opened.participation["rule"]))
+    rule = rule_of(opened)
+    if rule is not None:
+        _check_rule(opened, rule)
     if opened.attested and opened.trust is not Trust.LOCAL:
         raise BudgetError(f"attested: clients attest local privacy, not {opened.trust.value}")
     if opened.adjacency is not Adjacency.ADD_REMOVE:
@@ -1196,6 +1336,11 @@ def _check_rule(opened: OpenEntry, rule: Participation) -> None:
         )
     if opened.attested:
         raise BudgetError("attested: a client states itself how often it sends (most_messages)")
+    if opened.population is not None:
+        raise BudgetError(
+            f"population = {opened.population!r}: under a rule of participation an index is a "
+            "slot, and no person; accounts of persons add up without it"
+        )
     if opened.odometer is not None:
         raise BudgetError("odometer: it is for one row; none is known for a person who comes back")
 

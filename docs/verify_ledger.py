@@ -46,19 +46,19 @@ TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|a
          "double": r"0x1\.[0-9a-f]{13}p[+-][0-9]{1,4}", "whole": "0|[1-9][0-9]{0,18}",
          "family": "(generalized-)?gaussian|laplace|gumbel|exponential|cap|category",
          "feature": "[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}", "trust": "central|joint|local"}
-TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, float],
-         "object": [dict], "list": [list]}
+TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, float]}
+TYPES |= {"object": [dict], "list": [list]}
 TESTS = {"exact": lambda v: exact(v) >= 0, "count": lambda v: type(v) is int and v >= 1,
          "ext": lambda v: "exact/1" not in v or fits("drawn", v["exact/1"]),
          "users": lambda v: [type(n) for n in v] == [int, int] and 0 <= v[0] < v[1],
          "features": lambda v: fits("[feature", [*v]) and fits("[critical/optional", [*v.values()])}
 NUMBER = (r"[+-]?(?:[0-9]{1,400}/[0-9]{1,400}|(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})"
           r"(?:[eE][+-]?0*([0-9]{1,3}))?)")
-KINDS = "open/plan/issue/spend/retire/close/delegate/return/attest/functions"
+KINDS = "open/plan/issue/spend/retire/close/delegate/return/attest/functions/batches"
+KNOWN = {"exact/1", "participation/1"}
 WRONG = ValueError, LookupError, TypeError, AttributeError, ArithmeticError
 class Unreadable(Exception):
     """Not a ledger of format 2, torn, beyond a limit; code 6: needs an unknown extension."""
-
 def need(condition, problem):
     if not condition:
         raise ValueError(problem)
@@ -86,8 +86,7 @@ def number(text):
         return int(text)
     value = float(text)
     need(len(text) <= 400 and abs(value) < float("inf"), "a number that is too large, or none")
-    # RFC 8785 writes whole real numbers below 1e21 as integers
-    whole = abs(value) < 1e21 and text == str(int(Fraction(repr(value))))
+    whole = abs(value) < 1e21 and text == str(int(Fraction(repr(value))))  # as RFC 8785 writes it
     need(whole or set(text) & set(".eE"), "a large integer")
     return value
 def parse(data):
@@ -125,7 +124,6 @@ def rows(path):
             need(size >= 0, "entries that are larger than their file")
             steps.clear()
             yield seq, data, stored
-
 class Account:
     def __init__(self, body, unchecked):
         self.body, self.unchecked, self.known, self.closed = body, unchecked, True, False
@@ -133,6 +131,8 @@ class Account:
         need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
         need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
         self.cap, self.common = self.amount(body["cap"]), 1
+        if body["told"] or "participation/1" in body.get("features", {}):
+            self.leave("what a person pays who comes back (verify_persons.py)")
     def leave(self, what):
         self.known = False
         self.unchecked.add(f"{what}, and sums with them")
@@ -246,7 +246,6 @@ class Account:
 def root_of(peaks):  # RFC 6962, section 2.1
     last = peaks[-1] if peaks else hashlib.sha256(b"").digest()
     return reduce(lambda n, p: hashlib.sha256(b"\1" + p + n).digest(), peaks[-2::-1], last).hex()
-
 def verify(path):  # head, root, problems, and what was not checked; raises Unreadable
     head, peaks, size, last, accounts, declared = bytes(32), [], 0, (0, ""), {}, {}
     problems, unchecked = [], {"promises, odometers, what several accountants have in common"}
@@ -258,7 +257,7 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
             need(envelope.keys() <= FORMS["envelope"].keys() and seq < MOST_ENTRIES, "envelope")
             need(fits("object", body) and fits("hash", hash), "body or hash")
             if kind == "open" and isinstance(features, dict):
-                if any(v == "critical" and k != "exact/1" for k, v in features.items()):
+                if any(v == "critical" and k not in KNOWN for k, v in features.items()):
                     raise Unreadable(f"unknown critical extensions: {features}", 6)
                 declared.setdefault(str(name), features.keys())
             try:
@@ -272,11 +271,12 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
                 ext, theirs = envelope.get("ext", {}), declared.get(str(name), set())
                 need(ext.keys() <= theirs - {"exact/1" * (kind != "spend")}, "ext")
                 need(fits("text", name) and fits(KINDS, kind), "no accountant, or an unknown kind")
-                if kind in FORMS:
-                    fits(kind, {k: v for k, v in body.items() if k not in ("accountant", "entry")})
+                own = {k: v for k, v in body.items() if k not in ("accountant", "entry")}
+                need(kind not in FORMS or fits(kind, own), kind)
                 need((kind == "open") != (name in accounts), "opened twice, or not at all")
+                body |= {"drawn": ext.get("exact/1"), "told": ext.get("participation/1")}
                 accounts[name] = accounts[name] if name in accounts else Account(body, unchecked)
-                accounts[name].add(body | {"drawn": ext.get("exact/1")}, seq)
+                accounts[name].add(body, seq)
             except WRONG as error:
                 problems.append(f"entry {seq}: {error}")
             head, size, left = bytes.fromhex(hash), seq + 1, seq
@@ -289,7 +289,7 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
         raise Unreadable(str(error)) from None
     problems += [] if accounts else ["no accountant was opened"]
     told = {"entries": size, "head": head.hex(), "root": root_of(peaks), "problems": problems}
-    told["optional_extensions"] = sorted(set().union(*declared.values()) - {"exact/1"})
+    told["optional_extensions"] = sorted(set().union(*declared.values()) - KNOWN)
     return told | {"unchecked": sorted(unchecked)}
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 
 from privlearn.billboard import Billboard
 from privlearn.domains import Array
+from privlearn.losses import Loss
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.protocols import Accountant, Plan
@@ -35,6 +36,10 @@ class BatchSums(ABC, Generic[X]):
     batches: Sequence[range]
     std: float
     mixing: Array
+
+    @abstractmethod
+    def loss(self) -> Loss:
+        """The price of one token: of a batch, or of all."""
 
     @abstractmethod
     def plan(self) -> list[Plan]:
@@ -59,8 +64,11 @@ class IndependentSums(BatchSums[X]):
         self.label, self._mechanism, self.batches = label, mechanism, batches
         self.std, self.mixing = mechanism.error_std(), np.eye(len(batches))
 
+    def loss(self) -> Loss:
+        return self._mechanism.loss()
+
     def plan(self) -> list[Plan]:
-        return [Plan(self.label, self._mechanism.loss(), users) for users in self.batches]
+        return [Plan(self.label, self.loss(), users) for users in self.batches]
 
     def left(self, accountant: Accountant[Any], batch: int) -> bool:
         return accountant.left(self.label, self.batches[batch]) > 0
@@ -68,8 +76,8 @@ class IndependentSums(BatchSums[X]):
     def release(
         self, rows: Rows[X], accountant: Accountant[Any], board: Billboard, batch: int
     ) -> Array:
-        users, loss = self.batches[batch], self._mechanism.loss()
-        token = accountant.issue(loss, users=users, label=self.label)
+        users = self.batches[batch]
+        token = accountant.issue(self.loss(), users=users, label=self.label)
         return board.post(f"{self.label}/{batch}", self._mechanism.release(rows, token))
 
 
@@ -87,8 +95,11 @@ class CorrelatedSums(BatchSums[X]):
         running = mechanism.factorization.stream(_unit_rows(len(batches))).next(len(batches))
         self.std, self.mixing = mechanism.noise_std, np.diff(running, axis=0, prepend=0.0)
 
+    def loss(self) -> Loss:
+        return self._mechanism.loss()
+
     def plan(self) -> list[Plan]:
-        return [Plan(self.label, self._mechanism.loss(), self._users)]
+        return [Plan(self.label, self.loss(), self._users)]
 
     def left(self, accountant: Accountant[Any], batch: int) -> bool:
         return self._stream is not None or accountant.left(self.label, self._users) > 0
@@ -97,8 +108,7 @@ class CorrelatedSums(BatchSums[X]):
         self, rows: Rows[X], accountant: Accountant[Any], board: Billboard, batch: int
     ) -> Array:
         if self._stream is None:
-            loss = self._mechanism.loss()
-            token = accountant.issue(loss, users=self._users, label=self.label)
+            token = accountant.issue(self.loss(), users=self._users, label=self.label)
             self._stream = self._mechanism.open(token)
         released = self._stream.append(rows)
         if released is None:

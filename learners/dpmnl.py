@@ -22,7 +22,7 @@ far: m_e is the rule's number for the users before it, and noise is calibrated t
 determinant trigger, whose times an adversary chooses, so that every row would be in every fit;
 noise as published, which is about single rows; and pooled rules, as a fit takes answers and a sum
 of several is none.  The rule to take is ``Participation(most=1)``: what a second visit of everybody
-adds is less than the noise that it costs (benchmarks/returning_people.py).
+adds is less than the noise that it costs (benchmarks/returning_others.py).
 """
 
 from __future__ import annotations
@@ -139,6 +139,7 @@ class DPMNL(ServedMNL):
             before.
         """
         self._check_fresh()
+        self._check_clock(accountant)
         users, rule = accountant.users, rule_of(accountant)
         self._noise = self._noise_for(len(users), accountant.budget, accountant.adjacency, rule)
         declare_batches(accountant, self._between_fits(users))
@@ -304,6 +305,10 @@ class DPMNL(ServedMNL):
         )
 
     # Learning ------------------------------------------------------------------------------------
+
+    def forget(self, person: Any) -> None:
+        super().forget(person)
+        self._answers = [rows.without_forgotten() for rows in self._answers]
 
     def _learn(self, rows: Rows[Answer]) -> None:
         """At the end of a public block: updates V and perhaps θ̂."""

@@ -23,7 +23,8 @@ user's own arm is seen by that user and is not protected against that user.
 
 Under a rule of participation an epoch costs a person what all of the person's rows in it do, in
 whatever arms; where the rule is pooled, they are one increment, of the arm that the person got most
-often (`pooled_parts`).  Lengths and steps stay those of the public numbers of slots.
+often (`pooled_parts`).  Lengths and steps stay those of the public numbers of slots.  Everybody's
+first epoch, or two, did equally well, and five did worse (benchmarks/returning_others.py).
 
 Repairs of the paper: every arm's clock is the number of users so far, whichever arm they got (null
 increments advance it), so weights are public: dividing by true pull counts would leak, and a global

@@ -11,12 +11,17 @@ at most ``trace_bound``); the guarantee is joint when users are served (`select`
 and central when choices are logged (`partial_fit`).
 
 Under a rule of participation persons come back, and persons are scarce, not visits: late batches
-hold few that are still learned.  Noise of its own would then cost a batch too much, so the noise of
-all batches is correlated (`CorrelatedSums`); a person's visits in a batch are one contribution
-where the rule is pooled (`privlearn.learners.pooled_newton`); and how much a batch knows is taken
-from its released Hessian, as the number of rows that were learned is data
-(`privlearn.learners.newton_correlated`).  The measured best rule is ``Participation(most=1,
-pooled=True)`` (benchmarks/returning_people.py): everybody's first batch, with all visits in it.
+hold few that are still learned.  Noise of its own would then cost a batch too much, so where each
+person is in one batch the noise of all is correlated (`CorrelatedSums`); a person's visits in a
+batch are one contribution where the rule is pooled (`privlearn.learners.pooled_newton`); and how
+much a batch knows is taken from its released Hessian, as the number of rows that were learned is
+data (`privlearn.learners.newton_correlated`).  The best rule that was measured is
+``Participation(most=1, pooled=True)`` (benchmarks/returning_people.py): everybody's first batch,
+with all visits in it.
+
+On a timetable (`Participation` with clock = 'timetable') batches are stretches of time, in which
+any number of visits may come: ``clock_`` is the present slot, and `skip` lets time pass.  A stream
+takes one row for each slot, so that there the noise of each batch is its own.
 """
 
 from __future__ import annotations
@@ -64,14 +69,16 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         dim: d, features per item.
         max_items: K, the most items that may be shown; 1 <= K <= N.
         outside_option: whether users may choose nothing.
-        first_batch: users in the first batch; default `default_first_batch`.
+        first_batch: users in the first batch; default `default_first_batch`, at four times the
+            budget where noise is correlated.
         growth: ratio of consecutive batch sizes, > 1; default 1.5, and 1.2 where noise is
             correlated.
         gradient_clip: ℓ2 bound C on one user's gradient.
         trace_bound: bound on the trace of one user's Hessian; beyond it gradient and Hessian are
             scaled down together.  Default 1, which no single answer exceeds, and 0.7 under a rule.
-        correlated: whether the noise of the batches is correlated; default under a rule only.  A
-            learner with correlated noise cannot go on in another process after its first batch.
+        correlated: whether the noise of the batches is correlated; default under rules with
+            ``most=1`` only, as it costs more where a person is in several batches.  A learner with
+            correlated noise cannot go on in another process after its first batch.
         hessian_share: part of the budget that pays for the Hessian sums, in (0, 1).
         prior_precision: precision of the prior belief about each coordinate of θ.
         exploration: α of the bonus α·‖x‖_{P⁻¹}, centred over the user's items; 0 is greedy.
@@ -86,6 +93,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     _format = ("privlearn_learner", 1)
     _batch_field = "batch"
     _labels = ("gradient", "hessian")
+    _takes_timetables = True
     _nothing_left = (
         "resume the ledger that the state belongs to; correlated noise ends with its process, and "
         "such a learner cannot go on after its first batch"
@@ -124,31 +132,39 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     # Life ----------------------------------------------------------------------------------------
 
     def _plan(self) -> list[Plan]:
-        plans = zip(self._gradients.plan(), self._hessians.plan(), strict=True)
+        plans = zip(self._gradient.plan(), self._hessian.plan(), strict=True)
         return [plan for both in plans for plan in both]
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
         rule = rule_of(accountant)
-        correlated = rule is not None if self.correlated is None else self.correlated
+        timed = rule is not None and rule.clock == "timetable"
+        if timed and self.correlated:
+            raise ValueError(
+                f"correlated = True with {rule}: a stream takes one row for each slot, and a "
+                "timetable any number of them; leave it out, or use clock = 'arrivals'"
+            )
+        once = rule is not None and rule.most == 1 and not timed
+        correlated = once if self.correlated is None else self.correlated
         default_bound = 1.0 if rule is None else 0.7
         self._bound = default_bound if self.trace_bound is None else self.trace_bound
         growth = self.growth or (1.2 if correlated else 1.5)
         users = accountant.users
         rho = float(accountant.budget.gaussian_mass() / 2)
-        first = self.first_batch or default_first_batch(len(users), self.dim, rho)
+        # correlated noise ends with little in the totals, so that batches may begin small
+        enough = 4 * rho if correlated else rho
+        first = self.first_batch or default_first_batch(len(users), self.dim, enough)
         self._cut(users, batch_ends(len(users), first, growth))
         self._pooled = rule is not None and rule.pooled
         gradient, hessian = Ball(self.gradient_clip, self.dim), PSDTrace(self._bound, self.dim)
         share = exact("hessian_share", self.hessian_share)
-        if correlated:
-            self._correlate(accountant, gradient, hessian, share)
-        else:
-            self._separate(accountant, gradient, hessian, share)
+        make = self._correlate if correlated else self._separate
+        self._gradient, self._hessian = make(accountant, gradient, hessian, share)
         self._prepare_serving(accountant)
-        noise = self._gradients.std, self._hessians.std
+        noise = self._gradient.std, self._hessian.std
+        self._released: BatchStatistics | MixedStatistics
         if correlated or rule is not None:
-            mixing = self._gradients.mixing
+            mixing = self._gradient.mixing
             self._released = MixedStatistics(self.dim, self.prior_precision, *noise, mixing)
         else:
             self._released = BatchStatistics(self.dim, self.prior_precision, *noise)
@@ -156,29 +172,29 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
 
     def _separate(
         self, accountant: Accountant[Any], gradient: Ball, hessian: PSDTrace, share: Fraction
-    ) -> None:
+    ) -> tuple[BatchSums[Array], BatchSums[Array]]:
         """Sums with noise of their own, each at what one row may cost."""
         budget: Currency = one_row_budget(accountant, self._batches)
 
-        def calibrated(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
-            return NoisySum.calibrated(domain, budget.share(part), adjacency=accountant.adjacency)
+        def sums(label: str, domain: Domain[Array], part: Fraction) -> IndependentSums[Array]:
+            mechanism = NoisySum.calibrated(
+                domain, budget.share(part), adjacency=accountant.adjacency
+            )
+            return IndependentSums(label, mechanism, self._batches)
 
-        self._gradient, self._hessian = calibrated(gradient, 1 - share), calibrated(hessian, share)
-        self._gradients: BatchSums[Array] = IndependentSums(
-            "gradient", self._gradient, self._batches
-        )
-        self._hessians: BatchSums[Array] = IndependentSums("hessian", self._hessian, self._batches)
+        return sums("gradient", gradient, 1 - share), sums("hessian", hessian, share)
 
     def _correlate(
         self, accountant: Accountant[Any], gradient: Ball, hessian: PSDTrace, share: Fraction
-    ) -> None:
+    ) -> tuple[BatchSums[Array], BatchSums[Array]]:
         """Running sums, each priced for all visits of a person."""
         sizes = [len(batch) for batch in self._batches]
         budgets = PersonBudgets(accountant, [sizes])
-        self._gradient = budgets.sums(0, gradient, sizes, 1 - share)
-        self._hessian = budgets.sums(0, hessian, sizes, share)
-        self._gradients = CorrelatedSums("gradient", self._gradient, self._batches)
-        self._hessians = CorrelatedSums("hessian", self._hessian, self._batches)
+
+        def sums(label: str, domain: Domain[Array], part: Fraction) -> CorrelatedSums[Array]:
+            return CorrelatedSums(label, budgets.sums(0, domain, sizes, part), self._batches)
+
+        return sums("gradient", gradient, 1 - share), sums("hessian", hessian, share)
 
     @property
     def theta_(self) -> Array:
@@ -216,6 +232,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         choices: ArrayLike,
         *,
         people: Sequence[Any] | None = None,
+        slots: ArrayLike | None = None,
     ) -> Self:
         """Learns from logged choices, under a central accountant.
 
@@ -226,6 +243,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             choices: chosen item per user, shape (n,); `NO_ITEM` for no purchase.
             people: under a rule of participation, and only then, who the users are, n ids; None, an
                 empty one and nan: nobody who can be told apart, whose row is null.
+            slots: on a timetable when each of them came, as `play` takes them.
 
         Rows that are no numbers of the right shape, and choices that name no item, count as null,
         each by itself; only ``private_messages_`` says so.
@@ -244,29 +262,43 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             )
         values = self._checked_block(features)
         places = places_of(choices, self.n_items, len(values))
-        users = range(self.clock_, self.clock_ + len(values))
         named = (places >= 0) & (places < self.n_items)
         unanswered = ~(named | (self.outside_option & (places == NO_ITEM)))
         ids, nobody = self._who("people", people, given(people), len(values))
         unusable = self._unusable(values, np.ones((len(values), 1)))
-        if not users:
+        at = self._slots_of_next(slots, len(values))
+        if not len(values):
             return self
-        rows = Rows._of_own((values, places), users)
-        if ids is not None and self._accountant.people is not None:
-            rows = self._accountant.people.admit(rows, ids)
-        self._tell(users, unusable, unanswered, nobody)
+        if at is not None:
+            for part in self._parts(len(values), at):
+                own = (values[part], places[part])
+                rows = self._admitted(own, part.stop - part.start, ids and ids[part])
+                now = [self.clock_] * (part.stop - part.start)
+                self._tell(now, unusable[part], unanswered[part], nobody[part])
+                self._take(rows.map_rows(self._logged))
+            return self
+        rows = self._admitted((values, places), len(values), ids)
+        self._tell(rows.users, unusable, unanswered, nobody)
         while self.clock_ < rows.users.stop:
             stop = min(self._batches[self._batch].stop, rows.users.stop)
-            part = rows.slice(range(self.clock_, stop))
+            some = rows.slice(range(self.clock_, stop))
             self.clock_ = stop
-            self._take(part.map_rows(self._logged))
+            self._take(some.map_rows(self._logged))
         return self
 
-    def _absent(self, users: range) -> Rows[Any]:
+    def _admitted(self, block: Any, n: int, ids: list[Any] | None) -> Rows[Any]:
+        """The next n logged rows, of which the registry knows, if there is one."""
+        rows = self._sealed_next(block, n)
+        if ids is None or self._accountant.people is None:
+            return rows
+        return self._accountant.people.admit(rows, ids)
+
+    def _absent(self, users: range) -> Rows[Any] | None:
         if self._accountant.trust is Trust.JOINT:
             return super()._absent(users)
         if self._accountant.people is not None:
             self._accountant.people.skip_to(users.stop)
+        # on a timetable the first of them may have its visits already, which this adds none to
         return Rows.null(users)
 
     def _logged(self, block: tuple[Array, Items]) -> Answer:
@@ -283,8 +315,8 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self._released.add(
             len(batch),
             theta,
-            self._gradients.release(gradient, *paid),
-            self._hessians.release(hessian, *paid),
+            self._gradient.release(gradient, *paid),
+            self._hessian.release(hessian, *paid),
         )
         self.belief_ = self._released.belief()
 
@@ -304,7 +336,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         return all(sums.left(self._accountant, batch) for sums in self._both())
 
     def _both(self) -> tuple[BatchSums[Array], BatchSums[Array]]:
-        return self._gradients, self._hessians
+        return self._gradient, self._hessian
 
     # Public state --------------------------------------------------------------------------------
 

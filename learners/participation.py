@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final, final
 
 from privlearn.budgets import Currency
-from privlearn.errors import ProvenanceError
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.participation import Participation
-from privlearn.people import People
 from privlearn.protocols import Accountant
 
 
@@ -38,24 +36,6 @@ def given(ids: Sequence[Any] | None) -> object:
 def rule_of(accountant: Accountant[Any]) -> Participation | None:
     """The rule under which persons may come back; None if a person is an index."""
     return None if accountant.people is None else accountant.people.rule
-
-
-def check_given(people: People | None, given: object, name: str) -> None:
-    """Checks that ids are given exactly where there is a rule.
-
-    Raises:
-        ProvenanceError: they are not.
-    """
-    if people is None and given is not NOT_GIVEN:
-        raise ProvenanceError(
-            f"{name}: the accountant has no rule of participation, so that an index is one person; "
-            "make it with people=People.create(path, rule), or leave this out"
-        )
-    if people is not None and given is NOT_GIVEN:
-        raise ProvenanceError(
-            f"{name} is missing: the accountant has {people.rule}, and must be told who comes "
-            "(None: nobody who can be told apart, whose visit is not learned)"
-        )
 
 
 def declare_batches(accountant: Accountant[Any], batches: Sequence[range]) -> None:

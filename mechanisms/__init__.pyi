@@ -19,6 +19,7 @@ from .objective_perturbation import ObjectivePerturbation
 from .objectives import Objective
 from .one_of_k import OneOfK, local_one_of_k
 from .one_of_k_reports import OneOfKReport, report_from_dict
+from .optimal_factorization import OptimalFactorization, optimal_factorization
 from .prefix_sums import PrefixSum, PrefixSumStream
 from .projected_reports import ProjectedReport
 from .scalar_objectives import (
@@ -59,6 +60,7 @@ __all__ = [
     "ObjectivePerturbation",
     "OneOfK",
     "OneOfKReport",
+    "OptimalFactorization",
     "PoissonObjective",
     "Polytope",
     "PrefixSum",
@@ -71,5 +73,6 @@ __all__ = [
     "SquaredObjective",
     "local_one_of_k",
     "mechanism",
+    "optimal_factorization",
     "report_from_dict",
 ]

@@ -16,8 +16,9 @@ from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import UsersError
 from privlearn.losses import Loss
-from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
+from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.least_error import least_error
 from privlearn.mechanisms.prefix_sums import SummingStream, stated_rule
 from privlearn.mechanisms.receipt_stream import StreamAdjacency
 from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms
@@ -111,24 +112,33 @@ class BatchedPrefixSum(Generic[X]):
         sizes: Sequence[int],
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         participation: Participation | None = None,
+        objective: Objective = "max",
     ) -> BatchedPrefixSum[X]:
-        """The least noise that ``budget`` allows; column-normalised BLT over the batches.
+        """The least noise that ``budget`` allows; least error over the batches (`least_error`).
+
+        Args:
+            domain: as above.
+            budget: for the whole stream; of a person, with a rule.
+            sizes: as above.
+            adjacency: as above.
+            participation: as above.
+            objective: as for `PrefixSum.calibrated`.
 
         Raises:
             CurrencyError, ValueError: as for `NoisySum.calibrated`; no batches.
         """
         batches = tuple(sizes)
-        factorization = ColumnNormalizedBLT.fitted(max(len(batches), 1))
+        visits = None
+        if participation is not None and batches:
+            visits = visits_in_batches(participation, batches)
+        factorization = least_error(max(len(batches), 1), visits, objective)
         together = max(batches, default=1)
 
         def gain(std: float) -> float:
             noise = GaussianNoise(std)
             return stream_terms(domain, noise, factorization, adjacency, together, visits).gain()
 
-        visits, norm = None, factorization.column_norm()
-        if participation is not None and batches:
-            visits = visits_in_batches(participation, batches)
-            norm = float(visits.norm(factorization))
+        norm = factorization.column_norm() if visits is None else float(visits.norm(factorization))
         std = least_std(domain, budget, adjacency, gain, norm)
         return cls(domain, batches, factorization, std, adjacency, participation)
 

@@ -106,7 +106,7 @@ class BinaryTree:
         return math.sqrt((self.horizon + 1).bit_length() - 1)
 
     def rms_error_std(self) -> float:
-        """Root of the mean number of ones: bit 2**l is one in half of each whole period, at the end."""
+        """Root of the mean number of ones: a bit is one in the last half of each of its periods."""
         numbers, ones, unit = self.horizon + 1, 0, 1
         while unit < numbers:
             ones += numbers // (2 * unit) * unit + max(numbers % (2 * unit) - unit, 0)

@@ -399,7 +399,9 @@ class _Bounds(NamedTuple):
 def _each_call(visits: int | Sequence[int], calls: int) -> list[int]:
     listed = [visits] * calls if isinstance(visits, int) else list(visits)
     if len(listed) != calls:
-        raise ValueError(f"visits = {visits!r}: must be one number, or one for each of {calls} calls")
+        raise ValueError(
+            f"visits = {visits!r}: must be one number, or one for each of the {calls} calls"
+        )
     return [count(visits=number) for number in listed]
 
 

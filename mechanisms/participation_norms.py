@@ -40,9 +40,9 @@ def most_visits(horizon: int, most: int, apart: int) -> int:
     """The most columns of a pattern.
 
     Raises:
-        ValueError: ``most`` or ``apart`` is no whole number >= 1.
+        ValueError: a number is no whole one >= 1.
     """
-    return min(count(most=most), -(-horizon // count(apart=apart)))
+    return min(count(most=most), -(-count(horizon=horizon) // count(apart=apart)))
 
 
 def tree_norm(horizon: int, most: int, apart: int) -> float:

@@ -13,8 +13,9 @@ from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
 from privlearn.errors import HorizonError
 from privlearn.losses import Loss
-from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
+from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.least_error import least_error
 from privlearn.mechanisms.least_noise import (
     first_that_fits,
     generalized_gaussian_noise,
@@ -54,7 +55,7 @@ class PrefixSum(Generic[X]):
 
     Args:
         domain: what one user can contribute (use `PSDTrace` for sums of outer products).
-        factorization: B and C; default in `calibrated` is the buffered Toeplitz one (BLT).
+        factorization: B and C; default in `calibrated` is that of least error (`least_error`).
         noise_std: standard deviation of z per coordinate, unit of the sum.
         adjacency: replace-one or zero-out; under add-remove all later rows would shift.
         calibration: where ``noise_std`` comes from; for the ledger.
@@ -90,7 +91,7 @@ class PrefixSum(Generic[X]):
                 "columns, early and late ones; leave one of the two out"
             )
         noise = stream_noise(self.noise_std, self.exponent)
-        visits = _visits(rule, self.factorization)
+        visits = _visits(rule, self.factorization.horizon)
         terms = stream_terms(self.domain, noise, self.factorization, self.adjacency, visits=visits)
         profile = terms.profile() if self.by_arrival else ()
         spend = Spend(
@@ -118,6 +119,7 @@ class PrefixSum(Generic[X]):
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         exponent: float | None = 2.0,
         participation: Participation | None = None,
+        objective: Objective = "max",
     ) -> PrefixSum[X]:
         """The least noise that ``budget`` allows for a stream of at most ``horizon`` rows.
 
@@ -125,11 +127,14 @@ class PrefixSum(Generic[X]):
             domain: as above.
             budget: for the whole stream.
             horizon: the most rows.
-            factorization: instead of the default one for that horizon.
+            factorization: instead of the default one for that horizon, which is the one of least
+                error at hand for ``participation``.
             adjacency: as above.
             exponent: of the noise; None chooses by computed error between Gaussian noise and the
                 least κ, as `least_noise`.
             participation: as above; the budget is then that of a person.
+            objective: what the default factorisation makes small, the largest error over rows or
+                the ``mean`` (rms) over all.
 
         Raises:
             TypeError: not exactly one of horizon and factorization.  CurrencyError, ValueError: as
@@ -139,7 +144,8 @@ class PrefixSum(Generic[X]):
             raise TypeError("give either horizon or factorization")
         if factorization is None:
             assert horizon is not None
-            factorization = BufferedToeplitz.fitted(horizon)
+            factorization = least_error(horizon, _visits(participation, horizon), objective)
+        visits = _visits(participation, factorization.horizon)
         single = generalized_gaussian_noise(domain, budget, exponent, adjacency)
         power = single.exponent
 
@@ -147,7 +153,6 @@ class PrefixSum(Generic[X]):
             noise = stream_noise(std, power)
             return stream_terms(domain, noise, factorization, adjacency, visits=visits).gain()
 
-        visits = _visits(participation, factorization)
         norm = factorization.column_norm() if visits is None else float(visits.norm(factorization))
         if power == 2:
             std = least_std(domain, budget, adjacency, gain, norm)
@@ -194,8 +199,8 @@ class PrefixSum(Generic[X]):
         return PrefixSumStream(self._spend, self._terms, token, self.adjacency)
 
 
-def _visits(rule: Participation | None, factorization: Factorization) -> StreamVisits | None:
-    return None if rule is None else visits_in_slots(rule, factorization.horizon)
+def _visits(rule: Participation | None, slots: int) -> StreamVisits | None:
+    return None if rule is None else visits_in_slots(rule, slots)
 
 
 def stated_rule(rule: Participation | None) -> dict[str, Any]:

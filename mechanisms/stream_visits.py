@@ -16,7 +16,7 @@ That takes each batch to lie within one of the batches that the rule counts with
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -42,12 +42,15 @@ class StreamVisits:
         Raises:
             ValueError: no bound is known, see `Factorization.participation_norm`.
         """
+        return self.added_up(factorization.participation_norm)
+
+    def added_up(self, norm: Callable[[int, int], float]) -> Fraction:
+        """The same, of what ``norm`` gives for a number of visits and how far apart they are."""
         whole, longer = divmod(self.most, self.together)
         total = Fraction(0)
         for visits, patterns in ((whole + 1, longer), (whole, self.together - longer)):
             if patterns:
-                norm = factorization.participation_norm(visits, self.apart)
-                total += patterns * Fraction(norm)
+                total += patterns * Fraction(norm(visits, self.apart))
         return total
 
     def to_dict(self) -> dict[str, Any]:

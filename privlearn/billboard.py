@@ -102,18 +102,32 @@ class Billboard(Mapping[str, Any]):
         users: the arrival indices that may be served, each once, in order.
     """
 
-    __slots__ = ("_history", "_lock", "_next", "_tokens", "_values", "issuer", "users")
+    __slots__ = (
+        "_history",
+        "_lock",
+        "_next",
+        "_passed",
+        "_tokens",
+        "_values",
+        "issuer",
+        "users",
+    )
 
     def __init__(self, issuer: Issuer, users: range) -> None:
         self.issuer, self.users = issuer, user_range(users=users)
         self._tokens = f"{issuer.id}/"  # which the ids of all its tokens begin with
         self._next, self._lock = users.start, Exclusive("a billboard")
+        self._passed = users.start  # up to where slots were skipped
         self._values: dict[str, Any] = {}
         self._history: list[dict[str, Any]] = []
 
     @property
     def clock(self) -> int:
-        """The next arrival index to be served."""
+        """The next arrival index to be served.
+
+        On a timetable it is behind the slot of the last visit, and follows from who came, until
+        time has passed (`skip`).
+        """
         return self._next
 
     def post(self, name: str, released: Released[R]) -> R:
@@ -130,7 +144,7 @@ class Billboard(Mapping[str, Any]):
         self._history.append(
             {
                 "name": name,
-                "at": self._next,
+                "at": self._passed if self._timed else self._next,
                 "paid_by": released.paid_by,
                 "digest": released.digest,
                 "value": released.value,
@@ -167,7 +181,7 @@ class Billboard(Mapping[str, Any]):
                 else "people: the accountant has no rule of participation (people=...), so that an "
                 "index is one person"
             )
-        timed = registry is not None and registry.rule.clock == "timetable"
+        timed = self._timed
         if timed is not (slots is not None):
             raise ProvenanceError(
                 "slots: on a timetable rows say the slot of each visit: Rows.seal(..., slots=)"
@@ -200,7 +214,13 @@ class Billboard(Mapping[str, Any]):
         if self.issuer.people is not None:  # it may have passed them in a process that ended
             self.issuer.people.skip_to(users.stop)
         self._advance(users)
+        self._passed = users.stop
         return Rows._served_by(lost, self)
+
+    @property
+    def _timed(self) -> bool:
+        people = self.issuer.people
+        return people is not None and people.rule.clock == "timetable"
 
     def _advance(self, users: range, *, going_on: bool = False) -> None:
         with self._lock:
@@ -216,7 +236,10 @@ class Billboard(Mapping[str, Any]):
             )
 
     def history(self) -> list[dict[str, Any]]:
-        """What was posted when (clock) and paid by which token, oldest first; plain JSON."""
+        """What was posted when (clock) and paid by which token, oldest first; plain JSON.
+
+        On a timetable the clock is the end of the slots that were skipped last.
+        """
         return [{**item, "value": np.asarray(item["value"]).tolist()} for item in self._history]
 
     def __getitem__(self, name: str) -> Any:

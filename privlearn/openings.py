@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.contributions import clipping_of
+from privlearn.domains import IntegerDomain
 from privlearn.errors import ProvenanceError, UsersError
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
@@ -85,7 +85,8 @@ def check_timetable(token: Token[Any], spend: Spend) -> None:
             f"{spend.mechanism}: on a timetable rows are added up, in integers, by a mechanism "
             "with arithmetic = 'sum' and a grid, such as NoisySum; how many there are is not public"
         )
-    if spend.domain.null().any() or clipping_of(spend.domain, spend.grid).null().any():
+    domain = cast("IntegerDomain[Any]", spend.domain)  # it has a grid
+    if domain.null().any() or domain.null_integers(spend.grid).any():
         raise ProvenanceError(
             f"{spend.mechanism}: a null row in {spend.domain!r} is not zero, and would tell on a "
             "timetable that somebody came; use a domain with zero as its null contribution"

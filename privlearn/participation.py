@@ -77,11 +77,16 @@ class Participation:
         """Whether the rule counts within batches, which then must be declared."""
         return self.pooled or self.per_batch is not None
 
+    @property
+    def in_a_batch(self) -> int | None:
+        """The most rows of one person in one batch; None if the rule counts in none."""
+        return 1 if self.pooled else self.per_batch
+
     def visits(self, slots: int, batches: int = 1) -> int:
         """The most rows of one person among ``slots`` neighbouring slots in ``batches`` batches."""
         most = min(self.most, -(-count(slots=slots) // self.apart))
-        per_batch = 1 if self.pooled else self.per_batch
-        return most if per_batch is None else min(most, per_batch * count(batches=batches))
+        within = self.in_a_batch
+        return most if within is None else min(most, within * count(batches=batches))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""

@@ -45,6 +45,7 @@ from privlearn.openings import check_rows, check_timetable, check_total
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.functions import NOT_NAMED
 from privlearn.spends import Arithmetic as Arithmetic
 from privlearn.spends import Spend as Spend
 
@@ -334,6 +335,12 @@ class Receipt:
             self._issuer.record_functions(self._token, new)
             self._named.update(new)
 
+    def _name_passed(self, functions: tuple[str, ...]) -> None:
+        """As `_name`, for what rows passed through before; on a timetable always the same."""
+        people = self._issuer.people
+        timed = people is not None and people.rule.clock == "timetable"
+        self._name((NOT_NAMED,) if timed else functions)
+
     @property
     def grid(self) -> Grid | None:
         """Where rows are clipped to integers; None if they are opened as doubles."""
@@ -397,7 +404,7 @@ class Receipt:
             self._check_open()
             check_total(self._token, total, self._next)
             check_terms(self._spend, total)
-            self._name(total.functions)
+            self._name_passed(total.functions)
             self._next = total.users[-1].stop
             self._left = False
         try:
@@ -459,7 +466,7 @@ class Receipt:
         with self._token._lock:
             self._check_open()
             check_rows(self._token, rows, self._next)
-            self._name(rows.functions)
+            self._name_passed(rows.functions)
             users = rows.users
             self._next = users.stop
             self._left = False

@@ -39,10 +39,12 @@ from privlearn.learners.contextual import (
     best_in_turn,
     scores,
 )
+from privlearn.learners.participation import declare_batches, rule_of
 from privlearn.learners.served import ANSWERS_ARE_LOST
 from privlearn.losses import Loss
 from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, even_sizes
+from privlearn.participation import Participation
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.tokens import Released, Token
@@ -70,7 +72,12 @@ class _GramBandit(ServedBandit):
 
     @abstractmethod
     def _mechanism(
-        self, domain: OneOf[Array], users: int, budget: Currency, adjacency: Adjacency
+        self,
+        domain: OneOf[Array],
+        users: int,
+        budget: Currency,
+        adjacency: Adjacency,
+        rule: Participation | None,
     ) -> _Sums:
         """The sums, at the least noise."""
 
@@ -109,22 +116,34 @@ class _GramBandit(ServedBandit):
         """Calibrates the noise to the accountant's cap and commits the one stream of all arms.
 
         Raises:
-            ValueError: a parameter is out of range.  CurrencyError: no Gaussian fits the cap's
-            currency.  BudgetError: the accountant has begun.  RuntimeError: started before.
+            ValueError: a parameter is out of range, or a rule of participation is pooled or has a
+            timetable.  CurrencyError: no Gaussian fits the cap's currency.  BudgetError: the
+            accountant has begun.  RuntimeError: started before.
         """
         self._check_fresh()
         self._check_params()
-        users = accountant.users
+        self._check_clock(accountant)
+        users, rule = accountant.users, rule_of(accountant)
+        if rule is not None and rule.pooled:
+            raise ValueError(
+                f"{rule}: a contribution is one row (x, y) of one arm, and several visits of a "
+                "person make none; use per_batch=1 instead of pooled=True"
+            )
         curvature = self.curvature or 1 / max(2 * math.log(self.dim), 1.0)
         self._norm = self.norm_clip * math.sqrt(self.dim * curvature)
         self._reward = self.reward_clip * self.reward_bound
         self._share = self._weight(self._norm, self._reward)
         domain = OneOf(PSDTrace(1 + self._share**2, self.dim + 1), self.n_arms)
-        self._sums = self._mechanism(domain, len(users), accountant.budget, accountant.adjacency)
-        accountant.commit([Plan("sums", self._sums.loss(), users)])
-        self._prepare_serving(accountant)
+        self._sums = self._mechanism(
+            domain, len(users), accountant.budget, accountant.adjacency, rule
+        )
         sizes = even_sizes(len(users), self.blocks)
         self._ends = [users.start + int(end) for end in np.cumsum(sizes)]
+        starts = [users.start, *self._ends[:-1]]
+        blocks = [range(a, b) for a, b in zip(starts, self._ends, strict=True)]
+        declare_batches(accountant, blocks)
+        accountant.commit([Plan("sums", self._sums.loss(), users)])
+        self._prepare_serving(accountant)
         self._at = 0
         self._theta = np.zeros((self.n_arms, self.dim))
         self._precision = np.tile(self._shift(0) * np.eye(self.dim), (self.n_arms, 1, 1))
@@ -232,10 +251,19 @@ class PrivateLeastSquares(_GramBandit):
         return self.weight
 
     def _mechanism(
-        self, domain: OneOf[Array], users: int, budget: Currency, adjacency: Adjacency
+        self,
+        domain: OneOf[Array],
+        users: int,
+        budget: Currency,
+        adjacency: Adjacency,
+        rule: Participation | None,
     ) -> _Sums:
         self._batched = BatchedPrefixSum.calibrated(
-            domain, budget, sizes=even_sizes(users, self.blocks), adjacency=adjacency
+            domain,
+            budget,
+            sizes=even_sizes(users, self.blocks),
+            adjacency=adjacency,
+            participation=rule,
         )
         return self._batched
 
@@ -305,10 +333,19 @@ class DPUCB(_GramBandit):
         return reward / norm  # factors (x, y)/X, as in the paper
 
     def _mechanism(
-        self, domain: OneOf[Array], users: int, budget: Currency, adjacency: Adjacency
+        self,
+        domain: OneOf[Array],
+        users: int,
+        budget: Currency,
+        adjacency: Adjacency,
+        rule: Participation | None,
     ) -> _Sums:
         self._tree = PrefixSum.calibrated(
-            domain, budget, factorization=BinaryTree(users), adjacency=adjacency
+            domain,
+            budget,
+            factorization=BinaryTree(users),
+            adjacency=adjacency,
+            participation=rule,
         )
         worst = self._tree.noise_std * self._tree.factorization.max_error_std()
         tail = math.sqrt(4 * math.log(max(users, 2)))

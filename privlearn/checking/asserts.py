@@ -580,6 +580,12 @@ def _measure(
 
     With ``together`` those of different trust are added up as well: one person has all the losses.
     """
+    for state in states:
+        if state.visits is not None:
+            raise CheckError(
+                f"run: an accountant counts persons, under {state.visits.rule}; what its users pay "
+                "is not listed. Compare epsilon() of the accountant, or its certificate"
+            )
     reports = [report for state in states if (report := _worst(state, at_most, within)) is not None]
     if len(states) > 1:
         pieces = partial(_composites, within=within)

@@ -45,6 +45,7 @@ from privlearn.errors import CheckError, InterferenceError
 from privlearn.mechanisms import (
     AnytimeBLT,
     BallReport,
+    BandedBLT,
     BinaryTree,
     BufferedToeplitz,
     CategoryReport,
@@ -200,6 +201,7 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
         "tree": BinaryTree(HORIZON),
         "column-normalised": ColumnNormalizedBLT.fitted(HORIZON),
         "anytime": AnytimeBLT(),
+        "banded": BandedBLT(HORIZON, 8, (0.5, -0.2, 0.15), (0.6, 0.3, 0.01), (0.9, 1.0, 0.55, 0.4)),
     }
     objectives: dict[str, Objective[Any]] = {
         "logistic-1d": LinearObjective.logistic(1),

@@ -17,9 +17,18 @@ def audit(
     delta: Annotated[float | None, typer.Option(help="Where to state ε.")] = None,
     head: Annotated[str | None, typer.Option(help="A last hash that was kept.")] = None,
     user: Annotated[
-        int | None, typer.Option(min=0, help="For this arrival index; default: the largest.")
+        int | None,
+        typer.Option(
+            min=0,
+            help="For this arrival index; default: the largest. Not under a rule of participation.",
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="For a person with so many rows.")] = 1,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            min=1, help="For a person with so many rows. Not under a rule of participation."
+        ),
+    ] = 1,
     full: Annotated[bool, typer.Option("--full", help="Print every assumption.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only, with everything.")] = False,
     plot: Annotated[
@@ -31,7 +40,7 @@ def audit(
     Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
     cannot be read.
     """
-    from privlearn.accountants import audit as recompute
+    from privlearn.reporting.audits import audit as recompute
     from privlearn.reporting.certificates import print_certificate
     from privlearn.reporting.visible import in_json
 

@@ -316,10 +316,12 @@ def returning_car_market(
 
 def _market(survey: CarChoices, people: People, uniforms: Array, n_items: int) -> Market:
     """One user for each of ``people``."""
-    stock = catalogue(survey, n_items)
+    covariates = np.stack([people.college, people.hsg2, people.coml5], axis=1)
+    kinds, kind = np.unique(covariates, axis=0, return_inverse=True)  # at most 8
+    table = market_features(survey, catalogue(survey, n_items), People(*kinds.T))
 
     def features_of(users: range) -> Array:
-        return market_features(survey, stock, people.take(np.arange(users.start, users.stop)))
+        return table[kind[users.start : users.stop]]
 
     tastes = fit_mle(logged_answers(car_features(survey), survey.choices), outside=False)
     theta = np.concatenate([tastes, [-OUTSIDE * SCALE]])

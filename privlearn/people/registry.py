@@ -9,6 +9,7 @@ nothing of it.  Nothing that a registry shows, raises or writes outside its file
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -131,7 +132,8 @@ class People(Sealed):
             PeopleError, TypeError: as in `create`.  ValueError: no name, or a clock below 0.
         """
         head = _new_head(rule)
-        text(id=id)
+        if not re.fullmatch("[0-9a-f]{32}", text(id=id)):
+            raise ValueError(f"id = {id!r}: must be the 32 digits of the lost registry's name")
         count(clock=clock, at_least=0)
         return cls._made(path, replace(head, id=id, clock=clock, serving_only=True))
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from privlearn.accountants.assumptions import KINDS, Assumption
+from privlearn.accountants.assumption import KINDS, Assumption
 from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Share
+from privlearn.accountants.person_assumptions import rule_words
 from privlearn.reporting.visible import markdown, visible
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ def guarantee_line(guarantee: Guarantee) -> str:
     """One guarantee in the field's words."""
     kind = {"central": "DP", "joint": "joint DP", "local": "local DP"}[guarantee.trust.value]
     attested = ", attested, not verified" if guarantee.attested else ""
-    start = f"{kind}, {guarantee.adjacency.value}{attested}: "
+    of = " of a person" if guarantee.rule is not None else ""
+    relation = guarantee.relation or guarantee.adjacency.value
+    start = f"{kind}{of}, {relation}{attested}: "
     if guarantee.unknown:
         return f"{start}unknown ({visible(guarantee.unknown, 200)})"
     epsilon = "∞" if math.isinf(guarantee.epsilon) else f"{guarantee.epsilon:.4f}"
@@ -118,6 +121,8 @@ def guarantee_line(guarantee: Guarantee) -> str:
         parts.append(f"for user {guarantee.user}")
     if guarantee.rounds > 1:
         parts.append(f"for a person with {guarantee.rounds} rounds")
+    if guarantee.rule is not None:
+        parts.append(f"for every person with all visits ({rule_words(guarantee.rule)})")
     return start + ", ".join(parts)
 
 
@@ -134,7 +139,8 @@ def running_line(guarantee: Guarantee) -> str:
 
 def _whose(guarantee: Guarantee) -> str:
     users = guarantee.users
-    indices = "" if users is None else f", users {users[0]}..{users[1] - 1}"
+    what = "users" if guarantee.rule is None else "slots"
+    indices = "" if users is None else f", {what} {users[0]}..{users[1] - 1}"
     return f"accountant {guarantee.accountants[0]}{indices}"
 
 
@@ -145,6 +151,11 @@ def _price(loss: Mapping[str, object]) -> str:
 
 _CLAIM = ("attested mechanism", "by", "users", "messages", "most of one user", "loss of one")
 _SHARE = ("mechanism", "label", "spends", "share of the most charged user")
+_OF_PERSON = (*_SHARE[:3], "at most, of a person's total")
+
+
+def _share_heads(guarantee: Guarantee) -> tuple[str, ...]:
+    return _SHARE if guarantee.rule is None else _OF_PERSON
 
 
 def _claim(claim: Attestation) -> tuple[str, ...]:
@@ -192,7 +203,10 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
         page.named("spent, ex post", guarantee_line(spent), style="dim")
         if spent.running is not None:
             page.named("odometer", running_line(spent))
-        page.table(_SHARE, [_share(share) for share in _of(certificate.mechanisms, guarantee)])
+        page.table(
+            _share_heads(guarantee),
+            [_share(share) for share in _of(certificate.mechanisms, guarantee)],
+        )
         claims = _of(certificate.attestations, guarantee)
         page.table(_CLAIM, [_claim(claim) for claim in claims])
         for unseen in dict.fromkeys("; ".join(c.unseen) for c in claims if c.unseen):
@@ -315,14 +329,17 @@ def certificate_markdown(certificate: Certificate) -> str:
         if claims:
             lines += [_row(_CLAIM), _row(["---"] * len(_CLAIM))]
             lines += [*(_row(map(markdown, _claim(claim))) for claim in claims), ""]
-        lines += _shares_table(_of(certificate.mechanisms, guarantee)) if several else []
+        if several:
+            lines += _shares_table(_of(certificate.mechanisms, guarantee), _share_heads(guarantee))
     for guarantee, spent in zip(certificate.sums, certificate.sums_spent, strict=False):
         lines += [f"## Sum, for {markdown(guarantee.who)}", ""]
         lines += [f"**Guarantee.** {markdown(guarantee_line(guarantee))}", ""]
         lines += [f"Spent, ex post, not a guarantee: {markdown(guarantee_line(spent))}", ""]
     lines += _listed("Remarks:", certificate.remarks)
     lines += _listed("Trusted code:", certificate.trusted_code)
-    lines += _shares_table(certificate.mechanisms) if not several else []
+    if not several:
+        heads = _share_heads(certificate.guarantees[0]) if certificate.guarantees else _SHARE
+        lines += _shares_table(certificate.mechanisms, heads)
     lines += [f"{certificate.entries} entries; head `{markdown(certificate.head)}`", ""]
     return "\n".join(lines)
 
@@ -335,8 +352,8 @@ def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _shares_table(shares: Sequence[Share]) -> list[str]:
+def _shares_table(shares: Sequence[Share], heads: tuple[str, ...]) -> list[str]:
     if not shares:  # only attestations
         return []
-    rows = [_SHARE, ("---",) * 4, *(tuple(map(markdown, _share(share))) for share in shares)]
+    rows = [heads, ("---",) * 4, *(tuple(map(markdown, _share(share))) for share in shares)]
     return [*map(_row, rows), ""]

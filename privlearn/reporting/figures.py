@@ -199,7 +199,8 @@ def spending(path: str | os.PathLike[str]) -> list[Spending]:
     """Reads from a ledger what was paid over time; for each accountant, its most charged user.
 
     Amounts are those of the accountant's currency (at its first order, for a Rényi cap), in the
-    order of the entries; they are facts about one run, not guarantees.
+    order of the entries; they are facts about one run, not guarantees.  Accountants with a rule of
+    participation are left out: there an index is a slot, and nobody is the most charged user.
 
     Raises:
         LedgerUnreadableError: missing, torn or not a ledger.
@@ -208,7 +209,7 @@ def spending(path: str | os.PathLike[str]) -> list[Spending]:
     for entry in _entries(path):
         if isinstance(entry, OpenEntry) and entry.accountant not in accounts:
             cap = budget_from_dict(entry.cap)
-            if isinstance(cap, Currency):
+            if isinstance(cap, Currency) and entry.participation is None:
                 accounts[entry.accountant] = _Account(entry, cap)
         elif isinstance(entry, SpendEntry) and entry.accountant in accounts:
             accounts[entry.accountant].count(entry)
@@ -299,12 +300,18 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
         LedgerUnreadableError: see `spending`.  DataError: nothing to draw, or an unknown ending.
     """
     found = spending(ledger)
+    persons = sum(
+        isinstance(e, OpenEntry) and e.participation is not None for e in _entries(ledger)
+    )
     if not found:
-        raise DataError("the ledger opens no accountant: there is nothing to draw")
+        why = "all are of persons, where no user is the most charged one" if persons else "none"
+        raise DataError(f"the ledger opens no accountant that can be drawn ({why})")
     drawn = found[:_MOST_PANELS]
     figure = new_figure(7.5 * min(len(drawn), 2), 4.2 * math.ceil(len(drawn) / 2))
     if len(drawn) < len(found):
         figure.suptitle(f"the first {len(drawn)} of {len(found)} accountants")
+    elif persons:
+        figure.suptitle(f"without {persons} accountant(s) of persons who may come back")
     grid: Any = figure.subplots(math.ceil(len(drawn) / 2), min(len(drawn), 2), squeeze=False)
     for axes in grid.flat[len(drawn) :]:
         axes.set_axis_off()

@@ -11,7 +11,7 @@ import pytest
 from mutation import Edit, InspectionCase, Mutant
 
 from privlearn.accountants import persons
-from privlearn.accountants.persons import PersonCharges, Visits, check_starts
+from privlearn.accountants.persons import PatternWork, PersonCharges, Visits, check_starts
 from privlearn.errors import BudgetError, UsersError
 from privlearn.participation import Participation
 
@@ -147,6 +147,50 @@ def test_a_large_programme_is_exact_in_big_numbers() -> None:
     tokens = [(range(a, a + 10), big + a, False) for a in range(0, 40, 5)]
     assert charged(visits, tokens) > 2**62
     assert charged(visits, tokens) == sum(big + a for a in range(0, 40, 5))
+
+
+def test_long_amounts_of_many_tokens_are_rounded_up_a_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for seed in range(40):
+        visits, tokens = random_case(seed)
+        charges = PersonCharges(visits, 1)
+        for users, price, shared in tokens:
+            charges.charge(users, (price * (1 + Fraction(1, 3**50)),), shared)
+        exact = charges.largest()[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(persons, "_FEW_CELLS", 0)
+            assert exact <= charges.largest()[0] <= exact * (1 + Fraction(1, 2**40))
+
+
+def test_an_audit_that_has_no_work_left_takes_a_bound() -> None:
+    for seed in range(40):
+        visits, tokens = random_case(seed)
+        limited = Visits(visits.rule, visits.users, visits.starts, PatternWork(0))
+        assert charged(limited, tokens) >= by_force(visits, tokens)
+        assert limited.work.ended
+    work = PatternWork(10)
+    assert work.take(10)
+    assert not work.take(1)
+    work.earn()
+    assert work.take(1)
+
+
+def test_what_is_quickly_known_to_fit_needs_no_programme() -> None:
+    """Equal batches, and a stream over all of them: both bounds are met exactly."""
+    starts = tuple(range(0, 100, 10))
+    visits = Visits(Participation(3, pooled=True), range(100), starts)
+    charges = PersonCharges(visits, 1)
+    for start in starts:
+        charges.charge(range(start, start + 10), (Fraction(1, 3),), shared=True)
+    assert charges.bound() == charges.largest() == (Fraction(1),)
+    charges.charge(range(100), (Fraction(5),), shared=False)
+    assert charges.bound() == charges.largest() == (Fraction(6),)
+    within = (Fraction(7),).__ge__
+    assert not charges.may_exceed(range(10), (Fraction(1),), False, within)
+    assert charges.may_exceed(range(10), (Fraction(11, 10),), False, within)
+    with pytest.raises(BudgetError, match="cuts a batch"):
+        charges.may_exceed(range(5), (Fraction(1),), False, within)
 
 
 def _wrong() -> str | None:

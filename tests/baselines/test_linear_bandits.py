@@ -106,7 +106,7 @@ def test_without_noise_it_is_ridge_regression_of_each_arm(kind: Any) -> None:
     rich: dict[str, Any] = {"norm_clip": 1.01, "curvature": 1.0}
     if kind is PrivateLeastSquares:
         rich["reward_clip"] = 1.0
-    learner, crowd = fresh(kind, rho=10**14, **rich), Crowd()
+    learner, crowd = fresh(kind, rho=10**12, **rich), Crowd()
     crowd.play(learner)
     contexts, arms = np.clip(crowd.contexts, -1, 1), np.array(crowd.arms)
     for arm in range(ARMS):

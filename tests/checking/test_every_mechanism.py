@@ -103,6 +103,6 @@ def test_all_batches_are_run_and_give_one_sum_each() -> None:
     sums = run_once(batched, rows, stub)
     assert sums.shape == (3, 1)
     quiet = BatchedPrefixSum(
-        batched.domain, batched.sizes, batched.factorization, 1e-8, batched.adjacency
+        batched.domain, batched.sizes, batched.factorization, 1e-6, batched.adjacency
     )
-    np.testing.assert_allclose(run_once(quiet, rows, stub)[:, 0], [2, 3, 6], atol=1e-6)
+    np.testing.assert_allclose(run_once(quiet, rows, stub)[:, 0], [2, 3, 6], atol=1e-4)

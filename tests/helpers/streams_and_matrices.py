@@ -12,6 +12,7 @@ from privlearn.accountants import CentralAccountant
 from privlearn.budgets import ZCDP
 from privlearn.mechanisms import (
     AnytimeBLT,
+    BandedBLT,
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
@@ -46,6 +47,12 @@ class Tape:
         return found
 
 
+def banded(horizon: int, band: int = 9) -> BandedBLT:
+    """Weights of both signs, row scales that fall and rise."""
+    weights, decay = (0.5, -0.2, 0.15), (0.6, 0.3, 0.01)
+    return BandedBLT(horizon, band, weights, decay, (0.9, 1.0, 0.55, 0.4, 0.5))
+
+
 def open_stream(
     mechanism: PrefixSum[Any], users: range, z: Array | None = None, seed: int = 0
 ) -> tuple[PrefixSumStream[Any], CentralAccountant[ZCDP]]:
@@ -68,6 +75,8 @@ def matrix_c(factorization: Factorization, n: int) -> Array:
         for t in range(1, n + 1):
             c[t - 1, t - (t & -t) : t] = 1.0
         return c
+    if isinstance(factorization, BandedBLT):
+        return banded_c(factorization)
     assert isinstance(factorization, BufferedToeplitz | ColumnNormalizedBLT | AnytimeBLT)
     above = np.poly(1.0 - np.array(factorization.output_decay))
     below = np.poly(1.0 - np.array(factorization.decay))
@@ -105,3 +114,55 @@ def true_sums(
                 states[i][d] = (thetas[i] * states[i][d] >> PLACES) + (v << PLACES)
         found.append(sums)
     return found
+
+
+def coefficients_of(made: BandedBLT, size: int | None = None) -> list[Fraction]:
+    """c_0, c_1, ... up to the band, exactly."""
+    pairs = [(Fraction(w), 1 - Fraction(a)) for w, a in zip(made.weights, made.decay, strict=True)]
+    stop = min(made.band, size or made.horizon)
+    return [Fraction(1)] + [
+        sum((w * theta ** (u - 1) for w, theta in pairs), Fraction(0)) for u in range(1, stop)
+    ]
+
+
+def line_of(made: BandedBLT) -> list[Fraction]:
+    """l_1, l_2, ...: the straight lines between the knots, exactly."""
+    n, knots = made.horizon, [Fraction(x) for x in made.row_scales]
+    q = max(len(knots) - 1, 1)
+    times = [1 + Fraction((n - 1) * k * k * (3 * q - 2 * k), q**3) for k in range(len(knots))]
+    found = []
+    for t in range(1, n + 1):
+        k = max((i for i in range(len(knots) - 1) if times[i] <= t), default=0)
+        if n == 1 or len(knots) == 1:
+            found.append(knots[0])
+        else:
+            slope = (knots[k + 1] - knots[k]) / (times[k + 1] - times[k])
+            found.append(knots[k] + slope * (t - times[k]))
+    return found
+
+
+def banded_c(made: BandedBLT) -> Array:
+    """C from its definition: banded Toeplitz, rows scaled, then columns to norm 1."""
+    n = made.horizon
+    c = [float(x) for x in coefficients_of(made)]
+    found = np.zeros((n, n))
+    for j in range(n):
+        found[j : j + len(c), j] = c[: n - j]
+    found *= np.array([float(x) for x in line_of(made)])[:, None]
+    return np.asarray(found / np.linalg.norm(found, axis=0))
+
+
+def true_banded_sums(made: BandedBLT, y: NDArray[np.int64]) -> list[list[int]]:
+    """T·y in steps of 2⁻²⁰⁰, term by term."""
+    pairs = [
+        (int(Fraction(w) * 2**PLACES), int((1 - Fraction(a)) * 2**PLACES))
+        for w, a in zip(made.weights, made.decay, strict=True)
+    ]
+    c, terms = [1 << PLACES], [w for w, _ in pairs]
+    for _ in range(1, min(made.band, len(y))):
+        c.append(sum(terms))
+        terms = [term * theta >> PLACES for term, (_, theta) in zip(terms, pairs, strict=True)]
+    columns = [
+        np.convolve(np.array(x, dtype=object), np.array(c, dtype=object)) for x in y.T.tolist()
+    ]
+    return [list(row) for row in zip(*(column[: len(y)] for column in columns), strict=True)]

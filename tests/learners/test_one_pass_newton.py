@@ -846,7 +846,7 @@ def test_another_adjacency_is_priced_as_such() -> None:
     learner = unstarted().start(accountant)
     features, _, uniforms = users()
     learner.play(features, Crowd().respond, None, uniforms)
-    assert learner._gradient.error_std() == pytest.approx(fresh()._gradient.error_std() / 2)
+    assert learner._gradient.std == pytest.approx(fresh()._gradient.std / 2)
     assert accountant.certificate().guarantees[0].adjacency is Adjacency.ZERO_OUT
 
 

@@ -227,6 +227,9 @@ def test_prices_of_ranges_are_superadditive() -> None:
         parts = [Fraction(round(x, 4)) for x in rng.uniform(0.001, 3, 4)]
         whole = BoundedRangeLoss(sum(parts)).zcdp()
         assert sum(BoundedRangeLoss(part).zcdp() for part in parts) <= whole
+        for order in ORDERS:
+            split = math.fsum(BoundedRangeLoss(part).renyi(order) for part in parts)
+            assert split <= BoundedRangeLoss(sum(parts)).renyi(order) * (1 + 1e-9)
     for eta in np.linspace(0.01, 20, 50):  # ρ″ = g″(1 − e^−g) + g′²e^−g, by mpmath
 
         def price(e: Any) -> Any:
@@ -259,12 +262,12 @@ def test_a_table_of_a_gaussian_loses_nothing() -> None:
 
 
 def test_terms_of_many_visits_are_put_together_and_rounded_up() -> None:
-    table = RenyiCurve({a: Fraction(a, 10) for a in (2, 30, 200, 400)})
+    table = RenyiCurve({a: Fraction(a * a, 10) for a in (2, 30, 200, 400)})
     for visits in (64, 65, 199):
         ((_, bound), *_) = reversed(person(table, visits).points)
         orders = [400 - visits + j for j in range(1, visits + 1)]
         exact = sum(Fraction(400, b) * Fraction(table.renyi(float(b))) for b in orders)
-        assert exact * (1 - Fraction(1, 10**12)) <= bound <= exact * Fraction(103, 100)
+        assert exact * (1 - Fraction(1, 10**12)) <= bound <= exact * Fraction(104, 100)
 
 
 def test_tables_hold_for_random_chains_of_laws() -> None:
@@ -484,7 +487,7 @@ def test_scaling_the_ridge_and_the_noise_restores_theorem_n() -> None:
 
 def test_rounding_of_many_rows_goes_up() -> None:
     single = replace(FIT, difference=0.1, trace=1 / 3)
-    for visits in (3, 7, 49, 1001):
+    for visits in range(2, 60):
         found = person(single, visits)
         assert Fraction(found.difference) >= visits * Fraction(0.1)
         assert Fraction(found.trace) >= visits * Fraction(1 / 3)
@@ -542,7 +545,7 @@ def test_noise_for_a_person(budget: Currency, visits: int | list[int]) -> None:
 
 
 def test_visits_of_a_fit_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"visits = \[1, 2\].*each of 3 calls"):
+    with pytest.raises(ValueError, match=r"visits = \[1, 2\].*each of the 3 calls"):
         ObjectivePerturbation.calibrated(
             LinearObjective.logistic(2), ZCDP(1), max_rows=5, calls=3, visits=[1, 2]
         )

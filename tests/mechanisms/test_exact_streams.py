@@ -10,7 +10,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from streams_and_matrices import PLACES, matrix_c, open_stream, true_sums
+from streams_and_matrices import (
+    PLACES,
+    banded,
+    banded_c,
+    matrix_c,
+    open_stream,
+    true_sums,
+)
 
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP
@@ -18,6 +25,7 @@ from privlearn.domains import Array, Ball, Box, Categories, Domain
 from privlearn.errors import HorizonError
 from privlearn.mechanisms import (
     AnytimeBLT,
+    BandedBLT,
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
@@ -27,9 +35,11 @@ from privlearn.mechanisms import (
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.column_normalized import norms_from
 from privlearn.mechanisms.factorization import NO_ROUNDING, Factorization, Rounding
-from privlearn.mechanisms.stream_price import gain_profile, largest_gain
+from privlearn.mechanisms.stream_price import gain_profile, largest_gain, visits_gain
 from privlearn.mechanisms.stream_terms import stream_terms
+from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_batches, visits_in_slots
 from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.participation import Participation
 from privlearn.rows import Rows
 
 T = 70
@@ -39,6 +49,7 @@ FACTORIZATIONS: list[Factorization] = [
     BufferedToeplitz.fitted(T),
     ColumnNormalizedBLT.fitted(T),
     AnytimeBLT(),
+    banded(T, 30),
 ]
 by_kind = pytest.mark.parametrize("factorization", FACTORIZATIONS, ids=lambda f: f.kind)
 
@@ -176,6 +187,8 @@ def column_times(factorization: Factorization, j: int, number: int) -> Array:
     impulse[j] = number
     if isinstance(factorization, BinaryTree):
         return np.asarray(matrix_c(factorization, T) @ impulse[:, 0])
+    if isinstance(factorization, BandedBLT):
+        return np.asarray(banded_c(factorization) @ impulse[:, 0])
     blt = cast(BufferedToeplitz, factorization)
     column = [sums[0] / 2**PLACES for sums in true_sums(blt.decay, blt.output_decay, impulse)]
     if isinstance(factorization, ColumnNormalizedBLT):
@@ -247,6 +260,7 @@ def test_the_tree_has_the_largest_norm_of_every_range() -> None:
         (BufferedToeplitz.fitted, 3e-7),
         (ColumnNormalizedBLT.fitted, 8e-7),
         (lambda n: AnytimeBLT(horizon=n), 1e-7),
+        (lambda n: banded(n, n // 4), 1e-7),
     ],
 )
 def test_what_rounding_adds_to_the_price(
@@ -268,17 +282,27 @@ def test_what_rounding_adds_to_the_price(
     assert 1 - 1e-9 <= price <= 1
 
 
+@pytest.mark.parametrize("rule", [None, Participation(4, apart=7)])
 @pytest.mark.parametrize("sizes", [None, (3, 40, 2)])
 @by_kind
 def test_a_stranger_finds_the_gain_from_what_the_ledger_holds(
-    factorization: Factorization, sizes: tuple[int, ...] | None
+    factorization: Factorization, sizes: tuple[int, ...] | None, rule: Participation | None
 ) -> None:
     domain = Box(3.0, 5.0, 4)
-    made: Any = PrefixSum(domain, factorization, 0.9)
+    made: Any = PrefixSum(domain, factorization, 0.9, participation=rule)
     if sizes is not None:
-        made = BatchedPrefixSum(domain, sizes, factorization, 0.9)
+        made = BatchedPrefixSum(domain, sizes, factorization, 0.9, participation=rule)
     spend = made.spend()
     known = dict(spend.parameters)
+    visits = None
+    if rule is not None:
+        stated_rule = Participation.from_dict(known.pop("participation"))
+        norm = known["visits"].pop("norm")
+        visits = StreamVisits(**known.pop("visits"))
+        slots = visits_in_slots(stated_rule, factorization.horizon)
+        assert visits == (slots if sizes is None else visits_in_batches(stated_rule, sizes))
+        assert norm >= visits.norm(factorization)
+        assert spend.visits == (stated_rule.most, stated_rule.apart)
     kinds = {f.kind: type(f) for f in FACTORIZATIONS}
     kind = kinds[known.pop("factorization")]
     largest, stated = int(known.pop("largest")), known.pop("rounding")
@@ -290,7 +314,10 @@ def test_a_stranger_finds_the_gain_from_what_the_ledger_holds(
     assert stated == {"column": float(rounding.column), "each": float(rounding.each)}
     assert Rounding(*map(Fraction, (stated["column"], stated["each"]))) == rounding
     step = Fraction(spend.grid.step) * 2 / Fraction(domain.sensitivity(Adjacency.REPLACE_ONE))
-    assert spend.gain == pytest.approx(largest_gain(rebuilt, rounding, step), rel=1e-15)
+    gain = largest_gain(rebuilt, rounding, step)
+    if visits is not None:
+        gain = visits_gain(rebuilt, visits, rounding, step)
+    assert spend.gain == pytest.approx(gain, rel=1e-15)
     assert rebuilt.reach() * largest < 2**61 * Fraction(1001, 1000)
 
 

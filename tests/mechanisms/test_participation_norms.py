@@ -13,6 +13,7 @@ from visit_patterns import largest_move, patterns, toeplitz_matrix, tree_matrix
 
 from privlearn.mechanisms import (
     AnytimeBLT,
+    BandedBLT,
     BinaryTree,
     BufferedToeplitz,
     ColumnNormalizedBLT,
@@ -151,6 +152,21 @@ def test_of_bands_it_is_the_root_of_the_visits() -> None:
                 assert found == pytest.approx(exact, rel=1e-13)
 
 
+@pytest.mark.parametrize("band", [3, 5, 12])
+def test_of_a_banded_blt_it_is_that_of_its_bands(band: int) -> None:
+    n = 12
+    made = BandedBLT(n, band, (0.3, -0.4), (0.4, 0.2), (0.5, 1.0, 0.7))
+    unit = 2**40
+    c = made.encoder(n)(unit * np.eye(n, dtype=np.int64)) / unit
+    assert (c < 0).any()
+    for most, apart in RULES:
+        found = made.participation_norm(most, apart)
+        exact = largest_move(c, most, apart)
+        assert exact <= found * (1 + 1e-9)
+        if apart >= band:
+            assert exact == pytest.approx(found, rel=1e-9)
+
+
 def test_the_root_of_the_visits_needs_visits_as_far_apart_as_the_band() -> None:
     """Broken twins: one slot less between visits, or two in one slot, move more than sqrt(3)."""
     c = toeplitz_matrix(np.pad(0.8 ** np.arange(5), (0, 15)))[:16, :16]
@@ -168,6 +184,7 @@ def test_it_never_exceeds_group_privacy_and_grows_with_visits() -> None:
         BufferedToeplitz.fitted(100),
         ColumnNormalizedBLT.fitted(100),
         AnytimeBLT(horizon=100),
+        BandedBLT(100, 20, (0.4, 0.1), (0.3, 0.02), (1.0, 0.8)),
     ]
     for factorization in made:
         norm = factorization.column_norm()

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from streams_and_matrices import matrix_c, open_stream
+from streams_and_matrices import banded, matrix_c, open_stream
 
 from privlearn import tokens
 from privlearn.accountants import CentralAccountant
@@ -42,6 +42,7 @@ FACTORIZATIONS: list[Factorization] = [
     BufferedToeplitz.fitted(T),
     ColumnNormalizedBLT.fitted(T),
     AnytimeBLT(),
+    banded(T),
 ]
 by_kind = pytest.mark.parametrize("factorization", FACTORIZATIONS, ids=lambda f: f.kind)
 

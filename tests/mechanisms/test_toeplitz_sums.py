@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from streams_and_matrices import PLACES, true_sums
+from streams_and_matrices import PLACES, banded, true_sums
 
 from privlearn.mechanisms import AnytimeBLT, BufferedToeplitz, ColumnNormalizedBLT, toeplitz_sums
 from privlearn.mechanisms._blt_table import TOEPLITZ
 from privlearn.mechanisms.column_normalized import norms_from
-from privlearn.mechanisms.factorization import Rounding
+from privlearn.mechanisms.factorization import Factorization, Rounding
 from privlearn.mechanisms.toeplitz import Toeplitz, toeplitz
 from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
 
@@ -120,12 +120,17 @@ SPLITS: list[Callable[[int], list[int]]] = [
 @pytest.mark.parametrize("dim", [1, 3, 300])
 @pytest.mark.parametrize(
     "blt",
-    [BufferedToeplitz.fitted(200), ColumnNormalizedBLT.fitted(200), AnytimeBLT()],
-    ids=lambda f: f.kind,
+    [
+        BufferedToeplitz.fitted(200),
+        ColumnNormalizedBLT.fitted(200),
+        AnytimeBLT(),
+        banded(200, 20),
+        banded(200, 45),
+        banded(200, 200),
+    ],
+    ids=str,
 )
-def test_rows_do_not_depend_on_how_they_come(
-    blt: BufferedToeplitz | ColumnNormalizedBLT | AnytimeBLT, dim: int
-) -> None:
+def test_rows_do_not_depend_on_how_they_come(blt: Factorization, dim: int) -> None:
     """Bit for bit, of R and of B·Y."""
     rng = np.random.default_rng(dim)
     x = rng.integers(-(2**45), 2**45, size=(200, dim))

@@ -25,6 +25,7 @@ from privlearn.people.file import FORMAT, RegistryFile
 ONCE = Participation(1)
 TWICE = Participation(2, apart=3)
 POOLED = Participation(2, pooled=True)
+LOST = "0123456789abcdef" * 2
 
 
 def begun(path: Path, rule: Participation = ONCE, stop: int = 100) -> People:
@@ -149,7 +150,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(PeopleError, match="exists: a registry of people is never overwritten"):
         People.create(path, ONCE)
     with pytest.raises(PeopleError, match="exists"):
-        People.replace_lost(path, ONCE, id="lost", clock=3)
+        People.replace_lost(path, ONCE, id=LOST, clock=3)
     with pytest.raises(PeopleError, match="cannot be created"):
         People.create(tmp_path / "none" / "people.db", ONCE)
     with pytest.raises(PeopleError, match="must name a file"):
@@ -455,8 +456,8 @@ def test_however_a_process_ends_the_next_one_goes_on(end: str, tmp_path: Path) -
 
 def test_in_place_of_a_lost_registry_nobody_is_learned(tmp_path: Path) -> None:
     path = tmp_path / "people.db"
-    with People.replace_lost(path, POOLED, id="the lost one", clock=7) as people:
-        assert (people.id, people.serving_only) == ("the lost one", True)
+    with People.replace_lost(path, POOLED, id=LOST, clock=7) as people:
+        assert (people.id, people.serving_only) == (LOST, True)
         assert (people.clock, people.accountant) == (7, None)
         with pytest.raises(ValueError, match="begins at slot 7"):
             people.bind("me", range(5))
@@ -470,14 +471,18 @@ def test_in_place_of_a_lost_registry_nobody_is_learned(tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="int beside str"):
             people.admit_visits([4], range(11, 12))
     with People.open(path) as people:
-        assert (people.id, people.serving_only, people.clock) == ("the lost one", True, 11)
+        assert (people.id, people.serving_only, people.clock) == (LOST, True, 11)
         assert admitted(people, "a", "c") == [False, False]
-    for how, why in (({"id": ""}, "id = ''"), ({"clock": -1}, "clock = -1")):
+    for how, why in (
+        ({"id": ""}, "id"),
+        ({"id": "lost"}, "32 digits"),
+        ({"clock": -1}, "clock = -1"),
+    ):
         with pytest.raises(ValueError, match=why):
             People.replace_lost(
                 tmp_path / "no.db",
                 POOLED,
-                **{"id": "a", "clock": 9, **how},  # type: ignore[arg-type]
+                **{"id": LOST, "clock": 9, **how},  # type: ignore[arg-type]
             )
     assert not (tmp_path / "no.db").exists()
 

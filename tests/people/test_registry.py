@@ -316,3 +316,26 @@ def test_it_cannot_be_called_from_inside_itself(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(registry, "_is_forgotten", again)
     with pytest.raises(ReentryError, match="a registry of people"):
         people.admit_visits(["a"], range(1))
+
+
+def test_who_is_nobody_is_told_without_a_debit() -> None:
+    people = People.memory(Participation(most=1))
+    people.bind("accountant", range(4))
+    assert people.nobody(["a", "", None, float("nan"), "b"]).tolist() == [False, *[True] * 3, False]
+    with pytest.raises(TypeError, match="ids: int beside str"):
+        people.nobody(["a", 1])
+    assert people.clock == 0
+    assert people.admit_visits([1], range(0, 1)).learned.tolist() == [True]
+    with pytest.raises(TypeError, match="ids: str beside int"):
+        people.nobody(["a"])
+
+
+def test_slots_that_were_passed_stay_passed() -> None:
+    people = People.memory(Participation(most=1))
+    people.bind("accountant", range(9))
+    people.admit_visits(["a", "b"], range(0, 2))
+    for slot, clock in ((1, 2), (2, 2), (5, 5), (3, 5), (9, 9)):
+        people.skip_to(slot)
+        assert people.clock == clock
+    with pytest.raises(UsersError):
+        people.skip_to(10)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
-from privlearn.domains import Ball, Box
+from privlearn.contributions import Clipping
+from privlearn.domains import Ball, Box, PSDTrace
 from privlearn.errors import (
     BudgetError,
     ProvenanceError,
@@ -25,6 +26,7 @@ from privlearn.noise import NoiseSource
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows, merge
+from privlearn.rows.functions import NOT_NAMED, RowFunction
 from privlearn.tokens import Token
 
 N = 12
@@ -50,9 +52,9 @@ def sealed(values: Any, users: range, slots: Any) -> Rows[Any]:
     return Rows.seal(block.reshape(len(slots), -1 if block.size else 1), users=users, slots=slots)
 
 
-def opened(rows: Rows[Any]) -> list[list[float] | None]:
+def opened(rows: Rows[Any]) -> list[Any]:
     """All records, None for null ones."""
-    found: list[list[float] | None] = []
+    found: list[Any] = []
     for chunk in Rows._unseal(rows):
         for i, real in enumerate(chunk.valid):
             found.append(np.asarray(chunk.block)[i].tolist() if real else None)
@@ -262,9 +264,6 @@ def test_a_domain_of_ones_own_sees_one_visit_at_a_time() -> None:
         def clip(self, block: Block) -> Block:
             return np.asarray(block / len(block))
 
-    from privlearn.contributions import Clipping
-    from privlearn.rows.functions import RowFunction
-
     domain = Shares()
     clipping = Clipping(
         domain.clip, lambda: np.zeros(2), 2, 1, RowFunction(domain.clip, "clip", code=domain), False
@@ -272,6 +271,25 @@ def test_a_domain_of_ones_own_sees_one_visit_at_a_time() -> None:
     people = registry(timed(9))
     rows = people.admit(sealed(np.ones((3, 2)), range(4), [1, 1, 3]), list("abc"))
     assert clipping.contributions(rows).tolist() == [[1.0, 1.0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("domain", "shape"),
+    [
+        (Ball(1.0, 15), (15,)),
+        (Ball(1.0, 15, norm="l1"), (15,)),
+        (Box(-1.0, 1.0, 7), (7,)),
+        (PSDTrace(1.0, 12), (9, 12)),
+    ],
+    ids=str,
+)
+def test_our_own_clip_gives_the_same_bits_whoever_else_came(domain: Any, shape: Any) -> None:
+    rng = np.random.default_rng(4)
+    grid = noisy_sum(domain=domain).spend().grid
+    for n in (1, 2, 3, 8, 17, 40, 65):
+        block = rng.normal(size=(n, *shape)) * rng.choice([0.1, 1.0, 3.0], (n, *[1] * len(shape)))
+        alone = [domain.integers(block[i : i + 1], grid) for i in range(n)]
+        assert np.array_equal(domain.integers(block, grid), np.concatenate(alone))
 
 
 # What is opened -----------------------------------------------------------------------------------
@@ -297,18 +315,25 @@ def test_the_ledger_does_not_tell_how_many_came() -> None:
         made, people = account(most=2)
         mechanism = noisy_sum()
         values, slots = np.ones((n, 2)), np.sort(np.arange(n) % 5)
-        rows = people.admit(sealed(values, BATCH, slots), list(range(n)))
+        rows = Rows[Any].null(BATCH)
+        if n:
+            rows = people.admit(sealed(values, BATCH, slots), list(range(n)))
+            rows = rows.map_rows(lambda block: block * 2)
+        else:
+            people.skip(BATCH)
         if n:  # somebody may have come since
             people.admit(sealed([1], range(5, 8), [7]), [0])
         mechanism.release(rows, token_of(made, mechanism))
-        names = {"accountant", "token", "digest"}
+        names = {"accountant", "token", "digest"}  # drawn, or of what was released
         return [
             [getattr(entry, "admitted", None), entry.model_dump(exclude=names)]
             for entry in made.ledger.entries[1:]
         ]
 
-    assert [clock for clock, _ in told(0)] == [None, {"clock": 6}, None]
+    assert [clock for clock, _ in told(0)] == [None, {"clock": 6}, None, None]
     assert told(0) == told(1) == told(60)
+    assert NOT_NAMED in str(told(60))
+    assert "lambda" not in str(told(60))
 
 
 def test_rows_that_no_registry_admitted_are_refused_everywhere() -> None:
@@ -383,6 +408,19 @@ def test_what_does_not_add_up_is_refused_by_name_before_it_is_spent() -> None:
     assert not [e for e in made.ledger.entries if e.entry == "spend"]
 
 
+def test_sums_by_arm_add_up_on_a_timetable() -> None:
+    made, people = account(most=1)
+    rows = people.admit(sealed(np.eye(2)[[0, 0, 1]], BATCH, [0, 0, 5]), ["a", "b", "c"])
+    arms = OneOfK.calibrated(Ball(1.0, 2), ZCDP("1/4"), arms=3, adjacency=Adjacency.ZERO_OUT)
+    both = rows.map_rows(lambda block: (block, np.where(block[:, 0] > 0, 2, 1)))
+    total = arms.partial(both)
+    grid = arms.spend().grid
+    assert grid is not None
+    sums = grid.values(type(total)._opened(total)).reshape(3, 2)
+    assert sums == pytest.approx(np.array([[0, 0], [0, 1], [2, 0]]))
+    assert arms.release(both, token_of(made, arms)).value.shape == (3, 2)
+
+
 def test_a_domain_whose_null_is_not_zero_is_refused() -> None:
     """Who did not come adds nothing, and a null row would add that."""
     made, people = account(most=1)
@@ -392,6 +430,22 @@ def test_a_domain_whose_null_is_not_zero_is_refused() -> None:
         mechanism.release(rows, token_of(made, mechanism))
     fine = noisy_sum(domain=Box(-0.5, 1.0, 2))
     assert fine.release(rows, token_of(made, fine)).value.shape == (2,)
+
+
+def test_an_audit_finds_what_a_timetable_has_no_place_for() -> None:
+    """The entries themselves are refused, whoever writes them."""
+    made, people = account(most=1)
+    people.skip(BATCH)
+    stream = PrefixSum.calibrated(
+        Ball(1.0, 2), ZCDP("1/8"), horizon=6, adjacency=Adjacency.ZERO_OUT
+    )
+    box = noisy_sum(domain=Box(0.5, 1.0, 2))
+    cases: list[tuple[Any, str]] = [(stream, "are added up"), (box, "must be zero")]
+    for mechanism, why in cases:
+        token = token_of(made, mechanism)
+        with pytest.raises(BudgetError, match=why):
+            made.record_spend(token, mechanism.spend(), mechanism.loss())
+        token.retire()
 
 
 def test_local_messages_are_on_no_timetable() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from streams_and_matrices import banded
 
 from privlearn import ZCDP, Adjacency, Ball, PSDTrace, Rows, Spend, Token
 from privlearn.checking import assert_private, check_mechanism, suite, white_box
@@ -45,7 +46,13 @@ def columns_of(made: Factorization, n: int) -> Array:
 
 @pytest.mark.parametrize(
     "made",
-    [BinaryTree(75), BufferedToeplitz.fitted(75), ColumnNormalizedBLT.fitted(75), AnytimeBLT()],
+    [
+        BinaryTree(75),
+        BufferedToeplitz.fitted(75),
+        ColumnNormalizedBLT.fitted(75),
+        AnytimeBLT(),
+        banded(75, 20),
+    ],
     ids=lambda made: made.kind,
 )
 def test_noise_is_solved_for_block_by_block(made: Factorization) -> None:
@@ -172,6 +179,10 @@ def test_a_window_says_so_and_is_not_called_exact() -> None:
         (PrefixSum.calibrated(PSDTrace(2.0, 2), RHO, horizon=60), "all 60 arrivals"),
         (
             PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=ColumnNormalizedBLT.fitted(5000)),
+            "all 5000 arrivals, the record at ",
+        ),
+        (
+            PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=banded(5000, 300)),
             "all 5000 arrivals, the record at ",
         ),
         (BatchedPrefixSum.calibrated(Ball(1.0, 2), RHO, sizes=(5,) * 90), "all 450 arrivals"),

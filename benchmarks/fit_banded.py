@@ -1,0 +1,170 @@
+"""Fits the curves of mechanisms/_banded_table.py, and computes their errors.
+
+    python benchmarks/fit_banded.py > table.py            the curves, without errors; five minutes
+    python benchmarks/fit_banded.py --errors > table.py   the curves that are shipped, with errors;
+                                                          fifteen minutes, of which 2**20 takes most
+    python benchmarks/fit_banded.py --between             what the table loses between its entries
+
+Each of the first two makes a table that is moved to mechanisms/_banded_table.py.
+
+For the mean error a fit starts from the one at the next larger horizon or, at the largest, at the
+next smaller ratio; for the largest error it starts from the fit for the mean: curves that change
+slowly from entry to entry can be interpolated.  Errors are those of the factorisation with the
+curves' exponentials, over all times (`banded_errors` says how exactly).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import textwrap
+import time
+
+from privlearn.mechanisms import BandedBLT
+from privlearn.mechanisms._banded_table import SHAPES
+from privlearn.mechanisms.banded_fitting import fit_shape
+from privlearn.mechanisms.banded_parameters import (
+    fitted_errors,
+    fitted_parameters,
+    fitted_shape,
+    own_parameters,
+    parameters_of,
+)
+from privlearn.mechanisms.banded_shapes import FLAT, LAGS, Errors, Objective, Shape
+
+LOG_HORIZONS = (4, 5, 6, 8, 10, 13, 16, 20)
+HALF_OCTAVES = 15  # 2 log2(n/band) = 0, ..., 14
+ERROR_OCTAVES = 13  # log2(n/band) = 0, ..., 12
+OBJECTIVES: tuple[Objective, ...] = ("max", "mean")
+Key = tuple[Objective, int, int]
+
+HEADER = '''"""Fitted curves of banded BLTs: public constants, made by benchmarks/fit_banded.py.
+
+By objective and log2(horizon): for log2(horizon / band) = 0, 1/2, 1, ... the numbers of a `Shape`,
+lags and then rows; for log2(horizon / band) = 0, 1, ... the logs of the largest and of the rms
+error.  Any curves are valid at any size: the table only decides how close to the optimum they are.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Table: TypeAlias = "dict[str, dict[int, tuple[tuple[float, ...], ...]]]"
+'''
+
+
+def ratios(log_horizon: int) -> range:
+    """In half octaves; bands of two rows and more."""
+    return range(min(HALF_OCTAVES, 2 * log_horizon - 1))
+
+
+def band_of(log_horizon: int, half_octaves: int) -> int:
+    """The nearest whole number."""
+    return round(math.exp2(log_horizon - half_octaves / 2))
+
+
+def fit_all() -> dict[Key, Shape]:
+    """All entries, rounded to the digits that are shipped."""
+    found: dict[Key, Shape] = {}
+    above = LOG_HORIZONS[-1]
+    for k in reversed(LOG_HORIZONS):
+        for r in ratios(k):
+            start = found.get(("mean", above, r), found.get(("mean", k, r - 1), FLAT))
+            for objective in reversed(OBJECTIVES):
+                began = time.perf_counter()
+                start = rounded(fit_shape(2**k, band_of(k, r), objective, start))
+                found[objective, k, r] = start
+                print(f"{objective} {k} {r} {time.perf_counter() - began:.1f} s", file=sys.stderr)
+        above = k
+    return found
+
+
+def rounded(shape: Shape) -> Shape:
+    """Four decimals."""
+    return Shape(
+        tuple(round(x, 4) for x in shape.lags), tuple(round(x, 4) + 0.0 for x in shape.rows)
+    )
+
+
+def shipped() -> dict[Key, Shape]:
+    """What the table holds."""
+    return {
+        (objective, k, r): Shape(entry[:LAGS], entry[LAGS:])
+        for objective in OBJECTIVES
+        for k, entries in SHAPES[objective].items()
+        for r, entry in enumerate(entries)
+    }
+
+
+def errors(horizon: int, band: int, shape: Shape) -> Errors:
+    """Over all times."""
+    made = BandedBLT(horizon, *parameters_of(shape, band))
+    return Errors(made.max_error_std(), made.rms_error_std())
+
+
+def all_errors() -> dict[Key, Errors]:
+    """Of what is shipped, for bands of two rows and more."""
+    found = {}
+    for objective in OBJECTIVES:
+        for k in LOG_HORIZONS:
+            for r in range(min(k, ERROR_OCTAVES)):
+                shape = fitted_shape(2**k, 2 ** (k - r), objective)
+                found[objective, k, r] = errors(2**k, 2 ** (k - r), shape)
+                print(objective, k, r, found[objective, k, r], file=sys.stderr)
+    return found
+
+
+def print_table(shapes: dict[Key, Shape], found: dict[Key, Errors]) -> None:
+    """Prints the module."""
+    print(HEADER)
+    entries = {key: (*shape.lags, *shape.rows) for key, shape in shapes.items()}
+    logs = {key: tuple(round(math.log(x), 4) for x in pair) for key, pair in found.items()}
+    print("# fmt: off")
+    for name, numbers in (("SHAPES", entries), ("ERRORS", logs)):
+        print(f"{name}: Table = {{")
+        for objective in OBJECTIVES:
+            print(f'    "{objective}": {{')
+            for k in LOG_HORIZONS:
+                print(f"        {k}: (")
+                for key in sorted(key for key in numbers if key[:2] == (objective, k)):
+                    for line in textwrap.wrap(f"{numbers[key]},", 84):
+                        print(f"            {line}")
+                print("        ),")
+            print("    },")
+        print("}")
+
+
+def print_between() -> None:
+    """Errors of the table and of fits of their own, at sizes that the table does not hold."""
+    for horizon, band in (
+        (24, 24), (24, 8), (100, 100), (100, 33), (365, 365), (365, 30), (700, 233), (1000, 1000),
+        (1000, 700), (1000, 500), (1000, 150), (2900, 2900), (2900, 800), (5000, 1700), (5000, 110),
+        (30_000, 2_500), (30_000, 700),
+    ):  # fmt: skip
+        for objective in OBJECTIVES:
+            made = BandedBLT(horizon, *fitted_parameters(horizon, band, objective))
+            own = BandedBLT(horizon, *own_parameters(horizon, band, objective))
+            pairs = [(made.max_error_std(), own.max_error_std())]
+            pairs += [(made.rms_error_std(), own.rms_error_std())]
+            found, best = pairs[objective == "mean"]
+            told = fitted_errors(horizon, band, objective)[objective == "mean"]
+            print(
+                f"n = {horizon}, band = {band}, {objective}: table {found:.4f}, own fit {best:.4f} "
+                f"({found / best - 1:+.2%}); as tabulated {told:.4f} ({told / found - 1:+.2%})",
+                flush=True,
+            )
+
+
+def main() -> None:
+    """Prints the table, or what the table loses."""
+    if "--between" in sys.argv[1:]:
+        print_between()
+        return
+    if "--errors" in sys.argv[1:]:
+        print_table(shipped(), all_errors())
+    else:
+        print_table(fit_all(), {})
+
+
+if __name__ == "__main__":
+    main()

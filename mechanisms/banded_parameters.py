@@ -1,0 +1,108 @@
+"""Shipped parameters of banded BLTs for a horizon and a band, and how good they are.
+
+Tables hold the curves of `Shape` and the logs of errors at some log2(n) and log2(n/band).  In
+between, both are interpolated, linearly in these two; outside, the curves are those of the nearest
+entry, and errors are extrapolated.  Only the error depends on the table, and `BandedBLT` computes
+it; the interpolated errors are for choosing among factorisations, in microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from privlearn.mechanisms._banded_table import ERRORS, SHAPES
+from privlearn.mechanisms.banded_shapes import LAGS, Array, Errors, Objective, Shape, exponentials
+from privlearn.mechanisms.banded_toeplitz import MOST_LAGS
+from privlearn.mechanisms.row_scales import LEAST_SCALE
+from privlearn.participation import Participation
+
+
+class BandedParameters(NamedTuple):
+    """Arguments of `BandedBLT`, but for the horizon."""
+
+    band: int
+    weights: tuple[float, ...]
+    decay: tuple[float, ...]
+    row_scales: tuple[float, ...]
+
+
+def band_for(horizon: int, participation: Participation | None) -> int:
+    """The widest band whose columns at two visits of a person have no row in common.
+
+    Raises:
+        ValueError: a rule that counts in batches.
+    """
+    if participation is not None and participation.batched:
+        raise ValueError(f"participation = {participation}: a stream has no batches")
+    if participation is None or participation.visits(horizon) == 1:
+        return min(horizon, MOST_LAGS)
+    return min(participation.apart, MOST_LAGS)
+
+
+def fitted_parameters(horizon: int, band: int, objective: Objective) -> BandedParameters:
+    """From the table."""
+    return parameters_of(fitted_shape(horizon, band, objective), band)
+
+
+def own_parameters(horizon: int, band: int, objective: Objective) -> BandedParameters:
+    """From a fit that starts from the table; seconds."""
+    from privlearn.mechanisms.banded_fitting import fit_shape
+
+    start = fitted_shape(horizon, band, objective)
+    return parameters_of(fit_shape(horizon, band, objective, start), band)
+
+
+def parameters_of(shape: Shape, band: int) -> BandedParameters:
+    """Of one pair of curves."""
+    weights, decay = exponentials(shape, band)
+    scales = (min(1.0, max(LEAST_SCALE, math.exp(y))) for y in shape.rows)
+    return BandedParameters(band, _floats(weights), _floats(decay), tuple(scales))
+
+
+def fitted_shape(horizon: int, band: int, objective: Objective) -> Shape:
+    """Curves between those of the table; with more than 128 bands, those of 128 bands."""
+    numbers = _between(SHAPES[objective], min(horizon, 128 * band), band, 2)
+    return Shape(_floats(numbers[:LAGS]), _floats(numbers[LAGS:]))
+
+
+def fitted_errors(horizon: int, band: int, objective: Objective) -> Errors:
+    """Errors of `fitted_parameters`, for one visit, from the table; within 1% (`tests`)."""
+    return Errors(*map(float, np.exp(_between(ERRORS[objective], horizon, band, 1, beyond=True))))
+
+
+def _between(
+    table: Mapping[int, tuple[tuple[float, ...], ...]],
+    horizon: int,
+    band: int,
+    by_octave: int,
+    beyond: bool = False,
+) -> Array:
+    """Linear in log2(horizon) between rows of the table, and in log2(n/band) within them.
+
+    There, ``by_octave`` entries are an octave.
+    """
+    lower, upper, share = _neighbours(tuple(table), math.log2(horizon), beyond)
+    ratio = by_octave * math.log2(horizon / band)
+    below, above = _along(table[lower], ratio, beyond), _along(table[upper], ratio, beyond)
+    return (1 - share) * below + share * above
+
+
+def _along(entries: tuple[tuple[float, ...], ...], at: float, beyond: bool) -> Array:
+    lower, upper, share = _neighbours(tuple(range(len(entries))), at, beyond)
+    return (1 - share) * np.array(entries[lower]) + share * np.array(entries[upper])
+
+
+def _neighbours(points: tuple[int, ...], at: float, beyond: bool) -> tuple[int, int, float]:
+    """The two of increasing ``points`` around, or nearest, ``at``; the share of the upper one."""
+    upper = next((i for i, point in enumerate(points) if i and point >= at), len(points) - 1)
+    lower = max(upper - 1, 0)
+    share = (at - points[lower]) / (points[upper] - points[lower] or 1)
+    return points[lower], points[upper], share if beyond else min(max(share, 0.0), 1.0)
+
+
+def _floats(values: Array) -> tuple[float, ...]:
+    return tuple(map(float, values))

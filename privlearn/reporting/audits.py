@@ -1,0 +1,27 @@
+"""The audit of a ledger, with the gains of streams worked out again."""
+
+from __future__ import annotations
+
+import os
+
+from privlearn.accountants.audit import Certificate
+from privlearn.accountants.audit import audit as recompute
+from privlearn.mechanisms.recorded_streams import RecordedStreams
+
+
+def audit(
+    path: str | os.PathLike[str],
+    *,
+    delta: float | None = None,
+    head: str | None = None,
+    user: int | None = None,
+    rounds: int = 1,
+) -> Certificate:
+    """As `privlearn.accountants.audit`, and what a person's visits move in streams is made again.
+
+    Raises:
+        As `privlearn.accountants.audit`.
+    """
+    return recompute(
+        path, delta=delta, head=head, user=user, rounds=rounds, restate=RecordedStreams()
+    )

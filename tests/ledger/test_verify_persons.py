@@ -1,0 +1,119 @@
+"""The verifier of what persons pay, which shares nothing with this package but a page."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from person_ledgers import BATCH_FAULTS, FAULTS, SLOTS, batched, changed, sound
+
+from privlearn.accountants.persons import PersonCharges, Visits
+from privlearn.ledger import Record, write_export
+from privlearn.participation import Participation
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+SEEN_ONLY_WITH_THE_PACKAGE = {
+    "wrong S": "gains",
+    "wrong kappa": "gains",
+    "gain of one row": "gains",
+    "no factorisation": "gains",
+    "batches within": "sizes of a stream's batches",
+    "more in a batch": "sizes of a stream's batches",
+    "no registry": "the form of a name",
+    "no price": "other losses than Gaussian ones",
+    "most below the rule": "streams of fewer visits",
+    "apart beyond the rule": "streams of fewer visits",
+}
+
+
+@pytest.fixture
+def verifier(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.delitem(sys.modules, "verify_ledger", raising=False)
+    spec = importlib.util.spec_from_file_location("verify_persons", DOCS / "verify_persons.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def exported(tmp_path: Path, records: list[Record]) -> Path:
+    write_export(tmp_path / "ledger.jsonl", records)
+    return tmp_path / "ledger.jsonl"
+
+
+@pytest.mark.parametrize("records", [sound, batched], ids=["apart", "per batch"])
+def test_a_sound_ledger_of_persons_is_verified_without_the_package(
+    tmp_path: Path, records: Callable[[], tuple[Record, ...]]
+) -> None:
+    path = exported(tmp_path, list(records()))
+    command = [sys.executable, "-S", str(DOCS / "verify_persons.py"), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["problems"] == []
+    assert "how far all visits of a person move streams" in told["unchecked"]
+    assert not [text for text in told["unchecked"] if "comes back" in text]
+
+
+def test_the_other_verifier_says_that_it_left_the_totals(tmp_path: Path) -> None:
+    path = exported(tmp_path, list(sound()))
+    command = [sys.executable, "-I", "-S", str(DOCS / "verify_ledger.py"), str(path)]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
+    assert told["problems"] == []
+    assert [text for text in told["unchecked"] if "verify_persons.py" in text]
+
+
+@pytest.mark.parametrize("name", [*FAULTS, *BATCH_FAULTS])
+def test_faults_are_found_by_both(name: str, tmp_path: Path, verifier: ModuleType) -> None:
+    records, (change, _) = (
+        (sound(), FAULTS[name]) if name in FAULTS else (batched(), BATCH_FAULTS[name])
+    )
+    found = verifier.verify_ledger.verify(exported(tmp_path, changed(records, change)))
+    assert bool(found["problems"]) is (name not in SEEN_ONLY_WITH_THE_PACKAGE)
+    if name in SEEN_ONLY_WITH_THE_PACKAGE:
+        assert [text for text in found["unchecked"] if "person" in text]
+
+
+def test_a_cap_below_what_a_person_can_be_charged_is_a_problem(
+    tmp_path: Path, verifier: ModuleType
+) -> None:
+    def smaller(bodies: list[dict[str, Any]], _: object) -> None:
+        bodies[0]["cap"]["rho"] = "0.2"  # one visit and the stream are within it
+
+    found = verifier.verify_ledger.verify(exported(tmp_path, changed(sound(), smaller)))
+    assert found["problems"] == ["a person can be charged more than the cap"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_two_programmes_find_the_same_largest_total(seed: int, verifier: ModuleType) -> None:
+    rng = np.random.default_rng(seed)
+    most, starts = int(rng.integers(1, 6)), (0, 2, 5, 9)
+    rule = [
+        Participation(most, apart=int(rng.integers(1, 6))),
+        Participation(most, pooled=True),
+        Participation(most, per_batch=int(rng.integers(1, most + 1))),
+    ][seed % 3]
+    visits = Visits(rule, SLOTS, starts if rule.batched else ())
+    theirs = object.__new__(verifier.Persons)
+    theirs.rule, theirs.starts = rule.to_dict(), list(visits.starts)
+    theirs.body = {"users": [SLOTS.start, SLOTS.stop]}
+    ours, charges = PersonCharges(visits, 1), []
+    for _ in range(int(rng.integers(1, 7))):
+        edges = [*starts, SLOTS.stop] if rule.batched else range(SLOTS.stop + 1)
+        low, high = sorted(int(e) for e in rng.choice(edges, 2, replace=False))
+        rho, shared = Fraction(int(rng.integers(1, 20)), 7), bool(rng.integers(2))
+        ours.charge(range(low, high), (rho,), shared)
+        charges.append(([low, high], rho, theirs.most([low, high]) if shared else 0, 1))
+    found = theirs.largest(sorted({edge for users, *_ in charges for edge in users}), charges)
+    assert found == ours.largest()[0]
