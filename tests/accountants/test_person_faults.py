@@ -144,6 +144,19 @@ def test_a_trial_holds_what_was_charged_before() -> None:
         made.issue(VisitsLoss(gaussian("1"), 1), users=range(N), label="stream")
 
 
+def test_quick_bounds_let_nothing_pass_that_a_person_may_pay() -> None:
+    loss = gaussian("2")  # 1 in each batch
+    for shared in (True, False):
+        price = loss if shared else VisitsLoss(loss, 2)
+        with pytest.raises(InsufficientBudgetError):
+            account(POOLED, cap="1/2").issue(price, users=BATCHES[0], label="sum")
+        made = account(POOLED, cap="3/2")
+        made.issue(price, users=BATCHES[0], label="sum")
+        for users in BATCHES[:2]:
+            with pytest.raises(InsufficientBudgetError):
+                made.issue(price, users=users, label="sum")
+
+
 def noisy_sum() -> NoisySum[Any]:
     return NoisySum.calibrated(Ball(1.0, 1), ZCDP(1), adjacency=ZERO_OUT)
 
@@ -289,16 +302,46 @@ STAMPS = "privlearn.openings:_check_stamp"
 
 FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
     (
-        f"{PERSONS}:PersonCharges.with_added",
+        f"{PERSONS}:PersonCharges.may_exceed",
         "dict(self._whole)",
         "{}",
         test_a_trial_holds_what_was_charged_before,
     ),
     (
-        f"{PERSONS}:PersonCharges.charge",
+        f"{PERSONS}:PersonCharges._each",
         "self.visits.most(users) if shared else 1",
         "1",
         test_totals_are_of_the_person_who_pays_most,
+    ),
+    (
+        f"{PERSONS}:PersonCharges._after",
+        "most * v, w",
+        "v, w",
+        test_quick_bounds_let_nothing_pass_that_a_person_may_pay,
+    ),
+    (
+        f"{PERSONS}:PersonCharges._after",
+        "w + most * p",
+        "w",
+        test_quick_bounds_let_nothing_pass_that_a_person_may_pay,
+    ),
+    (
+        f"{PERSONS}:PersonCharges._after",
+        "none if shared else amounts",
+        "none",
+        test_quick_bounds_let_nothing_pass_that_a_person_may_pay,
+    ),
+    (
+        f"{PERSONS}:_higher",
+        "b + c",
+        "b",
+        test_quick_bounds_let_nothing_pass_that_a_person_may_pay,
+    ),
+    (
+        f"{PERSONS}:PersonCharges.may_exceed",
+        "_add(parts if shared else whole, (users.start, users.stop), each)",
+        "pass",
+        test_quick_bounds_let_nothing_pass_that_a_person_may_pay,
     ),
     (
         f"{PERSONS}:_Pieces._by_programme",
@@ -321,7 +364,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
     (OF_PERSON, "if local else", "if False else", test_messages_of_devices_add_up_in_gaussian_mass),
     (
         f"{STATE}:AccountState.shares",
-        "(grows and not _of_visits(loss))",
+        "grows and not has_visits(loss)",
         "grows",
         test_streams_are_charged_whole_to_whoever_is_in_them,
     ),
@@ -350,9 +393,9 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_entries_of_batches_stand_once_and_first,
     ),
     (
-        f"{STATE}:AccountState._check_batches",
-        "if self.accounts or",
-        "if",
+        f"{STATE}:AccountState._begun",
+        "bool(self.accounts or self.folded) or",
+        "",
         test_entries_of_batches_stand_once_and_first,
     ),
     (TOTAL, "_DIGITS) * count", "_DIGITS)", test_totals_are_of_the_person_who_pays_most),
@@ -430,14 +473,8 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_rows_within_a_batch_are_not_pooled_without_the_others,
     ),
     (
-        f"{STATE}:Ceiling.fits",
+        f"{STATE}:Ceiling._within",
         "and most[-1] <= self.failure",
-        "",
-        test_failures_of_all_visits_are_within_those_that_are_allowed,
-    ),
-    (
-        f"{STATE}:Ceiling._check_persons",
-        "and after[-1] <= self.failure",
         "",
         test_failures_of_all_visits_are_within_those_that_are_allowed,
     ),
