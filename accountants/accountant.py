@@ -173,6 +173,11 @@ class _Accountant(Generic[B]):
             check_beside(opened, [entry for entry in entries if isinstance(entry, OpenEntry)])
 
         self._start(AccountState(opened), 1, book, source, observer, people)
+        if people is not None and people.serving_only:
+            raise PeopleError(
+                f"people: registry {people.id} stands in place of one that was lost, and learns "
+                "nobody; it is for resume(..., people=), a new accountant needs one of its own"
+            )
         if people is not None and people.accountant is not None:
             raise PeopleError(
                 f"people: registry {people.id} belongs to accountant {people.accountant!r}; resume "
@@ -217,7 +222,8 @@ class _Accountant(Generic[B]):
         ``head`` is the last hash as kept elsewhere; it tells an old copy, which forgets spends.
         ``accountant`` is the `id`, needed where several of this trust are open.  To resume several
         in one process hand them one `Ledger`, not its path.  ``people`` is the registry that it was
-        begun with, as it was left; visits of the open batch are null.
+        begun with, as it was left; visits of the open batch are null.  If it is lost,
+        `People.replace_lost` makes one that serves everybody and learns nobody.
 
         Tokens that were never spent are handed back; spends whose end is unknown are retired as
         ``lost`` and stay charged: their outcome cannot be drawn again.
@@ -607,7 +613,7 @@ class _Accountant(Generic[B]):
                 interactive=spend.interactive,
                 profile=spend.profile,
                 exact=spend.exact_form() if EXACT in self._state.opened.features else None,
-                admitted=self._admitted(),
+                admitted=self._admitted(token.users.stop),
             )
             self._append(entry)
         if self.observer is not None:
@@ -628,12 +634,22 @@ class _Accountant(Generic[B]):
                     token=token.id,
                     outcome=outcome,
                     digest=digest,
-                    admitted=self._admitted(),
+                    admitted=self._admitted(None),
                 )
             )
 
-    def _admitted(self) -> dict[str, Any] | None:
-        return None if self.people is None else {"clock": self.people.clock}
+    def _admitted(self, stop: int | None) -> dict[str, Any] | None:
+        """Up to where the registry must know of visits at least, which `resume` asks of it.
+
+        Args:
+            stop: behind the slots of a token that is being spent, which on a timetable are over.
+                Where the registry's clock is then may follow from who came last.
+        """
+        if self.people is None:
+            return None
+        if self.people.rule.clock == "arrivals":
+            return {"clock": self.people.clock}
+        return None if stop is None else {"clock": max(stop, self._state.admitted)}
 
     def _append(self, entry: Entry) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""

@@ -14,6 +14,7 @@ from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
 from privlearn.adjacency import Calibration
 from privlearn.entries import EXACT, AttestEntry, Entry, FunctionsEntry, PlanEntry, SpendEntry
 from privlearn.losses import Loss, foreign_kinds
+from privlearn.rows.functions import NOT_NAMED
 
 Group = tuple[str, str]
 """Mechanism and label."""
@@ -218,6 +219,12 @@ def _kind_note(kind: type[Loss]) -> str:
 
 
 def _function_note(name: str) -> str:
+    if name == NOT_NAMED:
+        return (
+            "rows on a timetable: user code that they passed through is not named, as this would "
+            "tell whether somebody came; that it acts on each row by itself is its word, "
+            "spot-checked"
+        )
     if name.startswith("deliver("):
         return (
             f"{name}: user code for the users' answers; that each user answers by itself is its "

@@ -801,6 +801,7 @@ class AccountState:
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile, and its loss that of one row"
             )
+        self._check_timetable(entry)
         if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: bounded range is a statement about one release; state a "
@@ -866,6 +867,22 @@ class AccountState:
             raise UsersError(
                 f"{entry.mechanism} for users = {users!r}: under local trust every user draws "
                 "noise alone, so a spend for several of them needs arithmetic = 'each'"
+            )
+
+    def _check_timetable(self, entry: SpendEntry) -> None:
+        """On a timetable how many rows there are is not public, and a null row is none."""
+        if self.visits is None or self.visits.rule.clock != "timetable":
+            return
+        if entry.arithmetic != "sum":
+            raise BudgetError(
+                f"{entry.mechanism}: on a timetable rows are added up (arithmetic = 'sum'), not "
+                f"opened by {entry.arithmetic!r}"
+            )
+        domain = _read_domain(entry.domain)
+        if domain is not None and domain.null().any():
+            raise BudgetError(
+                f"{entry.mechanism}: on a timetable the null contribution must be zero, and "
+                f"that of {domain!r} is not"
             )
 
     def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:
@@ -1311,6 +1328,11 @@ def _check_rule(opened: OpenEntry, rule: Participation) -> None:
         raise AdjacencyError(
             f"adjacency = {opened.adjacency.value} with pattern = {rule.pattern!r}: must be "
             f"{allowed}, as a person's slots stay, and become null"
+        )
+    if opened.trust is Trust.LOCAL and rule.clock == "timetable":
+        raise BudgetError(
+            "clock = 'timetable': the server sees when a message comes, so a local guarantee does "
+            "not cover when somebody comes; use clock = 'arrivals'"
         )
     if opened.attested:
         raise BudgetError("attested: a client states itself how often it sends (most_messages)")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from privlearn._validate import count
 from privlearn.billboard import Billboard
-from privlearn.errors import HorizonError
+from privlearn.errors import HorizonError, ProvenanceError
 from privlearn.learners.inputs import absent
 from privlearn.protocols import Accountant
 
@@ -22,6 +22,8 @@ class Learner(ABC):
 
     clock_: int
     private_messages_: list[tuple[int, str]]
+    _takes_timetables: ClassVar[bool] = False
+    """Whether a slot may hold any number of visits (`Participation` with clock = 'timetable')."""
 
     # Parameters, as scikit-learn expects them ----------------------------------------------------
 
@@ -58,7 +60,17 @@ class Learner(ABC):
         if not hasattr(self, "_accountant"):
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
 
+    def _check_clock(self, accountant: Accountant[Any]) -> None:
+        """Raises ProvenanceError for a timetable, if it takes one row for each slot."""
+        rule = None if accountant.people is None else accountant.people.rule
+        if rule is not None and rule.clock == "timetable" and not self._takes_timetables:
+            raise ProvenanceError(
+                f"{type(self).__name__} takes one row for each slot, and {rule} any number of "
+                "them: use clock = 'arrivals', OnePassNewtonMNL, or a Billboard and NoisySum"
+            )
+
     def _open_board(self, accountant: Accountant[Any]) -> None:
+        self._check_clock(accountant)
         self._board = Billboard(accountant, accountant.users)
         self._failed = False
         self.clock_ = accountant.users.start
@@ -72,6 +84,22 @@ class Learner(ABC):
     def billboard_(self) -> Billboard:
         """Everything that was released, with the tokens that paid for it."""
         return self._board
+
+    def forget(self, person: Any) -> None:
+        """Learns nothing more of a person, whose rows that were not opened yet are null.
+
+        What was released stays; see docs/people.md for what that promises.
+
+        Raises:
+            ProvenanceError: there is no rule of participation, and nobody is known by an id.
+            ValueError, TypeError: no id, or one of another kind.
+        """
+        self._check_started()
+        if self._accountant.people is None:
+            raise ProvenanceError(
+                "person: the accountant has no rule of participation (people=...), and knows nobody"
+            )
+        self._accountant.people.forget(person)
 
     # Users ---------------------------------------------------------------------------------------
 

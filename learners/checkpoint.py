@@ -164,8 +164,12 @@ class BatchLearner(Served[Any, Any, Any]):
         if begun:
             self._take_lost(self._lost(begun))
         people = self._accountant.people
-        if people is not None and (people.clock or 0) > self.clock_:
-            self.skip((people.clock or 0) - self.clock_)
+        if people is None:
+            return
+        # on a timetable the slot in which somebody came last goes on
+        ahead = (people.clock or 0) - self._timed - self.clock_
+        if ahead > 0:
+            self.skip(ahead)
 
     def _lost(self, begun: range) -> Rows[Any]:
         lost: Rows[Any] = self._board.skip(begun)

@@ -139,6 +139,7 @@ class DPMNL(ServedMNL):
             before.
         """
         self._check_fresh()
+        self._check_clock(accountant)
         users, rule = accountant.users, rule_of(accountant)
         self._noise = self._noise_for(len(users), accountant.budget, accountant.adjacency, rule)
         declare_batches(accountant, self._between_fits(users))
@@ -304,6 +305,10 @@ class DPMNL(ServedMNL):
         )
 
     # Learning ------------------------------------------------------------------------------------
+
+    def forget(self, person: Any) -> None:
+        super().forget(person)
+        self._answers = [rows.without_forgotten() for rows in self._answers]
 
     def _learn(self, rows: Rows[Answer]) -> None:
         """At the end of a public block: updates V and perhaps θ̂."""

@@ -18,6 +18,10 @@ much a batch knows is taken from its released Hessian, as the number of rows tha
 data (`privlearn.learners.newton_correlated`).  The best rule that was measured is
 ``Participation(most=1, pooled=True)`` (benchmarks/returning_people.py): everybody's first batch,
 with all visits in it.
+
+On a timetable (`Participation` with clock = 'timetable') batches are stretches of time, in which
+any number of visits may come: ``clock_`` is the present slot, and `skip` lets time pass.  A stream
+takes one row for each slot, so that there the noise of each batch is its own.
 """
 
 from __future__ import annotations
@@ -89,6 +93,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     _format = ("privlearn_learner", 1)
     _batch_field = "batch"
     _labels = ("gradient", "hessian")
+    _takes_timetables = True
     _nothing_left = (
         "resume the ledger that the state belongs to; correlated noise ends with its process, and "
         "such a learner cannot go on after its first batch"
@@ -133,7 +138,13 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
         rule = rule_of(accountant)
-        once = rule is not None and rule.most == 1
+        timed = rule is not None and rule.clock == "timetable"
+        if timed and self.correlated:
+            raise ValueError(
+                f"correlated = True with {rule}: a stream takes one row for each slot, and a "
+                "timetable any number of them; leave it out, or use clock = 'arrivals'"
+            )
+        once = rule is not None and rule.most == 1 and not timed
         correlated = once if self.correlated is None else self.correlated
         default_bound = 1.0 if rule is None else 0.7
         self._bound = default_bound if self.trace_bound is None else self.trace_bound
@@ -221,6 +232,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         choices: ArrayLike,
         *,
         people: Sequence[Any] | None = None,
+        slots: ArrayLike | None = None,
     ) -> Self:
         """Learns from logged choices, under a central accountant.
 
@@ -231,6 +243,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             choices: chosen item per user, shape (n,); `NO_ITEM` for no purchase.
             people: under a rule of participation, and only then, who the users are, n ids; None, an
                 empty one and nan: nobody who can be told apart, whose row is null.
+            slots: on a timetable when each of them came, as `play` takes them.
 
         Rows that are no numbers of the right shape, and choices that name no item, count as null,
         each by itself; only ``private_messages_`` says so.
@@ -249,29 +262,43 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             )
         values = self._checked_block(features)
         places = places_of(choices, self.n_items, len(values))
-        users = range(self.clock_, self.clock_ + len(values))
         named = (places >= 0) & (places < self.n_items)
         unanswered = ~(named | (self.outside_option & (places == NO_ITEM)))
         ids, nobody = self._who("people", people, given(people), len(values))
         unusable = self._unusable(values, np.ones((len(values), 1)))
-        if not users:
+        at = self._slots_of_next(slots, len(values))
+        if not len(values):
             return self
-        rows = Rows._of_own((values, places), users)
-        if ids is not None and self._accountant.people is not None:
-            rows = self._accountant.people.admit(rows, ids)
-        self._tell(users, unusable, unanswered, nobody)
+        if at is not None:
+            for part in self._parts(len(values), at):
+                own = (values[part], places[part])
+                rows = self._admitted(own, part.stop - part.start, ids and ids[part])
+                now = [self.clock_] * (part.stop - part.start)
+                self._tell(now, unusable[part], unanswered[part], nobody[part])
+                self._take(rows.map_rows(self._logged))
+            return self
+        rows = self._admitted((values, places), len(values), ids)
+        self._tell(rows.users, unusable, unanswered, nobody)
         while self.clock_ < rows.users.stop:
             stop = min(self._batches[self._batch].stop, rows.users.stop)
-            part = rows.slice(range(self.clock_, stop))
+            some = rows.slice(range(self.clock_, stop))
             self.clock_ = stop
-            self._take(part.map_rows(self._logged))
+            self._take(some.map_rows(self._logged))
         return self
 
-    def _absent(self, users: range) -> Rows[Any]:
+    def _admitted(self, block: Any, n: int, ids: list[Any] | None) -> Rows[Any]:
+        """The next n logged rows, of which the registry knows, if there is one."""
+        rows = self._sealed_next(block, n)
+        if ids is None or self._accountant.people is None:
+            return rows
+        return self._accountant.people.admit(rows, ids)
+
+    def _absent(self, users: range) -> Rows[Any] | None:
         if self._accountant.trust is Trust.JOINT:
             return super()._absent(users)
         if self._accountant.people is not None:
             self._accountant.people.skip_to(users.stop)
+        # on a timetable the first of them may have its visits already, which this adds none to
         return Rows.null(users)
 
     def _logged(self, block: tuple[Array, Items]) -> Answer:

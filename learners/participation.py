@@ -34,18 +34,8 @@ def given(ids: Sequence[Any] | None) -> object:
 
 
 def rule_of(accountant: Accountant[Any]) -> Participation | None:
-    """The rule under which persons may come back; None if a person is an index.
-
-    Raises:
-        ValueError: it is one on a timetable.
-    """
-    rule = None if accountant.people is None else accountant.people.rule
-    if rule is not None and rule.clock == "timetable":
-        raise ValueError(
-            f"{rule}: a learner serves one user at each slot, and on a timetable a slot has any "
-            "number of visits; use clock = 'arrivals'"
-        )
-    return rule
+    """The rule under which persons may come back; None if a person is an index."""
+    return None if accountant.people is None else accountant.people.rule
 
 
 def declare_batches(accountant: Accountant[Any], batches: Sequence[range]) -> None:

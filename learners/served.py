@@ -4,12 +4,15 @@ A learner shows each user an action chosen from public state and that user's own
 the answer; users' data are sealed on entry.  `Served` is about rounds and bad records, whatever is
 shown; `ServedMNL` shows items.  What is learned, and when the public state changes, is for the
 subclasses: `_policy`, `_next_change`, `_learn`.
+
+On a timetable (`Participation.clock`) ``clock_`` is the present slot, which takes any number of
+visits, and time passes by `skip` only.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
@@ -23,7 +26,7 @@ from privlearn.domains import Array
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, places_of, row_of
-from privlearn.learners.participation import NOT_GIVEN, PersonId, given
+from privlearn.learners.participation import NOT_GIVEN, PersonId, given, rule_of
 from privlearn.learners.serving import (
     Arrival,
     Respond,
@@ -32,10 +35,11 @@ from privlearn.learners.serving import (
     usable,
 )
 from privlearn.mnl import NO_ITEM, Answer, Items
-from privlearn.people.identities import id_list
+from privlearn.people.identities import hashes, id_list
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
+from privlearn.rows.sealed import Slots, slots_within
 from privlearn.rows.tabular import row_from
 
 Own = TypeVar("Own")
@@ -101,6 +105,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._asked: Shown[tuple[Own, Items], Act] | None = None
         self._void: Mask = np.zeros(1, dtype=bool)  # of the user who is asked
         self._pending: list[Rows[Heard]] = []
+        rule = rule_of(accountant)
+        self._timed = rule is not None and rule.clock == "timetable"
         self._coins = np.random.default_rng(self.random_state)
 
     # Serving -------------------------------------------------------------------------------------
@@ -115,14 +121,13 @@ class Served(Learner, Generic[Own, Act, Heard]):
         """
         self._check_serving()
         ids, nobody = self._who("person", [person], person, 1)
-        user = range(self.clock_, self.clock_ + 1)
         self._failed = True  # an interrupt from here on would lose this user's place
         own, unusable = arrive()
         self._void = unusable | nobody
-        self._tell(user, unusable, np.zeros(1, dtype=bool), nobody)
-        rows = Rows._of_own((own, np.ones(1, dtype=np.int64)), user)
+        self._tell([self.clock_], unusable, np.zeros(1, dtype=bool), nobody)
+        rows = self._sealed_next((own, np.ones(1, dtype=np.int64)), 1)
         self._asked = self._board.serve(rows, self._policy, people=ids)
-        self.clock_ = user.stop
+        self._pass_by(1)
         self._failed = False
         return self._asked.reveal()
 
@@ -131,7 +136,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
             raise UsersError("no user is waiting to answer: call select first")
         self._failed = True  # as in _select
         asked, self._asked = self._asked, None
-        rows, unanswered = self._deliver(asked, answer)
+        rows, unanswered = self._deliver(asked, answer, 1)
         told = np.zeros(1, dtype=bool)
         self._tell(asked.users, told, unanswered & ~self._void, told)
         self._take(rows)
@@ -143,6 +148,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         void: Mask,
         answer: Callable[[Own, Act], Heard],
         who: tuple[list[Any] | None, Mask],
+        slots: Slots | None = None,
     ) -> None:
         """Serves the next users, from one change of the public state to the next.
 
@@ -151,49 +157,104 @@ class Served(Learner, Generic[Own, Act, Heard]):
             void: whose data are unusable, shape (n,).
             answer: rows to learn from, from own data and what was shown.
             who: as `_who` returns it.
+            slots: as `_slots_of_next` returns it.
         """
         ids, nobody = who
-        at = 0
-        while at < len(void):
-            stop = min(self._next_change() - self.clock_, len(void) - at) + at
-            users = range(self.clock_, self.clock_ + stop - at)
+        for part in self._parts(len(void), slots):
             self._failed = True  # as in _select
-            block = arrive(slice(at, stop))
-            numbers = np.arange(1, len(users) + 1)
-            shown = self._board.serve(
-                Rows._of_own((block, numbers), users),
-                self._policy,
-                people=None if ids is None else ids[at:stop],
-            )
-            self.clock_ = users.stop
-            rows, unanswered = self._deliver(shown, answer)
-            self._tell(users, void[at:stop], unanswered, nobody[at:stop])
+            n = part.stop - part.start
+            served = self._sealed_next((arrive(part), np.arange(1, n + 1)), n)
+            people = None if ids is None else ids[part]
+            shown = self._board.serve(served, self._policy, people=people)
+            at = [self.clock_] * n if self._timed else served.users
+            self._pass_by(n)
+            rows, unanswered = self._deliver(shown, answer, n)
+            self._tell(at, void[part], unanswered, nobody[part])
             self._take(rows)
             self._failed = False
+
+    def _slots_of_next(self, slots: ArrayLike | None, n: int) -> Slots | None:
+        """The slots of the next n visits, on a timetable; default the present one.
+
+        Raises:
+            ProvenanceError: slots without a timetable.  UsersError: not ascending ones from the
+            present on, one for each visit.
+        """
+        if not self._timed:
+            if slots is not None:
+                raise ProvenanceError(
+                    "slots: the accountant has no rule with clock = 'timetable': users come one "
+                    "after the other"
+                )
+            return None
+        if slots is None:
+            return np.full(n, self.clock_)
+        left = range(self.clock_, self._accountant.users.stop)
+        found = slots_within(slots, left)
+        if len(found) != n:
+            raise UsersError(f"slots within {left!r}: there must be one for each visit")
+        return found
+
+    def _parts(self, n: int, slots: Slots | None) -> Iterator[slice]:
+        """Parts of the next n visits that are served from one public state, each when it is due."""
+        at = 0
+        while at < n:
+            if slots is None:
+                stop = min(self._next_change() - self.clock_, n - at) + at
+            else:
+                self._let_pass(range(self.clock_, int(slots[at])))
+                stop = int(np.searchsorted(slots, slots[at], side="right"))
+            yield slice(at, stop)
             at = stop
+
+    def _sealed_next(self, block: Any, n: int) -> Rows[Any]:
+        """The next n users; on a timetable n visits in the present slot."""
+        if self._timed:
+            now = range(self.clock_, self.clock_ + 1)
+            return Rows._of_own(block, now, np.full(n, self.clock_))
+        return Rows._of_own(block, range(self.clock_, self.clock_ + n))
+
+    def _pass_by(self, n: int) -> None:
+        """Counts n users who were served; on a timetable the present slot goes on."""
+        if not self._timed:
+            self.clock_ += n
 
     def skip(self, n: int) -> Self:
         """Counts the next n users, who never came, as null records; cheap for many.
+
+        On a timetable: lets n slots pass, the present one among them.
 
         Raises:
             ValueError, TypeError: n is no count.  HorizonError: more users than are left.
             UsersError: the last user's answer is missing.  RuntimeError: a release failed before.
         """
         self._check_idle()
-        users = self._absent_users(n)
+        users = self._next_users(count(n=n)) if self._timed else self._absent_users(n)
+        self._let_pass(users)
+        return self
+
+    def _let_pass(self, users: range) -> None:
         while self.clock_ < users.stop:
             part = range(self.clock_, min(self._next_change(), users.stop))
             self._failed = True  # as in _select
-            self._pass(len(part))
+            if not self._timed:  # there, coins are everybody's own
+                self._pass(len(part))
             rows = self._absent(part)
             self.clock_ = part.stop
             self._take(rows)
             self._failed = False
-        return self
 
-    def _absent(self, users: range) -> Rows[Any]:
-        """Null records with the source that the accountant's other rows have."""
-        return self._board.skip(users)
+    def _absent(self, users: range) -> Rows[Any] | None:
+        """Null records with the source that the accountant's other rows have.
+
+        None if there are none: the present slot of a timetable, where somebody came, is over.
+        """
+        left = range(max(users.start, self._board.clock), users.stop)
+        return self._board.skip(left) if left else None
+
+    def forget(self, person: Any) -> None:
+        super().forget(person)
+        self._pending = [rows.without_forgotten() for rows in self._pending]
 
     def _pass(self, n: int) -> None:
         """Draws the public coins of n users who are not served."""
@@ -228,7 +289,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _block_of_next(self, name: str, values: Any, shape: tuple[int, ...]) -> Array:
         """Data of the next users, shape (n, *shape)."""
         block = block_of(name, values, shape)
-        self._next_users(len(block))
+        if not self._timed:
+            self._next_users(len(block))
         return block
 
     @staticmethod
@@ -242,10 +304,10 @@ class Served(Learner, Generic[Own, Act, Heard]):
         return copied(private)
 
     def _deliver(
-        self, shown: Shown[tuple[Own, Items], Act], answer: Callable[[Own, Act], Heard]
+        self, shown: Shown[tuple[Own, Items], Act], answer: Callable[[Own, Act], Heard], n: int
     ) -> tuple[Rows[Heard], Mask]:
         """The rows to learn from, and of whom no answer could be used, shape (n,)."""
-        usable = np.zeros(len(shown.users) + 1, dtype=bool)
+        usable = np.zeros(n + 1, dtype=bool)
 
         def environment(visit: tuple[Own, Items], action: Act) -> Heard:
             own, numbers = visit
@@ -255,15 +317,16 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
         return shown.deliver(Calls(environment, (answer, self))), ~usable[1:]
 
-    def _take(self, rows: Rows[Heard]) -> None:
+    def _take(self, rows: Rows[Heard] | None) -> None:
         """Adds answers up to the clock and, where the public state may change, learns from them."""
-        self._pending.append(rows)
+        if rows is not None:
+            self._pending.append(rows)
         if self.clock_ < self._next_change():
             return
         rows, self._pending = Rows.concat(self._pending), []
         self._learn(rows)
 
-    def _tell(self, users: range, unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
+    def _tell(self, users: Sequence[int], unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
         """Messages to single users, for the operator's private records only."""
         some = unusable | unanswered | nobody
         if not some.any():
@@ -284,7 +347,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _check_idle(self) -> None:
         self._check_running()
         if self._asked is not None:
-            raise UsersError(f"user {self.clock_ - 1} {self._pending_state} but has not answered")
+            user = self._asked.users.start
+            raise UsersError(f"user {user} {self._pending_state} but has not answered")
 
     def _check_running(self) -> None:
         self._check_started()
@@ -307,6 +371,22 @@ class ServedMNL(Served[Arrival, Items, Answer]):
     @abstractmethod
     def _ties(self, n: int) -> Array:
         """Public coins for the next n users, shape (n, N)."""
+
+    def _ties_of(self, ids: Sequence[Any] | None, n: int) -> Array:
+        """As `_ties`; on a timetable each visit's follow from its slot and its id.
+
+        Coins in the order of visits would tell, and change with, how many came before.
+        """
+        if not self._timed or ids is None:
+            return self._ties(n)
+        key, common = self.random_state.to_bytes(32, "little", signed=False), self._coins
+        made = []
+        for hashed in hashes(key, ids):
+            seed = [self.clock_, *(hashed or b"")]
+            self._coins = np.random.default_rng(seed)
+            made.append(self._ties(1))
+        self._coins = common
+        return np.concatenate(made)
 
     def _pass(self, n: int) -> None:
         if self._accountant.trust is Trust.JOINT:  # logged users need no coins
@@ -340,6 +420,8 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             person: under a rule of participation, and only then, who it is; None, an empty one or
                 nan: nobody who can be told apart, whose visit is served and counts as null.
 
+        On a timetable the visit is in the present slot, ``clock_``, which goes on until `skip`.
+
         Raises:
             HorizonError: all users were served.  UsersError: the last user's answer is missing.
             ProvenanceError: the accountant is not joint; a person without a rule, or none with one.
@@ -352,7 +434,8 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         def arrive() -> tuple[Arrival, Mask]:
             values = row_of(sent, (self.n_items, self.dim))[None]
             earned = np.ones(self.n_items) if prices is None else row_of(prices, (self.n_items,))
-            own = Arrival(values, earned[None], self._ties(1), np.zeros((1, 0)))
+            ties = self._ties_of([person], 1)
+            own = Arrival(values, earned[None], ties, np.zeros((1, 0)))
             return own, self._unusable(own.features, own.revenues)
 
         shown = self._select(arrive, person)
@@ -379,6 +462,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         private: Array | None = None,
         *,
         people: Sequence[Any] | None = None,
+        slots: ArrayLike | None = None,
     ) -> None:
         """Serves many users at once; the same as `select` and `observe` one after the other.
 
@@ -388,6 +472,9 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             revenues: shape (n, N); default: all sales count alike.
             private: array of shape (n, m), handed through to ``respond`` and read by nobody else.
             people: under a rule of participation, and only then, n ids, as `select` takes them.
+            slots: on a timetable when each of them comes, shape (n,), ascending from ``clock_`` on;
+                default: all in the present slot.  ``clock_`` is then the last of them, which is
+                not public: let time pass until now, `skip`.
 
         Rows that are no numbers of the right shape count as null, each by itself, as in `select`.
 
@@ -405,10 +492,12 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             earned = block_of("revenues", revenues, (self.n_items,), len(values))
         own = self._private(private, len(values))
         who = self._who("people", people, given(people), len(values))
+        at = self._slots_of_next(slots, len(values))
         void = self._unusable(values, earned)
 
         def arrive(part: slice) -> Arrival:
-            ties = self._ties(part.stop - part.start)
+            ids = None if who[0] is None else who[0][part]
+            ties = self._ties_of(ids, part.stop - part.start)
             return Arrival(values[part], earned[part], ties, own[part])
 
         # copies, as what is learned from is made after the users have answered
@@ -417,6 +506,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             void,
             self._answering(Calls(lambda own, shown: respond(*copied((own, shown))), (respond,))),
             who,
+            at,
         )
 
     def _checked_block(self, features: Any) -> Array:

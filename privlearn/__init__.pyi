@@ -9,6 +9,8 @@ from .budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from .domains import Ball, Box, PSDTrace
 from .ledger import Ledger
 from .noise import NoiseSource
+from .participation import Participation
+from .people import People
 from .protocols import Plan
 from .rows import Rows
 from .tokens import Released, Spend, Token
@@ -25,6 +27,8 @@ __all__ = [
     "Ledger",
     "NoiseSource",
     "PSDTrace",
+    "Participation",
+    "People",
     "Plan",
     "PureDP",
     "Released",

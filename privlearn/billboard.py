@@ -90,7 +90,7 @@ class Shown(Sealed, Generic[T, A]):
         admission, people = self.__admission, self.__board.issuer.people
         if admission is None or people is None:
             return rows
-        return Rows._admitted(rows, people, admission.learned, admission.persons)
+        return Rows._admitted(rows, people, admission.learned, admission.persons, admission.call)
 
 
 @final
@@ -102,18 +102,32 @@ class Billboard(Mapping[str, Any]):
         users: the arrival indices that may be served, each once, in order.
     """
 
-    __slots__ = ("_history", "_lock", "_next", "_tokens", "_values", "issuer", "users")
+    __slots__ = (
+        "_history",
+        "_lock",
+        "_next",
+        "_passed",
+        "_tokens",
+        "_values",
+        "issuer",
+        "users",
+    )
 
     def __init__(self, issuer: Issuer, users: range) -> None:
         self.issuer, self.users = issuer, user_range(users=users)
         self._tokens = f"{issuer.id}/"  # which the ids of all its tokens begin with
         self._next, self._lock = users.start, Exclusive("a billboard")
+        self._passed = users.start  # up to where slots were skipped
         self._values: dict[str, Any] = {}
         self._history: list[dict[str, Any]] = []
 
     @property
     def clock(self) -> int:
-        """The next arrival index to be served."""
+        """The next arrival index to be served.
+
+        On a timetable it is behind the slot of the last visit, and follows from who came, until
+        time has passed (`skip`).
+        """
         return self._next
 
     def post(self, name: str, released: Released[R]) -> R:
@@ -130,7 +144,7 @@ class Billboard(Mapping[str, Any]):
         self._history.append(
             {
                 "name": name,
-                "at": self._next,
+                "at": self._passed if self._timed else self._next,
                 "paid_by": released.paid_by,
                 "digest": released.digest,
                 "value": released.value,
@@ -150,11 +164,15 @@ class Billboard(Mapping[str, Any]):
                 are counted, durably, before anybody is shown anything; nobody is told whether
                 theirs is learned from.
 
+        On a timetable the rows say their slots (`Rows.seal`), any number of visits for each, and
+        the last slot of a call may go on in the next.
+
         Raises:
             UsersError: out of order, served before, or beyond ``users``, or not one id for each.
-            ProvenanceError: ids without a rule, or a rule without ids.
+            ProvenanceError: ids without a rule, or a rule without ids; rows with slots without a
+            timetable, or without them on one.
         """
-        users = rows.users
+        users, slots = rows.users, Rows._slots_of(rows)
         registry = self.issuer.people
         if (registry is None) is not (people is None):
             raise ProvenanceError(
@@ -163,11 +181,19 @@ class Billboard(Mapping[str, Any]):
                 else "people: the accountant has no rule of participation (people=...), so that an "
                 "index is one person"
             )
-        self._check_next(users)
+        timed = self._timed
+        if timed is not (slots is not None):
+            raise ProvenanceError(
+                "slots: on a timetable rows say the slot of each visit: Rows.seal(..., slots=)"
+                if timed
+                else "slots: rows on a timetable need an accountant with a registry of people "
+                "whose rule has clock = 'timetable'"
+            )
+        self._check_next(users, going_on=timed)
         admission = None
         if registry is not None and people is not None:
-            admission = registry.admit_visits(people, users)
-        self._advance(users)
+            admission = registry.admit_visits(people, users, slots)
+        self._advance(users, going_on=timed)
 
         def show(own: T) -> tuple[T, A]:
             return own, policy(own)
@@ -178,6 +204,8 @@ class Billboard(Mapping[str, Any]):
     def skip(self, users: range) -> Rows[Any]:
         """Null records for the next users, whose data were lost before they could be used.
 
+        On a timetable: lets time pass, over slots in which nobody came.
+
         Raises:
             UsersError: as for `serve`.
         """
@@ -186,21 +214,32 @@ class Billboard(Mapping[str, Any]):
         if self.issuer.people is not None:  # it may have passed them in a process that ended
             self.issuer.people.skip_to(users.stop)
         self._advance(users)
+        self._passed = users.stop
         return Rows._served_by(lost, self)
 
-    def _advance(self, users: range) -> None:
+    @property
+    def _timed(self) -> bool:
+        people = self.issuer.people
+        return people is not None and people.rule.clock == "timetable"
+
+    def _advance(self, users: range, *, going_on: bool = False) -> None:
         with self._lock:
-            self._check_next(users)
+            self._check_next(users, going_on=going_on)
             self._next = users.stop
 
-    def _check_next(self, users: range) -> None:
-        if users.start != self._next or users.stop > self.users.stop:
+    def _check_next(self, users: range, *, going_on: bool = False) -> None:
+        """``going_on``: the last slot may be the first again."""
+        again = going_on and users.start == self._next - 1 >= self.users.start
+        if not (users.start == self._next or again) or users.stop > self.users.stop:
             raise UsersError(
                 f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"
             )
 
     def history(self) -> list[dict[str, Any]]:
-        """What was posted when (clock) and paid by which token, oldest first; plain JSON."""
+        """What was posted when (clock) and paid by which token, oldest first; plain JSON.
+
+        On a timetable the clock is the end of the slots that were skipped last.
+        """
         return [{**item, "value": np.asarray(item["value"]).tolist()} for item in self._history]
 
     def __getitem__(self, name: str) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from privlearn._records import record_at
 from privlearn.domains import Domain, IntegerDomain, is_shipped
-from privlearn.errors import RowLocalityError
+from privlearn.errors import ProvenanceError, RowLocalityError
 from privlearn.grid import Grid, sum_of_rows
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.functions import RowFunction
@@ -39,7 +39,9 @@ class Clipping:
         Raises:
             RowLocalityError: a function that the rows passed through is not row-local.
         """
-        parts = [self._clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
+        # somebody's own clip may not see how many came
+        clip = self._clip if self.own or Rows._slots_of(rows) is None else self._clip_singly
+        parts = [clip(chunk.block, chunk.valid) for chunk in Rows._unseal(rows)]
         if not parts:  # a timetable on which nobody came
             return np.broadcast_to(self.null(), (0, self.size))
         # a copy: an observer may write to it
@@ -54,6 +56,11 @@ class Clipping:
         if block is None or len(valid) == 1:
             return np.broadcast_to(self.null(), (len(valid), self.size))
         # A third party's clip may fail on a whole block because of one row.
+        return self._clip_singly(block, valid)
+
+    def _clip_singly(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any]:
+        if block is None:
+            return self._clip(None, valid)
         return np.concatenate(
             [
                 self._clip(record_at(block, slice(i, i + 1)), valid[i : i + 1])
@@ -79,9 +86,15 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
 
     Raises:
         TypeError: no rows.  ValueError: the spend has no grid, so that sums depend on the order.
+        ProvenanceError: rows on a timetable that no registry admitted.
     """
     if not isinstance(rows, Rows):
         raise TypeError(f"rows: must be Rows (see Rows.seal), not {type(rows).__name__}")
+    if Rows._slots_of(rows) is not None and Rows._stamp_of(rows) is None:
+        raise ProvenanceError(
+            "rows on a timetable are added up only if a registry of people admitted them: use "
+            "people.admit(rows, ids), or serve them with people=ids"
+        )
     if spend.grid is None:
         raise ValueError(f"{spend.mechanism}: adds up in doubles, which cannot be merged exactly")
     clipping = clipping_of(spend.domain, spend.grid)

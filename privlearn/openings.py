@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from privlearn.adjacency import Adjacency, Trust
+from privlearn.domains import IntegerDomain
 from privlearn.errors import ProvenanceError, UsersError
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.stamps import NOBODY, Stamp
 
 if TYPE_CHECKING:
-    from privlearn.tokens import Issuer, Token
+    from privlearn.tokens import Issuer, Spend, Token
 
 
 def check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
@@ -38,6 +39,7 @@ def check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
     if issuer.people is not None:
         _check_stamp(issuer.people, Rows._stamp_of(rows))
         _check_clock(issuer.people, rows)
+        _check_over(token, users == token.users)
     elif Rows._slots_of(rows) is not None:
         raise ProvenanceError(
             "slots: rows on a timetable need an accountant with a registry of people, whose rule "
@@ -63,6 +65,47 @@ def check_total(token: Token[Any], total: PartialSum, first: int) -> None:
     _check_board(issuer, PartialSum._board_of(total))
     if issuer.people is not None:
         _check_stamp(issuer.people, PartialSum._stamp_of(total))
+        _check_over(token, parts == (token.users,))
+
+
+def check_timetable(token: Token[Any], spend: Spend) -> None:
+    """On a timetable, raises unless ``spend`` is of a sum in which a null row is zero.
+
+    How many rows there are is sealed, so nobody but the receipt may see the single ones, and
+    whoever did not come must be the same as a null row.
+
+    Raises:
+        ProvenanceError: of another mechanism.  UsersError: its slots are not over.
+    """
+    people = token._issuer.people
+    if people is None or people.rule.clock != "timetable":
+        return
+    if spend.arithmetic != "sum" or spend.grid is None:
+        raise ProvenanceError(
+            f"{spend.mechanism}: on a timetable rows are added up, in integers, by a mechanism "
+            "with arithmetic = 'sum' and a grid, such as NoisySum; how many there are is not public"
+        )
+    domain = cast("IntegerDomain[Any]", spend.domain)  # it has a grid
+    if domain.null().any() or domain.null_integers(spend.grid).any():
+        raise ProvenanceError(
+            f"{spend.mechanism}: a null row in {spend.domain!r} is not zero, and would tell on a "
+            "timetable that somebody came; use a domain with zero as its null contribution"
+        )
+    if (people.clock or 0) < token.users.stop:
+        raise UsersError(
+            f"users = {token.users!r}: on a timetable a token is spent when its slots are over; "
+            f"pass the slots in which nobody came, skip(range(..., {token.users.stop}))"
+        )
+
+
+def _check_over(token: Token[Any], whole: bool) -> None:
+    """On a timetable which slots are opened must not follow from who came."""
+    people = token._issuer.people
+    if people is not None and people.rule.clock == "timetable" and not whole:
+        raise UsersError(
+            f"on a timetable all slots of token {token.label!r}, {token.users!r}, are opened at "
+            "once; join the rows with those of slots that were skipped (Rows.concat)"
+        )
 
 
 def _check_board(issuer: Issuer, board: object | None) -> None:

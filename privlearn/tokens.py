@@ -28,7 +28,6 @@ from privlearn.contributions import partial_sum as partial_sum
 from privlearn.domains import Array
 from privlearn.errors import (
     LossExceedsTokenError,
-    ProvenanceError,
     RowLocalityError,
     TokenCopyError,
     TokenError,
@@ -42,10 +41,11 @@ from privlearn.exact_noise.variates import Variates
 from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss
 from privlearn.noise import ExactNoise, NoiseSource, ReportNoise
-from privlearn.openings import check_rows, check_total
+from privlearn.openings import check_rows, check_timetable, check_total
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.functions import NOT_NAMED
 from privlearn.spends import Arithmetic as Arithmetic
 from privlearn.spends import Spend as Spend
 
@@ -213,8 +213,10 @@ class Token(Generic[B]):
         Raises:
             TokenSpentError: used before.  LossExceedsTokenError: the loss costs more than the token
             holds (the token stays unspent).  TokenCopyError: in a forked process.
-            CurrencyError: the loss has no price in the token's currency.
+            CurrencyError: the loss has no price in the token's currency.  ProvenanceError: on a
+            timetable, a mechanism that does not add up.  UsersError: slots that are not over.
         """
+        check_timetable(self, spend)
         loss = spend.loss(self.adjacency)
         if loss is not self._priced:
             self._check_price(spend.mechanism, self._issuer.of_person(loss, self.users))
@@ -333,6 +335,12 @@ class Receipt:
             self._issuer.record_functions(self._token, new)
             self._named.update(new)
 
+    def _name_passed(self, functions: tuple[str, ...]) -> None:
+        """As `_name`, for what rows passed through before; on a timetable always the same."""
+        people = self._issuer.people
+        timed = people is not None and people.rule.clock == "timetable"
+        self._name((NOT_NAMED,) if timed else functions)
+
     @property
     def grid(self) -> Grid | None:
         """Where rows are clipped to integers; None if they are opened as doubles."""
@@ -396,7 +404,7 @@ class Receipt:
             self._check_open()
             check_total(self._token, total, self._next)
             check_terms(self._spend, total)
-            self._name(total.functions)
+            self._name_passed(total.functions)
             self._next = total.users[-1].stop
             self._left = False
         try:
@@ -458,8 +466,7 @@ class Receipt:
         with self._token._lock:
             self._check_open()
             check_rows(self._token, rows, self._next)
-            self._check_slots(rows)
-            self._name(rows.functions)
+            self._name_passed(rows.functions)
             users = rows.users
             self._next = users.stop
             self._left = False
@@ -472,14 +479,6 @@ class Receipt:
         if self._issuer.observer is not None:
             self._issuer.observer.opened(self._token, self._spend, users, values)
         return values
-
-    def _check_slots(self, rows: Rows[Any]) -> None:
-        """On a timetable nobody but the receipt may see how many records a slot holds."""
-        if Rows._slots_of(rows) is not None and self._spend.arithmetic != "sum":
-            raise ProvenanceError(
-                f"{self._spend.mechanism}: rows on a timetable are added up, by a mechanism with "
-                "arithmetic = 'sum' such as NoisySum; how many there are is not public"
-            )
 
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh noise of the stated family and scale.

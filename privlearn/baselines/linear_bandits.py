@@ -122,6 +122,7 @@ class _GramBandit(ServedBandit):
         """
         self._check_fresh()
         self._check_params()
+        self._check_clock(accountant)
         users, rule = accountant.users, rule_of(accountant)
         if rule is not None and rule.pooled:
             raise ValueError(

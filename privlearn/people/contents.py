@@ -12,12 +12,15 @@ from privlearn.people.quotas import Standing
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """All but the persons and the batches; ``key`` is secret, ``kind`` is that of the ids."""
+    """All but the persons and the batches.
+
+    ``key`` is secret, ``kind`` is that of the ids, and one that is ``serving_only`` learns nobody.
+    """
 
     id: str
     key: bytes
     rule: Participation
-    lifetime: int = 1
+    serving_only: bool = False
     accountant: str | None = None
     users: range | None = None
     clock: int | None = None

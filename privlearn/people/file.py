@@ -28,7 +28,8 @@ FORMAT = 1
 _MAGIC = b"SQLite format 3\0"
 _TABLES = """
 CREATE TABLE registry (
-    id TEXT NOT NULL, key BLOB NOT NULL, rule TEXT NOT NULL, lifetime INTEGER NOT NULL,
+    id TEXT NOT NULL, key BLOB NOT NULL, rule TEXT NOT NULL,
+    serving_only INTEGER NOT NULL,
     place TEXT NOT NULL, logged INTEGER NOT NULL DEFAULT 0,
     accountant TEXT, first INTEGER, stop INTEGER, clock INTEGER, kind TEXT
 );
@@ -76,13 +77,13 @@ class RegistryFile:
                 for statement in _TABLES.split(";")[:-1]:
                     connection.execute(statement)
                 connection.execute(
-                    "INSERT INTO registry (id, key, rule, lifetime, place, clock)"
+                    "INSERT INTO registry (id, key, rule, serving_only, place, clock)"
                     " VALUES (?, ?, ?, ?, ?, ?)",
                     (
                         head.id,
                         head.key,
                         json.dumps(head.rule.to_dict(), sort_keys=True),
-                        head.lifetime,
+                        head.serving_only,
                         store._place.identity,
                         head.clock,
                     ),
@@ -192,8 +193,8 @@ class RegistryFile:
         if logged and not had_log:
             raise PeopleError(
                 f"{place.path} was not closed, and its log, {place.log}, is missing: visits that "
-                "were learned are not in it. Bring the log, or begin a second lifetime "
-                "(People.restart)"
+                "were learned are not in it. Bring the log, or go on without learning "
+                "(People.replace_lost)"
             )
         if stated != place.identity and not moved:
             raise PeopleError(
@@ -292,18 +293,19 @@ def _contents(connection: sqlite3.Connection) -> Contents:
         ValueError, TypeError, KeyError: something that no registry writes.
     """
     rows = connection.execute(
-        "SELECT id, key, rule, lifetime, accountant, first, stop, clock, kind FROM registry"
+        "SELECT id, key, rule, serving_only, accountant, first, stop, clock, kind FROM registry"
     ).fetchall()
     if len(rows) != 1:
         raise ValueError("it has no head")
-    id, key, rule, lifetime, accountant, first, stop, clock, kind = rows[0]
+    id, key, rule, serving_only, accountant, first, stop, clock, kind = rows[0]
     _require(isinstance(key, bytes) and len(key) == KEY_BYTES, "its key")
-    _require(isinstance(id, str) and _is_count(lifetime, 1), "its name or its lifetime")
+    _require(isinstance(id, str) and bool(id), "its name")
+    _require(serving_only in (0, 1), "whether it learns")
     _require(kind is None or kind in KINDS, "the kind of its ids")
     users = None if accountant is None else _users(first, stop, clock)
     _require(clock is None or _is_count(clock), "its next slot")
     kept = Participation.from_dict(json.loads(rule))
-    head = Head(id, key, kept, lifetime, accountant, users, clock, kind)
+    head = Head(id, key, kept, bool(serving_only), accountant, users, clock, kind)
     starts = tuple(start for (start,) in connection.execute("SELECT start FROM batches"))
     if starts:
         inside = users is not None and starts[0] == users.start and starts[-1] in users

@@ -83,8 +83,8 @@ class Place:
         except FileNotFoundError:
             raise PeopleError(
                 f"{path} does not exist: a registry of people that is lost cannot be made anew "
-                "with what people have left; People.create begins one, and People.restart a "
-                "second lifetime"
+                "with what people have left; People.create begins one, and People.replace_lost "
+                "goes on without learning"
             ) from None
         except OSError as error:
             raise PeopleError(f"{path} cannot be opened: {error.strerror}") from None

@@ -47,24 +47,24 @@ def judge(
     rule: Participation,
     standings: Mapping[bytes, Standing],
     visitors: Sequence[bytes | None],
-    users: range,
+    slots: Sequence[int],
     starts: Sequence[int] | None,
 ) -> Verdict:
-    """Judges the visits at slots ``users``, in order; nothing is changed yet.
+    """Judges one visit for each of ``slots``, which ascend; nothing is changed yet.
 
     ``starts`` are those of all batches, of a rule that counts in batches.
     """
     most, apart, pooled, per_batch = rule.most, rule.apart, rule.pooled, rule.per_batch
-    learned, persons = [False] * len(users), [-1] * len(users)
+    learned, persons = [False] * len(slots), [-1] * len(slots)
     changed: dict[bytes, Standing] = {}
     known = len(standings)
-    begin, end = 0, 0 if rule.batched else users.stop
-    for place, key in enumerate(visitors):
+    stop = slots[-1] + 1 if slots else 0
+    begin, end = 0, 0 if rule.batched else stop
+    for place, (key, slot) in enumerate(zip(visitors, slots, strict=True)):
         if key is None:
             continue
-        slot = users.start + place
         if slot >= end:
-            begin, end = _batch(starts or (), slot, users.stop)
+            begin, end = _batch(starts or (), slot, stop)
         standing = changed.get(key) or standings.get(key)
         if standing is None:
             standing = Standing(known, 0, -apart, 0)

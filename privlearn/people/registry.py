@@ -9,25 +9,27 @@ nothing of it.  Nothing that a registry shows, raises or writes outside its file
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Self, TypeVar, final
+from typing import Any, Self, TypeVar, cast, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from privlearn._exclusive import Exclusive
 from privlearn._validate import count, text, user_range
-from privlearn.errors import PeopleError, UsersError
+from privlearn.errors import PeopleError, ProvenanceError, UsersError
 from privlearn.participation import Participation
 from privlearn.people.contents import Contents, Head, Store
 from privlearn.people.file import RegistryFile
 from privlearn.people.identities import hashes, id_list, kind_of, new_key
-from privlearn.people.quotas import FORGOTTEN, Standing, judge, tombstone
+from privlearn.people.quotas import FORGOTTEN, Standing, Verdict, judge, tombstone
 from privlearn.rows import Rows, Sealed
+from privlearn.rows.sealed import slots_within
 
 T = TypeVar("T")
 
@@ -38,19 +40,20 @@ class Admission(Sealed):
 
     Attributes:
         users: the slots, public.
-        learned: for each slot whether its row may be learned from, shape (len(users),), sealed.
-        persons: for each slot whose visit it is, a number >= 0 of this registry, or -1 for nobody;
-            int64, shape (len(users),), sealed.
+        learned: for each visit whether its row may be learned from, shape (n,), sealed.
+        persons: for each visit whose it is, a number >= 0 of this registry, or -1 for nobody;
+            int64, shape (n,), sealed.
+        call: the number of the call that it is of, from 1 on in one process.
     """
 
-    __slots__ = ("learned", "persons", "users")
+    __slots__ = ("call", "learned", "persons", "users")
 
     def __init__(
-        self, users: range, learned: NDArray[np.bool_], persons: NDArray[np.int64]
+        self, users: range, learned: NDArray[np.bool_], persons: NDArray[np.int64], call: int
     ) -> None:
         learned.setflags(write=False)
         persons.setflags(write=False)
-        self.users, self.learned, self.persons = users, learned, persons
+        self.users, self.learned, self.persons, self.call = users, learned, persons, call
 
     def __repr__(self) -> str:
         return f"Admission(users={self.users.start}..{self.users.stop - 1}, sealed)"
@@ -64,6 +67,7 @@ class People(Sealed):
     """
 
     __slots__ = (
+        "__calls",
         "__closed",
         "__forgotten",
         "__head",
@@ -80,6 +84,7 @@ class People(Sealed):
         self.__store, self.__pid = store, os.getpid()
         self.__lock = Exclusive("a registry of people")
         self.__closed = self.__stale = False
+        self.__calls = 0  # of admit_visits, in this process
         self.__take(contents)
 
     def __take(self, contents: Contents) -> None:
@@ -108,25 +113,29 @@ class People(Sealed):
         return cls._made(path, _new_head(rule))
 
     @classmethod
-    def restart(
-        cls, path: str | os.PathLike[str], rule: Participation, *, clock: int, lifetime: int = 2
+    def replace_lost(
+        cls, path: str | os.PathLike[str], rule: Participation, *, id: str, clock: int
     ) -> People:
-        """A new registry in place of one that is lost: everybody has the whole of the rule again.
+        """A registry in place of one that is lost, for its accountant to go on: it learns nobody.
+
+        Who used up what is not known any more, so every visit is served only, for good; then
+        nothing is paid.  To learn again, begin a further accountant with a registry and a cap of
+        its own (``shared=True`` in the same ledger).
 
         Args:
             path: of the new file.
             rule: the same as before.
+            id: the public name of the lost one, as it stands in the ledger.
             clock: the first slot that is admitted, behind all that were.
-            lifetime: which one begins, 3 if a second registry was lost.  An accountant counts a
-                person's rows of all lifetimes together.
 
         Raises:
-            PeopleError, TypeError: as in `create`.  ValueError: a clock below 0, or a lifetime
-            below 2.
+            PeopleError, TypeError: as in `create`.  ValueError: no name, or a clock below 0.
         """
+        head = _new_head(rule)
+        if not re.fullmatch("[0-9a-f]{32}", text(id=id)):
+            raise ValueError(f"id = {id!r}: must be the 32 digits of the lost registry's name")
         count(clock=clock, at_least=0)
-        count(lifetime=lifetime, at_least=2)
-        return cls._made(path, _new_head(rule, lifetime=lifetime, clock=clock))
+        return cls._made(path, replace(head, id=id, clock=clock, serving_only=True))
 
     @classmethod
     def _made(cls, path: str | os.PathLike[str], head: Head) -> People:
@@ -172,9 +181,9 @@ class People(Sealed):
         return self.__head.id
 
     @property
-    def lifetime(self) -> int:
-        """1, or more if registries were lost before: then everybody began anew so many times."""
-        return self.__head.lifetime
+    def serving_only(self) -> bool:
+        """Whether it stands in place of one that was lost, and learns nobody."""
+        return self.__head.serving_only
 
     @property
     def accountant(self) -> str | None:
@@ -198,8 +207,8 @@ class People(Sealed):
         The same accountant with the same slots may come again, after a restart of the process.
 
         Raises:
-            PeopleError: it belongs to another accountant, or to other slots.  UsersError: it was
-            restarted at a slot outside of ``users``.
+            PeopleError: it belongs to another accountant, or to other slots.  UsersError: it
+            begins at a slot outside of ``users``.
         """
         text(accountant=accountant)
         user_range(users=users)
@@ -259,45 +268,73 @@ class People(Sealed):
                     "starts: other batches were declared: they are fixed before the first visit"
                 )
 
-    def admit_visits(self, ids: Sequence[Any], users: range) -> Admission:
+    def admit_visits(
+        self, ids: Sequence[Any], users: range, slots: ArrayLike | None = None
+    ) -> Admission:
         """Debits the visits at slots ``users``, and says which of them are learned.
 
         A visit is learned if the rule has room for its person.  When this returns, the learned ones
         are used up for good, on disk, whatever becomes of them; until then none is.
 
         Args:
-            ids: one for each slot: str, bytes or int, one kind in one registry, taken as it is;
+            ids: one for each visit: str, bytes or int, one kind in one registry, taken as it is;
                 None, an empty one and nan: nobody, whose row is null.
-            users: the next slots.
+            users: the next slots; on a timetable the last slot may be the first once more.
+            slots: on a timetable, and only there, the slot of each visit, shape (n,); ascending.
 
         Raises:
             UsersError: not the next slots, or another number of ids.  TypeError: ids of another
             kind.  PeopleError: it has no accountant or no batches yet, or is no longer usable.
+            ProvenanceError: slots without a timetable, or none on one.
         """
         given = id_list(ids)
         user_range(users=users)
-        if len(given) != len(users):
-            raise UsersError(
-                f"users = {users!r} names {len(users)} slots, there are {len(given)} ids"
-            )
+        at = self.__slots_of(given, users, slots)
         with self.__lock:
             self.__ready()
-            self.__check_next(users)
+            self.__check_next(users, going_on=slots is not None)
             if self.rule.batched and self.__starts is None:
                 raise PeopleError(
                     "the rule counts in batches, and none were declared: call divide first"
                 )
             head = self.__head
             kind = kind_of(given, head.kind)
-            verdict = judge(
-                head.rule, self.__standings, hashes(head.key, given), users, self.__starts
-            )
+            if head.serving_only:
+                verdict = Verdict([False] * len(given), [-1] * len(given), {})
+            else:
+                keys = hashes(head.key, given)
+                verdict = judge(head.rule, self.__standings, keys, at, self.__starts)
+            self.__calls += 1
+            call = self.__calls
             self.__change(replace(head, clock=users.stop, kind=kind), verdict.changed)
         return Admission(
             users,
             np.array(verdict.learned, dtype=np.bool_),
             np.array(verdict.persons, dtype=np.int64),
+            call,
         )
+
+    def __slots_of(
+        self, ids: Sequence[Any], users: range, slots: ArrayLike | None
+    ) -> Sequence[int]:
+        """The slot of each visit."""
+        if (self.rule.clock == "timetable") is not (slots is not None):
+            raise ProvenanceError(
+                "slots: on a timetable each visit says its slot, which may hold any number of them"
+                if slots is None
+                else "slots: the rule counts arrivals (clock = 'arrivals'): each visit is the next "
+                "slot, and none are given"
+            )
+        if slots is not None:
+            at = slots_within(slots, users)
+            if len(ids) != len(at):  # neither number is public
+                raise UsersError(f"slots within {users!r}: there must be one for each id")
+            return cast("list[int]", at.tolist())
+        if len(ids) != len(users):
+            raise UsersError(
+                f"users = {users!r} names {len(users)} slots, there are {len(ids)} ids"
+            )
+        return users
 
     def nobody(self, ids: Sequence[Any]) -> NDArray[np.bool_]:
         """Which ids say that there is nobody to be told apart, shape (n,); debits nothing.
@@ -312,7 +349,7 @@ class People(Sealed):
         return np.array([kind_of([each], None) is None for each in given], dtype=np.bool_)
 
     def skip(self, users: range) -> None:
-        """Passes over the next slots, in which nobody came.
+        """Passes over the next slots, in which nobody came; so time passes on a timetable.
 
         Raises:
             UsersError: not the next slots.  PeopleError: as in `admit_visits`.
@@ -337,14 +374,14 @@ class People(Sealed):
         """Logged rows with those null that are not learned, and the stamp that receipts ask for.
 
         Args:
-            rows: of the next slots.
+            rows: of the next slots; on a timetable with their slots, see `Rows.seal`.
             ids: who each of them is; see `admit_visits`, which debits them.
 
         Raises:
             As `admit_visits`.
         """
-        found = self.admit_visits(ids, rows.users)
-        return Rows._admitted(rows, self, found.learned, found.persons)
+        found = self.admit_visits(ids, rows.users, Rows._slots_of(rows))
+        return Rows._admitted(rows, self, found.learned, found.persons, found.call)
 
     def batches(self, users: range) -> list[range]:
         """The declared batches that make up a range of slots.
@@ -376,7 +413,7 @@ class People(Sealed):
             raise PeopleError(
                 f"this registry of people is older than its ledger: rows up to slot {slot} were "
                 f"opened, and its next slot is {clock}; visits that were learned are not in it. "
-                "Find the newer file, or begin a second lifetime (People.restart)"
+                "Find the newer file, or go on without learning (People.replace_lost)"
             )
 
     def forget(self, id: Any) -> None:
@@ -403,8 +440,11 @@ class People(Sealed):
 
     def forgotten(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these persons were forgotten, by their numbers; for rows that are pending."""
+        if not self.__stale and not self.__forgotten:
+            return np.zeros(len(persons), dtype=np.bool_)
         with self.__lock:
-            self.__ready()
+            if not self.__closed:  # else it knows what it knew
+                self.__ready()
             return np.isin(persons, np.array(sorted(self.__forgotten), dtype=np.int64))
 
     def close(self) -> None:
@@ -438,9 +478,11 @@ class People(Sealed):
             raise PeopleError("this registry of people belongs to no accountant yet: call bind")
         return self.__head.users
 
-    def __check_next(self, users: range) -> None:
-        slots, clock = self.__bound(), self.__head.clock
-        if users.start != clock or users.stop > slots.stop:
+    def __check_next(self, users: range, *, going_on: bool = False) -> None:
+        """``going_on``: the last slot may be the first once more."""
+        slots, clock = self.__bound(), self.__head.clock or 0
+        again = going_on and users.start == clock - 1 >= slots.start
+        if not (users.start == clock or again) or users.stop > slots.stop:
             raise UsersError(
                 f"users = {users!r}: must begin with the next slot, {clock}, and end by "
                 f"{slots.stop}"
@@ -470,7 +512,7 @@ def _is_forgotten(standing: Standing) -> bool:
     return standing.last == FORGOTTEN
 
 
-def _new_head(rule: Participation, *, lifetime: int = 1, clock: int | None = None) -> Head:
+def _new_head(rule: Participation) -> Head:
     if not isinstance(rule, Participation):
         raise TypeError(f"rule = {rule!r}: must be a Participation")
-    return Head(secrets.token_hex(16), new_key(), rule, lifetime, clock=clock)
+    return Head(secrets.token_hex(16), new_key(), rule)

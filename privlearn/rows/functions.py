@@ -30,6 +30,8 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 _PACKAGE = __name__.partition(".")[0]
+NOT_NAMED = "any(rows on a timetable)"
+"""In place of the names of what such rows passed through: they would tell whether somebody came."""
 _LONGEST_NAME = 200
 """Characters; a name is for people, and no more of it goes to the ledger."""
 
@@ -102,6 +104,9 @@ class RowFunction(Generic[T, U]):
         role: how it came in, for its name in the ledger, such as ``map_rows``.
         code: what ``function`` is made of, where that is more than itself.
         repeatable: whether it may be called again, as a spot check does.
+
+    Attributes:
+        owned: whether it is code of this package, all of it.
     """
 
     def __init__(
@@ -113,13 +118,13 @@ class RowFunction(Generic[T, U]):
         repeatable: bool = True,
     ) -> None:
         names = user_code(function if code is None else code)
-        self._function, self._owned = function, not names
-        self._checked = repeatable and not self._owned
+        self._function, self.owned = function, not names
+        self._checked = repeatable and not self.owned
         self.names = tuple(f"{role}({name})" for name in names)
 
     def attempt(self, block: T, count: int) -> U | None:
         """The result on a block, or None: a failure of user code is a null record, no message."""
-        if self._owned:
+        if self.owned:
             return attempt(self._function, block, count)
         # A copy in, and a copy out: user code may write to what it gets, and use its own again.
         result = attempt(self._function, copied(block), count)

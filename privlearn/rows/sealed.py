@@ -36,7 +36,7 @@ from privlearn._records import (
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 from privlearn.rows.functions import RowFunction, attempt
-from privlearn.rows.stamps import NOBODY, Persons, Registry, Stamp, joined
+from privlearn.rows.stamps import NOBODY, Persons, Registry, Stamp, check_shared, joined
 from privlearn.rows.tabular import records_from
 
 T = TypeVar("T")
@@ -105,7 +105,8 @@ class Rows(Sealed, Generic[T]):
     """Sealed records of the users ``users``, in order of arrival; made by `Rows.seal`.
 
     On a timetable an index is a stretch of time, a *slot*, with any number of visits; a record is
-    then one visit, and in which slot it stands, and how many there are, is sealed with it.
+    then one visit, and in which slot it stands, and how many there are, is sealed with it.  User
+    code is then called on each record by itself, as the length of a block would tell how many came.
     """
 
     __slots__ = ("__at", "__board", "__chunks", "__defect", "__functions", "__stamp", "__users")
@@ -142,7 +143,7 @@ class Rows(Sealed, Generic[T]):
             matrix), or a frame of something else than numbers.
         """
         own = copied(records_from("block", block))
-        rows = cls._of_own(own, users, None if slots is None else _slots(slots, users))
+        rows = cls._of_own(own, users, None if slots is None else slots_within(slots, users))
         if holds_objects(own):
             rows.__chunks = tuple(_objects_apart(own, rows.__visits))
         return rows
@@ -152,8 +153,8 @@ class Rows(Sealed, Generic[T]):
         """As `seal`, for numbers that nobody else holds: for `privlearn.learners`, which copy."""
         index = user_range(users=users)
         count = length(block)
-        if at is not None and count != len(at):
-            raise UsersError(f"slots: {len(at)} of them for {count} records")
+        if at is not None and count != len(at):  # neither number is public
+            raise UsersError(f"slots within {users!r}: there must be one for each record")
         if at is None and count != len(index):
             raise UsersError(f"users = {users!r} names {len(index)} rows, the block has {count}")
         real = _REAL if count == 1 else np.ones(count, dtype=bool)
@@ -212,6 +213,8 @@ class Rows(Sealed, Generic[T]):
         mapping: Callable[[RowFunction[T, U], _Chunk[T]], list[_Chunk[U]]],
         board: object | None,
     ) -> Rows[U]:
+        if self.__at is not None and not function.owned:
+            mapping = _map_singly
         chunks: list[_Chunk[U]] = []
         defect = self.__defect
         for chunk in self.__chunks:
@@ -245,11 +248,9 @@ class Rows(Sealed, Generic[T]):
             had = "carry no stamp of a registry" if stamp is None else "were pooled before"
             raise ProvenanceError(f"pool: rows of users {self.__users!r} {had}; see people.admit")
         if stamp.registry is None or stamp.persons is None:
-            pooled = Stamp(stamp.registry, None, pooled=True)
             nulls: list[_Chunk[U]] = [_Chunk.of_nulls(self.__visits)]
-            pooled = NOBODY if stamp.registry is None else pooled
             return Rows(
-                self.__users, nulls, self.__board, self.__functions, None, pooled, self.__at
+                self.__users, nulls, self.__board, self.__functions, None, NOBODY, self.__at
             )
 
         def single(block: T) -> U:
@@ -257,7 +258,7 @@ class Rows(Sealed, Generic[T]):
 
         function = RowFunction(single, "pool", code=combine)
         whole = stamp.registry.batches(self.__users)
-        chunks, defect = self.__chunks, self.__defect
+        chunks, defect = self.__known(), self.__defect
         made: list[_Chunk[U]] = []
         try:
             if combine is mean_of_visits:
@@ -267,8 +268,28 @@ class Rows(Sealed, Generic[T]):
         except RowLocalityError as error:  # as in `_mapped`
             made, defect = [_Chunk.of_nulls(self.__visits)], defect or error
         functions = tuple(dict.fromkeys((*self.__functions, *function.names)))
-        stamp = Stamp(stamp.registry, stamp.persons, pooled=True)
+        stamp = Stamp(stamp.registry, stamp.persons, True, stamp.calls)
         return Rows(self.__users, made, self.__board, functions, defect, stamp, self.__at)
+
+    def without_forgotten(self) -> Rows[T]:
+        """The same rows, null where a person was forgotten since they were admitted.
+
+        Receipts open, and `pool` joins, no others; this lets go of the data before.
+        """
+        return Rows(
+            self.__users,
+            self.__known(),
+            self.__board,
+            self.__functions,
+            self.__defect,
+            self.__stamp,
+            self.__at,
+        )
+
+    def __known(self) -> tuple[_Chunk[T], ...]:
+        """The chunks, with rows null whose person was forgotten."""
+        gone = None if self.__stamp is None else self.__stamp.gone()
+        return self.__chunks if gone is None else tuple(_kept(self.__chunks, ~gone))
 
     def __places(self) -> Slots:
         """The slot of each record."""
@@ -305,7 +326,8 @@ class Rows(Sealed, Generic[T]):
         """Joins rows of consecutive users; on a timetable the last slot may go on in the next part.
 
         Raises:
-            UsersError: the ranges are not consecutive.  ProvenanceError: mixed sources.
+            UsersError: the ranges are not consecutive, or a slot that goes on has the same visits
+            twice.  ProvenanceError: mixed sources, or a slot that goes on in pooled rows.
         """
         if not parts:
             raise ValueError("parts = []: needs at least one Rows")
@@ -315,6 +337,8 @@ class Rows(Sealed, Generic[T]):
                 raise UsersError(f"users {left.users!r} and {right.users!r} are not consecutive")
             if left.__board is not right.__board:
                 raise ProvenanceError("cannot join rows of different billboards or sources")
+        if timed:
+            check_shared([(part.__users, part.__stamp) for part in parts])
         users = range(parts[0].users.start, parts[-1].users.stop)
         chunks = [chunk for part in parts for chunk in part.__chunks]
         functions = tuple(dict.fromkeys(name for part in parts for name in part.__functions))
@@ -337,12 +361,14 @@ class Rows(Sealed, Generic[T]):
     def _unseal(rows: Rows[T]) -> tuple[_Chunk[T], ...]:
         """The chunks themselves; for `privlearn.contributions` and `privlearn.billboard` only.
 
+        Rows of persons who were forgotten since they were admitted are null.
+
         Raises:
             RowLocalityError: a function that the rows passed through failed its spot check.
         """
         if rows.__defect is not None:
             raise rows.__defect
-        return rows.__chunks
+        return rows.__known()
 
     @staticmethod
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
@@ -359,25 +385,20 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _admitted(
-        rows: Rows[T], registry: Registry, learned: NDArray[np.bool_], persons: Persons
+        rows: Rows[T],
+        registry: Registry,
+        learned: NDArray[np.bool_],
+        persons: Persons,
+        call: int,
     ) -> Rows[T]:
         """The rows with those null that are not learned, and the registry's stamp.
 
         For `privlearn.billboard` and `privlearn.people` only.
         """
-        chunks: list[_Chunk[T]] = []
-        at = 0
-        for chunk in rows.__chunks:
-            kept = chunk.valid & learned[at : at + len(chunk.valid)]
-            block = chunk.block
-            if block is not None and not kept.all():
-                block = blanked(block, ~kept)
-            chunks.append(_Chunk(block, kept))
-            at += len(chunk.valid)
-        stamp = Stamp(registry, np.where(learned, persons, -1))
+        stamp = Stamp(registry, np.where(learned, persons, -1), calls=(call, call))
         return Rows(
             rows.__users,
-            chunks,
+            _kept(rows.__chunks, learned),
             rows.__board,
             rows.__functions,
             rows.__defect,
@@ -404,15 +425,33 @@ class Rows(Sealed, Generic[T]):
         return rows.__board
 
 
-def _slots(slots: ArrayLike, users: range) -> Slots:
+def slots_within(slots: ArrayLike, users: range) -> Slots:
     """The slots of records; raises UsersError unless they ascend within ``users``."""
-    at = np.array(slots)
-    within = at.dtype.kind in "iu" and at.ndim == 1
-    if within and at.size:
-        within = bool(users.start <= at[0] and at[-1] < users.stop and (np.diff(at) >= 0).all())
-    if not within and at.shape != (0,):
+    try:
+        at = np.array(slots)
+    except (TypeError, ValueError):  # of several lengths, say
+        at = np.array(None)
+    if at.shape == (0,):
+        return np.zeros(0, dtype=np.int64)
+    good = at.dtype.kind in "iu" and at.ndim == 1
+    # no differences, which unsigned integers do not have below zero
+    if not good or at[0] < users.start or at[-1] >= users.stop or (at[1:] < at[:-1]).any():
         raise UsersError(f"slots: must be integers that ascend within {users!r}, one per record")
     return at.astype(np.int64)
+
+
+def _kept(chunks: Sequence[_Chunk[T]], kept: NDArray[np.bool_]) -> list[_Chunk[T]]:
+    """The chunks with the other rows null, and nothing left of what they held."""
+    made: list[_Chunk[T]] = []
+    begin = 0
+    for chunk in chunks:
+        valid = chunk.valid & kept[begin : begin + len(chunk.valid)]
+        block = chunk.block
+        if block is not None and not valid.all():
+            block = blanked(block, ~valid)
+        made.append(_Chunk(block, valid))
+        begin += len(chunk.valid)
+    return made
 
 
 def _timed(parts: Sequence[Rows[T]]) -> tuple[list[Rows[T]], bool]:

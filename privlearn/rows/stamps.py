@@ -12,8 +12,14 @@ from typing import Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn.errors import ProvenanceError, UsersError
+
 Persons = NDArray[np.int64]
 """Numbers of persons, for one registry; −1 is nobody."""
+
+
+Calls = tuple[int, int]
+"""The first and the last call of the registry that admitted some rows, by number."""
 
 
 class Registry(Protocol):
@@ -22,27 +28,45 @@ class Registry(Protocol):
     def batches(self, users: range) -> Sequence[range]:
         """The public batches of a range of slots, which is cut nowhere else."""
 
+    def forgotten(self, persons: Persons) -> NDArray[np.bool_]:
+        """Which of these persons asked to be forgotten."""
+
 
 @final
 class Stamp:
-    """Which registry admitted rows, and of whom they are; nobody's where persons is None."""
+    """Which registry admitted rows, in which calls, and of whom they are.
 
-    __slots__ = ("persons", "pooled", "registry")
+    They are nobody's where persons is None.
+    """
+
+    __slots__ = ("calls", "persons", "pooled", "registry")
 
     def __init__(
-        self, registry: Registry | None, persons: Persons | None, pooled: bool = False
+        self,
+        registry: Registry | None,
+        persons: Persons | None,
+        pooled: bool = False,
+        calls: Calls = (0, 0),
     ) -> None:
         self.registry, self.persons, self.pooled = registry, persons, pooled
+        self.calls = calls
 
     def part(self, low: int, high: int) -> Stamp:
         """Of some of the rows."""
         if self.persons is None:
             return self
-        return Stamp(self.registry, self.persons[low:high], self.pooled)
+        return Stamp(self.registry, self.persons[low:high], self.pooled, self.calls)
 
     def of_sum(self) -> Stamp:
         """Of a sum of the rows, which says no more of whom they are."""
-        return self if self is NOBODY else Stamp(self.registry, None, self.pooled)
+        return self if self is NOBODY else Stamp(self.registry, None, self.pooled, self.calls)
+
+    def gone(self) -> NDArray[np.bool_] | None:
+        """Of which rows the person was forgotten meanwhile; None where of none."""
+        if self.registry is None or self.persons is None:
+            return None
+        found = self.registry.forgotten(self.persons)
+        return found if found.any() else None
 
 
 NOBODY = Stamp(None, None)
@@ -57,11 +81,45 @@ def joined(parts: Sequence[tuple[Stamp | None, int]]) -> Stamp | None:
     first = stamps[0]
     if first is None:
         return None
+    low, high = first.calls
     for stamp in stamps:
         if stamp is None or stamp.registry is not first.registry or stamp.pooled != first.pooled:
             return None
+        low, high = min(low, stamp.calls[0]), max(high, stamp.calls[1])
     persons = [
         np.full(n, -1, dtype=np.int64) if stamp is None or stamp.persons is None else stamp.persons
         for stamp, n in parts
     ]
-    return Stamp(first.registry, np.concatenate(persons), first.pooled)
+    return Stamp(first.registry, np.concatenate(persons), first.pooled, (low, high))
+
+
+def check_shared(parts: Sequence[tuple[range, Stamp | None]]) -> None:
+    """Checks rows on a timetable that are to be joined, where one slot goes on in the next part.
+
+    A visit stands in the joined rows once: of a slot in two parts, the later holds later calls of
+    the registry.  Pooled rows have one row for each person and batch, which no part adds to.
+
+    Raises:
+        UsersError: it does not.  ProvenanceError: rows that were pooled.
+    """
+    before: Stamp | None = None  # of the parts that hold the last slot so far
+    calls: list[Calls] = []
+    stop = -1
+    for users, stamp in parts:
+        if users.start != stop - 1:
+            before, calls = None, []
+        stop = users.stop
+        if stamp is None or stamp.registry is None:
+            continue
+        if before is not None and (before.pooled or stamp.pooled):
+            raise ProvenanceError(
+                f"slot {users.start} is in two parts that were pooled: join rows first, and then "
+                "use rows.pool(combine)"
+            )
+        if any(last >= stamp.calls[0] for _, last in calls):
+            raise UsersError(
+                f"slot {users.start}: the same visits would stand in the joined rows twice; the "
+                "part in which a slot goes on must hold visits that were admitted later"
+            )
+        before = stamp
+        calls.append(stamp.calls)

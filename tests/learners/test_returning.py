@@ -334,8 +334,8 @@ def test_the_replay_finds_a_rule_that_is_not_kept(monkeypatch: pytest.MonkeyPatc
     """A broken twin: a registry that lets every visit through moves more rows than were paid."""
     registry = People.admit_visits
 
-    def lax(people: People, ids: Any, users: range) -> Any:
-        found = registry(people, ids, users)
+    def lax(people: People, ids: Any, users: range, slots: Any) -> Any:
+        found = registry(people, ids, users, slots)
         found.learned = found.persons >= 0
         return found
 
@@ -408,7 +408,7 @@ def test_the_noise_of_a_row_grows_with_the_price() -> None:
             Rule(1),
             "that noise is about single rows",
         ),
-        (one_pass, Rule(1, clock="timetable"), "use clock = 'arrivals'"),
+        (dpmnl, Rule(1, clock="timetable"), "use clock = 'arrivals'"),
         (hdb, Rule(1, clock="timetable"), "use clock = 'arrivals'"),
         (BANDITS["ucb"][0], Rule(1, pooled=True), "use per_batch=1 instead"),
     ],

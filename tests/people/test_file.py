@@ -25,6 +25,7 @@ from privlearn.people.file import FORMAT, RegistryFile
 ONCE = Participation(1)
 TWICE = Participation(2, apart=3)
 POOLED = Participation(2, pooled=True)
+LOST = "0123456789abcdef" * 2
 
 
 def begun(path: Path, rule: Participation = ONCE, stop: int = 100) -> People:
@@ -54,9 +55,9 @@ def test_everything_is_there_again(tmp_path: Path) -> None:
         assert admitted(people, "a", "b", None, "a") == [True, True, False, True]
         people.forget("b")
         people.skip(range(4, 5))
-        was = people.id, people.rule, people.accountant, people.clock, people.lifetime
+        was = people.id, people.rule, people.accountant, people.clock, people.serving_only
     with People.open(path, POOLED) as people:
-        assert (people.id, people.rule, people.accountant, people.clock, people.lifetime) == was
+        assert (people.id, people.rule, people.accountant, people.clock, people.serving_only) == was
         people.bind("me", range(100))
         people.divide([0, 5])
         with pytest.raises(PeopleError, match="other batches"):
@@ -149,7 +150,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(PeopleError, match="exists: a registry of people is never overwritten"):
         People.create(path, ONCE)
     with pytest.raises(PeopleError, match="exists"):
-        People.restart(path, ONCE, clock=3)
+        People.replace_lost(path, ONCE, id=LOST, clock=3)
     with pytest.raises(PeopleError, match="cannot be created"):
         People.create(tmp_path / "none" / "people.db", ONCE)
     with pytest.raises(PeopleError, match="must name a file"):
@@ -194,7 +195,8 @@ def test_a_file_that_is_no_registry_is_refused(what: str, tmp_path: Path) -> Non
         ("UPDATE registry SET kind = 'float'", "damaged.*the kind of its ids"),
         ("UPDATE registry SET clock = 'x'", "damaged.*its slots"),
         ("UPDATE registry SET clock = 101", "damaged.*its slots"),
-        ("UPDATE registry SET lifetime = 0", "damaged.*its lifetime"),
+        ("UPDATE registry SET serving_only = 2", "damaged.*whether it learns"),
+        ("UPDATE registry SET id = ''", "damaged.*its name"),
         ("UPDATE people SET used = 0", "damaged.*a standing cannot be right"),
         ("UPDATE people SET used = 2", "damaged.*a standing cannot be right"),
         ("UPDATE people SET last = 7", "damaged.*a standing cannot be right"),
@@ -452,25 +454,37 @@ def test_however_a_process_ends_the_next_one_goes_on(end: str, tmp_path: Path) -
     assert [each.name for each in tmp_path.iterdir()] == ["people.db"]
 
 
-def test_a_second_lifetime(tmp_path: Path) -> None:
+def test_in_place_of_a_lost_registry_nobody_is_learned(tmp_path: Path) -> None:
     path = tmp_path / "people.db"
-    with People.restart(path, POOLED, clock=7) as people:
-        assert (people.lifetime, people.clock, people.accountant) == (2, 7, None)
+    with People.replace_lost(path, POOLED, id=LOST, clock=7) as people:
+        assert (people.id, people.serving_only) == (LOST, True)
+        assert (people.clock, people.accountant) == (7, None)
         with pytest.raises(ValueError, match="begins at slot 7"):
             people.bind("me", range(5))
         people.bind("me", range(20))
         people.divide([0, 10])
         people.check_not_older(6)
         assert people.clock == 7
-        assert admitted(people, "a") == [True]
+        admission = people.admit_visits(["a", "b", None, "a"], range(7, 11))
+        assert admission.learned.tolist() == [False] * 4
+        assert admission.persons.tolist() == [-1] * 4
+        with pytest.raises(TypeError, match="int beside str"):
+            people.admit_visits([4], range(11, 12))
     with People.open(path) as people:
-        assert (people.lifetime, people.clock) == (2, 8)
-    with People.restart(tmp_path / "third.db", POOLED, clock=9, lifetime=3) as people:
-        assert people.lifetime == 3
-    with pytest.raises(ValueError, match="lifetime = 1"):
-        People.restart(tmp_path / "other.db", POOLED, clock=9, lifetime=1)
-    with pytest.raises(ValueError, match="clock = -1"):
-        People.restart(tmp_path / "other.db", POOLED, clock=-1)
+        assert (people.id, people.serving_only, people.clock) == (LOST, True, 11)
+        assert admitted(people, "a", "c") == [False, False]
+    for how, why in (
+        ({"id": ""}, "id"),
+        ({"id": "lost"}, "32 digits"),
+        ({"clock": -1}, "clock = -1"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            People.replace_lost(
+                tmp_path / "no.db",
+                POOLED,
+                **{"id": LOST, "clock": 9, **how},  # type: ignore[arg-type]
+            )
+    assert not (tmp_path / "no.db").exists()
 
 
 def test_ids_stand_in_no_exception_of_the_file(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_registry_belongs_to_one_accountant(make: Make) -> None:
         people.admit_visits(["a"], range(1))
     people.bind("me", range(5, 9))
     people.bind("me", range(5, 9))
-    assert (people.accountant, people.clock, people.lifetime) == ("me", 5, 1)
+    assert (people.accountant, people.clock, people.serving_only) == ("me", 5, False)
     with pytest.raises(PeopleError, match=r"'me', not to 'other'"):
         people.bind("other", range(5, 9))
     with pytest.raises(PeopleError, match=r"range\(0, 9\).*range\(5, 9\)"):

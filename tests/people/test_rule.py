@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -124,6 +125,63 @@ def test_a_person_has_the_mask_that_it_would_have_alone(
         mask, _ = masks(rule, alone, first, starts, [first + len(visits)])
         mine = [one and who == person for one, who in zip(learned, visits, strict=True)]
         assert mask == mine
+
+
+@st.composite
+def timetables(
+    draw: st.DrawFn,
+) -> tuple[Participation, list[tuple[int, str | None]], list[int], list[int]]:
+    """A rule, visits in 12 slots, starts of batches, and before which visits the calls are cut."""
+    rule = replace(draw(rules()), clock="timetable")
+    slots = sorted(draw(st.lists(st.integers(0, 11), max_size=20)))
+    who = st.sampled_from(["a", "b", "c", None])
+    visits = [(slot, draw(who)) for slot in slots]
+    starts = sorted(draw(st.sets(st.integers(1, 11), max_size=4)))
+    cuts = draw(st.lists(st.integers(0, len(visits)), max_size=4))
+    return rule, visits, [0, *starts], sorted(cuts)
+
+
+def timed_mask(
+    rule: Participation,
+    visits: Sequence[tuple[int, str | None]],
+    starts: Sequence[int],
+    cuts: Sequence[int],
+) -> list[bool]:
+    """What is learned; a call ends in the slot of its last visit, the next may go on there."""
+    people = People.memory(rule)
+    people.bind(ME, range(12))
+    if rule.batched:
+        people.divide(starts)
+    learned: list[bool] = []
+    for begin, end in pairwise([0, *cuts, len(visits)]):
+        part = visits[begin:end]
+        clock = people.clock or 0
+        if not part:
+            continue
+        first = min(clock, part[0][0])
+        slots = [slot for slot, _ in part]
+        users = range(first, slots[-1] + 1)
+        learned += people.admit_visits([who for _, who in part], users, slots).learned.tolist()
+    return learned
+
+
+@settings(max_examples=150, deadline=None)
+@given(timetables())
+def test_on_a_timetable_it_is_the_same_rule_and_the_same_mask_as_alone(
+    story: tuple[Participation, list[tuple[int, str | None]], list[int], list[int]],
+) -> None:
+    rule, visits, starts, cuts = story
+    oracle = Visits(rule, starts)
+    expected = [oracle.learns(person, slot) for slot, person in visits]
+    learned = timed_mask(rule, visits, starts, cuts)
+    assert learned == expected
+    if not rule.pooled:
+        kept = [visit for visit, one in zip(visits, learned, strict=True) if one]
+        assert len(set(kept)) == len(kept)  # at most one in a slot
+    for person in {"a", "b", "c"}:  # whoever else comes: the others are not there at all
+        mine = [visit for visit in visits if visit[1] == person]
+        alone = timed_mask(rule, mine, starts, [])
+        assert alone == [one for one, visit in zip(learned, visits, strict=True) if visit in mine]
 
 
 @pytest.mark.parametrize(
