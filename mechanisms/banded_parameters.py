@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -88,8 +89,8 @@ def parameters_of(shape: Shape, band: int) -> BandedParameters:
 
 def _scales(shape: Shape) -> tuple[float, ...]:
     """p at its knots; the class has one of 1 where columns are alike."""
-    found = tuple(map(math.exp, shape.columns))
-    return found if min(found) < 1 else (1.0,)
+    found = tuple(max(LEAST_SCALE, y) for y in accumulate(map(math.exp, shape.columns), min))
+    return found if found[-1] < 1 else (1.0,)
 
 
 def fitted_columns(horizon: int, band: int, curves: Curves) -> tuple[float, ...]:
