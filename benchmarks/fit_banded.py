@@ -1,8 +1,8 @@
 """Fits the curves of mechanisms/_banded_table.py, and computes their errors.
 
-    python benchmarks/fit_banded.py > table.py            the curves, without errors; five minutes
+    python benchmarks/fit_banded.py > table.py            the curves, without errors; seven minutes
     python benchmarks/fit_banded.py --errors > table.py   the curves that are shipped, with errors;
-                                                          fifteen minutes, of which 2**20 takes most
+                                                          twenty minutes, of which 2**20 takes most
     python benchmarks/fit_banded.py --between             what the table loses between its entries
 
 Each of the first two makes a table that is moved to mechanisms/_banded_table.py.
