@@ -90,7 +90,7 @@ class Shown(Sealed, Generic[T, A]):
         admission, people = self.__admission, self.__board.issuer.people
         if admission is None or people is None:
             return rows
-        return Rows._admitted(rows, people, admission.learned, admission.persons, admission.call)
+        return Rows._admitted(rows, people, admission)
 
 
 @final

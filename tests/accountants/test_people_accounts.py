@@ -249,3 +249,30 @@ def test_an_account_goes_on_with_its_registry_and_no_other(tmp_path: Path) -> No
     again.ledger.close()
     assert audit(where).guarantees[0].rho == pytest.approx(1.0)
     assert isinstance(PeopleError("x"), PrivlearnError)
+
+
+@pytest.mark.parametrize("others", [[0, 10], [0, 10, 20, 25, 30]])
+def test_batches_that_the_registry_does_not_have_are_in_no_ledger(others: list[int]) -> None:
+    """Else prices count a person's rows by other batches than the registry lets them in."""
+    people = People.memory(Participation(4, pooled=True))
+    noise = NoiseSource.simulation(0)
+    made = CentralAccountant(ZCDP("1"), users=range(N), noise=noise, people=people)
+    people.divide(others)
+    before = len(made.ledger.records)
+    with pytest.raises(PeopleError, match="other batches"):
+        made.divide(STARTS)
+    assert len(made.ledger.records) == before
+    with pytest.raises(BudgetError, match="declare them before the first token"):
+        made.issue(noisy_sum("1").loss(), users=range(N), label="sum")
+    made.divide(others)
+    assert made.issue(noisy_sum("1/4").loss(), users=range(10), label="sum")
+
+
+def test_batches_that_come_too_late_are_not_in_the_registry() -> None:
+    made = account(Participation(2, pooled=True))
+    made.issue(noisy_sum("1/4").loss(), users=BATCHES[0], label="sum")
+    with pytest.raises(BudgetError, match="once"):
+        made.divide([0])
+    plain = account(Participation(2))
+    with pytest.raises(BudgetError, match="counts within"):
+        plain.divide([0])
