@@ -20,6 +20,7 @@ from privlearn.errors import (
     PeopleError,
     PrivlearnError,
     ProvenanceError,
+    UsersError,
 )
 from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss, PureLoss, VisitsLoss
@@ -276,3 +277,26 @@ def test_batches_that_come_too_late_are_not_in_the_registry() -> None:
     plain = account(Participation(2))
     with pytest.raises(BudgetError, match="counts within"):
         plain.divide([0])
+
+
+def test_a_late_answer_belongs_to_the_batch_of_its_slot() -> None:
+    """As certificates say: it is learned there, however late, and stands in no other batch."""
+    rule = Participation(2, pooled=True)
+    people = People.memory(rule)
+    noise = NoiseSource.simulation(0)
+    made = JointAccountant(ZCDP("1"), users=range(N), noise=noise, people=people)
+    made.divide(STARTS)
+    board = Billboard(made, range(N))
+    shown = [
+        board.serve(ones(users), lambda own: own, people=[f"p{t % 4}" for t in users])
+        for users in BATCHES[:2]
+    ]
+    late = shown[0].deliver(lambda own, action: own).pool(lambda block: block.sum(axis=0))
+    assert late.users == BATCHES[0]
+    mechanism = noisy_sum("1/4")
+    with pytest.raises(UsersError):
+        mechanism.release(late, made.issue(mechanism.loss(), users=BATCHES[1], label="sum"))
+    mechanism.release(late, made.issue(mechanism.loss(), users=BATCHES[0], label="sum"))
+    guarantee = made.certificate().guarantees[0]
+    assert any("whenever it is answered" in line for line in guarantee.assumptions)
+    assert not any("after that batch is null" in line for line in guarantee.assumptions)
