@@ -80,6 +80,7 @@ class People(Sealed):
         "__forgotten",
         "__head",
         "__lock",
+        "__passed",
         "__pid",
         "__stale",
         "__standings",
@@ -93,6 +94,7 @@ class People(Sealed):
         self.__lock = Exclusive("a registry of people")
         self.__closed = self.__stale = False
         self.__calls = 0  # of admit_visits, in this process
+        self.__passed = 0
         self.__take(contents)
 
     def __take(self, contents: Contents) -> None:
@@ -205,6 +207,14 @@ class People(Sealed):
             with self.__lock:
                 self.__ready()
         return self.__head.clock
+
+    @property
+    def passed(self) -> int:
+        """The end of the slots that were skipped, public; in this process.
+
+        On a timetable what may be done follows from this, as the clock follows from who came.
+        """
+        return self.__passed
 
     def __repr__(self) -> str:
         return f"People(id={self.id!r}, rule={self.rule!r}, sealed)"
@@ -369,14 +379,18 @@ class People(Sealed):
             self.__ready()
             self.__check_next(users)
             self.__change(replace(self.__head, clock=users.stop))
+            self.__passed = users.stop
 
     def skip_to(self, slot: int) -> None:
         """Passes over all slots before ``slot`` that were not passed before.
+
+        On a timetable they are over then, whether somebody came in the last of them or not.
 
         Raises:
             UsersError: there is no such slot.  PeopleError: as in `admit_visits`.
         """
         if (clock := self.clock) is not None and count(slot=slot, at_least=0) <= clock:
+            self.__passed = max(self.__passed, slot)
             return
         self.skip(range(0 if clock is None else clock, slot))
 
