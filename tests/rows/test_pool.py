@@ -175,3 +175,14 @@ def test_means_of_all_persons_at_once_have_the_bits_of_each_by_itself(dim: int) 
         mine = [i for i in range(low, low + 6) if ids[i] == ids[slot]]
         assert mine[0] == slot
         assert np.allclose(at_once[slot], np.nanmean(values[mine], axis=0))
+
+
+@pytest.mark.filterwarnings("error")
+def test_means_that_overflow_warn_of_nothing() -> None:
+    """A warning would tell what somebody's rows hold."""
+    values = np.full((N, 2), 1e308)
+    rows = registry().admit(Rows.seal(values, users=range(N)), ["a", "b"] * (N // 2))
+    block, valid = opened(rows.pool(mean_of_visits))
+    each, _ = opened(rows.pool(lambda block: mean_of_visits(block)))
+    assert valid.any()
+    assert block[valid].tobytes() == each[valid].tobytes()
