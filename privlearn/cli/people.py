@@ -18,6 +18,12 @@ people_app = typer.Typer(help="The registry of people of a run: see docs/people.
 _File = Annotated[Path, typer.Argument(metavar="REGISTRY", help="The registry's file.")]
 
 
+_CLOCK = {
+    "arrivals": "next slot",
+    "timetable": "next slot (not public: it may follow from who came, until time has passed)",
+}
+
+
 @people_app.command("show")
 def show(registry: _File) -> None:
     """Print what is public of a registry: its name, its rule and its clock."""
@@ -28,7 +34,7 @@ def show(registry: _File) -> None:
             "registry": people.id,
             **{f"rule: {name}": value for name, value in people.rule.to_dict().items()},
             "accountant": people.accountant,
-            "next slot": people.clock,
+            _CLOCK[people.rule.clock]: people.clock,
             "serving only": "yes" if people.serving_only else "no",
         }
         for name, value in facts.items():

@@ -67,13 +67,21 @@ class PersonConfig(RunConfig):
         return Participation(self.most, self.apart or 1, self.per_batch, self.pooled)
 
 
-def check_registry(config: PersonConfig) -> None:
-    """Checks that there is room for the registry before anything is written.
+def check_registry(config: PersonConfig, out: Path) -> None:
+    """Checks that there is room for the registry before anything is written in ``out``.
 
     Raises:
-        DataError: something stands there.
+        DataError: something stands there, or it would stand in the public folder.
     """
-    if config.registry is not None and Path(config.registry).exists():
+    if config.registry is None:
+        return
+    public = (out / "public").resolve()
+    if public in Path(config.registry).resolve().parents:
+        raise DataError(
+            f"registry = {config.registry!r}: it is secret, as is its key, and cannot stand in the "
+            f"public folder {out / 'public'}; name a file elsewhere, such as in {out / 'private'}"
+        )
+    if Path(config.registry).exists():
         raise DataError(
             f"registry = {config.registry!r}: there is a file; it belongs to the run that made it, "
             "and a new run needs a new one, in which nobody has come yet"
