@@ -617,6 +617,11 @@ class AccountState:
         """The registry of persons goes on; one that goes back is an older one, or another."""
         data = getattr(entry, "admitted", None)
         if data is None:
+            if self.visits is not None and isinstance(entry, SpendEntry):
+                raise BudgetError(
+                    f"a spend without data of {PARTICIPATION!r}: must state the clock of the "
+                    "registry of persons, by which an older copy of it is told"
+                )
             return
         clock = data.get("clock")
         within = type(clock) is int and self.users.start <= clock <= self.users.stop

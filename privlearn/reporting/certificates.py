@@ -31,6 +31,8 @@ def verdict(certificate: Certificate) -> str:
         return f"ATTESTED, NOT VERIFIED: the record of clients' claims is consistent ({state})"
     if certificate.attested:
         return f"VERIFIED from the ledger alone, except what clients attest ({state})"
+    if any(guarantee.rule is not None for guarantee in certificate.guarantees):
+        return f"VERIFIED from the ledger alone, except what its registry of people kept ({state})"
     return f"VERIFIED from the ledger alone ({state})"
 
 

@@ -67,7 +67,12 @@ from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.protocols import Plan
 from privlearn.reporting.audits import audit
-from privlearn.reporting.certificates import certificate_markdown, guarantee_line, weaknesses
+from privlearn.reporting.certificates import (
+    certificate_markdown,
+    guarantee_line,
+    verdict,
+    weaknesses,
+)
 from privlearn.reporting.figures import plot_spending
 
 
@@ -192,6 +197,10 @@ def test_each_relation_says_what_it_covers(name: str) -> None:
         assert trusted in said
     assert "masked by this code" in said
     assert "a person with k" not in said
+    # somebody else kept who came
+    if name == "public":
+        real = found.model_copy(update={"simulation": False})
+        assert "except what its registry of people kept" in verdict(real)
 
 
 def test_several_rows_are_not_asked_of_persons(tmp_path: Path) -> None:

@@ -179,6 +179,10 @@ def an_older_registry(bodies: Bodies, data: Data) -> None:
     data[at(bodies, "retire", 1)]["participation/1"]["clock"] = 3
 
 
+def no_clock(bodies: Bodies, data: Data) -> None:
+    del data[at(bodies, "spend")]["participation/1"]
+
+
 def no_such_clock(bodies: Bodies, data: Data) -> None:
     data[at(bodies, "spend")]["participation/1"]["clock"] = 99
 
@@ -206,6 +210,7 @@ FAULTS: dict[str, tuple[Callable[[Bodies, Data], object], str]] = {
     "replace-one in private": (replaced_in_private, "must be zero-out, as a person's slots stay"),
     "odometer": (an_odometer, "none is known for a person who comes back"),
     "older registry": (an_older_registry, "is at slot 3, and was at 6: an older copy"),
+    "no clock": (no_clock, "must state the clock of the registry"),
     "no such clock": (no_such_clock, "one of the slots 0 to 12"),
 }
 
