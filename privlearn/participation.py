@@ -10,7 +10,7 @@ on what records hold or on who else comes (docs/proofs.md, "Persons who return",
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, final, get_args
 
 from privlearn._validate import count
@@ -20,7 +20,7 @@ Clock = Literal["arrivals", "timetable"]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Participation:
     """Which visits of one person are learned; public, and fixed before the first token.
 
@@ -71,6 +71,12 @@ class Participation:
                 "clock = 'timetable' with pattern = 'public': a timetable covers when somebody "
                 "comes, which a public pattern gives away; use pattern = 'private'"
             )
+
+    def __repr__(self) -> str:
+        """What differs from the defaults, as it would be written; messages are full of rules."""
+        named = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        said = [f"{name}={value!r}" for name, (value, default) in named.items() if value != default]
+        return f"Participation({', '.join(said)})"
 
     @property
     def batched(self) -> bool:

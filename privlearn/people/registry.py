@@ -475,7 +475,9 @@ class People(Sealed):
 
     def __bound(self) -> range:
         if self.__head.users is None:
-            raise PeopleError("this registry of people belongs to no accountant yet: call bind")
+            raise PeopleError(
+                "this registry of people belongs to no accountant yet: hand it to one, as people="
+            )
         return self.__head.users
 
     def __check_next(self, users: range, *, going_on: bool = False) -> None:

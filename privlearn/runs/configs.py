@@ -205,6 +205,11 @@ class TableConfig(PersonConfig):
             raise ValueError("sparse: for hdb only; pofw is the sparse learner of streams")
         if self.sparse and self.method == "least-squares":
             raise ValueError("sparse: least squares assumes none; take gaussian or noisy_max")
+        if self.pooled and self.learner == "hdb" and self.bandit() == "least-squares":
+            raise ValueError(
+                "pooled: least squares learns from rows of one arm each, and several of a person "
+                "make none; take per_batch = 1, or sparse"
+            )
         if self.radius is not None and self.learner == "hdb" and self.bandit() == "least-squares":
             raise ValueError("radius: least squares has no set of parameters")
         if self.classes is not None:
