@@ -101,13 +101,13 @@ class _Accountant(Generic[B]):
         population: a name for the people behind the indices.  Accountants of one ledger that give
             the same name declare that an index is the same person in all of them.
         people: the registry of persons who may come back, with the public rule of how often they
-            are learned from.  The cap is then one for every person, and an index is a slot for one
-            visit.
+            are learned from.  The cap is then one for every person with all visits, and an index is
+            a slot: for one visit, or on a timetable for any number.
     """
 
     trust: ClassVar[Trust]
     people: People | None
-    """The registry of persons who may come back; None if a user is an index."""
+    """The registry of persons who may come back; None where a user is one index."""
 
     def __init__(
         self,

@@ -160,9 +160,9 @@ class Billboard(Mapping[str, Any]):
         Args:
             rows: of the next users.
             policy: sees blocks of rows and must be row-local; it may close over this billboard.
-            people: under a rule of participation, who each of them is; an id for every row.  Visits
-                are counted, durably, before anybody is shown anything; nobody is told whether
-                theirs is learned from.
+            people: under a rule of participation, and only then, who each of them is: an id for
+                every row, as `People.admit_visits` takes them.  Visits are debited, on disk, before
+                the policy is called; nobody is told whether theirs is learned.
 
         On a timetable the rows say their slots (`Rows.seal`), any number of visits for each, and
         the last slot of a call may go on in the next.

@@ -61,9 +61,10 @@ class Admission(Sealed):
 
 @final
 class People(Sealed):
-    """The registry of the people of one accountant; `create`, `open` or `memory` make one.
+    """The registry of one accountant's people: who used up how much of its rule; sealed.
 
-    One call at a time; other threads wait.
+    `create`, `open` or `memory` make one.  Ids are text, bytes or integers, one kind in a registry,
+    and are taken as they are.  One call at a time; other threads wait.  See docs/people.md.
     """
 
     __slots__ = (
