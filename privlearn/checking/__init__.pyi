@@ -9,8 +9,8 @@ from .replay.check import (
     assert_noninterference,
     assert_pipeline_noninterference,
 )
-from .replay.populations import Person, generated_pairs
-from .replay.protocols import AssortmentLearner, InteractionProtocol, User
+from .replay.populations import Person, generated_pairs, returning_pair
+from .replay.protocols import AssortmentLearner, InteractionProtocol, User, serve_people
 from .sampling.check import black_box
 from .targets import SamplingTarget, sampling_target
 
@@ -34,6 +34,8 @@ __all__ = [
     "check_row_local",
     "generated_pairs",
     "mechanism_checks",
+    "returning_pair",
     "sampling_target",
+    "serve_people",
     "white_box",
 ]

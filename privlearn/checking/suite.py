@@ -31,7 +31,13 @@ from privlearn.checking.faults import FAULTS, CheckCase, Fault
 from privlearn.checking.laws.check import check_mechanism, target_of_samples
 from privlearn.checking.power import with_power
 from privlearn.checking.reduced_noise import FACTOR
-from privlearn.checking.replay.shipped_learners import LEARNER_CASES, LearnerCase, replay_pairs
+from privlearn.checking.replay.shipped_learners import (
+    LEARNER_CASES,
+    PEOPLE_CASES,
+    LearnerCase,
+    replay_pairs,
+    replay_people,
+)
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import SamplingTarget
 from privlearn.domains import Ball, Box, OneOf, PSDTrace
@@ -305,7 +311,7 @@ def catalogue() -> dict[str, Checks]:
     entries: dict[str, Checks] = {}
     for name, make in shipped_mechanisms().items():
         entries[name] = partial(_made, name, make)
-    for case in LEARNER_CASES:
+    for case in (*LEARNER_CASES, *PEOPLE_CASES):
         entries[f"learner/{case}"] = partial(replay_findings, case)
     for fault in FAULTS:
         entries[f"faults/{fault.name}"] = partial(fault_findings, fault)
@@ -491,14 +497,17 @@ def _finite(number: float) -> float | None:
 
 
 def replay_findings(case: LearnerCase, settings: Settings) -> Iterator[CheckFinding]:
-    """Replays of a learner on generated neighbours."""
-    cases = sum(other.learner == case.learner for other in LEARNER_CASES) or 1
-    began, pairs = time.perf_counter(), math.ceil(PAIRS / (cases * case.cost))
+    """Replays of a learner on generated neighbours; a quarter as many of people who return."""
+    known, replayed, share = LEARNER_CASES, replay_pairs, PAIRS
+    if "rule" in case.options:
+        known, replayed, share = PEOPLE_CASES, replay_people, PAIRS // 4
+    cases = sum(other.learner == case.learner for other in known) or 1
+    began, pairs = time.perf_counter(), math.ceil(share / (cases * case.cost))
     free = case.options.get("may_spend_nothing", False)  # it claims a loss of 0, which has no half
     result: Conclusion
     power: float | None = None
     try:
-        replays = replay_pairs(case, pairs, seed=settings.seed)
+        replays = replayed(case, pairs, seed=settings.seed)
         result, detail = "holds", f"{replays.moved} pairs moved something that was paid for"
         power = None if replays.moved or free else 0.0
     except InterferenceError as error:

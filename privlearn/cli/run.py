@@ -27,12 +27,13 @@ def quickstart(
     budget: Annotated[str, typer.Option(help="rho=…, mu=… or epsilon=…,delta=…")] = "rho=1",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated people.")] = 2026,
 ) -> None:
-    """Serve 10,000 simulated people real cars, privately, and leave an auditable ledger."""
+    """Serve 2,000 simulated people, five times each, privately; leave an auditable ledger."""
     console().print(
-        "A private learner shows each of 10,000 simulated people 10 of 100 real cars and learns "
-        f"what people like,\nwithin joint {budget}. Noise is from a cryptographic source.\n"
+        "A private learner shows 2,000 simulated people, who come five times each, 10 of 100 real "
+        f"cars and learns\nwhat people like, within joint {budget} for every person. Noise is from "
+        "a cryptographic source.\n"
     )
-    _run(ChoiceConfig, {"data": "cars", "task": "market", "budget": budget, "seed": seed}, out)
+    _run(ChoiceConfig, {"data": "cars", "task": "returning", "budget": budget, "seed": seed}, out)
 
 
 def _add(name: str, form: type[RunConfig], help: str) -> None:

@@ -390,13 +390,16 @@ def plot_arrivals(
     save(figure, path)
 
 
-def plot_regret(path: str | os.PathLike[str], regrets: Mapping[str, Array], title: str) -> None:
+def plot_regret(
+    path: str | os.PathLike[str], regrets: Mapping[str, Array], title: str, unit: str = "user"
+) -> None:
     """Draws cumulative regret and its running average per user, one curve per learner.
 
     Args:
         path: where the picture goes.
         regrets: regret of each user, shape (T,), by the learner's name; at most four.
         title: what was run.
+        unit: what is counted, if not users.
     """
     figure = new_figure(10, 4)
     total, rate = figure.subplots(1, 2)
@@ -406,9 +409,10 @@ def plot_regret(path: str | os.PathLike[str], regrets: Mapping[str, Array], titl
         )
         users, smooth = running_average(regret, len(regret) // 40)
         rate.plot(users, smooth, color=color, linewidth=2, label=name)
-    total.set(xlabel="users served", ylabel="cumulative regret (sales)", title=title)
+    total.set(xlabel=f"{unit}s served", ylabel="cumulative regret (sales)", title=title)
     total.legend(frameon=False)
-    rate.set(xlabel="users served", ylabel="regret per user", yscale="log", title="per user")
+    rate.set(xlabel=f"{unit}s served", ylabel=f"regret per {unit}", yscale="log")
+    rate.set_title(f"per {unit}")
     for axes in (total, rate):
         tidy(axes)
     save(figure, path)

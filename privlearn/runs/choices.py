@@ -19,6 +19,7 @@ from privlearn.datasets.cars import (
     car_features,
     car_market,
     load_car_choices,
+    returning_car_market,
     split,
 )
 from privlearn.datasets.csv_lines import cells_of, header_of, numbers, physical_lines, some_lines
@@ -27,6 +28,8 @@ from privlearn.errors import DataError
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.ledger import Ledger
 from privlearn.mnl import NO_ITEM, Items, clip_items, fit_mle, log_likelihoods
+from privlearn.participation import Participation
+from privlearn.people import People
 from privlearn.reporting.figures import plot_regret
 from privlearn.runs.common import (
     Folders,
@@ -37,13 +40,16 @@ from privlearn.runs.common import (
     write_json,
     write_public,
 )
-from privlearn.runs.configs import ChoiceConfig
+from privlearn.runs.configs import VISITS, ChoiceConfig
 from privlearn.runs.null_records import NullRecords
 from privlearn.runs.persons import check_registry, close, registry_of, told
 from privlearn.simulation import choice as experiments
 
 SHELF = 10
 """K, the cars shown to each simulated person."""
+
+_ONE_BATCH = Participation(most=1, pooled=True)
+"""Of simulated people who come back: all visits in one public batch count, as one record."""
 
 _MARKET_TUNING = (
     "the learner's defaults were tuned in part on car_market with seeds 0 to 5 "
@@ -57,15 +63,20 @@ def run_choices(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     Raises:
         DataError: the data cannot be used, or the folder not written.
     """
-    work = _run_market if config.task == "market" else _run_logged
+    work = _run_logged if config.task == "logged" else _run_market
     return work(config, out, progress)
 
 
 def _run_market(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     """Serves simulated people real car profiles, privately, and compares with both references."""
     horizon = config.horizon or 10_000
-    market = car_market(config.seed, horizon=horizon)
     folders = Folders.create(out)
+    people: People | None = None
+    if config.task == "returning":
+        market = returning_car_market(config.seed, persons=horizon // VISITS)
+        people = People.create(folders.private / "people.db", _ONE_BATCH)
+    else:
+        market = car_market(config.seed, horizon=horizon)
     dim = len(market.theta)
     budget, currency = config.cap()
     path = folders.public / "ledger.db"
@@ -80,31 +91,36 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
             _MARKET_TUNING,
             *config.side_information,
         ),
+        people=people,
     )
     learner = OnePassNewtonMNL(
         n_items=100, dim=dim, max_items=SHELF, random_state=config.seed
     ).start(accountant)
-    regrets = {f"private ({config.budget})": market.serve(learner, progress("private", horizon))}
+    serve = market.serve if people is None else market.serve_people
+    regrets = {f"private ({config.budget})": serve(learner, progress("private", horizon))}
     shown, sold = dict(market.shown), dict(market.sold)
-    accountant.close()
+    close(accountant)
     certificate = _write_public(folders, accountant, learner)
     nonprivate = NonPrivateMNL(horizon=horizon, dim=dim, max_items=SHELF, random_state=config.seed)
     random = RandomAssortments(max_items=SHELF, random_state=config.seed)
     regrets["non-private"] = market.serve(nonprivate, progress("non-private reference", horizon))
     regrets["random"] = market.serve(random, progress("random reference", horizon))
     totals = {name: np.cumsum(regret) for name, regret in regrets.items()}
-    write_curves(folders.private / "regret.csv", "users", totals, ".4f")
+    unit = "user" if people is None else "visit"
+    write_curves(folders.private / "regret.csv", f"{unit}s", totals, ".4f")
     chosen = ([user, " ".join(map(str, items)), sold[user]] for user, items in shown.items())
-    write_csv(folders.private / "choices.csv", ["user", "shown", "choice"], chosen)
-    plot_regret(folders.private / "regret.png", regrets, "10 of 100 real cars shown to each person")
+    write_csv(folders.private / "choices.csv", [unit, "shown", "choice"], chosen)
+    title = "10 of 100 real cars shown to each person"
+    title += "" if people is None else f", at each of {VISITS} visits"
+    plot_regret(folders.private / "regret.png", regrets, title, unit)
     nulls = NullRecords.of(horizon, learner.private_messages_)
     nulls.write(folders.private)
     first = {name: float(regret[: horizon // 10].mean()) for name, regret in regrets.items()}
     last = {name: float(regret[-(horizon // 10 or 1) :].mean()) for name, regret in regrets.items()}
     lines = nulls.lines() if nulls.count else []
     lines += [
-        f"{name}: total regret {regret.sum():.0f}; per user {first[name]:.4f} in the first tenth, "
-        f"{last[name]:.4f} in the last"
+        f"{name}: total regret {regret.sum():.0f}; per {unit} {first[name]:.4f} in the first "
+        f"tenth, {last[name]:.4f} in the last"
         for name, regret in regrets.items()
     ]
     released = [_strongest([*FEATURE_NAMES, "constant"], learner)]

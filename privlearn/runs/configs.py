@@ -74,13 +74,18 @@ Bounds = Annotated[dict[str, LowHigh], BeforeValidator(_bounds)]
 """Intervals by the name of a column, or a text."""
 
 
+VISITS = 5
+"""Of each simulated person who comes back."""
+
+
 class ChoiceConfig(PersonConfig):
     """Settings of one run on choices."""
 
     data: str = "cars"
     """'cars' (the shipped survey), or a CSV file in long form."""
-    task: Literal["market", "logged"] = "logged"
-    """'market' serves simulated people (cars only), 'logged' learns from logged choices."""
+    task: Literal["market", "returning", "logged"] = "logged"
+    """'market' serves simulated people (cars only), 'returning' people who come five times each,
+    and 'logged' learns from logged choices."""
     budget: str = "rho=1"
     """rho=…, mu=… or epsilon=…,delta=…"""
     horizon: Horizon | None = None
@@ -99,8 +104,8 @@ class ChoiceConfig(PersonConfig):
         if self.people == "chosen":
             raise ValueError("people = 'chosen': that column says what was chosen")
         if self.data != "cars":
-            if self.task == "market":
-                raise ValueError("task = 'market' simulates people for the shipped cars only")
+            if self.task != "logged":
+                raise ValueError(f"task = {self.task!r} simulates people for the shipped cars only")
             if self.items is None or self.horizon is None:
                 raise ValueError(
                     "items and horizon are public counts: state both for your own data"
@@ -108,6 +113,11 @@ class ChoiceConfig(PersonConfig):
         elif self.horizon is not None and self.horizon > MOST_SIMULATED:
             raise ValueError(
                 f"horizon = {self.horizon}: must be at most {MOST_SIMULATED:,} simulated people"
+            )
+        if self.task == "returning" and (self.horizon or 0) % VISITS:
+            raise ValueError(
+                f"horizon = {self.horizon}: is the number of visits, of which everybody makes "
+                f"{VISITS}; must be a multiple of {VISITS}"
             )
         parse_budget(self.budget)
         return self

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from mutation import Edit, InspectionCase, Mutant
 
 from privlearn.accountants import persons
 from privlearn.accountants.persons import PatternWork, PersonCharges, Visits, check_starts
@@ -190,3 +191,32 @@ def test_what_is_quickly_known_to_fit_needs_no_programme() -> None:
     assert charges.may_exceed(range(10), (Fraction(11, 10),), False, within)
     with pytest.raises(BudgetError, match="cuts a batch"):
         charges.may_exceed(range(5), (Fraction(1),), False, within)
+
+
+def _wrong() -> str | None:
+    """A case in which somebody could be charged more, or apart from gaps less is claimed."""
+    for seed in range(120):
+        visits, tokens = random_case(seed)
+        bound, truth = charged(visits, tokens), by_force(visits, tokens)
+        if bound < truth or (visits.rule.apart == 1 and bound != truth):
+            return f"seed {seed}: {bound}, not {truth}"
+    return None
+
+
+@pytest.mark.parametrize(
+    ("target", "old", "new"),
+    [
+        ("Visits.most", "visits(len(users), self._batches(users))", "visits(len(users))"),
+        ("PersonCharges.charge", "self._shared if shared else self._whole", "self._shared"),
+        ("_Pieces.__init__", "min(visits.rule.most, sum(self.room))", "1"),
+        ("_Pieces.__init__", "change[number[b]] -= amount", "pass"),
+        ("_Pieces._by_programme", "begun[first] -= amount", "pass"),
+        ("_Pieces._fill", "self.stops[p] - 1 - self.apart", "self.starts[p] - self.apart"),
+        ("_Pieces._fill", "min(self.room[p], self.most) - 1", "0"),
+        ("_Pieces._fill", "before + after", "before"),
+        ("_Pieces._fill", "[1:][:reach]", "[:reach]"),
+    ],
+)
+def test_faults_of_the_programme_are_found(target: str, old: str, new: str) -> None:
+    edit = Edit(f"privlearn.accountants.persons:{target}", old, new)
+    assert Mutant("programme", "One line.", (edit,), InspectionCase(_wrong)).check().caught

@@ -53,6 +53,24 @@ def test_a_run_leaves_a_public_and_a_private_folder(market: Path) -> None:
     assert (market / "private").stat().st_mode & 0o077 == 0
 
 
+def test_people_who_come_back_have_one_guarantee_each(tmp_path: Path) -> None:
+    out = tmp_path / "returning"
+    result = run("run", "mnl", "--task", "returning", "--horizon", "600", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "per visit" in result.output
+    told = json.loads((out / "public" / "certificate.json").read_text())
+    assert told["guarantees"][0]["rule"] is not None
+    assert told["problems"] == []
+    registry = out / "private" / "people.db"
+    assert registry.stat().st_mode & 0o077 == 0
+    shown = run("people", "show", registry)
+    assert "next slot: 600" in shown.output
+    odd = run("run", "mnl", "--task", "returning", "--horizon", "601", "--out", tmp_path / "odd")
+    assert odd.exit_code == BAD_INPUT
+    assert "horizon = 601" in odd.output
+    assert not (tmp_path / "odd").exists()
+
+
 def test_an_audit_for_a_user_of_no_account_is_wrong_use(
     market: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

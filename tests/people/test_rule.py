@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mutation import Edit, InspectionCase, Mutant
 
 from privlearn.participation import Participation
 from privlearn.people import People, quotas
@@ -228,3 +229,40 @@ def test_a_rule_that_forgets_the_batch_would_be_found(monkeypatch: pytest.Monkey
 def test_a_rule_is_shown_as_it_would_be_written(rule: Participation, said: str) -> None:
     assert repr(rule) == said
     assert eval(said) == rule
+
+
+def _learns_otherwise() -> str | None:
+    """A rule under which visits of three persons are not learned as it is written."""
+    visits = [f"p{i}" for i in np.random.default_rng(2).integers(0, 3, 60)]
+    starts = [0, 5, 6, 13]
+    for rule in (
+        Participation(7, apart=4),
+        Participation(2, pooled=True),
+        Participation(5, per_batch=2),
+    ):
+        oracle = Visits(rule, starts)
+        expected = [oracle.learns(person, i) for i, person in enumerate(visits)]
+        if masks(rule, visits, 0, starts, [9, 60])[0] != expected:
+            return str(rule)
+    return None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("elif used >= most or", "elif used > most or"),
+        ("slot - last < apart", "slot - last < apart - 1"),
+        ("if used >= most:\n", "if used > most:\n"),
+        ("known, 0, -apart, 0", "known, 0, 0, 0"),
+        ("within + 1 if same_batch else 1", "within + 1"),
+        ("used + 1, slot, within", "used + 1, slot, 1"),
+        ("used + 1, slot, within", "used, slot, within"),
+        ("same_batch = last >= begin", "same_batch = last > begin"),
+        ("changed.get(key) or standings.get(key)", "standings.get(key)"),
+    ],
+)
+def test_faults_of_the_rule_are_found(old: str, new: str) -> None:
+    assert _learns_otherwise() is None
+    edit = Edit("privlearn.people.quotas:judge", old, new)
+    case = InspectionCase(_learns_otherwise)
+    assert Mutant("rule", "One line.", (edit,), case).check().caught

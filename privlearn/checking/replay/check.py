@@ -39,8 +39,8 @@ from privlearn.adjacency import Trust
 from privlearn.budgets import ZCDP, Currency
 from privlearn.checking.isolation import OutputCapture, TimeLimit
 from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue, alike
-from privlearn.checking.replay.comparison import compare
-from privlearn.checking.replay.protocols import InteractionProtocol, serve
+from privlearn.checking.replay.comparison import compare, named
+from privlearn.checking.replay.protocols import InteractionProtocol, serve, serve_people
 from privlearn.checking.replay.recording import (
     RecordedRun,
     Recorder,
@@ -50,6 +50,8 @@ from privlearn.checking.replay.recording import (
 )
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.noise import NoiseSource
+from privlearn.participation import Participation
+from privlearn.people import People
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows
 
@@ -62,12 +64,13 @@ class Replay:
 
     Attributes:
         users: how many there were.
-        replaced: which of them.
+        replaced: which of them; of a person the first slot.
         spends: tokens spent in one run.
         releases: values released in one run.
         moved: how many spends opened the replaced user's row and found it changed; if 0, nothing
             that was paid for depended on that user, and only leaks beside it were looked for.
         runs: 2, or 3 with the rows put back.
+        visits: how many of the users are the replaced person's; 1 without a rule of participation.
     """
 
     users: int
@@ -76,6 +79,7 @@ class Replay:
     releases: int
     moved: int
     runs: int
+    visits: int = 1
 
 
 def assert_noninterference(
@@ -85,8 +89,9 @@ def assert_noninterference(
     *,
     budget: Currency | None = None,
     seed: int = 0,
-    protocol: InteractionProtocol = serve,
+    protocol: InteractionProtocol | None = None,
     accountant: Callable[..., Any] = JointAccountant,
+    rule: Participation | None = None,
     may_spend_nothing: bool = False,
     seconds: float = 60.0,
 ) -> Replay:
@@ -104,11 +109,16 @@ def assert_noninterference(
             one that counts as the null record, such as `populations.null_person`.
         budget: the cap; default ``ZCDP(1)``.
         seed: of the simulated noise.
-        protocol: how the learner is run and what users receive; see
+        protocol: how the learner is run and what users receive, `serve` if not given; see
             `privlearn.checking.replay.protocols`.
         accountant: makes it from the cap, ``users``, ``noise`` and ``observer``; wrap it in
             `functools.partial` for another adjacency.  Under a `CentralAccountant` all outputs are
             public, that to the replaced user included.
+        rule: of participation.  Users are then visits, with an ``id`` (None is nobody); neighbours
+            differ in all visits of one person: under a public pattern in what the records hold,
+            under a private one these slots are nobody's in one of the two.  The accountant gets a
+            fresh registry as ``people``, and the protocol (`serve_people` if none is given) must
+            hand the ids on.
         may_spend_nothing: whether it is right that nothing is spent on these data.
         seconds: for everything together.
 
@@ -123,7 +133,10 @@ def assert_noninterference(
             does not do the same on the same data.
     """
     n = len(data)
-    replaced = _one_replaced(data, neighbour)
+    protocol = protocol or (serve if rule is None else serve_people)
+    replaced = (
+        _one_replaced(data, neighbour) if rule is None else _person_replaced(data, neighbour, rule)
+    )
 
     def body(accountant: Any, users: Sequence[Any], observer: Recorder, note: _Note) -> None:
         learner = learner_factory(accountant)
@@ -137,7 +150,7 @@ def assert_noninterference(
                 f"{len(observer.run.outputs)} times for {n} users"
             )
 
-    setup = _Setup(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
+    setup = _Setup(body, accountant, ZCDP(1) if budget is None else budget, n, seed, rule)
     return _check(setup, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
 
 
@@ -193,20 +206,58 @@ def assert_pipeline_noninterference(
         replaced = _one_row_replaced(data, neighbour)
         second = Rows.seal(neighbour, users=users)
     setup = _Setup(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
-    return _check(setup, first, second, replaced, may_spend_nothing, seconds, "the pipeline")
+    return _check(setup, first, second, (replaced,), may_spend_nothing, seconds, "the pipeline")
 
 
 # Neighbours ---------------------------------------------------------------------------------------
 
 
-def _one_replaced(data: Sequence[Any], neighbour: Sequence[Any]) -> int:
-    changed = [i for i, (a, b) in enumerate(zip(data, neighbour, strict=False)) if a is not b]
+def _changed(data: Sequence[Any], neighbour: Sequence[Any]) -> list[int]:
+    return [i for i, (a, b) in enumerate(zip(data, neighbour, strict=False)) if a is not b]
+
+
+def _one_replaced(data: Sequence[Any], neighbour: Sequence[Any]) -> tuple[int, ...]:
+    changed = _changed(data, neighbour)
     if len(data) != len(neighbour) or len(changed) != 1:
         raise CheckError(
             f"neighbour: must replace exactly one of {len(data)} users, and hold the same objects "
             f"in all other places; has {len(neighbour)} users and differs at {changed[:5]}"
         )
-    return changed[0]
+    return (changed[0],)
+
+
+def _person_replaced(
+    data: Sequence[Any], neighbour: Sequence[Any], rule: Participation
+) -> tuple[int, ...]:
+    """The slots of the person whose visits differ, all of them in both data sets."""
+    changed = _changed(data, neighbour)
+    pairs = [(data[i].id, neighbour[i].id) for i in changed] if len(data) == len(neighbour) else []
+    ids = {id for pair in pairs for id in pair if id is not None}
+    if len(ids) != 1:
+        raise CheckError(
+            f"neighbour: must replace the visits of exactly one of the persons of {len(data)} "
+            f"visits, and hold the same objects in all other places; has {len(neighbour)} visits "
+            f"and differs at {changed[:5]}, which are visits of {len(ids)} persons"
+        )
+    (who,) = ids
+    left = [i for i, user in enumerate(data) if user.id == who and i not in set(changed)]
+    if left:
+        raise CheckError(
+            f"neighbour: must replace all visits of one person; the same person also comes at "
+            f"slots {left[:5]}, which are alike"
+        )
+    here, there = ({pair[side] for pair in pairs} for side in (0, 1))
+    if rule.pattern == "public" and any(a != b for a, b in pairs):
+        raise CheckError(
+            "neighbour: under a public pattern a person's slots stay, so that ids must be the same "
+            "in both data sets"
+        )
+    if rule.pattern == "private" and here != {None} and there != {None}:
+        raise CheckError(
+            "neighbour: under a private pattern all slots of a person become empty, so that their "
+            "ids must be None in one of the two data sets"
+        )
+    return tuple(changed)
 
 
 def _one_row_replaced(data: Any, neighbour: Any) -> int:
@@ -248,15 +299,23 @@ class _Setup:
     cap: Currency
     users: int
     seed: int
+    rule: Participation | None = None
 
     def run(self, data: Any, observer: Recorder) -> tuple[RecordedRun, bool]:
         """One run, and whether all outputs are public."""
         noise = NoiseSource.simulation(self.seed)
+        people = None if self.rule is None else People.memory(self.rule)
+        given = {} if people is None else {"people": people}
         accountant = self.accountant(
-            self.cap, users=range(self.users), noise=noise, observer=observer
+            self.cap, users=range(self.users), noise=noise, observer=observer, **given
         )
-        observer.follow(accountant.ledger, accountant.id)
+        names = {accountant.id: "accountant"}
         run, note = observer.run, _Note()
+        run.users = range(self.users)
+        if people is not None:
+            names[people.id] = "registry"
+            run.room = partial(_room, people)
+        observer.follow(accountant.ledger, names)
         capture = OutputCapture(lambda: observer.clock)
         with capture.capturing():
             try:
@@ -267,12 +326,20 @@ class _Setup:
                 run.error = observer.nameless(f"{type(error).__name__}: {error}")
             if note.learner is not None:
                 run.state = _public_state(note.learner, accountant)
+            if people is not None:
+                run.state["the clock of the registry"] = CanonicalForm({}).of(people.clock, "clock")
         entries = accountant.ledger.entries
         run.ledger = [observer.nameless(entry.model_dump_json()) for entry in entries]
         run.captured = [
             (at, observer.nameless(text), where) for at, text, where in capture.captured
         ]
         return run, accountant.trust is Trust.CENTRAL
+
+
+def _room(people: People, users: range) -> int:
+    """The most rows of one person among these slots."""
+    rule = people.rule
+    return rule.visits(len(users), len(people.batches(users)) if rule.batched else 1)
 
 
 def _public_state(learner: Any, accountant: Accountant[Any]) -> dict[str, CanonicalValue]:
@@ -305,17 +372,17 @@ def _check(
     setup: _Setup,
     data: Any,
     neighbour: Any,
-    replaced: int,
+    replaced: tuple[int, ...],
     may_spend_nothing: bool,
     seconds: float,
     who: str,
 ) -> Replay:
-    how = f"user {replaced} of {setup.users} was replaced; reproduce it with seed={setup.seed}"
+    how = f"{named(replaced)} of {setup.users} was replaced; reproduce it with seed={setup.seed}"
     with TimeLimit(seconds, who) as limit:
         first, public = setup.run(data, Recorder(limit))
 
         def replayed(
-            on: Any, observer: Recorder, at: int | None, note: str = ""
+            on: Any, observer: Recorder, at: tuple[int, ...], note: str = ""
         ) -> list[TokenEvent]:
             try:
                 return compare(first, setup.run(on, observer)[0], at, public=public)
@@ -342,7 +409,8 @@ def _check(
             f"{who} spent nothing on these {setup.users} users, so that no release was checked: "
             "take more users, or say may_spend_nothing=True"
         )
-    return Replay(setup.users, replaced, spends, releases, len(moved), runs)
+    visits = len(replaced)
+    return Replay(setup.users, replaced[0], spends, releases, len(moved), runs, visits)
 
 
 def _check_reproducible(
@@ -350,7 +418,7 @@ def _check_reproducible(
 ) -> None:
     """Nothing follows from two runs that differ if one data set gives different runs."""
     try:
-        replayed(data, observer, None)
+        replayed(data, observer, ())
     except InterferenceError as error:
         raise CheckError(
             f"{who} does not do the same twice on the same data, so that nothing can be concluded "

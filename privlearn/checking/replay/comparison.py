@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from itertools import zip_longest
 
 import numpy as np
@@ -20,14 +21,18 @@ ROUNDING = 1e-12
 
 
 def compare(
-    first: RecordedRun, second: RecordedRun, replaced: int | None, *, public: bool = False
+    first: RecordedRun,
+    second: RecordedRun,
+    replaced: Collection[int],
+    *,
+    public: bool = False,
 ) -> list[TokenEvent]:
     """Compares a run with its replay on a neighbouring data set.
 
     Args:
         first: on the data.
         second: on the neighbour, with the released values of the first.
-        replaced: which user differs; None if the data are the same.
+        replaced: which user differs, or all visits of which person; none if the data are the same.
         public: whether the replaced user's own output must be the same as well.
 
     Returns:
@@ -44,9 +49,9 @@ def compare(
     moved = _compare_events(first, second, replaced)
     _compare_texts("ledger entry", first.ledger, second.ledger)
     for user, (mine, yours) in enumerate(zip_longest(first.outputs, second.outputs)):
-        if (user != replaced or public) and not alike(mine, yours):
+        if (user not in replaced or public) and not alike(mine, yours):
             what = difference(mine, yours, "")
-            because = "" if replaced is None else f", when user {replaced} was replaced"
+            because = f", when {named(replaced)} was replaced" if replaced else ""
             raise InterferenceError(f"user {user} received {what.lstrip(': ')}{because}")
     _compare_states(first, second)
     for i, (said, now) in enumerate(zip_longest(first.captured, second.captured)):
@@ -98,24 +103,40 @@ def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
 
 
 def _compare_events(
-    first: RecordedRun, second: RecordedRun, replaced: int | None
+    first: RecordedRun, second: RecordedRun, replaced: Collection[int]
 ) -> list[TokenEvent]:
     releases = Counter(event.token for event in first.events if event.what == "release")
-    moved: dict[
-        str, TokenEvent
-    ] = {}  # tokens that opened the replaced user's row and found it changed
+    spends = {event.token: event for event in first.events if event.what == "spend"}
+    moved: dict[str, set[int]] = {}  # slots of opened rows that were found to differ, by token
     for i, (a, b) in enumerate(zip_longest(first.events, second.events)):
         if a is None or b is None or a.key() != b.key():
             raise InterferenceError(_events_differ(i, a, b))
         if a.rows is None or b.rows is None or a.rows.tobytes() == b.rows.tobytes():
             continue
         where = f"event {i} ({a.what} of {a.label!r} at clock {a.at})"
+        rows = moved.setdefault(a.token, set())
         if a.what == "open":
-            if _compare_opened(a, b, replaced, where):
-                moved.setdefault(a.token, a)
+            rows |= _compare_opened(a, b, replaced, where)
+            if len(rows) > (room := first.room(spends[a.token].users)):
+                raise InterferenceError(
+                    f"{where}: {len(rows)} rows of {named(replaced)} are opened with one token, "
+                    f"paid for {room}: slots {sorted(rows)}"
+                )
         else:
-            _compare_released(a, b, a.token in moved, releases[a.token] == 1, where)
-    return list(moved.values())
+            _compare_released(a, b, len(rows), releases[a.token] == 1, where)
+    all_rows = set[int]().union(*moved.values())
+    if all_rows and len(all_rows) > (room := first.room(first.users)):
+        raise InterferenceError(
+            f"{len(all_rows)} rows of {named(replaced)} are opened, the rule has room for {room}: "
+            f"slots {sorted(all_rows)}"
+        )
+    return [spends[token] for token, rows in moved.items() if rows]
+
+
+def named(replaced: Collection[int]) -> str:
+    """Who differs, for messages."""
+    slots = sorted(replaced)
+    return f"user {slots[0]}" if len(slots) == 1 else f"the person at slots {slots}"
 
 
 def _events_differ(i: int, a: TokenEvent | None, b: TokenEvent | None) -> str:
@@ -141,26 +162,29 @@ def _change(a: TokenEvent, b: TokenEvent) -> Array:
         return np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, y - x)
 
 
-def _compare_opened(a: TokenEvent, b: TokenEvent, replaced: int | None, where: str) -> bool:
-    """Whether the replaced user's row was opened and differs."""
+def _compare_opened(
+    a: TokenEvent, b: TokenEvent, replaced: Collection[int], where: str
+) -> set[int]:
+    """The slots of opened rows that differ, all of which are the replaced user's."""
     change = _change(a, b)
     moved = np.flatnonzero((change != 0).any(axis=1))
-    others = [a.users.start + int(i) for i in moved if a.users.start + int(i) != replaced]
+    others = [a.users.start + int(i) for i in moved if a.users.start + int(i) not in replaced]
     if others:
         x, y = (event.numbers[others[0] - a.users.start].tolist() for event in (a, b))
         raise InterferenceError(
-            f"{where}: rows of users {others[:5]} changed with user {replaced}; "
+            f"{where}: rows of users {others[:5]} changed with {named(replaced)}; "
             f"that of user {others[0]}: {short(['list', *x])}, then {short(['list', *y])}"
         )
-    what = f"{where}: user {replaced} moves the sum"
-    _check_size(change[moved].ravel(), a.spend, a.reach, 0.0, what)
-    return moved.size > 0
+    for i in moved:
+        what = f"{where}: user {a.users.start + int(i)} moves the sum"
+        _check_size(change[i], a.spend, a.reach, 0.0, what)
+    return {a.users.start + int(i) for i in moved}
 
 
-def _compare_released(a: TokenEvent, b: TokenEvent, moved: bool, single: bool, where: str) -> None:
+def _compare_released(a: TokenEvent, b: TokenEvent, moved: int, single: bool, where: str) -> None:
     """Compares what was about to leave, before the frozen value took its place.
 
-    Noise and all other rows are alike in both runs.
+    Noise and all other rows are alike in both runs; ``moved`` rows are not.
     """
     size = float(np.linalg.norm(np.nan_to_num(np.asarray(a.rows, dtype=np.float64)).ravel()))
     rounding = ROUNDING * (a.reach + size)
@@ -172,20 +196,20 @@ def _compare_released(a: TokenEvent, b: TokenEvent, moved: bool, single: bool, w
     if not moved:
         _check_size(change, a.spend, 0.0, rounding, what, entry)
     elif a.spend.mechanism in ("prefix-sum", "batched-prefix-sum"):
-        # The contribution is in every later sum, once.
+        # A contribution is in every later sum, once.
         for row in change:
-            _check_size(row, a.spend, a.reach, rounding, what, entry)
+            _check_size(row, a.spend, a.reach * moved, rounding, what, entry)
     elif single and a.spend.own_loss is None:
-        _check_size(change, a.spend, a.reach * a.spend.gain, rounding, what, entry)
-    elif (far := minimiser_moves(a.spend)) is not None:
+        _check_size(change, a.spend, a.reach * a.spend.gain * moved, rounding, what, entry)
+    elif (far := minimiser_moves(a.spend, moved)) is not None:
         _check_size(change, a.spend, far, rounding, what, entry)
     # A loss of its own speaks of no vector; nor does the gain speak of the later values of other
     # streams, which sum up the protected vector in ways that only the mechanism knows.  That they
     # are functions of opened rows and noise is what the third run shows.
 
 
-def minimiser_moves(spend: Spend) -> float | None:
-    """How far one user can move the output of objective perturbation, the noise held fixed.
+def minimiser_moves(spend: Spend, rows: int = 1) -> float | None:
+    """How far one user, or so many rows, can move what objective perturbation releases.
 
     The objective is Δ-strongly convex and two neighbouring ones have gradients at most s apart, so
     their minimisers over one convex set are at most s/Δ apart; each is computed up to the solver's
@@ -196,7 +220,7 @@ def minimiser_moves(spend: Spend) -> float | None:
     for part, _ in leaves_of(spend.own_loss):
         if isinstance(part, MinimizerLoss):
             error = float(spend.parameters.get("solver_error", np.inf))
-            return part.difference / part.ridge + 2 * error
+            return rows * part.difference / part.ridge + 2 * error
     return None
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,11 +31,13 @@ class Person:
         features: item features, shape (N, d), or whatever a malformed user sends.
         answer: from the items on offer to the chosen one; None is "no purchase".
         kind: what sort of user this is, for messages.
+        id: whose visit this is, under a rule of participation; None is nobody.
     """
 
     features: Any
     answer: Callable[[Items], Any]
     kind: str = "person"
+    id: Any = None
 
     def respond(self, items: Items, /) -> Any:
         """The choice from an offer."""
@@ -232,3 +234,54 @@ def generated_pairs(
             positions=positions,
             arrays=arrays,
         )
+
+
+def returning_pair(
+    seed: int,
+    number: int = 0,
+    *,
+    n_items: int = 6,
+    dim: int = 2,
+    users: int = 10,
+    public: bool = False,
+    arrays: bool = False,
+) -> tuple[list[Person], list[Person]]:
+    """One pair of populations in which people return, and all visits of one person differ.
+
+    That person comes first and last, twice in a row, and in between as often as everybody else: to
+    most rules too often.  One of the visits under this id may be somebody else's by mistake, and is
+    this person's nevertheless.  The neighbour has nobody at these slots, or under a public pattern
+    other records, well-formed or not; either may come first.
+
+    Args:
+        seed: of everything.
+        number: which pair.
+        n_items: N.
+        dim: d.
+        users: how many visits there are, of about a quarter as many persons.
+        public: whether the slots of a person stay, as under a public pattern.
+        arrays: as for `stranger`.
+
+    Raises:
+        ValueError: fewer than four visits.
+    """
+    rng = np.random.default_rng([seed, number, 1])
+    count(users=users, at_least=4)
+    ids: list[Any] = [f"person {i}" for i in rng.integers(0, 1 + users // 4, users)]
+    ids[int(rng.integers(users))] = None
+    twice = int(rng.integers(1, users - 2))
+    mine = {0, twice, twice + 1, users - 1}
+    for at in mine:
+        ids[at] = "person 0"
+    data = [replace(shopper(rng, n_items, dim), id=id) for id in ids]
+    if rng.random() < 0.5:  # malformed ones among the person's records
+        for at in mine:
+            data[at] = replace(stranger(rng, n_items, dim, arrays=arrays), id="person 0")
+
+    def another() -> Person:
+        if public:
+            return replace(stranger(rng, n_items, dim, arrays=arrays), id="person 0")
+        return null_person(n_items, dim)
+
+    other = [another() if user.id == "person 0" else user for user in data]
+    return (data, other) if rng.random() < 0.5 else (other, data)

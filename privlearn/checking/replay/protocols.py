@@ -10,11 +10,14 @@ One for learners of another kind takes a few lines::
             learner.partial_fit(x, y)
 
 The clock of the check is the number of users that were taken from ``users``.
+
+Under a rule of participation a user is a visit, and ``user.id`` says whose; protocols with
+``people=True``, and `serve_people`, hand the ids on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -38,6 +41,14 @@ class User(Protocol):
         """The choice from any offer; None is "no purchase"."""
 
 
+class Visitor(User, Protocol):
+    """A visit of a person who may come back."""
+
+    @property
+    def id(self) -> Any:
+        """Who it is; None is nobody."""
+
+
 class AssortmentLearner(Protocol):
     """A learner that serves one user after the other."""
 
@@ -58,8 +69,18 @@ def serve(learner: AssortmentLearner, users: Iterable[User]) -> Iterator[Items]:
     Raises:
         CheckError: a response function raises; it is the users' side and proves nothing.
     """
+    return _served(learner, users, people=False)
+
+
+def serve_people(learner: Any, users: Iterable[Visitor]) -> Iterator[Items]:
+    """As `serve`, with ``select(features, person=user.id)``."""
+    return _served(learner, users, people=True)
+
+
+def _served(learner: Any, users: Iterable[Any], *, people: bool) -> Iterator[Items]:
     for user in users:
-        items = learner.select(user.features)
+        who = {"person": user.id} if people else {}
+        items = learner.select(user.features, **who)
         yield items
         try:
             with muted():
@@ -69,7 +90,14 @@ def serve(learner: AssortmentLearner, users: Iterable[User]) -> Iterator[Items]:
         learner.observe(choice)
 
 
-def played(size: int = 1_000_000, *, one_array: bool = False) -> InteractionProtocol:
+def _ids(block: Sequence[Any], people: bool) -> dict[str, list[Any]]:
+    """The argument ``people`` for a block of visits, if the learner takes one."""
+    return {"people": [user.id for user in block]} if people else {}
+
+
+def played(
+    size: int = 1_000_000, *, one_array: bool = False, people: bool = False
+) -> InteractionProtocol:
     """`play`, in blocks of so many users; response functions may raise.
 
     Each user receives the items that the response function is asked about first.
@@ -77,6 +105,7 @@ def played(size: int = 1_000_000, *, one_array: bool = False) -> InteractionProt
     Args:
         size: users in a block.
         one_array: hand data over as one array, for learners that take no list of rows.
+        people: hand the ids on as well.
     """
     count(size=size)
 
@@ -91,6 +120,7 @@ def played(size: int = 1_000_000, *, one_array: bool = False) -> InteractionProt
                 _asking(block, received),
                 None,
                 numbers,
+                **_ids(block, people),
             )
             yield from received
 
@@ -124,10 +154,10 @@ def _stacked(features: list[Any]) -> Array:
         ) from None
 
 
-def logged(size: int = 1) -> InteractionProtocol:
+def logged(size: int = 1, *, people: bool = False) -> InteractionProtocol:
     """`partial_fit` on users who were shown all items elsewhere; nobody receives anything.
 
-    For central accountants; the learner must have ``n_items``.
+    For central accountants; the learner must have ``n_items``.  ``people``: hand the ids on.
     """
     count(size=size)
 
@@ -138,7 +168,8 @@ def logged(size: int = 1) -> InteractionProtocol:
             with muted():
                 choices = [user.respond(everything) for user in block]
             answers = [NO_ITEM if choice is None else choice for choice in choices]
-            learner.partial_fit([user.features for user in block], answers)
+            features = [user.features for user in block]
+            learner.partial_fit(features, answers, **_ids(block, people))
             yield from [None] * len(block)
 
     return protocol
@@ -147,12 +178,12 @@ def logged(size: int = 1) -> InteractionProtocol:
 # Rows and contexts: a user's array is one vector, and the answer is a label or a reward -----------
 
 
-def examples(size: int = 1) -> InteractionProtocol:
+def examples(size: int = 1, *, people: bool = False) -> InteractionProtocol:
     """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
 
     x is the user's array as one vector, y the answer to an offer of all items, whatever it is; for
     central accountants.  A block of one is sent as a single row, unless x is no vector and y a
-    list, which `partial_fit` would take for a block.
+    list, which `partial_fit` would take for a block.  ``people``: hand the ids on, in blocks.
     """
     count(size=size)
 
@@ -163,26 +194,28 @@ def examples(size: int = 1) -> InteractionProtocol:
                 labels = [user.respond(_all_items(user.features)) for user in block]
             rows = [_as_vector(user.features) for user in block]
             vector = isinstance(rows[0], np.ndarray) and rows[0].ndim == 1
-            if size == 1 and (vector or not isinstance(labels[0], list | tuple)):
+            if size == 1 and not people and (vector or not isinstance(labels[0], list | tuple)):
                 learner.partial_fit(rows[0], labels[0])
             else:
-                learner.partial_fit(rows, labels)
+                learner.partial_fit(rows, labels, **_ids(block, people))
             for _ in block:
                 yield learner.coef_
 
     return protocol
 
 
-def pulled(size: int | None = None) -> InteractionProtocol:
+def pulled(size: int | None = None, *, people: bool = False) -> InteractionProtocol:
     """A contextual bandit: `select` and `observe`, or `play` in blocks of so many users.
 
     The context is the user's array as one vector.  An item is an arm: the reward is 1 if it is the
     user's answer to an offer of all, 0 for another one, and the answer itself if that is no item.
+    ``people``: hand the ids on.
     """
 
-    def one_by_one(learner: Any, users: Iterable[User]) -> Iterator[int]:
+    def one_by_one(learner: Any, users: Iterable[Any]) -> Iterator[int]:
         for user in users:
-            arm = learner.select(_as_vector(user.features))
+            who = {"person": user.id} if people else {}
+            arm = learner.select(_as_vector(user.features), **who)
             yield arm
             with muted():
                 reward = _reward(user, arm)
@@ -196,6 +229,7 @@ def pulled(size: int | None = None) -> InteractionProtocol:
                 [_as_vector(user.features) for user in block],
                 _rewarding(block, received),
                 np.arange(len(block), dtype=np.float64)[:, None],
+                **_ids(block, people),
             )
             yield from received
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -54,6 +54,10 @@ class TokenEvent:
         return (self.what, self.at, self.token, self.label, self.users, self.said)
 
 
+def _one(users: range) -> int:
+    return 1
+
+
 @dataclass(slots=True)
 class RecordedRun:
     """One run, seen from outside."""
@@ -64,6 +68,10 @@ class RecordedRun:
     state: dict[str, CanonicalValue] = field(default_factory=dict)
     captured: list[tuple[int, str, str]] = field(default_factory=list)
     error: str = ""
+    users: range = range(0)
+    """Of the accountant."""
+    room: Callable[[range], int] = _one
+    """How many rows of the person who differs a token for some slots may open."""
 
 
 class Recorder:
@@ -79,13 +87,15 @@ class Recorder:
         self._limit = limit
         self._spends: dict[str, Spend] = {}
 
-    def follow(self, ledger: Ledger, accountant: str) -> None:
-        """Says where the entries stand, and the random name that is taken out of them."""
-        self._ledger, self._accountant = ledger, accountant
+    def follow(self, ledger: Ledger, names: Mapping[str, str]) -> None:
+        """Says where the entries stand, and what random names in them are replaced by."""
+        self._ledger, self._names = ledger, names
 
     def nameless(self, text: str) -> str:
-        """A text without the accountant's random name."""
-        return text.replace(self._accountant, "accountant")
+        """A text without random names."""
+        for name, by in self._names.items():
+            text = text.replace(name, by)
+        return text
 
     def arriving(self, users: Iterable[U], total: int) -> Iterator[U]:
         """The users, one by one, while the clock ticks."""

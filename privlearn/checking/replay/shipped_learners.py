@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD
 from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
 from privlearn.budgets import ZCDP, Renyi
 from privlearn.checking.replay.check import assert_noninterference
-from privlearn.checking.replay.populations import generated_pairs
+from privlearn.checking.replay.populations import Person, generated_pairs, returning_pair
 from privlearn.checking.replay.protocols import (
     InteractionProtocol,
     examples,
@@ -22,13 +22,16 @@ from privlearn.checking.replay.protocols import (
     played,
     pulled,
     serve,
+    serve_people,
 )
 from privlearn.learners import DPMNL, OnePassNewtonMNL
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex
+from privlearn.participation import Participation
 
+Pair = tuple[list[Person], list[Person]]
 N_ITEMS, DIM, SHOWN, USERS = 6, 2, 3, 10
 FIRST = 4
 """Users before the public state changes for the first time."""
@@ -209,6 +212,71 @@ LEARNER_CASES = (
 )
 
 
+def _once(**how: Any) -> dict[str, Any]:
+    return {"rule": Participation(**how)}
+
+
+_POOLED = _once(most=2, pooled=True)
+_PUBLIC = _once(most=2, pattern="public")
+
+PEOPLE_CASES = (
+    LearnerCase("OnePassNewtonMNL", "people, pooled", _newton, serve_people, _POOLED),
+    LearnerCase("OnePassNewtonMNL", "people, in blocks", _newton, played(3, people=True), _POOLED),
+    LearnerCase(
+        "OnePassNewtonMNL",
+        "people, logged",
+        _newton,
+        logged(4, people=True),
+        {**_CENTRAL, **_POOLED},
+    ),
+    LearnerCase("OnePassNewtonMNL", "people, public", _newton, serve_people, _PUBLIC),
+    LearnerCase(
+        "DPMNL", "people, once", _dpmnl("public"), serve_people, {**_RICH, **_once(most=1)}
+    ),
+    LearnerCase(
+        "DPMNL",
+        "people, twice, in blocks",
+        _dpmnl("public"),
+        played(4, people=True),
+        {**_RICH, **_once(most=2, apart=3)},
+    ),
+    *(
+        LearnerCase(
+            "DPHDB", how, _bandit(DPHDB, first_epoch=FIRST), protocol, rule, n_items=CLASSES
+        )
+        for how, protocol, rule in (
+            ("people, once in an epoch", pulled(people=True), _once(most=2, per_batch=1)),
+            ("people, in blocks", pulled(3, people=True), _once(most=2)),
+        )
+    ),
+    *(
+        LearnerCase(
+            learner, how, factory, examples(3, people=True), {**_CENTRAL, **rule}, n_items=CLASSES
+        )
+        for learner, how, factory, rule in (
+            ("DPTOFW", "people, pooled", _tofw(), _POOLED),
+            ("DPTOFW", "people, plain", _tofw(method="plain"), _once(most=3, apart=2)),
+            ("DPPOFW", "people, pooled", _pofw(method="thresholds"), _POOLED),
+        )
+    ),
+)
+"""Under a rule of participation."""
+
+
+def replay_people(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
+    """As `replay_pairs`, with all visits of one person replaced: `populations.returning_pair`.
+
+    Raises:
+        InterferenceError, CheckError: as `assert_noninterference`, for the first pair that fails.
+    """
+    public = case.options["rule"].pattern == "public"
+    people = (
+        returning_pair(seed, number, n_items=case.n_items, dim=DIM, users=USERS, public=public)
+        for number in range(count(n=n))
+    )
+    return _replayed(case, people, seed)
+
+
 def replay_pairs(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
     """Checks a learner on ``n`` generated pairs of neighbours.
 
@@ -216,7 +284,6 @@ def replay_pairs(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
         InterferenceError, CheckError: as `assert_noninterference`, for the first pair that fails;
             it is `populations.generated_pair` of ``seed`` and the number in the message.
     """
-    start, moved, runs = time.perf_counter(), 0, 0
     people = generated_pairs(
         count(n=n),
         seed,
@@ -226,6 +293,11 @@ def replay_pairs(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
         positions=(FIRST - 1, FIRST),
         arrays=case.arrays,
     )
+    return _replayed(case, people, seed)
+
+
+def _replayed(case: LearnerCase, people: Iterable[Pair], seed: int) -> Replays:
+    start, pairs, moved, runs = time.perf_counter(), 0, 0, 0
     for number, (data, neighbour) in enumerate(people):
         try:
             result = assert_noninterference(
@@ -234,6 +306,7 @@ def replay_pairs(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
         except Exception as error:
             error.add_note(f"{case}: pair {number} of seed {seed}")
             raise
+        pairs += 1
         moved += result.moved > 0
         runs += result.runs
-    return Replays(n, moved, runs, time.perf_counter() - start)
+    return Replays(pairs, moved, runs, time.perf_counter() - start)
