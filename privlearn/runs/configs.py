@@ -89,7 +89,7 @@ class ChoiceConfig(PersonConfig):
     budget: str = "rho=1"
     """rho=…, mu=… or epsilon=…,delta=…"""
     horizon: Horizon | None = None
-    """Number of users, public."""
+    """Number of users (of rows or visits, where people come back), public."""
     items: ItemCount | None = None
     """Items per user (CSV)."""
     scale: PublicBound = 1.0
@@ -165,7 +165,7 @@ class TableConfig(PersonConfig):
     budget: str = "rho=1"
     """rho=…, mu=… or epsilon=…,delta=…"""
     horizon: Horizon | None = None
-    """Number of users, public."""
+    """Number of users (of rows or visits, where people come back), public."""
     held_out: HeldOut | None = None
     """Rows after the horizon that score the fit, for the operator; default for shipped tables: a
     fifth of the rows."""
