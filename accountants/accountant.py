@@ -106,8 +106,6 @@ class _Accountant(Generic[B]):
     """
 
     trust: ClassVar[Trust]
-    people: People | None
-    """The registry of persons who may come back; None where a user is one index."""
 
     def __init__(
         self,
@@ -203,7 +201,7 @@ class _Accountant(Generic[B]):
             raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.observer = state, ledger, noise, observer
         self._lock = Exclusive("an accountant")
-        self.people = people
+        self._people = people
         self._seen = seen
         self._interrupted = False
         self._resumed = False
@@ -268,6 +266,14 @@ class _Accountant(Generic[B]):
     def id(self) -> str:
         """The accountant's name in the ledger; token ids begin with it."""
         return self._state.opened.accountant
+
+    @property
+    def people(self) -> People | None:
+        """The registry of persons who may come back; None where a user is one index.
+
+        It stays as it was when the accountant was opened: a rule begins before the first token.
+        """
+        return self._people
 
     @property
     def adjacency(self) -> Adjacency:

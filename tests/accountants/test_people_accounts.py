@@ -281,3 +281,10 @@ def test_resuming_without_the_registry_tells_what_replaces_it(tmp_path: Path) ->
     told = rf"{people.id} and Participation\(most=2\), which was at slot {slot} .*replace_lost"
     with pytest.raises(PeopleError, match=told):
         CentralAccountant.resume(where, noise=NoiseSource.simulation(1))
+
+
+def test_no_registry_comes_later() -> None:
+    made = CentralAccountant(ZCDP("1"), users=range(N), noise=NoiseSource.simulation(0))
+    with pytest.raises(AttributeError, match="people"):
+        made.people = People.memory(Participation(1))  # type: ignore[misc]
+    assert made.people is None
