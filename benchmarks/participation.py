@@ -89,7 +89,8 @@ def own(setting: Setting) -> list[Fit]:
             start = time.process_time()
             made = make(setting.horizon, rule, objective)
             seconds = time.process_time() - start
-            errors = of_person(setting, made.max_error_std(), made.rms_error_std())
+            norm = made.participation_norm(rule.most, rule.apart)
+            errors = Errors(norm * made.max_error_std(), norm * made.rms_error_std())
             found.append(Fit(f"banded BLT, {family}", objective, errors, seconds))
     return found
 

@@ -14,8 +14,13 @@ from privlearn._validate import assign, count, finite
 from privlearn.exact import float_up
 from privlearn.mechanisms.banded_errors import error_variances
 from privlearn.mechanisms.banded_outputs import BandedOutputs
-from privlearn.mechanisms.banded_parameters import band_for, fitted_parameters, own_parameters
-from privlearn.mechanisms.banded_scales import BandedTerms, column_bounds
+from privlearn.mechanisms.banded_parameters import (
+    band_for,
+    best_curves,
+    fitted_parameters,
+    own_parameters,
+)
+from privlearn.mechanisms.banded_scales import BandedTerms, column_divisors
 from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.banded_sums import ScaledBandedSums, banded_sums_error
 from privlearn.mechanisms.banded_toeplitz import MOST_LAGS, check_weights, inverse
@@ -32,8 +37,8 @@ from privlearn.mechanisms.factorization import (
     arrival,
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
-from privlearn.mechanisms.participation_norms import banded_norm
-from privlearn.mechanisms.row_scales import check_row_scales
+from privlearn.mechanisms.participation_norms import falling_norm
+from privlearn.mechanisms.row_scales import check_column_scales, check_row_scales
 from privlearn.mechanisms.stream_price import root_up
 from privlearn.mechanisms.toeplitz_sums import rounded_up
 from privlearn.participation import Participation
@@ -42,15 +47,17 @@ from privlearn.participation import Participation
 @final
 @dataclass(frozen=True, slots=True)
 class BandedBLT:
-    """C = diag(l) T diag(r): T a BLT cut at a band, l_t smooth in t, r_j for columns of norm 1.
+    """C = diag(l) T diag(r): T a BLT cut at a band, l_t smooth in t, r_j for columns of norm p_j.
 
     T is lower triangular Toeplitz with c_0 = 1, c_u = sum w_i theta_i**(u - 1) for 1 <= u < band,
-    and 0 from there on; r_j = 1/m_j rounded down, m_j an upper bound on the norm of column j of
+    and 0 from there on; r_j = p_j/m_j rounded down, m_j an upper bound on the norm of column j of
     diag(l) T.  Columns that are ``band`` apart have no row in common, so that what one person moves
-    who comes k times, at least ``band`` apart, is sqrt(k) times what one visit moves.  With
+    who comes k times, at least ``band`` apart, is at most sqrt(k) times what one visit moves.  With
     band >= horizon nothing is cut, and for one visit the error is 3% below ColumnNormalizedBLT's.
+    Norms p_j that fall from 1 lower the mean error of several visits: more sums have the noise of
+    an early row than of a late one.
 
-    Proof:   norms in `column_bounds`, what rounding adds in `banded_sums`.
+    Proof:   norms in `column_divisors`, what rounding adds in `banded_sums`.
     Memory:  stream O(dim * (band + weights)) and 6 floats a lag; errors O(horizon) floats, kept for
              the last few factorisations used.
 
@@ -60,6 +67,8 @@ class BandedBLT:
         weights, decay: w, of any sign, and 1 - theta, in [2**-60, 1); 1 to 16 of each.
         row_scales: l at knots, in [2**-20, 1], 1 to 64 of them; linear in between.  The knots are
             closer at both ends (`privlearn.mechanisms.row_scales.knot_times`).
+        column_scales: p at such knots, in [2**-20, 1], 1 to 64 of them; the first is 1, and none is
+            above the one before.
 
     Raises:
         ValueError: out of range, or c(x) has a zero in the unit disc, so that T**-1 grows.
@@ -71,16 +80,18 @@ class BandedBLT:
     weights: tuple[float, ...]
     decay: tuple[float, ...]
     row_scales: tuple[float, ...]
+    column_scales: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
         """Raises ValueError for the reasons above."""
         check_horizon(self.horizon)
-        for name in ("weights", "decay", "row_scales"):
+        for name in ("weights", "decay", "row_scales", "column_scales"):
             assign(self, **{name: _floats(name, getattr(self, name))})
         if min(count(band=self.band), self.horizon) > MOST_LAGS:
             raise ValueError(f"band = {self.band}: must be <= 2**24, or the horizon must")
         check_weights(self.weights, self.decay)
         check_row_scales(self.row_scales)
+        check_column_scales(self.column_scales)
         terms = self._terms
         if not inverse_decays(terms.lags, terms.cut, self.weights, self.decay):
             raise ValueError(
@@ -103,8 +114,9 @@ class BandedBLT:
             ValueError: horizon < 1, or a rule that counts in batches.
         """
         check_horizon(horizon)
-        band = band_for(horizon, participation)
-        return cls(horizon, *fitted_parameters(horizon, band, objective))
+        band, visits = band_for(horizon, participation), _visits(horizon, participation)
+        curves = best_curves(horizon, band, objective, visits)
+        return cls(horizon, *fitted_parameters(horizon, band, curves))
 
     @classmethod
     def fit(
@@ -115,28 +127,28 @@ class BandedBLT:
     ) -> BandedBLT:
         """As `fitted`, by a fit of its own that starts from the table; seconds."""
         check_horizon(horizon)
-        band = band_for(horizon, participation)
-        return cls(horizon, *own_parameters(horizon, band, objective))
+        band, visits = band_for(horizon, participation), _visits(horizon, participation)
+        return cls(horizon, *own_parameters(horizon, band, objective, visits))
 
     def column_norm(self) -> float:
         """Upper bound on all column norms of C: exactly 1."""
         return 1.0
 
     def column_norm_at(self, j: int, /) -> float:
-        """Upper bound on the norm of column j of C: exactly 1."""
-        arrival(j, self.horizon)
-        return 1.0
+        """Upper bound on the norm of column j of C: exactly p_j."""
+        return float(self._terms.columns(arrival(j, self.horizon), 1)[0])
 
     def largest_norm(self, first: int, last: int, /) -> float:
-        """Exactly 1."""
+        """Of the first of them, as p does not rise."""
         return self.column_norm_at(first)
 
     def participation_norm(self, most: int, apart: int, /) -> float:
-        """S: the root of the number of visits if apart >= band; else an upper bound."""
-        return banded_norm(self.horizon, self._terms.lags, most, apart)
+        """S: the root of the sum of p_j**2 over the earliest visits if apart >= band; else an upper
+        bound."""
+        return falling_norm(self.horizon, self._terms.lags, self.column_scales, most, apart)
 
     def column_sum(self) -> float:
-        """A column of norm 1 has at most ``lags`` entries."""
+        """A column of norm 1, or less, has at most ``lags`` entries."""
         return float_up(root_up(Fraction(self._terms.lags)))
 
     def reach(self) -> Fraction:
@@ -166,14 +178,16 @@ class BandedBLT:
         return math.sqrt(float(np.mean(self._profile() ** 2)))
 
     def parameters(self) -> dict[str, JSON]:
-        """Arguments of the constructor."""
-        return {
+        """Arguments of the constructor that are not the default."""
+        named: dict[str, JSON] = {
             "horizon": self.horizon,
             "band": self.band,
             "weights": list(self.weights),
             "decay": list(self.decay),
             "row_scales": list(self.row_scales),
         }
+        alike = self.column_scales == (1.0,)
+        return named if alike else {**named, "column_scales": list(self.column_scales)}
 
     def encoder(self, dim: int, /) -> Encoder:
         """R near C X."""
@@ -189,10 +203,15 @@ class BandedBLT:
 
     @property
     def _terms(self) -> BandedTerms:
-        return BandedTerms(self.horizon, self.band, self.weights, self.decay, self.row_scales)
+        scales = self.row_scales, self.column_scales
+        return BandedTerms(self.horizon, self.band, self.weights, self.decay, *scales)
 
     def _profile(self) -> Array:
         return _profile(self._terms)
+
+
+def _visits(horizon: int, participation: Participation | None) -> int:
+    return 1 if participation is None else participation.visits(horizon)
 
 
 def _floats(name: str, values: tuple[float, ...]) -> tuple[float, ...]:
@@ -206,9 +225,13 @@ def _floats(name: str, values: tuple[float, ...]) -> tuple[float, ...]:
 def _profile(terms: BandedTerms) -> Array:
     n = terms.horizon
     h = inverse(terms.each_lag.coefficients, n)
-    places = np.array([piece.first - 1 for piece in terms.rows.pieces], dtype=np.int64)
+    bends = {piece.first - 1 for scales in (terms.rows, terms.columns) for piece in scales.pieces}
+    places = np.array(sorted(bends), dtype=np.int64)
     columns = np.concatenate(
-        [column_bounds(terms, first, min(2**16, n - first + 1)) for first in range(1, n + 1, 2**16)]
+        [
+            column_divisors(terms, first, min(2**16, n - first + 1))
+            for first in range(1, n + 1, 2**16)
+        ]
     )
     profile = np.sqrt(error_variances(terms.rows(1, n), columns, h, places))
     profile.flags.writeable = False

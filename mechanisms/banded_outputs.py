@@ -1,4 +1,6 @@
-"""B y of a two-sided banded BLT, B = A diag(m) T**-1 diag(1/l): x = T**-1 (y/l), then sums of m x.
+"""B y of a two-sided banded BLT, B = A diag(d) T**-1 diag(1/l): x = T**-1 (y/l), then sums of d x.
+
+d_j are the numbers that columns are divided by, m_j / p_j (`column_divisors`).
 
 x_t = y_t/l_t - sum w_i S_i, with the states of `banded_sums` but of the rows x.  Within a block of
 32 rows that is one matrix: the coefficients h of 1/c, times what the states and the rows that leave

@@ -1,6 +1,7 @@
 """Shipped parameters of banded BLTs for a horizon and a band, and how good they are.
 
-Tables hold the curves of `Shape` and the logs of errors at some log2(n) and log2(n/band).  In
+Tables hold the curves of `Shape` and the logs of errors at some log2(n) and log2(n/band); norms of
+columns that fall are fitted to as many visits as there are bands, n/band rounded up.  In
 between, both are interpolated, linearly in these two; outside, the curves are those of the nearest
 entry, and errors are extrapolated.  Only the error depends on the table, and `BandedBLT` computes
 it; the interpolated errors are for choosing among factorisations, in microseconds.
@@ -10,13 +11,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from privlearn.mechanisms._banded_table import ERRORS, SHAPES
-from privlearn.mechanisms.banded_shapes import LAGS, Array, Errors, Objective, Shape, exponentials
+from privlearn.mechanisms.banded_shapes import (
+    LAGS,
+    ROWS,
+    Array,
+    Curves,
+    Errors,
+    Objective,
+    Shape,
+    exponentials,
+)
 from privlearn.mechanisms.banded_toeplitz import MOST_LAGS
+from privlearn.mechanisms.participation_norms import falling_norm
 from privlearn.mechanisms.row_scales import LEAST_SCALE
 from privlearn.participation import Participation
 
@@ -28,6 +40,7 @@ class BandedParameters(NamedTuple):
     weights: tuple[float, ...]
     decay: tuple[float, ...]
     row_scales: tuple[float, ...]
+    column_scales: tuple[float, ...]
 
 
 def band_for(horizon: int, participation: Participation | None) -> int:
@@ -43,35 +56,63 @@ def band_for(horizon: int, participation: Participation | None) -> int:
     return min(participation.apart, MOST_LAGS)
 
 
-def fitted_parameters(horizon: int, band: int, objective: Objective) -> BandedParameters:
+def fitted_parameters(horizon: int, band: int, curves: Curves) -> BandedParameters:
     """From the table."""
-    return parameters_of(fitted_shape(horizon, band, objective), band)
+    return parameters_of(fitted_shape(horizon, band, curves), band)
 
 
-def own_parameters(horizon: int, band: int, objective: Objective) -> BandedParameters:
+def best_curves(horizon: int, band: int, objective: Objective, visits: int) -> Curves:
+    """Those of the table with the least error of a person with so many visits, a band apart."""
+    if objective == "max" or visits == 1:
+        return objective
+    alike = fitted_errors(horizon, band, "mean").rms * math.sqrt(visits)
+    norm = falling_norm(horizon, band, fitted_columns(horizon, band, "visits"), visits, band)
+    return "visits" if fitted_errors(horizon, band, "visits").rms * norm < alike else "mean"
+
+
+def own_parameters(
+    horizon: int, band: int, objective: Objective, visits: int = 1
+) -> BandedParameters:
     """From a fit that starts from the table; seconds."""
     from privlearn.mechanisms.banded_fitting import fit_shape
 
-    start = fitted_shape(horizon, band, objective)
-    return parameters_of(fit_shape(horizon, band, objective, start), band)
+    start = fitted_shape(horizon, band, best_curves(horizon, band, objective, visits))
+    return parameters_of(fit_shape(horizon, band, objective, start, visits), band)
 
 
 def parameters_of(shape: Shape, band: int) -> BandedParameters:
-    """Of one pair of curves."""
+    """Of these curves."""
     weights, decay = exponentials(shape, band)
-    scales = (min(1.0, max(LEAST_SCALE, math.exp(y))) for y in shape.rows)
-    return BandedParameters(band, _floats(weights), _floats(decay), tuple(scales))
+    rows = tuple(min(1.0, max(LEAST_SCALE, math.exp(y))) for y in shape.rows)
+    return BandedParameters(band, _floats(weights), _floats(decay), rows, _scales(shape))
 
 
-def fitted_shape(horizon: int, band: int, objective: Objective) -> Shape:
+def _scales(shape: Shape) -> tuple[float, ...]:
+    """p at its knots; the class has one of 1 where columns are alike."""
+    found = tuple(max(LEAST_SCALE, y) for y in accumulate(map(math.exp, shape.columns), min))
+    return found if found[-1] < 1 else (1.0,)
+
+
+def fitted_columns(horizon: int, band: int, curves: Curves) -> tuple[float, ...]:
+    """The ``column_scales`` of `fitted_parameters`."""
+    return _scales(fitted_shape(horizon, band, curves))
+
+
+def fitted_shape(horizon: int, band: int, curves: Curves) -> Shape:
     """Curves between those of the table; with more than 128 bands, those of 128 bands."""
-    numbers = _between(SHAPES[objective], min(horizon, 128 * band), band, 2)
-    return Shape(_floats(numbers[:LAGS]), _floats(numbers[LAGS:]))
+    return shape_of(_floats(_between(SHAPES[curves], min(horizon, 128 * band), band, 2)))
 
 
-def fitted_errors(horizon: int, band: int, objective: Objective) -> Errors:
-    """Errors of `fitted_parameters`, for one visit, from the table; within 1% (`tests`)."""
-    return Errors(*map(float, np.exp(_between(ERRORS[objective], horizon, band, 1, beyond=True))))
+def shape_of(numbers: tuple[float, ...]) -> Shape:
+    """Of an entry of the table: columns are listed where they differ in norm."""
+    lags, rows, columns = numbers[:LAGS], numbers[LAGS : LAGS + ROWS], numbers[LAGS + ROWS :]
+    return Shape(lags, rows, columns) if columns else Shape(lags, rows)
+
+
+def fitted_errors(horizon: int, band: int, curves: Curves) -> Errors:
+    """Errors of `fitted_parameters`, for one visit, from the table; within 1% where columns have
+    norm 1, else 5% (`tests`)."""
+    return Errors(*map(float, np.exp(_between(ERRORS[curves], horizon, band, 1, beyond=True))))
 
 
 def _between(

@@ -26,6 +26,7 @@ class BandedTerms(NamedTuple):
     weights: tuple[float, ...]
     decay: tuple[float, ...]
     row_scales: tuple[float, ...]
+    column_scales: tuple[float, ...] = (1.0,)
 
     @property
     def lags(self) -> int:
@@ -43,6 +44,11 @@ class BandedTerms(NamedTuple):
         return row_scales(self.horizon, self.row_scales)
 
     @property
+    def columns(self) -> RowScales:
+        """p."""
+        return row_scales(self.horizon, self.column_scales)
+
+    @property
     def toeplitz(self) -> BandedToeplitz:
         """The numbers of T."""
         return banded_toeplitz(self.lags, self.weights, self.decay)
@@ -55,7 +61,7 @@ class BandedTerms(NamedTuple):
 
 @final
 class NextScales:
-    """l and bounds m of the next rows, each once and in order."""
+    """l and `column_divisors` of the next rows, each once and in order."""
 
     __slots__ = ("_at", "_columns", "_next", "_rows", "_terms")
 
@@ -80,9 +86,18 @@ class NextScales:
 @lru_cache(maxsize=16)
 def _chunk(terms: BandedTerms, first: int) -> tuple[Array, Array]:
     rows = terms.rows(first, _CHUNK)[:, None]
-    columns = column_bounds(terms, first, _CHUNK)[:, None]
+    columns = column_divisors(terms, first, _CHUNK)[:, None]
     rows.flags.writeable = columns.flags.writeable = False
     return rows, columns
+
+
+def column_divisors(terms: BandedTerms, first: int, size: int) -> Array:
+    """Upper bounds on m_j / p_j for columns first, ...: divided by it, column j has norm <= p_j.
+
+    The quotient is off by u = 2**-53 of itself, and so is its product with 1 + 4u.
+    """
+    bounds, scales = column_bounds(terms, first, size), terms.columns(first, size)
+    return np.where(scales < 1.0, bounds / scales * (1 + 2.0**-51), bounds)
 
 
 def column_bounds(terms: BandedTerms, first: int, size: int) -> Array:

@@ -1,9 +1,10 @@
-"""What a banded BLT looks like, without its scale: two curves that change slowly with n and n/b.
+"""What a banded BLT looks like, without its scale: curves that change slowly with n and n/b.
 
-C = diag(l) T diag(1/m), T banded Toeplitz with c_0 = 1 and c_u = g(u/b) f_u for 1 <= u < b, where
-f_u are the coefficients of (1 - x)**-1/2, and l_t = l(t/n).  Both curves are linear between
-knots: g in the root of u/b, from g(0) = 1; l in t/n, with knots closer at both ends.  Any two
-curves make a valid factorisation: how good it is, is computed.
+C = diag(l) T diag(p/m), T banded Toeplitz with c_0 = 1 and c_u = g(u/b) f_u for 1 <= u < b, where
+f_u are the coefficients of (1 - x)**-1/2, l_t = l(t/n) and p_j = p(j/n) <= 1, the norm of column j.
+The curves are linear between knots: g in the root of u/b, from g(0) = 1; l and p in t/n, with knots
+closer at both ends.  Any curves, of which p does not rise, make a valid factorisation: how good it
+is, is computed.
 """
 
 from __future__ import annotations
@@ -17,16 +18,22 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
 Objective = Literal["max", "mean"]
+Curves = Literal["max", "mean", "visits"]
+"""What curves are for: the least largest error with unit columns, the least rms error with unit
+columns, and that of a person whose visits, a band apart, fill the horizon."""
 LAGS = 6
 """Knots of g, at u/b = (i / LAGS)**2 for i = 1, ..., LAGS."""
 ROWS = 13
 """Knots of l, see `row_knots`."""
+COLUMNS = 13
+"""Knots of p, as of l."""
 BUFFERS = 8
 """Exponentials that stand for the curve g."""
 
 
 class Errors(NamedTuple):
-    """Of prefix sums, where C has unit columns: the largest standard deviation, and the rms."""
+    """Of prefix sums, where column 1 of C is a unit vector: the largest standard deviation, and the
+    rms."""
 
     largest: float
     rms: float
@@ -35,15 +42,17 @@ class Errors(NamedTuple):
 @final
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One pair of curves.
+    """The curves of one factorisation.
 
     Args:
         lags: g at its knots, ``LAGS`` numbers.
         rows: log l at its knots, ``ROWS`` numbers, the largest 0, as their mean does not matter.
+        columns: log p at its knots, ``COLUMNS`` numbers from 0 that do not rise.
     """
 
     lags: tuple[float, ...]
     rows: tuple[float, ...]
+    columns: tuple[float, ...] = (0.0,) * COLUMNS
 
     def coefficients(self, band: int) -> Array:
         """c_0, ..., c_(band - 1)."""
@@ -54,6 +63,10 @@ class Shape:
     def scales(self, horizon: int) -> Array:
         """l_1, ..., l_horizon."""
         return np.asarray(np.exp(self.rows) @ row_basis(horizon))
+
+    def norms(self, horizon: int) -> Array:
+        """p_1, ..., p_horizon."""
+        return np.asarray(np.exp(self.columns) @ row_basis(horizon))
 
 
 FLAT = Shape((1.0,) * LAGS, (0.0,) * ROWS)
@@ -78,7 +91,7 @@ def lag_basis(band: int) -> Array:
 
 
 def row_basis(horizon: int) -> Array:
-    """Share of each knot in l at the rows 1, ..., horizon: (ROWS, horizon)."""
+    """Share of each knot in l and p at the rows 1, ..., horizon: (ROWS, horizon)."""
     return _hats(np.linspace(0.0, 1.0, horizon), row_knots())
 
 

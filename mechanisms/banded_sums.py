@@ -1,6 +1,6 @@
 """C X in integers for C = diag(l) T diag(r), T a banded BLT, within a proved number of steps.
 
-Method:   Row j enters as the integers y_j = rint(r_j X_j), r_j = 1/m_j rounded down.  T y is made
+Method:   Row j enters as the integers y_j = rint(r_j X_j), r_j = p_j/m_j rounded down.  T y is made
           as in `toeplitz_sums`, from states S_i = sum theta_i**(u - 1) y_{t-u} over 1 <= u < band,
           each an integer V and a residue f, and the rows of a block of 32.  What is different: row
           t - band + 1 leaves with the factor theta_i**(band - 1), so that the rows of the last

@@ -6,8 +6,9 @@ that of the visits (`StreamVisits.norm`).  Compared are
 * the BLT that is fitted to the visits, or where they are many to one visit; its S and errors have
   closed forms, and the fit takes some 10 ms, and
 * banded BLTs of the shipped table, whose errors it holds, with bands of apart, 2 apart, 4 apart,
-  ... rows: with the first S is the root of the number of visits, and wider ones have less error and
-  a larger S.  Bands of less than 16 rows, shorter than the horizon, are not in the table.
+  ... rows: with the first S is at most the root of the number of visits, and wider ones have less
+  error and a larger S.  For the mean error of several visits, both with columns of norm 1 and with
+  norms that fall.  Bands of less than 16 rows, shorter than the horizon, are not in the table.
 
 Not compared is the BLT with columns of norm 1: for one visit a banded BLT is better wherever there
 is a table of it (tests), and for several its S takes a dynamic programme (it can be 4% better where
@@ -21,11 +22,15 @@ from collections.abc import Iterator
 from functools import partial
 
 from privlearn.mechanisms.banded_blt import BandedBLT
-from privlearn.mechanisms.banded_parameters import fitted_errors, fitted_parameters
-from privlearn.mechanisms.banded_shapes import Errors, Objective
+from privlearn.mechanisms.banded_parameters import (
+    fitted_columns,
+    fitted_errors,
+    fitted_parameters,
+)
+from privlearn.mechanisms.banded_shapes import Curves, Errors, Objective
 from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
 from privlearn.mechanisms.factorization import Factorization
-from privlearn.mechanisms.participation_norms import banded_norm
+from privlearn.mechanisms.participation_norms import falling_norm
 from privlearn.mechanisms.stream_visits import StreamVisits
 from privlearn.mechanisms.toeplitz_fitting import fit_toeplitz
 from privlearn.participation import Participation
@@ -60,19 +65,20 @@ def least_error(
     largest = objective == "max"
     least = plain.max_error_std() if largest else plain.rms_error_std()
     least *= float(found.norm(plain))
-    band = None
-    for tried in _bands(horizon, found):
-        errors = _errors(horizon, tried, objective)
+    best = None
+    for band, curves in _bands(horizon, found, objective):
+        errors = _errors(horizon, band, curves)
         error = errors.largest if largest else errors.rms
-        error *= float(found.added_up(partial(banded_norm, horizon, tried)))
+        scales = fitted_columns(horizon, band, curves)
+        error *= float(found.added_up(partial(falling_norm, horizon, band, scales)))
         if error < least:
-            least, band = error, tried
-    return plain if band is None else banded(horizon, band, objective)
+            least, best = error, (band, curves)
+    return plain if best is None else banded(horizon, *best)
 
 
-def banded(horizon: int, band: int, objective: Objective = "max") -> BandedBLT:
+def banded(horizon: int, band: int, curves: Curves = "max") -> BandedBLT:
     """The banded BLT of the shipped table."""
-    return BandedBLT(horizon, *fitted_parameters(horizon, band, objective))
+    return BandedBLT(horizon, *fitted_parameters(horizon, band, curves))
 
 
 def _plain(horizon: int, visits: StreamVisits, objective: Objective) -> BufferedToeplitz:
@@ -82,19 +88,25 @@ def _plain(horizon: int, visits: StreamVisits, objective: Objective) -> Buffered
     return BufferedToeplitz.fitted(horizon)
 
 
-def _bands(horizon: int, visits: StreamVisits) -> Iterator[int]:
+def _bands(
+    horizon: int, visits: StreamVisits, objective: Objective
+) -> Iterator[tuple[int, Curves]]:
     if not 2 <= horizon <= LONGEST:
         return
-    band = visits.apart if visits.most > visits.together else horizon
+    several = visits.most > visits.together
+    kinds: tuple[Curves, ...] = (objective,)
+    if several and objective == "mean":
+        kinds = ("mean", "visits")
+    band = visits.apart if several else horizon
     while band < horizon:
         if band >= _LEAST_BAND:
-            yield band
+            yield from ((band, curves) for curves in kinds)
         band *= 2
-    yield horizon
+    yield horizon, objective
 
 
-def _errors(horizon: int, band: int, objective: Objective) -> Errors:
+def _errors(horizon: int, band: int, curves: Curves) -> Errors:
     if horizon > _COMPUTED:
-        return fitted_errors(horizon, band, objective)
-    made = banded(horizon, band, objective)
+        return fitted_errors(horizon, band, curves)
+    made = banded(horizon, band, curves)
     return Errors(made.max_error_std(), made.rms_error_std())

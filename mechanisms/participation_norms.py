@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from privlearn._validate import count
 from privlearn.exact import float_up
+from privlearn.mechanisms.row_scales import SLACK, Piece, row_scales
 from privlearn.mechanisms.stream_price import root_up
 from privlearn.mechanisms.toeplitz import Toeplitz
 
@@ -73,6 +74,37 @@ def banded_norm(horizon: int, band: int, most: int, apart: int) -> float:
     whole, rest = divmod(visits, parts)
     longer, shorter = root_up(Fraction(whole + 1)), root_up(Fraction(whole))
     return float_up(rest * longer + (parts - rest) * shorter)
+
+
+def falling_norm(
+    horizon: int, band: int, scales: tuple[float, ...], most: int, apart: int
+) -> float:
+    """Where column j has norm p_j at most, p with knots ``scales`` that do not rise; as above.
+
+    The i-th visit of a pattern, from 0, is at 1 + i apart or later, where p is no larger than
+    there.  So the sum of squares of p over a pattern is at most sum_i p_(1 + i apart)**2, and of
+    the g parts above the lengths add up to at most the root of g times that, by Cauchy-Schwarz.
+    """
+    visits = most_visits(horizon, most, apart)
+    parts = min(-(-count(band=band) // apart), visits)
+    square = parts * _squares(row_scales(horizon, scales).pieces, visits, apart)
+    return min(banded_norm(horizon, band, most, apart), float_up(root_up(square)))
+
+
+def _squares(pieces: tuple[Piece, ...], visits: int, apart: int) -> Fraction:
+    """Upper bound on the sum of p_j**2 over j = 1, 1 + apart, ..., one sum for each piece."""
+    total, done = Fraction(0), 0
+    for piece in pieces:
+        stop = min(visits, -(-(piece.stop - 1) // apart))
+        n = stop - done
+        if n > 0:
+            step = Fraction(piece.slope) * apart
+            top = Fraction(piece.base) + Fraction(SLACK)
+            top += Fraction(piece.slope) * (1 + done * apart - piece.first)
+            total += n * top**2 + n * (n - 1) * top * step
+            total += n * (n - 1) * (2 * n - 1) * step**2 / 6
+            done = stop
+    return total
 
 
 def toeplitz_norm(numbers: Toeplitz, horizon: int, visits: int, apart: int) -> float:

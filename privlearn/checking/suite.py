@@ -201,7 +201,9 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
         "tree": BinaryTree(HORIZON),
         "column-normalised": ColumnNormalizedBLT.fitted(HORIZON),
         "anytime": AnytimeBLT(),
-        "banded": BandedBLT(HORIZON, 8, (0.5, -0.2, 0.15), (0.6, 0.3, 0.01), (0.9, 1.0, 0.55, 0.4)),
+        "banded": BandedBLT(
+            HORIZON, 8, (0.5, -0.2, 0.15), (0.6, 0.3, 0.01), (0.9, 1.0, 0.55, 0.4), (1.0, 0.9, 0.7)
+        ),
     }
     objectives: dict[str, Objective[Any]] = {
         "logistic-1d": LinearObjective.logistic(1),

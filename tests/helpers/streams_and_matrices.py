@@ -47,10 +47,14 @@ class Tape:
         return found
 
 
-def banded(horizon: int, band: int = 9) -> BandedBLT:
+FALLING = (1.0, 0.97, 0.97, 0.6, 0.3)
+"""Norms of columns at knots."""
+
+
+def banded(horizon: int, band: int = 9, columns: tuple[float, ...] = (1.0,)) -> BandedBLT:
     """Weights of both signs, row scales that fall and rise."""
     weights, decay = (0.5, -0.2, 0.15), (0.6, 0.3, 0.01)
-    return BandedBLT(horizon, band, weights, decay, (0.9, 1.0, 0.55, 0.4, 0.5))
+    return BandedBLT(horizon, band, weights, decay, (0.9, 1.0, 0.55, 0.4, 0.5), columns)
 
 
 def open_stream(
@@ -125,9 +129,9 @@ def coefficients_of(made: BandedBLT, size: int | None = None) -> list[Fraction]:
     ]
 
 
-def line_of(made: BandedBLT) -> list[Fraction]:
-    """l_1, l_2, ...: the straight lines between the knots, exactly."""
-    n, knots = made.horizon, [Fraction(x) for x in made.row_scales]
+def line_of(n: int, scales: tuple[float, ...]) -> list[Fraction]:
+    """Scales of rows or columns: the straight lines between the knots, exactly."""
+    knots = [Fraction(x) for x in scales]
     q = max(len(knots) - 1, 1)
     times = [1 + Fraction((n - 1) * k * k * (3 * q - 2 * k), q**3) for k in range(len(knots))]
     found = []
@@ -142,14 +146,18 @@ def line_of(made: BandedBLT) -> list[Fraction]:
 
 
 def banded_c(made: BandedBLT) -> Array:
-    """C from its definition: banded Toeplitz, rows scaled, then columns to norm 1."""
+    """C from its definition: banded Toeplitz, rows scaled, then columns to their norms."""
     n = made.horizon
     c = [float(x) for x in coefficients_of(made)]
     found = np.zeros((n, n))
     for j in range(n):
         found[j : j + len(c), j] = c[: n - j]
-    found *= np.array([float(x) for x in line_of(made)])[:, None]
-    return np.asarray(found / np.linalg.norm(found, axis=0))
+    rows, columns = (
+        np.array([float(x) for x in line_of(n, scales)])
+        for scales in (made.row_scales, made.column_scales)
+    )
+    found *= rows[:, None]
+    return np.asarray(found * (columns / np.linalg.norm(found, axis=0)))
 
 
 def true_banded_sums(made: BandedBLT, y: NDArray[np.int64]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""The two-sided banded BLT: unit columns, its integers within the stated error, its noise."""
+"""The two-sided banded BLT: norms of columns, its integers within the stated error, its noise."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from streams_and_matrices import (
+    FALLING,
     PLACES,
     banded,
     banded_c,
@@ -39,7 +40,8 @@ BANDS = (1, 2, 3, 31, 32, 33, 34, 64, 65, 97, 149, 150, 1000)
 
 
 def terms_of(made: BandedBLT) -> BandedTerms:
-    return BandedTerms(made.horizon, made.band, made.weights, made.decay, made.row_scales)
+    scales = made.row_scales, made.column_scales
+    return BandedTerms(made.horizon, made.band, made.weights, made.decay, *scales)
 
 
 def scales_of(made: BandedBLT) -> tuple[Array, Array]:
@@ -52,12 +54,13 @@ def scales_of(made: BandedBLT) -> tuple[Array, Array]:
 
 
 def squared_norms(made: BandedBLT) -> list[Fraction]:
-    """Of the columns of diag(l) T diag(r), exactly."""
+    """Of the columns of diag(l) T diag(r), exactly, by p_j**2."""
     rows, columns = scales_of(made)
     c = [x * x for x in coefficients_of(made)]
     squares = [Fraction(x) ** 2 for x in rows.tolist()]
     return [
-        Fraction(r) ** 2 * sum(x * y for x, y in zip(squares[j:], c, strict=False))
+        (Fraction(r) / Fraction(made.column_norm_at(j + 1))) ** 2
+        * sum(x * y for x, y in zip(squares[j:], c, strict=False))
         for j, r in enumerate(columns.tolist())
     ]
 
@@ -67,17 +70,22 @@ EXACT = [
         banded(n, band)
         for n, band in ((1, 1), (2, 5), (7, 3), (60, 1), (60, 2), (60, 20), (60, 60))
     ),
+    *(banded(n, band, FALLING) for n, band in ((1, 1), (7, 3), (60, 20), (60, 60))),
+    banded(60, 20, (1.0, 2.0**-20)),
     BandedBLT(50, 17, (2.0**20, -(2.0**20)), (0.25, 0.25 + 2.0**-40), (2.0**-20, 1.0)),
     BandedBLT(90, 30, (0.5, -0.01), (0.5, 0.001), (1.0, 2.0**-20, 1.0, 0.3, 0.1, 0.9)),
 ]
 
 
 @pytest.mark.parametrize("made", EXACT, ids=lambda f: f"{f.horizon}-{f.band}")
-def test_columns_have_at_most_norm_one_in_exact_rationals(made: BandedBLT) -> None:
+def test_columns_have_at_most_their_norms_in_exact_rationals(made: BandedBLT) -> None:
     norms = squared_norms(made)
     assert max(norms) <= 1
     assert min(norms) > 1 - Fraction(1, 8 if min(made.row_scales) < 1e-3 else 10**10)
-    assert made.column_norm() == made.column_norm_at(made.horizon) == 1.0
+    norms_at = [made.column_norm_at(j) for j in range(1, made.horizon + 1)]
+    assert made.column_norm() == norms_at[0] == made.largest_norm(1, made.horizon) == 1.0
+    assert norms_at[-1] == (made.column_scales[-1] if made.horizon > 1 else 1.0)
+    assert made.largest_norm(made.horizon, made.horizon) == norms_at[-1]
 
 
 def test_bounds_on_columns_that_are_too_small_would_be_seen(
@@ -90,6 +98,7 @@ def test_bounds_on_columns_that_are_too_small_would_be_seen(
     monkeypatch.setattr(banded_scales, "column_bounds", nearest)
     try:
         assert max(squared_norms(banded(60, 20))) > 1
+        assert max(squared_norms(banded(60, 20, FALLING))) > 1
     finally:
         banded_scales._chunk.cache_clear()
 
@@ -97,11 +106,10 @@ def test_bounds_on_columns_that_are_too_small_would_be_seen(
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 100, 1000])
 @pytest.mark.parametrize("knots", [(1.0,), (0.5, 1.0), (1.0, 2.0**-20, 0.3, 0.1, 0.7, 0.6, 1.0)])
 def test_row_scales_are_the_lines_between_the_knots(n: int, knots: tuple[float, ...]) -> None:
-    made = BandedBLT(n, 5, (0.3,), (0.5,), knots)
     scales = row_scales(n, knots)
     found = [Fraction(x) for x in scales(1, n).tolist()]
     assert all(
-        abs(x - line) <= Fraction(SLACK) for x, line in zip(found, line_of(made), strict=True)
+        abs(x - line) <= Fraction(SLACK) for x, line in zip(found, line_of(n, knots), strict=True)
     )
     assert min(knots) <= min(found)
     assert max(found) <= max(knots)
@@ -112,6 +120,37 @@ def test_row_scales_are_the_lines_between_the_knots(n: int, knots: tuple[float, 
     assert all(x <= line + Fraction(SLACK) for x, line in zip(found, lines, strict=True))
     assert np.array_equal(scales(1, n), np.concatenate([scales(t, 1) for t in range(1, n + 1)]))
     assert (scales(n + 1, 3) == 1).all()
+
+
+@pytest.mark.parametrize(
+    "knots",
+    [
+        FALLING,
+        (1.0, 2.0**-20),
+        (1.0, 1.0 - 2.0**-53, 1.0 - 2.0**-52, 0.3, 0.3 - 2.0**-54, 0.3 - 2.0**-53),
+        tuple(float(x) for x in np.linspace(1, 0.1, 64)),
+    ],
+    ids=str,
+)
+def test_norms_of_columns_never_rise(knots: tuple[float, ...]) -> None:
+    for n in (1, 2, 3, 50, 999, 4096, 2**40):
+        columns = BandedTerms(n, 5, (0.3,), (0.5,), (1.0,), knots).columns
+        size = min(n, 5000)
+        first, last = columns(1, size), columns(n - size + 1, size)
+        assert first[0] == 1.0
+        assert first[-1] >= last[-1]
+        assert (np.diff(first) <= 0).all()
+        assert (np.diff(last) <= 0).all()
+
+
+def test_columns_of_one_norm_are_what_they_were() -> None:
+    """Several ones in a row are one: the same divisors, and the default is not written."""
+    plain, same = banded(300, 40), banded(300, 40, (1.0, 1.0, 1.0))
+    assert "column_scales" not in plain.parameters()
+    assert same.parameters()["column_scales"] == [1.0, 1.0, 1.0]
+    assert np.array_equal(scales_of(plain)[1], scales_of(same)[1])
+    assert plain.max_error_std() == same.max_error_std()
+    assert plain.participation_norm(7, 41) == same.participation_norm(7, 41)
 
 
 def test_sizes_of_coefficients_are_upper_bounds() -> None:
@@ -165,7 +204,9 @@ def largest_error(made: BandedBLT, x: Integers) -> Fraction:
 
 @pytest.mark.parametrize("kind", ["bound", "signs", "random"])
 @pytest.mark.parametrize(
-    "made", [SLOW, banded(300, 40), banded(300, 300)], ids=lambda f: f"{f.horizon}-{f.band}"
+    "made",
+    [SLOW, banded(300, 40), banded(300, 300), banded(300, 40, FALLING)],
+    ids=lambda f: f"{f.horizon}-{f.band}",
 )
 def test_sums_are_within_the_stated_error(made: BandedBLT, kind: str) -> None:
     """Half of the stated bound would not do."""
@@ -175,10 +216,11 @@ def test_sums_are_within_the_stated_error(made: BandedBLT, kind: str) -> None:
     assert rounding.each < 2 * 2
 
 
+@pytest.mark.parametrize("columns", [(1.0,), FALLING], ids=["norm 1", "falling"])
 @pytest.mark.parametrize("band", BANDS)
-def test_every_band_is_right(band: int) -> None:
+def test_every_band_is_right(band: int, columns: tuple[float, ...]) -> None:
     """Rows that leave in the block that they came in, at its end, in the next, much later."""
-    made = banded(150, band)
+    made = banded(150, band, columns)
     assert largest_error(made, rows_of("random", 150)) <= made.rounding(LARGEST).each / 2
     z = np.random.default_rng(band).standard_normal((150, 2))
     b = np.tril(np.ones((150, 150))) @ np.linalg.inv(banded_c(made))
@@ -189,15 +231,18 @@ def test_every_band_is_right(band: int) -> None:
     assert made.rms_error_std() == pytest.approx(math.sqrt(np.mean(np.square(errors))))
 
 
+@pytest.mark.parametrize("columns", [(1.0,), (1.0, 0.97, 0.29)], ids=["norm 1", "falling"])
 @pytest.mark.parametrize("j", [0, 31, 200, 299])
-def test_a_changed_row_moves_the_integers_by_no_more_than_is_stated(j: int) -> None:
+def test_a_changed_row_moves_the_integers_by_no_more_than_is_stated(
+    j: int, columns: tuple[float, ...]
+) -> None:
     """|R - R' - C (X - X')| <= v + each with |v| <= column, of which half would not do."""
-    made = dataclasses.replace(SLOW, horizon=300, band=70)
+    made = dataclasses.replace(SLOW, horizon=300, band=70, column_scales=columns)
     rng = np.random.default_rng(j)
-    rows, columns = scales_of(made)
+    rows, factors = scales_of(made)
     rounding = made.rounding(LARGEST)
     x = np.repeat(rng.integers(-LARGEST, LARGEST, size=(made.horizon, 1)), 2, axis=1)
-    r = Fraction(float(columns[j]))
+    r = Fraction(float(factors[j]))
     parts = {v: r * v % 1 - Fraction(1, 2) for v in range(LARGEST - 2000, LARGEST)}
     above = min((v for v in parts if parts[v] > 2.0**-10), key=lambda v: parts[v])
     below = max((v for v in parts if parts[v] < -(2.0**-10)), key=lambda v: parts[v])
@@ -213,7 +258,7 @@ def test_a_changed_row_moves_the_integers_by_no_more_than_is_stated(j: int) -> N
     assert (moved[:j] == 0).all()
     beyond = np.maximum(np.abs(off) - float(rounding.each), 0)
     assert np.linalg.norm(beyond) <= float(rounding.column)
-    y = np.rint(np.array([above, below]) * columns[j]).tolist()
+    y = np.rint(np.array([above, below]) * factors[j]).tolist()
     apart = float(Fraction(y[0] - y[1]) - r * (above - below))
     assert apart * np.linalg.norm([float(t / r) for t in true]) <= float(rounding.column)
     if j == 0:
@@ -222,7 +267,7 @@ def test_a_changed_row_moves_the_integers_by_no_more_than_is_stated(j: int) -> N
 
 def test_states_and_sums_stay_within_the_reach() -> None:
     """A constant stream of the largest numbers on a grid that is just fine enough for them."""
-    for made in (SLOW, banded(400, 30), banded(400, 400)):
+    for made in (SLOW, banded(400, 30), banded(400, 400), banded(400, 30, FALLING)):
         largest = int(2**61 / made.reach()) - 1
         sums = ScaledBandedSums(terms_of(made), 1)
         x = np.full((made.horizon // 32 * 32, 1), largest, dtype=np.int64)
@@ -294,14 +339,16 @@ def test_memory_is_that_of_the_band() -> None:
 # Errors -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("band", [150, 10**6])
+@pytest.mark.parametrize(
+    ("band", "falling"), [(150, (1.0,)), (10**6, (1.0,)), (150, FALLING), (150, (1.0, 0.9, 0.5))]
+)
 def test_errors_of_long_streams_are_within_what_is_stated(
-    band: int, monkeypatch: pytest.MonkeyPatch
+    band: int, falling: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against the same sums for every row."""
     monkeypatch.setattr(banded_errors, "ALL", 1024)
     n = 2100
-    made = dataclasses.replace(SLOW, horizon=n, band=band)
+    made = dataclasses.replace(SLOW, horizon=n, band=band, column_scales=falling)
     h = inverse(lags_of(min(band, n), made.weights, made.decay).coefficients, n)
     rows, columns = scales_of(made)
     variances = np.zeros(n)
@@ -331,6 +378,12 @@ def test_errors_of_long_streams_are_within_what_is_stated(
         ({"row_scales": ()}, "row_scales = .* must be 1 to 64 numbers"),
         ({"row_scales": (1.0, 0.0)}, "row_scales = .* must be 1 to 64 numbers"),
         ({"row_scales": (1.5,)}, "row_scales = .* must be 1 to 64 numbers"),
+        ({"column_scales": ()}, "column_scales = .* must be 1 to 64 numbers"),
+        ({"column_scales": (0.9,)}, "column_scales = .* the first of them 1"),
+        ({"column_scales": (1.5, 1.0)}, "column_scales = .* the first of them 1"),
+        ({"column_scales": (1.0, 0.0)}, "column_scales = .* must be 1 to 64 numbers in"),
+        ({"column_scales": (1.0, 0.5, 0.6)}, "column_scales = .* none above the one before"),
+        ({"column_scales": (1.0,) * 65}, "column_scales = .* must be 1 to 64 numbers"),
         ({"weights": (-0.9, 0.0, 0.0)}, r"c\(x\) must have no zero"),
         ({"weights": (2.5, 0.0, 0.0)}, r"c\(x\) must have no zero"),
         ({"weights": (2.0**20, 0.0, 0.0), "horizon": 2**20}, r"c\(x\) must have no zero"),
@@ -377,11 +430,11 @@ def test_lists_are_refused() -> None:
 
 
 def test_numbers_that_a_ledger_writes_as_integers_make_the_same_stream() -> None:
-    made = BandedBLT(80, 20, (1.0, -0.5), (0.5, 0.25), (1.0, 0.5))
+    made = BandedBLT(80, 20, (1.0, -0.5), (0.5, 0.25), (1.0, 0.5), (1.0, 0.75))
     written = json.loads(json.dumps(made.parameters()).replace("1.0", "1"))
     assert written["weights"][0].__class__ is int
     fields: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in written.items()}
     again = BandedBLT(**fields)
     assert again == made
     assert again.parameters() == made.parameters()
-    assert all(x.__class__ is float for x in (*again.weights, *again.row_scales))
+    assert all(x.__class__ is float for x in (*again.row_scales, *again.column_scales))

@@ -29,10 +29,12 @@ from privlearn.mechanisms.banded_parameters import (
     parameters_of,
 )
 from privlearn.mechanisms.banded_shapes import (
+    COLUMNS,
     FLAT,
     LAGS,
     ROWS,
     Array,
+    Curves,
     Errors,
     Objective,
     Shape,
@@ -45,6 +47,7 @@ from privlearn.mechanisms.row_scales import knot_times
 from privlearn.participation import Participation
 
 OBJECTIVES: tuple[Objective, ...] = ("max", "mean")
+CURVES: tuple[Curves, ...] = ("max", "mean", "visits")
 
 
 def some_curves(rows: int, band: int) -> tuple[Array, Array]:
@@ -55,13 +58,13 @@ def some_curves(rows: int, band: int) -> tuple[Array, Array]:
     return c, np.exp(0.2 * generator.standard_normal(rows))
 
 
-def dense(c: Array, scales: Array) -> Array:
-    """C with unit columns."""
+def dense(c: Array, scales: Array, norms: Array) -> Array:
+    """C, whose columns have these norms."""
     n = len(scales)
     lag = np.subtract.outer(np.arange(n), np.arange(n))
     within = (lag >= 0) & (lag < len(c))
     matrix = scales[:, None] * np.where(within, c[np.clip(lag, 0, len(c) - 1)], 0.0)
-    return np.asarray(matrix / np.linalg.norm(matrix, axis=0))
+    return np.asarray(matrix * (norms / np.linalg.norm(matrix, axis=0)))
 
 
 # Errors and fits --------------------------------------------------------------------------
@@ -70,11 +73,14 @@ def dense(c: Array, scales: Array) -> Array:
 @pytest.mark.parametrize(("rows", "band"), [(1, 1), (7, 1), (30, 5), (30, 30), (33, 16)])
 def test_variances_are_those_of_the_matrix(rows: int, band: int) -> None:
     c, scales = some_curves(rows, band)
-    expected = (np.linalg.solve(dense(c, scales).T, np.tri(rows).T) ** 2).sum(axis=0)
     times = np.arange(1, rows + 1)
-    np.testing.assert_allclose(variances(c, scales, times), expected, rtol=1e-10)
-    found = errors(c, scales)
-    assert found == pytest.approx((math.sqrt(expected.max()), math.sqrt(expected.mean())))
+    for norms in (np.ones(rows), np.linspace(1.0, 0.6, rows)):
+        matrix = dense(c, scales, norms)
+        expected = (np.linalg.solve(matrix.T, np.tri(rows).T) ** 2).sum(axis=0)
+        told = variances(c, scales, times, norms=norms)
+        np.testing.assert_allclose(told, expected, rtol=1e-10)
+        found = errors(c, scales, norms=norms)
+        assert found == pytest.approx((math.sqrt(expected.max()), math.sqrt(expected.mean())))
 
 
 TIMES = np.array([1, 2, 7, 12, 13, 25, 38, 39, 40])
@@ -84,19 +90,22 @@ TIMES = np.array([1, 2, 7, 12, 13, 25, 38, 39, 40])
 def test_gradient_is_that_of_differences(reduction: Reduction) -> None:
     c, scales = some_curves(40, 12)
     times = TIMES
-    value, by_c, by_scale = gradient(c, scales, times, reduction, unseen=0.3)
+    curves = c, scales, np.linspace(1.0, 0.6, 40)
     step = 1e-6
 
-    def moved(j: int, sign: float, of_c: bool) -> float:
-        other, rows = c.copy(), scales.copy()
-        (other if of_c else rows)[j] += sign * step
-        return gradient(other, rows, times, reduction, unseen=0.3)[0]
+    def value_of(c: Array, scales: Array, norms: Array) -> tuple[float, Array, Array, Array]:
+        return gradient(c, scales, times, reduction, 0.3, norms)
 
+    def moved(place: int, j: int, sign: float) -> float:
+        other = [curve.copy() for curve in curves]
+        other[place][j] += sign * step
+        return value_of(*other)[0]
+
+    value, *told = value_of(*curves)
     assert math.isfinite(value)
-    for j, of_c, told in ((1, True, by_c), (11, True, by_c), (0, False, by_scale),
-                          (20, False, by_scale), (39, False, by_scale)):  # fmt: skip
-        difference = (moved(j, 1, of_c) - moved(j, -1, of_c)) / (2 * step)
-        assert told[j] == pytest.approx(difference, rel=1e-4, abs=1e-8)
+    for place, j in ((0, 1), (0, 11), (1, 0), (1, 20), (1, 39), (2, 0), (2, 20), (2, 39)):
+        difference = (moved(place, j, 1) - moved(place, j, -1)) / (2 * step)
+        assert told[place][j] == pytest.approx(difference, rel=1e-4, abs=1e-8)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -107,6 +116,21 @@ def test_fit_from_nothing_reaches_the_table(objective: Objective) -> None:
     place = OBJECTIVES.index(objective)
     assert found[place] == pytest.approx(listed[place], rel=2e-3)
     assert shape == fit_shape(64, 16, objective, FLAT)
+
+
+def test_of_several_visits_the_mean_error_is_less_where_columns_fall() -> None:
+    """Without a table; not where visits end early, as long late columns cost nothing there."""
+    horizon, band, alike = 64, 8, fit_shape(64, 8, "mean", FLAT)
+    shape = fit_shape(horizon, band, "mean", FLAT, 8)
+    norms = shape.norms(horizon)
+    assert shape.columns[0] == 0
+    assert all(later <= earlier for earlier, later in pairwise(shape.columns))
+    found = errors(shape.coefficients(band), shape.scales(horizon), norms=norms).rms
+    known = errors(alike.coefficients(band), alike.scales(horizon)).rms
+    assert found * np.linalg.norm(norms[::band]) < 0.99 * known * math.sqrt(8)
+    assert alike.columns == FLAT.columns
+    assert fit_shape(horizon, band, "mean", FLAT, 2).columns == FLAT.columns
+    assert fit_shape(horizon, band, "max", FLAT, 8).columns == FLAT.columns
 
 
 def test_each_objective_is_better_at_its_own() -> None:
@@ -140,21 +164,25 @@ def test_mean_over_some_times_is_near_that_over_all() -> None:
 
 
 def test_every_entry_is_a_shape_with_errors() -> None:
-    assert SHAPES.keys() == ERRORS.keys() == set(OBJECTIVES)
-    for objective in OBJECTIVES:
-        for k, entries in SHAPES[objective].items():
-            assert all(len(entry) == LAGS + ROWS for entry in entries)
-            assert all(max(entry[LAGS:]) == 0 for entry in entries)
-            assert len(ERRORS[objective][k]) == min(k, 13)
+    assert SHAPES.keys() == ERRORS.keys() == set(CURVES)
+    for curves, shapes in SHAPES.items():
+        for k, entries in shapes.items():
+            columns = COLUMNS if curves == "visits" else 0
+            assert all(len(entry) == LAGS + ROWS + columns for entry in entries)
+            assert all(max(entry[LAGS : LAGS + ROWS]) == 0 for entry in entries)
+            for logs in (entry[LAGS + ROWS :] for entry in entries):
+                assert not logs or logs[0] == 0
+                assert all(later <= earlier for earlier, later in pairwise(logs))
+            assert len(ERRORS[curves][k]) == min(k, 13)
             assert len(entries) == min(2 * k - 1, 15)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_errors_of_the_table_are_those_of_the_factorisation(objective: Objective) -> None:
+@pytest.mark.parametrize("curves", CURVES)
+def test_errors_of_the_table_are_those_of_the_factorisation(curves: Curves) -> None:
     for k in (4, 6, 8):
         for r in range(k):
-            told = fitted_errors(2**k, 2 ** (k - r), objective)
-            found = computed(2**k, 2 ** (k - r), objective)
+            told = fitted_errors(2**k, 2 ** (k - r), curves)
+            found = computed(2**k, 2 ** (k - r), curves)
             assert told == pytest.approx(found, rel=2e-4)
 
 
@@ -168,17 +196,25 @@ def test_errors_between_entries_are_near(horizon: int, objective: Objective) -> 
         assert told[place] == pytest.approx(found[place], rel=0.04)
 
 
-def computed(horizon: int, band: int, objective: Objective) -> Errors:
-    made = BandedBLT(horizon, *fitted_parameters(horizon, band, objective))
+@pytest.mark.parametrize("horizon", [20, 100, 365, 700])
+def test_errors_between_entries_are_near_where_columns_fall(horizon: int) -> None:
+    for band in (3 * horizon // 4, horizon // 3, horizon // 9):
+        told = fitted_errors(horizon, band, "visits").rms
+        assert told == pytest.approx(computed(horizon, band, "visits").rms, rel=0.05)
+
+
+def computed(horizon: int, band: int, curves: Curves) -> Errors:
+    made = BandedBLT(horizon, *fitted_parameters(horizon, band, curves))
     return Errors(made.max_error_std(), made.rms_error_std())
 
 
 def test_class_and_curves_agree_on_the_errors() -> None:
-    band, weights, decay, row_scales = fitted_parameters(300, 60, "max")
-    c = cut_exponentials(np.array(weights), np.array(decay), band)
-    found = errors(c, fitted_shape(300, 60, "max").scales(300))
-    made = BandedBLT(300, band, weights, decay, row_scales)
-    assert found == pytest.approx((made.max_error_std(), made.rms_error_std()), rel=1e-9)
+    for curves in CURVES:
+        parameters, shape = fitted_parameters(300, 60, curves), fitted_shape(300, 60, curves)
+        c = cut_exponentials(np.array(parameters.weights), np.array(parameters.decay), 60)
+        found = errors(c, shape.scales(300), norms=shape.norms(300))
+        made = BandedBLT(300, *parameters)
+        assert found == pytest.approx((made.max_error_std(), made.rms_error_std()), rel=1e-9)
 
 
 def test_knots_of_curves_are_those_of_the_row_scales() -> None:
@@ -204,6 +240,36 @@ def test_targets_of_the_largest_error(horizon: int, most: int, apart: int, limit
     made = BandedBLT.fitted(horizon, rule)
     visits = rule.visits(horizon)
     assert math.sqrt(visits) * made.max_error_std() <= limit
+
+
+@pytest.mark.parametrize(("most", "apart", "peer"), [(8, 128, 9.748), (16, 64, 15.991)])
+def test_mean_error_is_no_worse_than_of_a_peer(most: int, apart: int, peer: float) -> None:
+    """Column-normalised banded matrices of jax_privacy (benchmarks/participation.py)."""
+    made = BandedBLT.fitted(2**10, Participation(most, apart), "mean")
+    assert made.rms_error_std() * made.participation_norm(most, apart) <= peer
+    alike = BandedBLT(2**10, *fitted_parameters(2**10, apart, "mean"))
+    assert alike.rms_error_std() * math.sqrt(most) > peer
+
+
+@pytest.mark.parametrize(
+    ("horizon", "most", "apart", "falls"),
+    [(200, 2, 100, True), (200, 20, 10, True), (300, 43, 7, True), (200, 4, 10, False)],
+)
+def test_columns_fall_where_that_is_better(
+    horizon: int, most: int, apart: int, falls: bool
+) -> None:
+    """Where a person may come all the time; not where the visits end long before the horizon."""
+    rule = Participation(most, apart)
+    made = BandedBLT.fitted(horizon, rule, "mean")
+    alike = BandedBLT(horizon, *fitted_parameters(horizon, apart, "mean"))
+    own = BandedBLT.fit(horizon, rule, "mean")
+    fall, plain, best = (
+        each.rms_error_std() * each.participation_norm(most, apart) for each in (made, alike, own)
+    )
+    assert fall <= plain
+    assert best <= fall * 1.0005
+    assert (made.column_scales != (1.0,)) is falls
+    assert BandedBLT.fitted(horizon, rule, "max").column_scales == (1.0,)
 
 
 def test_one_visit_is_near_the_lower_bound() -> None:

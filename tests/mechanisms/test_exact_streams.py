@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from streams_and_matrices import (
+    FALLING,
     PLACES,
     banded,
     banded_c,
@@ -50,6 +51,7 @@ FACTORIZATIONS: list[Factorization] = [
     ColumnNormalizedBLT.fitted(T),
     AnytimeBLT(),
     banded(T, 30),
+    banded(T, 30, FALLING),
 ]
 by_kind = pytest.mark.parametrize("factorization", FACTORIZATIONS, ids=lambda f: f.kind)
 

@@ -20,7 +20,8 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms._blt_table import Decays
 from privlearn.mechanisms.factorization import Factorization
-from privlearn.mechanisms.participation_norms import banded_norm, most_visits
+from privlearn.mechanisms.participation_norms import banded_norm, falling_norm, most_visits
+from privlearn.mechanisms.row_scales import RowScales
 from privlearn.mechanisms.toeplitz import toeplitz
 
 Array = NDArray[np.float64]
@@ -152,10 +153,51 @@ def test_of_bands_it_is_the_root_of_the_visits() -> None:
                 assert found == pytest.approx(exact, rel=1e-13)
 
 
+FALLING = ((1.0, 0.9, 0.9, 0.4), (1.0, 2.0**-20), (1.0, 1.0, 0.1), (1.0,))
+
+
+@pytest.mark.parametrize("knots", FALLING, ids=str)
+def test_where_norms_fall_the_earliest_visits_are_the_worst(knots: tuple[float, ...]) -> None:
+    for n, band in ((1, 1), (5, 1), (12, 3), (16, 5), (16, 16)):
+        norms = RowScales(n, knots)(1, n)
+        c = unit_columns(n, band, n) * norms
+        for most, apart in RULES:
+            found = falling_norm(n, band, knots, most, apart)
+            exact = largest_move(c, most, apart)
+            assert exact <= found * ULPS
+            assert found <= banded_norm(n, band, most, apart)
+            if apart >= band:
+                assert found == pytest.approx(exact, rel=1e-13)
+
+
+def test_where_norms_rise_the_earliest_visits_are_not_the_worst() -> None:
+    """The broken twin, which the constructor refuses."""
+    n, knots = 16, (1.0, 0.2, 0.9)
+    c = unit_columns(n, 4, 0) * RowScales(n, knots)(1, n)
+    assert largest_move(c, 2, 4) > 1.1 * falling_norm(n, 4, knots, 2, 4)
+    with pytest.raises(ValueError, match=r"column_scales = \(1\.0, 0\.2, 0\.9\): must be"):
+        BandedBLT(n, 4, (0.3,), (0.5,), (1.0,), knots)
+
+
+@pytest.mark.parametrize("knots", FALLING, ids=str)
+def test_where_norms_fall_it_is_rounded_up_in_exact_arithmetic(knots: tuple[float, ...]) -> None:
+    for n, most, apart in ((5000, 5000, 1), (5000, 60, 7), (4999, 300, 16), (3000, 2, 2999)):
+        norms = RowScales(n, knots)(1, n)[::apart][:most]
+        exact = sum((Fraction(x) ** 2 for x in norms.tolist()), Fraction(0))
+        found = Fraction(falling_norm(n, apart, knots, most, apart)) ** 2
+        assert exact <= found <= exact * (1 + Fraction(1, 2**45))
+
+
+def test_where_norms_fall_the_longest_streams_take_no_longer() -> None:
+    found = falling_norm(2**40, 2**24, (1.0, 0.5), 2**40, 1)
+    assert found == pytest.approx(math.sqrt(2**64 * 7 / 12), rel=1e-6)
+
+
+@pytest.mark.parametrize("knots", FALLING, ids=str)
 @pytest.mark.parametrize("band", [3, 5, 12])
-def test_of_a_banded_blt_it_is_that_of_its_bands(band: int) -> None:
+def test_of_a_banded_blt_it_is_that_of_its_bands(band: int, knots: tuple[float, ...]) -> None:
     n = 12
-    made = BandedBLT(n, band, (0.3, -0.4), (0.4, 0.2), (0.5, 1.0, 0.7))
+    made = BandedBLT(n, band, (0.3, -0.4), (0.4, 0.2), (0.5, 1.0, 0.7), knots)
     unit = 2**40
     c = made.encoder(n)(unit * np.eye(n, dtype=np.int64)) / unit
     assert (c < 0).any()
@@ -185,6 +227,7 @@ def test_it_never_exceeds_group_privacy_and_grows_with_visits() -> None:
         ColumnNormalizedBLT.fitted(100),
         AnytimeBLT(horizon=100),
         BandedBLT(100, 20, (0.4, 0.1), (0.3, 0.02), (1.0, 0.8)),
+        BandedBLT(100, 20, (0.4, 0.1), (0.3, 0.02), (1.0, 0.8), (1.0, 0.6)),
     ]
     for factorization in made:
         norm = factorization.column_norm()

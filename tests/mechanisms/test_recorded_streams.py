@@ -28,12 +28,14 @@ from privlearn.people import People
 SLOTS = range(64)
 RULE = Participation(3, apart=16)
 BATCHED = Participation(3, per_batch=1)
+FALLING = BandedBLT.fitted(64, Participation(4, apart=16), "mean")
 FACTORS = [
     BinaryTree(64),
     BufferedToeplitz.fitted(64),
     ColumnNormalizedBLT.fitted(64),
     AnytimeBLT(),
     BandedBLT.fitted(64, RULE),
+    FALLING,
 ]
 
 
@@ -60,6 +62,21 @@ def test_what_was_stated_is_stated_again(factors: Any, exponent: float) -> None:
     assert (found.gain, found.visits) == (stream.spend().gain, (3, 16))
     # and it is that of several visits
     assert found.gain > 1.2 * PrefixSum(Ball(1.0, 2), factors, 16.0, relation).spend().gain
+
+
+def test_norms_of_columns_count() -> None:
+    assert len(FALLING.column_scales) > 1
+    stream = PrefixSum(Ball(1.0, 2), FALLING, 16.0, Adjacency.ZERO_OUT, participation=RULE)
+    entry = recorded(stream, RULE)
+
+    def again(scales: list[float]) -> Any:
+        parameters = {**entry.parameters, "column_scales": scales}
+        return RecordedStreams()(entry.model_copy(update={"parameters": parameters}))
+
+    assert again(entry.parameters["column_scales"]).gain == stream.spend().gain
+    assert again([1.0]).gain > stream.spend().gain
+    with pytest.raises(ValueError, match="none above the one before"):
+        again([1.0, 0.5, 0.6])
 
 
 def test_so_are_sums_of_batches() -> None:

@@ -54,6 +54,7 @@ def made(n: int) -> list[Factorization]:
         ColumnNormalizedBLT.fitted(n),
         AnytimeBLT(horizon=n),
         BandedBLT(n, 4, (0.4, -0.2), (0.3, 0.02), (1.0, 0.8)),
+        BandedBLT(n, 4, (0.4, -0.2), (0.3, 0.02), (1.0, 0.8), (1.0, 0.9, 0.6)),
     ]
 
 

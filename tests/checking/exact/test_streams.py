@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from streams_and_matrices import banded
+from streams_and_matrices import FALLING, banded
 
 from privlearn import ZCDP, Adjacency, Ball, PSDTrace, Rows, Spend, Token
 from privlearn.checking import assert_private, check_mechanism, suite, white_box
@@ -52,6 +52,7 @@ def columns_of(made: Factorization, n: int) -> Array:
         ColumnNormalizedBLT.fitted(75),
         AnytimeBLT(),
         banded(75, 20),
+        banded(75, 20, FALLING),
     ],
     ids=lambda made: made.kind,
 )
