@@ -19,6 +19,7 @@ from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
 from privlearn.people import Admission
+from privlearn.people.given import not_as_ruled
 from privlearn.rows import Rows, Sealed
 from privlearn.rows.functions import RowFunction
 from privlearn.tokens import Issuer, Released
@@ -175,12 +176,7 @@ class Billboard(Mapping[str, Any]):
         users, slots = rows.users, Rows._slots_of(rows)
         registry = self.issuer.people
         if (registry is None) is not (people is None):
-            raise ProvenanceError(
-                "people: who the users are is needed, as the accountant has a rule of participation"
-                if people is None
-                else "people: the accountant has no rule of participation (people=...), so that an "
-                "index is one person"
-            )
+            raise not_as_ruled(None if registry is None else registry.rule, "people")
         timed = self._timed
         if timed is not (slots is not None):
             raise ProvenanceError(

@@ -147,7 +147,7 @@ def test_everybody_is_served_and_the_policy_sees_no_mask() -> None:
     assert Rows._unseal(rows)[0].valid.tolist() == [True, False, True, False]
     one = board.serve(ones(range(4, 5)), policy, people=["a"])
     assert one.reveal() == 2.0
-    with pytest.raises(ProvenanceError, match="is needed"):
+    with pytest.raises(ProvenanceError, match="people is missing"):
         board.serve(ones(range(5, 6)), policy)
     assert board.clock == 5
     assert made.people is not None
