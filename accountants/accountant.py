@@ -403,15 +403,20 @@ class _Accountant(Generic[B]):
 
         Raises:
             BudgetError: there is no such rule, or it is too late.  UsersError: not ascending, or
-            not the accountant's slots.
+            not the accountant's slots.  PeopleError: the registry has others.
         """
         found = tuple(starts)
         with self._lock:
             visits = self._state.visits
-            if not (self._resumed and visits is not None and visits.starts == found):
-                self._append(BatchesEntry(accountant=self.id, starts=found))
-        if self.people is not None:
-            self.people.divide(found)
+            stands = self._resumed and visits is not None and visits.starts == found
+            entry = BatchesEntry(accountant=self.id, starts=found)
+            if not stands:
+                self._state.check(entry)
+            # The registry first: what it refuses must not be in the ledger, from which prices are.
+            if self.people is not None:
+                self.people.divide(found)
+            if not stands:
+                self._append(entry)
 
     def commit(
         self, plan: Iterable[Plan] = (), /, **mechanisms: Mechanism[Any] | Streaming[Any]

@@ -139,15 +139,15 @@ def _trusted(state: AccountState, rule: Participation) -> list[Assumption]:
         ),
         trusted(
             f"Registry {registry} kept the rule: it was not reset, copied, forked, or taken back "
-            "to an older state, and visits were counted on disk before anybody was served. No "
-            "ledger shows what is in it.",
+            "to an older state, and visits were counted for good before anybody was served. No "
+            "ledger shows what is in it, or whether it is on disk.",
             weakens=True,
         ),
         trusted(
             "Visits beyond the rule were masked by this code, and receipts opened only rows with "
             "the stamp of that registry. A visit uses up its place in the rule when it is served, "
             "whatever its record turns out to be; a row belongs to the batch of the slot that was "
-            "served, and what is answered after that batch is null."
+            "served, whenever it is answered."
         ),
     ]
     if rule.pooled:

@@ -294,7 +294,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             return rows
         return self._accountant.people.admit(rows, ids)
 
-    def _absent(self, users: range) -> Rows[Any] | None:
+    def _absent(self, users: range) -> Rows[Any]:
         if self._accountant.trust is Trust.JOINT:
             return super()._absent(users)
         if self._accountant.people is not None:

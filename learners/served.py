@@ -244,13 +244,12 @@ class Served(Learner, Generic[Own, Act, Heard]):
             self._take(rows)
             self._failed = False
 
-    def _absent(self, users: range) -> Rows[Any] | None:
+    def _absent(self, users: range) -> Rows[Any]:
         """Null records with the source that the accountant's other rows have.
 
-        None if there are none: the present slot of a timetable, where somebody came, is over.
+        On a timetable the first slot may have its visits already, which this adds none to.
         """
-        left = range(max(users.start, self._board.clock), users.stop)
-        return self._board.skip(left) if left else None
+        return self._board.skip(users)
 
     def forget(self, person: Any) -> None:
         super().forget(person)
@@ -308,10 +307,9 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
         return shown.deliver(Calls(environment, (answer, self))), ~usable[1:]
 
-    def _take(self, rows: Rows[Heard] | None) -> None:
+    def _take(self, rows: Rows[Heard]) -> None:
         """Adds answers up to the clock and, where the public state may change, learns from them."""
-        if rows is not None:
-            self._pending.append(rows)
+        self._pending.append(rows)
         if self.clock_ < self._next_change():
             return
         rows, self._pending = Rows.concat(self._pending), []

@@ -91,7 +91,7 @@ class Shown(Sealed, Generic[T, A]):
         admission, people = self.__admission, self.__board.issuer.people
         if admission is None or people is None:
             return rows
-        return Rows._admitted(rows, people, admission.learned, admission.persons, admission.call)
+        return Rows._admitted(rows, people, admission)
 
 
 @final
@@ -200,16 +200,19 @@ class Billboard(Mapping[str, Any]):
     def skip(self, users: range) -> Rows[Any]:
         """Null records for the next users, whose data were lost before they could be used.
 
-        On a timetable: lets time pass, over slots in which nobody came.
+        On a timetable: lets time pass, whether somebody came or not, so that whoever lets it pass
+        need not know; visits of these slots stay, and rows of both can be joined.
 
         Raises:
-            UsersError: as for `serve`.
+            UsersError: as for `serve`; on a timetable, slots that were passed before, or not all
+            up to ``users``.
         """
         lost: Rows[Any] = Rows.null(users)
-        self._check_next(users)
+        timed = self._timed
+        self._check_next(users, passing=timed)
         if self.issuer.people is not None:  # it may have passed them in a process that ended
             self.issuer.people.skip_to(users.stop)
-        self._advance(users)
+        self._advance(users, passing=timed)
         self._passed = users.stop
         return Rows._served_by(lost, self)
 
@@ -218,14 +221,15 @@ class Billboard(Mapping[str, Any]):
         people = self.issuer.people
         return people is not None and people.rule.clock == "timetable"
 
-    def _advance(self, users: range, *, going_on: bool = False) -> None:
+    def _advance(self, users: range, *, going_on: bool = False, passing: bool = False) -> None:
         with self._lock:
-            self._check_next(users, going_on=going_on)
-            self._next = users.stop
+            self._check_next(users, going_on=going_on, passing=passing)
+            self._next = max(self._next, users.stop)
 
-    def _check_next(self, users: range, *, going_on: bool = False) -> None:
-        """``going_on``: the last slot may be the first again."""
+    def _check_next(self, users: range, *, going_on: bool = False, passing: bool = False) -> None:
+        """``going_on``: the last slot may be the first again; ``passing``: any that is not over."""
         again = going_on and users.start == self._next - 1 >= self.users.start
+        again = again or (passing and self._passed <= users.start < self._next)
         if not (users.start == self._next or again) or users.stop > self.users.stop:
             raise UsersError(
                 f"users {users!r} cannot be served: the next is {self._next} of {self.users!r}"

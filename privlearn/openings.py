@@ -91,10 +91,10 @@ def check_timetable(token: Token[Any], spend: Spend) -> None:
             f"{spend.mechanism}: a null row in {spend.domain!r} is not zero, and would tell on a "
             "timetable that somebody came; use a domain with zero as its null contribution"
         )
-    if (people.clock or 0) < token.users.stop:
+    if people.passed < token.users.stop:  # the clock may be there because somebody came
         raise UsersError(
             f"users = {token.users!r}: on a timetable a token is spent when its slots are over; "
-            f"pass the slots in which nobody came, skip(range(..., {token.users.stop}))"
+            f"let time pass, people.skip_to({token.users.stop}), or skip of the billboard"
         )
 
 

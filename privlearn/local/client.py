@@ -279,9 +279,7 @@ class LocalClient(Generic[B]):
                 contexts, actions, rewards = [contexts], [actions], [rewards]
             rows = self._rows(contexts, actions, rewards, users, batch, warming)
         if admission is not None and self._people is not None:
-            rows = Rows._admitted(
-                rows, self._people, admission.learned, admission.persons, admission.call
-            )
+            rows = Rows._admitted(rows, self._people, admission)
         released = stream.append(rows).value
         if users.stop == self._phases[warming].stop:
             self._streams.pop(warming).close()

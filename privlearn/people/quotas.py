@@ -36,10 +36,12 @@ def tombstone(number: int, rule: Participation) -> Standing:
 
 
 class Verdict(NamedTuple):
-    """Of each visit whether it is learned and whose it is (-1: nobody's), and what changes."""
+    """Of each visit whether it is learned, whose it is (-1: nobody's), and whether it uses up a
+    place in the rule, as of a batch of a pooled rule the first one does; and what changes."""
 
     learned: list[bool]
     persons: list[int]
+    counted: list[bool]
     changed: dict[bytes, Standing]
 
 
@@ -56,6 +58,7 @@ def judge(
     """
     most, apart, pooled, per_batch = rule.most, rule.apart, rule.pooled, rule.per_batch
     learned, persons = [False] * len(slots), [-1] * len(slots)
+    counted = [False] * len(slots)
     changed: dict[bytes, Standing] = {}
     known = len(standings)
     stop = slots[-1] + 1 if slots else 0
@@ -84,9 +87,9 @@ def judge(
             within = within + 1 if same_batch else 1
             if within > per_batch:
                 continue
-        learned[place] = True
+        learned[place] = counted[place] = True
         changed[key] = Standing(number, used + 1, slot, within)
-    return Verdict(learned, persons, changed)
+    return Verdict(learned, persons, counted, changed)
 
 
 def _batch(starts: Sequence[int], slot: int, stop: int) -> tuple[int, int]:

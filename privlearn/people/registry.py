@@ -43,17 +43,25 @@ class Admission(Sealed):
         learned: for each visit whether its row may be learned from, shape (n,), sealed.
         persons: for each visit whose it is, a number >= 0 of this registry, or -1 for nobody;
             int64, shape (n,), sealed.
+        counted: for each visit whether it used up a place in the rule, shape (n,), sealed; of a
+            person's visits in one batch of a pooled rule the first one does.
         call: the number of the call that it is of, from 1 on in one process.
     """
 
-    __slots__ = ("call", "learned", "persons", "users")
+    __slots__ = ("call", "counted", "learned", "persons", "users")
 
     def __init__(
-        self, users: range, learned: NDArray[np.bool_], persons: NDArray[np.int64], call: int
+        self,
+        users: range,
+        learned: NDArray[np.bool_],
+        persons: NDArray[np.int64],
+        counted: NDArray[np.bool_],
+        call: int,
     ) -> None:
-        learned.setflags(write=False)
-        persons.setflags(write=False)
-        self.users, self.learned, self.persons, self.call = users, learned, persons, call
+        for each in (learned, persons, counted):
+            each.setflags(write=False)
+        self.users, self.learned, self.persons = users, learned, persons
+        self.counted, self.call = counted, call
 
     def __repr__(self) -> str:
         return f"Admission(users={self.users.start}..{self.users.stop - 1}, sealed)"
@@ -73,6 +81,7 @@ class People(Sealed):
         "__forgotten",
         "__head",
         "__lock",
+        "__passed",
         "__pid",
         "__stale",
         "__standings",
@@ -86,6 +95,7 @@ class People(Sealed):
         self.__lock = Exclusive("a registry of people")
         self.__closed = self.__stale = False
         self.__calls = 0  # of admit_visits, in this process
+        self.__passed = 0
         self.__take(contents)
 
     def __take(self, contents: Contents) -> None:
@@ -199,6 +209,14 @@ class People(Sealed):
                 self.__ready()
         return self.__head.clock
 
+    @property
+    def passed(self) -> int:
+        """The end of the slots that were skipped, public; in this process.
+
+        On a timetable what may be done follows from this, as the clock follows from who came.
+        """
+        return self.__passed
+
     def __repr__(self) -> str:
         return f"People(id={self.id!r}, rule={self.rule!r}, sealed)"
 
@@ -301,7 +319,8 @@ class People(Sealed):
             head = self.__head
             kind = kind_of(given, head.kind)
             if head.serving_only:
-                verdict = Verdict([False] * len(given), [-1] * len(given), {})
+                nobody = [False] * len(given)
+                verdict = Verdict(nobody, [-1] * len(given), nobody, {})
             else:
                 keys = hashes(head.key, given)
                 verdict = judge(head.rule, self.__standings, keys, at, self.__starts)
@@ -312,6 +331,7 @@ class People(Sealed):
             users,
             np.array(verdict.learned, dtype=np.bool_),
             np.array(verdict.persons, dtype=np.int64),
+            np.array(verdict.counted, dtype=np.bool_),
             call,
         )
 
@@ -360,14 +380,18 @@ class People(Sealed):
             self.__ready()
             self.__check_next(users)
             self.__change(replace(self.__head, clock=users.stop))
+            self.__passed = users.stop
 
     def skip_to(self, slot: int) -> None:
         """Passes over all slots before ``slot`` that were not passed before.
+
+        On a timetable they are over then, whether somebody came in the last of them or not.
 
         Raises:
             UsersError: there is no such slot.  PeopleError: as in `admit_visits`.
         """
         if (clock := self.clock) is not None and count(slot=slot, at_least=0) <= clock:
+            self.__passed = max(self.__passed, slot)
             return
         self.skip(range(0 if clock is None else clock, slot))
 
@@ -382,7 +406,7 @@ class People(Sealed):
             As `admit_visits`.
         """
         found = self.admit_visits(ids, rows.users, Rows._slots_of(rows))
-        return Rows._admitted(rows, self, found.learned, found.persons, found.call)
+        return Rows._admitted(rows, self, found)
 
     def batches(self, users: range) -> list[range]:
         """The declared batches that make up a range of slots.

@@ -36,7 +36,16 @@ from privlearn._records import (
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 from privlearn.rows.functions import RowFunction, attempt
-from privlearn.rows.stamps import NOBODY, Persons, Registry, Stamp, check_shared, joined
+from privlearn.rows.stamps import (
+    NOBODY,
+    Admitted,
+    Counted,
+    Persons,
+    Registry,
+    Stamp,
+    check_shared,
+    joined,
+)
 from privlearn.rows.tabular import records_from
 
 T = TypeVar("T")
@@ -232,7 +241,9 @@ class Rows(Sealed, Generic[T]):
         """One row for each person in each public batch, at the slot of the person's first visit.
 
         The other rows are null.  What is pooled can be no part of what is released before the end
-        of its batch, so ``self`` must hold whole batches.
+        of its batch, so ``self`` must hold whole batches.  A person whose first visit of a batch is
+        not among these rows, as null ones stand in its place, has no row in it: at another slot it
+        could be opened beside the one that was made of the first.
 
         Args:
             combine: makes one record of a block of one person's records, in order of arrival.  It
@@ -247,7 +258,8 @@ class Rows(Sealed, Generic[T]):
         if stamp is None or stamp.pooled:
             had = "carry no stamp of a registry" if stamp is None else "were pooled before"
             raise ProvenanceError(f"pool: rows of users {self.__users!r} {had}; see people.admit")
-        if stamp.registry is None or stamp.persons is None:
+        persons, counted = stamp.persons, stamp.counted
+        if stamp.registry is None or persons is None or counted is None:
             nulls: list[_Chunk[U]] = [_Chunk.of_nulls(self.__visits)]
             return Rows(
                 self.__users, nulls, self.__board, self.__functions, None, NOBODY, self.__at
@@ -262,13 +274,13 @@ class Rows(Sealed, Generic[T]):
         made: list[_Chunk[U]] = []
         try:
             if combine is mean_of_visits:
-                made = _pool_means(chunks, stamp.persons, whole, self.__places())
+                made = _pool_means(chunks, persons, counted, whole, self.__places())
             if not made:
-                made = _pool(chunks, stamp.persons, whole, self.__places(), function)
+                made = _pool(chunks, persons, counted, whole, self.__places(), function)
         except RowLocalityError as error:  # as in `_mapped`
             made, defect = [_Chunk.of_nulls(self.__visits)], defect or error
         functions = tuple(dict.fromkeys((*self.__functions, *function.names)))
-        stamp = Stamp(stamp.registry, stamp.persons, True, stamp.calls)
+        stamp = Stamp(stamp.registry, persons, counted, True, stamp.calls)
         return Rows(self.__users, made, self.__board, functions, defect, stamp, self.__at)
 
     def without_forgotten(self) -> Rows[T]:
@@ -384,18 +396,14 @@ class Rows(Sealed, Generic[T]):
         )
 
     @staticmethod
-    def _admitted(
-        rows: Rows[T],
-        registry: Registry,
-        learned: NDArray[np.bool_],
-        persons: Persons,
-        call: int,
-    ) -> Rows[T]:
+    def _admitted(rows: Rows[T], registry: Registry, found: Admitted) -> Rows[T]:
         """The rows with those null that are not learned, and the registry's stamp.
 
         For `privlearn.billboard` and `privlearn.people` only.
         """
-        stamp = Stamp(registry, np.where(learned, persons, -1), calls=(call, call))
+        learned, calls = found.learned, (found.call, found.call)
+        persons = np.where(learned, found.persons, -1)
+        stamp = Stamp(registry, persons, found.counted, calls=calls)
         return Rows(
             rows.__users,
             _kept(rows.__chunks, learned),
@@ -557,6 +565,7 @@ def _map_real(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
 def _pool(
     chunks: Sequence[_Chunk[T]],
     persons: Persons,
+    counted: Counted,
     batches: Sequence[range],
     at: Slots,
     function: RowFunction[T, U],
@@ -570,6 +579,8 @@ def _pool(
         order = low + np.argsort(persons[low:high], kind="stable")
         order = order[persons[order] >= 0]
         for group in np.split(order, np.flatnonzero(np.diff(persons[order])) + 1):
+            if not group.size or not counted[group[0]]:
+                continue
             own = [places[i] for i in group if places[i][0].valid[places[i][1]]]
             block = _own_block(own)
             if block is None:
@@ -596,7 +607,11 @@ def mean_of_visits(block: Any) -> Any:
 
 
 def _pool_means(
-    chunks: Sequence[_Chunk[Any]], persons: Persons, batches: Sequence[range], slots: Slots
+    chunks: Sequence[_Chunk[Any]],
+    persons: Persons,
+    counted: Counted,
+    batches: Sequence[range],
+    slots: Slots,
 ) -> list[_Chunk[Any]]:
     """`_pool` with `mean_of_visits`, of one chunk of floats; no chunks if it is something else.
 
@@ -615,7 +630,7 @@ def _pool_means(
     made, real = np.zeros_like(values), np.zeros(len(values), dtype=bool)
     new = (np.diff(persons[order], prepend=-1) != 0) | (np.diff(number[order], prepend=0) != 0)
     group = np.cumsum(new) - 1
-    kept = valid[order] & np.isfinite(values[order]).all(axis=1)
+    kept = valid[order] & np.isfinite(values[order]).all(axis=1) & counted[order[new]][group]
     if kept.any():
         some, heads, counts = np.unique(group[kept], return_index=True, return_counts=True)
         places = order[new][some]

@@ -18,6 +18,10 @@ Persons = NDArray[np.int64]
 """Numbers of persons, for one registry; −1 is nobody."""
 
 
+Counted = NDArray[np.bool_]
+"""Which visits used up a place in the rule: of a pooled one, the first of each batch."""
+
+
 Calls = tuple[int, int]
 """The first and the last call of the registry that admitted some rows, by number."""
 
@@ -32,34 +36,51 @@ class Registry(Protocol):
         """Which of these persons asked to be forgotten."""
 
 
+class Admitted(Protocol):
+    """What a registry found of visits, one entry for each."""
+
+    @property
+    def learned(self) -> NDArray[np.bool_]: ...
+    @property
+    def persons(self) -> Persons: ...
+    @property
+    def counted(self) -> Counted: ...
+    @property
+    def call(self) -> int: ...
+
+
 @final
 class Stamp:
     """Which registry admitted rows, in which calls, and of whom they are.
 
-    They are nobody's where persons is None.
+    They are nobody's where persons is None, and then none of them is counted.
     """
 
-    __slots__ = ("calls", "persons", "pooled", "registry")
+    __slots__ = ("calls", "counted", "persons", "pooled", "registry")
 
     def __init__(
         self,
         registry: Registry | None,
         persons: Persons | None,
+        counted: Counted | None = None,
         pooled: bool = False,
         calls: Calls = (0, 0),
     ) -> None:
-        self.registry, self.persons, self.pooled = registry, persons, pooled
-        self.calls = calls
+        self.registry, self.persons, self.counted = registry, persons, counted
+        self.pooled, self.calls = pooled, calls
 
     def part(self, low: int, high: int) -> Stamp:
         """Of some of the rows."""
-        if self.persons is None:
+        if self.persons is None or self.counted is None:
             return self
-        return Stamp(self.registry, self.persons[low:high], self.pooled, self.calls)
+        persons, counted = self.persons[low:high], self.counted[low:high]
+        return Stamp(self.registry, persons, counted, self.pooled, self.calls)
 
     def of_sum(self) -> Stamp:
         """Of a sum of the rows, which says no more of whom they are."""
-        return self if self is NOBODY else Stamp(self.registry, None, self.pooled, self.calls)
+        if self is NOBODY:
+            return self
+        return Stamp(self.registry, None, pooled=self.pooled, calls=self.calls)
 
     def gone(self) -> NDArray[np.bool_] | None:
         """Of which rows the person was forgotten meanwhile; None where of none."""
@@ -90,7 +111,17 @@ def joined(parts: Sequence[tuple[Stamp | None, int]]) -> Stamp | None:
         np.full(n, -1, dtype=np.int64) if stamp is None or stamp.persons is None else stamp.persons
         for stamp, n in parts
     ]
-    return Stamp(first.registry, np.concatenate(persons), first.pooled, (low, high))
+    counted = [
+        np.zeros(n, dtype=np.bool_) if stamp is None or stamp.counted is None else stamp.counted
+        for stamp, n in parts
+    ]
+    return Stamp(
+        first.registry,
+        np.concatenate(persons),
+        np.concatenate(counted),
+        first.pooled,
+        (low, high),
+    )
 
 
 def check_shared(parts: Sequence[tuple[range, Stamp | None]]) -> None:

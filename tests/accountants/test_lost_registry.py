@@ -55,6 +55,7 @@ def begun(folder: Path, rule: Participation, visits: int) -> str:
         rows = people.admit(ones(people, range(10), visits), [f"p{i}" for i in range(visits)])
         if rule.pooled:
             rows = rows.pool(lambda block: block.mean(axis=0))
+        people.skip_to(10)
         SUM.release(rows, made.issue(SUM.loss(), users=range(10), label="sum"))
         people.skip(range(10, 12))
     made.ledger.close()
@@ -130,6 +131,7 @@ def test_in_place_of_a_lost_registry_everybody_is_served_and_nobody_learned(
     total = SUM.partial(rows)
     assert type(total)._opened(total).tolist() == [0, 0]
     token = made.issue(SUM.loss(), users=range(10, 20), label="sum")
+    people.skip_to(20)
     assert SUM.release(rows, token).value.shape == (2,)
     made.ledger.close()
     people.close()
@@ -142,6 +144,7 @@ def test_tokens_of_a_timetable_are_spent_in_any_order(tmp_path: Path) -> None:
     made = CentralAccountant(ZCDP("1"), users=range(N), noise=simulation(), people=people)
     half = NoisySum.calibrated(Ball(1.0, 2), ZCDP("1/2"), adjacency=Adjacency.ZERO_OUT)
     rows = people.admit(ones(people, range(N), 40), [f"p{i}" for i in range(40)])
+    people.skip_to(N)
     for users in (range(10, 20), range(10)):
         half.release(rows.slice(users), made.issue(half.loss(), users=users, label="sum"))
     assert made.certificate().problems == []

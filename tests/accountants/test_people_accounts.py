@@ -20,6 +20,7 @@ from privlearn.errors import (
     PeopleError,
     PrivlearnError,
     ProvenanceError,
+    UsersError,
 )
 from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss, PureLoss, VisitsLoss
@@ -288,3 +289,53 @@ def test_no_registry_comes_later() -> None:
     with pytest.raises(AttributeError, match="people"):
         made.people = People.memory(Participation(1))  # type: ignore[misc]
     assert made.people is None
+
+
+@pytest.mark.parametrize("others", [[0, 10], [0, 10, 20, 25, 30]])
+def test_batches_that_the_registry_does_not_have_are_in_no_ledger(others: list[int]) -> None:
+    """Else prices count a person's rows by other batches than the registry lets them in."""
+    people = People.memory(Participation(4, pooled=True))
+    noise = NoiseSource.simulation(0)
+    made = CentralAccountant(ZCDP("1"), users=range(N), noise=noise, people=people)
+    people.divide(others)
+    before = len(made.ledger.records)
+    with pytest.raises(PeopleError, match="other batches"):
+        made.divide(STARTS)
+    assert len(made.ledger.records) == before
+    with pytest.raises(BudgetError, match="declare them before the first token"):
+        made.issue(noisy_sum("1").loss(), users=range(N), label="sum")
+    made.divide(others)
+    assert made.issue(noisy_sum("1/4").loss(), users=range(10), label="sum")
+
+
+def test_batches_that_come_too_late_are_not_in_the_registry() -> None:
+    made = account(Participation(2, pooled=True))
+    made.issue(noisy_sum("1/4").loss(), users=BATCHES[0], label="sum")
+    with pytest.raises(BudgetError, match="once"):
+        made.divide([0])
+    plain = account(Participation(2))
+    with pytest.raises(BudgetError, match="counts within"):
+        plain.divide([0])
+
+
+def test_a_late_answer_belongs_to_the_batch_of_its_slot() -> None:
+    """As certificates say: it is learned there, however late, and stands in no other batch."""
+    rule = Participation(2, pooled=True)
+    people = People.memory(rule)
+    noise = NoiseSource.simulation(0)
+    made = JointAccountant(ZCDP("1"), users=range(N), noise=noise, people=people)
+    made.divide(STARTS)
+    board = Billboard(made, range(N))
+    shown = [
+        board.serve(ones(users), lambda own: own, people=[f"p{t % 4}" for t in users])
+        for users in BATCHES[:2]
+    ]
+    late = shown[0].deliver(lambda own, action: own).pool(lambda block: block.sum(axis=0))
+    assert late.users == BATCHES[0]
+    mechanism = noisy_sum("1/4")
+    with pytest.raises(UsersError):
+        mechanism.release(late, made.issue(mechanism.loss(), users=BATCHES[1], label="sum"))
+    mechanism.release(late, made.issue(mechanism.loss(), users=BATCHES[0], label="sum"))
+    guarantee = made.certificate().guarantees[0]
+    assert any("whenever it is answered" in line for line in guarantee.assumptions)
+    assert not any("after that batch is null" in line for line in guarantee.assumptions)

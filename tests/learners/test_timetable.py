@@ -12,6 +12,7 @@ from choosing_users import DIM, N_ITEMS, SHOWN, Crowd, choose
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, OnePassNewtonMNL
@@ -19,6 +20,7 @@ from privlearn.ledger import Ledger
 from privlearn.noise import NoiseSource
 from privlearn.participation import Clock, Participation
 from privlearn.people import People
+from privlearn.rows import Rows
 
 SLOTS = 20
 POOLED = Participation(1, pooled=True, clock="timetable")
@@ -284,3 +286,38 @@ def test_without_a_rule_nobody_is_known() -> None:
     zcdp = CentralAccountant(ZCDP(1), users=account.users, noise=NoiseSource.simulation(0))
     with pytest.raises(ProvenanceError, match="knows nobody"):
         learner.start(zcdp).forget("a")
+
+
+@pytest.mark.parametrize("slot", [2, 5, SLOTS - 1])
+def test_the_billboard_does_not_tell_that_somebody_came_last(slot: int) -> None:
+    """Time passes for whoever lets it pass, also over a slot that somebody came in."""
+    features = np.random.default_rng(0).normal(size=(SLOTS, N_ITEMS, DIM))
+
+    def posted(who: dict[int, str]) -> list[Any]:
+        learner = fresh(joint(POOLED))
+        for now in range(SLOTS):
+            if now in who:
+                learner.select(features[now], person=who[now])
+                learner.observe(0)
+            learner.skip(1)
+        return [(one["name"], one["at"]) for one in learner.billboard_.history()]
+
+    assert posted({1: "a", slot: "p"}) == posted({1: "a"}) == posted({})
+
+
+def test_time_passes_once_and_in_order() -> None:
+    board = Billboard(joint(ONCE), range(SLOTS))
+    rows = Rows.seal(np.ones((2, 1)), users=range(4), slots=[1, 3])
+    shown = board.serve(rows, lambda own: own, people=["a", "b"])
+    passed = board.skip(range(3))
+    assert board.clock == 4
+    for again in (range(3), range(2, 5), range(5, 6)):
+        with pytest.raises(UsersError, match="cannot be served"):
+            board.skip(again)
+    more = board.skip(range(3, 6))
+    assert board.clock == 6
+    assert passed.users == range(3)
+    served = shown.deliver(lambda own, shown: own)
+    both = Rows.concat([served, more])  # slot 3 goes on, in which nobody came any more
+    assert both.users == range(6)
+    assert sum(int(chunk.valid.sum()) for chunk in Rows._unseal(both)) == 2

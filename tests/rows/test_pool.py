@@ -175,3 +175,24 @@ def test_means_of_all_persons_at_once_have_the_bits_of_each_by_itself(dim: int) 
         mine = [i for i in range(low, low + 6) if ids[i] == ids[slot]]
         assert mine[0] == slot
         assert np.allclose(at_once[slot], np.nanmean(values[mine], axis=0))
+
+
+@pytest.mark.parametrize("combine", [total, mean_of_visits], ids=["user code", "ours"])
+def test_a_batch_that_is_pooled_in_parts_has_each_person_once(combine: Any) -> None:
+    """With null rows in place of a half, the first visit of that half would be a second row."""
+    people = registry()
+    ones = [
+        Rows.seal(np.ones((n, 1)), users=users) for users, n in ((range(3), 3), (range(3, 6), 3))
+    ]
+    first, second = people.admit(ones[0], list("abc")), people.admit(ones[1], list("bdb"))
+    early = Rows.concat([first, Rows.null(range(3, 6))]).pool(combine)
+    late = Rows.concat([Rows.null(range(3)), second]).pool(combine)
+    whole = Rows.concat([first, second]).pool(combine)
+    assert opened(early)[1].tolist() == [True, True, True, False, False, False]
+    assert opened(late)[1].tolist() == [False, False, False, False, True, False]
+    assert opened(whole)[1].tolist() == [True, True, True, False, True, False]
+    # what a receipt would open, slot by slot, from whichever of them
+    for parts in ((early, late), (early, whole), (whole, late)):
+        slots = [np.flatnonzero(opened(rows)[1]) for rows in parts]
+        met = [slot for slot in slots[0] if slot < 3] + [slot for slot in slots[1] if slot >= 3]
+        assert met == [0, 1, 2, 4]

@@ -305,6 +305,7 @@ def test_all_visits_of_a_slot_are_added_up() -> None:
     steps = type(total)._opened(total)
     grid = mechanism.spend().grid
     assert isinstance(grid, Grid)
+    people.skip_to(6)
     # a: slots 0 and 4; b: slot 0
     assert grid.values(steps) == pytest.approx([1.5, 0.0])
     assert mechanism.release(rows, token_of(made, mechanism)).value.shape == (2,)
@@ -319,8 +320,7 @@ def test_the_ledger_does_not_tell_how_many_came() -> None:
         if n:
             rows = people.admit(sealed(values, BATCH, slots), list(range(n)))
             rows = rows.map_rows(lambda block: block * 2)
-        else:
-            people.skip(BATCH)
+        people.skip_to(BATCH.stop)
         if n:  # somebody may have come since
             people.admit(sealed([1], range(5, 8), [7]), [0])
         mechanism.release(rows, token_of(made, mechanism))
@@ -369,6 +369,7 @@ def test_sums_do_not_travel_and_are_of_whole_tokens() -> None:
     with pytest.raises(ProvenanceError, match="released where it is"):
         halves[0].to_bytes(bytes(32))
     token = token_of(made, mechanism)
+    people.skip_to(6)
     with pytest.raises(UsersError, match="all slots of token"):
         mechanism.release_partial(halves[0], token)
     assert mechanism.release_partial(merge(*halves), token).value.shape == (2,)
@@ -386,6 +387,29 @@ def test_slots_are_over_and_opened_at_once() -> None:
         token.spend(mechanism.spend())
     people.skip(range(4, 6))
     rows = Rows.concat([rows, Rows.null(range(4, 6))])
+    assert mechanism.release(rows, token).value.shape == (2,)
+
+
+@pytest.mark.parametrize("last", [[], [5], [5, 5], [5, 6], [7]])
+def test_that_slots_are_over_does_not_follow_from_who_came(last: list[int]) -> None:
+    """A release that somebody's visit makes possible, or that fails without it, tells of it."""
+    made, people = account(most=1)
+    mechanism = noisy_sum()
+    rows = people.admit(sealed(np.ones((1, 2)), range(4), [3]), ["a"])
+    if last:
+        people.admit(
+            sealed(np.ones((len(last), 2)), range(4, last[-1] + 1), last), list("ppp")[: len(last)]
+        )
+    token = token_of(made, mechanism)
+    rows = Rows.concat([rows, Rows.null(range(4, 6))])
+    with pytest.raises(UsersError, match="when its slots are over") as caught:
+        mechanism.release(rows, token)
+    assert str(caught.value) == (
+        "users = range(0, 6): on a timetable a token is spent when its slots are over; let time "
+        "pass, people.skip_to(6), or skip of the billboard"
+    )
+    people.skip_to(6)
+    assert people.passed == 6
     assert mechanism.release(rows, token).value.shape == (2,)
 
 
@@ -418,6 +442,7 @@ def test_sums_by_arm_add_up_on_a_timetable() -> None:
     assert grid is not None
     sums = grid.values(type(total)._opened(total)).reshape(3, 2)
     assert sums == pytest.approx(np.array([[0, 0], [0, 1], [2, 0]]))
+    people.skip_to(6)
     assert arms.release(both, token_of(made, arms)).value.shape == (3, 2)
 
 
@@ -429,6 +454,7 @@ def test_a_domain_whose_null_is_not_zero_is_refused() -> None:
     with pytest.raises(ProvenanceError, match="not zero"):
         mechanism.release(rows, token_of(made, mechanism))
     fine = noisy_sum(domain=Box(-0.5, 1.0, 2))
+    people.skip_to(6)
     assert fine.release(rows, token_of(made, fine)).value.shape == (2,)
 
 
