@@ -95,15 +95,24 @@ class BatchLearner(Served[Any, Any, Any]):
         return all([self._accountant.left(label, users) for label in self._labels])
 
     def public_state(self) -> dict[str, Any]:
-        """Everything the learner goes on from, as JSON: a function of releases and the clock."""
+        """Everything the learner goes on from, as JSON: a function of releases and the clock.
+
+        On a timetable the clock is the slot up to which time was let pass, `skip`; which slot was
+        visited last is not public.
+        """
         name, version = self._format
         return {
             name: version,
             "params": self._saved_params(),
-            "clock": self.clock_,
+            "clock": self._public_clock(),
             self._batch_field: self._batch,
             **self._saved_state(),
         }
+
+    def _public_clock(self) -> int:
+        if not self._timed or self._batch == len(self._batches):
+            return self.clock_
+        return max(self._passed, self._batches[self._batch].start)
 
     def _saved_params(self) -> dict[str, Any]:
         """The constructor arguments as JSON."""
@@ -142,6 +151,7 @@ class BatchLearner(Served[Any, Any, Any]):
             learner._prepare(accountant)
             learner._restore(state)
             learner._batch, learner.clock_ = state[cls._batch_field], state["clock"]
+            learner._passed = learner.clock_
             learner._begin(accountant)
         except (OSError, KeyError, TypeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise DataError(f"{path} is not a saved learner: {error}") from None
@@ -168,7 +178,9 @@ class BatchLearner(Served[Any, Any, Any]):
             return
         # on a timetable the slot in which somebody came last goes on
         ahead = (people.clock or 0) - self._timed - self.clock_
-        if ahead > 0:
+        if ahead > 0 and self._timed:  # no `skip`, after which the clock is public
+            self._let_pass(range(self.clock_, self.clock_ + ahead))
+        elif ahead > 0:
             self.skip(ahead)
 
     def _lost(self, begun: range) -> Rows[Any]:

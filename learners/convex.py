@@ -104,6 +104,10 @@ class SealedEpochs(Generic[T]):
         self.number += 1
         return kept
 
+    def let_go(self) -> None:
+        """Drops the data of persons who were forgotten."""
+        self._pending = [rows.without_forgotten() for rows in self._pending]
+
 
 class ConvexLearner(StreamLearner):
     """A learner from (x, y) whose θ stays in a convex set."""
@@ -170,6 +174,10 @@ class Strategy(ABC):
     def batches(self) -> Sequence[int]:
         """As `StreamLearner._rule_batches`."""
 
+    @abstractmethod
+    def let_go(self) -> None:
+        """Drops the data of persons who were forgotten from the rows that are kept."""
+
     def close(self) -> None:
         """Nothing is open between the calls, unless a subclass says so."""
         return
@@ -207,3 +215,7 @@ class StrategyLearner(ConvexLearner):
 
     def _take(self, rows: Rows[Example]) -> None:
         self._strategy.take(rows)
+
+    def forget(self, person: Any) -> None:
+        super().forget(person)
+        self._strategy.let_go()

@@ -284,6 +284,9 @@ class _ByEpochs(Strategy):
     def next_change(self) -> int:
         return self._epochs.stop
 
+    def let_go(self) -> None:
+        self._epochs.let_go()
+
 
 @final
 class _Sums(_ByEpochs):
@@ -306,6 +309,9 @@ class _Sums(_ByEpochs):
         self._stream: BatchedStream[Array] | None = None
         self._is_pooled = self._rule is not None and self._rule.pooled
         self._pending: list[Rows[Example]] = []
+
+    def let_go(self) -> None:
+        self._pending = [rows.without_forgotten() for rows in self._pending]
 
     def plan(self) -> list[Plan]:
         pairs = zip(self._sums, self._epochs.all, strict=True)
@@ -484,6 +490,9 @@ class _Published(Strategy):
 
     def batches(self) -> Sequence[int]:
         return (self._users.start,)
+
+    def let_go(self) -> None:
+        """No rows are kept."""
 
     def plan(self) -> list[Plan]:
         return [Plan("picks", self._picks.loss(), self._users)]

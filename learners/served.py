@@ -107,6 +107,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._pending: list[Rows[Heard]] = []
         rule = rule_of(accountant)
         self._timed = rule is not None and rule.clock == "timetable"
+        self._passed = accountant.users.start  # the clock after `skip`, public also on a timetable
         self._coins = np.random.default_rng(self.random_state)
 
     # Serving -------------------------------------------------------------------------------------
@@ -231,6 +232,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._check_idle()
         users = self._next_users(count(n=n)) if self._timed else self._absent_users(n)
         self._let_pass(users)
+        self._passed = users.stop
         return self
 
     def _let_pass(self, users: range) -> None:

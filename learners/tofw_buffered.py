@@ -69,6 +69,9 @@ class Buffered(Strategy):
     def next_change(self) -> int:
         return self._epochs.stop
 
+    def let_go(self) -> None:
+        self._epochs.let_go()
+
     def take(self, rows: Rows[Example]) -> None:
         number, learner = self._epochs.number, self._learner
         kept = self._epochs.add(rows)

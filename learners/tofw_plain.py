@@ -91,6 +91,9 @@ class Plain(Strategy):
     def next_change(self) -> int:
         return self._users.start + self._done + self._size
 
+    def let_go(self) -> None:
+        """No rows are kept."""
+
     def take(self, rows: Rows[Example]) -> None:
         if self._stream is None:
             token = self._accountant.issue(self._sums.loss(), users=self._users, label="increments")

@@ -119,6 +119,9 @@ class Restarts(Strategy):
     def next_change(self) -> int:
         return self._end
 
+    def let_go(self) -> None:
+        self._pending = [rows.without_forgotten() for rows in self._pending]
+
     def take(self, rows: Rows[Example]) -> None:
         epoch = self._epochs[self._number]
         if self._stream is None:

@@ -183,6 +183,9 @@ class Whitened(Strategy):
     def next_change(self) -> int:
         return self._epochs.stop
 
+    def let_go(self) -> None:
+        self._epochs.let_go()
+
     def take(self, rows: Rows[Example]) -> None:
         own = rows.map_rows(self._learner._calling(self._learner._examples))
         self._number = self._epochs.number

@@ -20,6 +20,12 @@ people_app = typer.Typer(
 _File = Annotated[Path, typer.Argument(metavar="REGISTRY", help="The registry's file.")]
 
 
+_CLOCK = {
+    "arrivals": "next slot",
+    "timetable": "next slot (not public: it may follow from who came, until time has passed)",
+}
+
+
 @people_app.command("show")
 def show(registry: _File) -> None:
     """Print what is public of a registry: its name, its rule and its clock."""
@@ -30,7 +36,7 @@ def show(registry: _File) -> None:
             "registry": people.id,
             "rule": people.rule,
             "accountant": people.accountant,
-            "next slot": people.clock,
+            _CLOCK[people.rule.clock]: people.clock,
             "serving only": "yes" if people.serving_only else "no",
         }
         for name, value in facts.items():

@@ -203,7 +203,10 @@ class People(Sealed):
 
     @property
     def clock(self) -> int | None:
-        """The next slot, public: all before it were admitted or skipped; None before `bind`."""
+        """The next slot: all before it were admitted or skipped; None before `bind`.
+
+        Public, but for a timetable: there it follows from who came last, until time has passed.
+        """
         if self.__stale:
             with self.__lock:
                 self.__ready()

@@ -606,6 +606,7 @@ def mean_of_visits(block: Any) -> Any:
     return (np.add.reduceat(kept, [0], axis=0)[0] / len(kept)).reshape(values.shape[1:])
 
 
+@np.errstate(all="ignore")  # a warning would tell of sealed data
 def _pool_means(
     chunks: Sequence[_Chunk[Any]],
     persons: Persons,

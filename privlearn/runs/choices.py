@@ -130,7 +130,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
 def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
     survey = _car_log() if config.data == "cars" else _csv_log(config)
-    check_registry(config)
+    check_registry(config, out)
     folders = Folders.create(out)
     budget, currency = config.cap()
     path = folders.public / "ledger.db"

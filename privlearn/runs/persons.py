@@ -67,15 +67,22 @@ class PersonConfig(RunConfig):
         return Participation(self.most, self.apart or 1, self.per_batch, self.pooled)
 
 
-def check_registry(config: PersonConfig) -> None:
-    """Checks that there is room for the registry before anything is written.
+def check_registry(config: PersonConfig, out: Path) -> None:
+    """Checks that there is room for the registry before anything is written in ``out``.
 
     Raises:
-        DataError: something stands there, or there is no such folder.
+        DataError: something stands there, or it would stand in the public folder, or there is no
+        such folder, and the run makes none.
     """
     if config.registry is None:
         return
-    if not Path(config.registry).absolute().parent.is_dir():
+    public, parents = (out / "public").resolve(), Path(config.registry).resolve().parents
+    if public in parents:
+        raise DataError(
+            f"registry = {config.registry!r}: it is secret, as is its key, and cannot stand in the "
+            f"public folder {out / 'public'}; name a file elsewhere, such as in {out / 'private'}"
+        )
+    if not parents[0].is_dir() and parents[0] not in (out.resolve(), (out / "private").resolve()):
         raise DataError(f"registry = {config.registry!r}: there is no such folder")
     if Path(config.registry).exists():
         raise DataError(

@@ -75,7 +75,7 @@ def run_table(config: TableConfig, out: Path, progress: Progress) -> Outcome:
     table, test = _split(config)
     if config.learner == "hdb" and table.classes is None:
         raise DataError(f"{config.data!r} is a regression: hdb needs classes, which are its arms")
-    check_registry(config)
+    check_registry(config, out)
     _rehearse(config, table)
     work = _serve if config.learner == "hdb" else _learn
     return work(config, table, test, Folders.create(out), progress)

@@ -462,8 +462,8 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
     ),
     (
         "privlearn.rows.stamps:Stamp.of_sum",
-        "self if self is NOBODY else ",
-        "",
+        "if self is NOBODY:",
+        "if False:",
         test_sums_of_nobody_are_open_to_all,
     ),
     (

@@ -289,6 +289,26 @@ def test_choices_of_persons(tmp_path: Path) -> None:
 # The registry -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("place", ["public", "public/deeper", "x/../public"])
+def test_a_registry_is_not_put_into_the_public_folder(tmp_path: Path, place: str) -> None:
+    """It holds the key of the hashes, and who came."""
+    out, data = tmp_path / "out", table(tmp_path / "t.csv", lines())
+    options = (*DECLARED, *PERSONS, "--registry", out / place / "people.db")
+    refused = call("run", "tofw", "--data", data, *options, "--out", out)
+    assert refused.exit_code == BAD_INPUT
+    assert "it is secret" in refused.output
+    assert not out.exists()
+
+
+def test_the_clock_of_a_timetable_is_not_shown_as_public(tmp_path: Path) -> None:
+    path = tmp_path / "people.db"
+    with People.create(path, Participation(1, clock="timetable")) as people:
+        people.bind("account", range(10))
+        people.admit_visits(["maria"], range(4), [3])
+    shown = call("people", "show", path)
+    assert "next slot (not public" in shown.output
+
+
 def test_a_registry_in_a_file_is_of_one_run(tmp_path: Path) -> None:
     registry, data = tmp_path / "people.db", table(tmp_path / "t.csv", lines())
     options = (*DECLARED, *PERSONS, "--registry", registry)

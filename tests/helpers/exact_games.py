@@ -119,6 +119,8 @@ class Table:
         """One sum of the rows of a token, posted for all to see."""
         mechanism = summing(price, self.game.adjacency)
         token = self.account.issue(mechanism.loss(), users=users, label="sum")
+        if self.game.at is not None and self.account.people is not None:  # time passes
+            self.account.people.skip_to(users.stop)
         self.board.post("sum", mechanism.release(rows, token))
 
 

@@ -358,3 +358,28 @@ def test_pooling_over_an_epoch_that_releases_is_refused(monkeypatch: pytest.Monk
     learner = METHODS["restarts"]().start(account)
     with pytest.raises(UsersError, match="must be whole batches of the rule"):
         learner.partial_fit(x, y, people=ids)
+
+
+# Forgetting ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_that_are_kept_lose_the_data_of_who_is_forgotten(method: str) -> None:
+    if not makes(method, POOLED):
+        return
+    learner = METHODS[method]().start(accountant(POOLED, 300))
+    learner.partial_fit(np.full((3, DIM), 0.25), np.full(3, 0.5), people=["a", "b", "a"])
+    strategy: Any = learner._strategy  # type: ignore[attr-defined]
+    holder = strategy if hasattr(strategy, "_pending") else strategy._epochs
+
+    def real() -> int:
+        """Records that hold something; null ones are blanked."""
+        chunks = [chunk for rows in holder._pending for chunk in rows._Rows__chunks]
+        for chunk in chunks:
+            first = chunk.block[0] if isinstance(chunk.block, tuple) else chunk.block
+            assert not first[~chunk.valid].any()
+        return sum(int(chunk.valid.sum()) for chunk in chunks)
+
+    assert real() == 3
+    learner.forget("a")
+    assert real() == 1

@@ -199,6 +199,50 @@ def test_it_goes_on_after_a_crash_in_the_middle_of_a_slot(served: int, tmp_path:
     again.ledger.close()
 
 
+def test_the_public_state_does_not_tell_who_came_last() -> None:
+    """The saved clock is what was let pass, also before the present slot is over."""
+    found = []
+    for slots in ([3], [3, 4], [3, 5]):
+        learner = fresh(joint(POOLED)).skip(2)
+        visits = Visits(n=40)
+        learner.play(
+            visits.features[: len(slots)],
+            Crowd().respond,
+            private=visits.uniforms[: len(slots)],
+            people=["a", "b"][: len(slots)],
+            slots=slots,
+        )
+        found.append(learner.public_state())
+    assert found[0] == found[1] == found[2]
+    assert found[0]["clock"] == 2
+
+
+def test_a_state_saved_while_time_has_not_passed_goes_on(tmp_path: Path) -> None:
+    """Neither slots that were visited nor batches that were released come again."""
+    people, visits = People.memory(POOLED), Visits(n=40)
+    book = Ledger.create(tmp_path / "book")
+    learner = fresh(joint(POOLED, people=people, ledger=book))
+    learner.play(
+        visits.features[:2],
+        Crowd().respond,
+        private=visits.uniforms[:2],
+        people=["a", "b"],
+        slots=[3, 9],
+    )
+    learner.save(tmp_path / "state")
+    assert learner.public_state()["clock"] == 6  # the first batch was released
+    book.close()
+    again: JointAccountant[ZCDP] = JointAccountant.resume(
+        tmp_path / "book", noise=NoiseSource.simulation(1), people=people
+    )
+    back = OnePassNewtonMNL.load(tmp_path / "state", again)
+    assert back.clock_ == 9
+    assert back.public_state()["clock"] == 6
+    back.skip(SLOTS - 9)
+    assert again.certificate().problems == []
+    again.ledger.close()
+
+
 LEARNERS: dict[str, Callable[[], Any]] = {
     "DPMNL": lambda: DPMNL(n_items=N_ITEMS, dim=DIM),
     "DPHDB": lambda: DPHDB(n_arms=N_ITEMS, dim=DIM),

@@ -144,7 +144,7 @@ DROPPED = edit(
     "rows.sealed:Rows._admitted",
     "_kept(rows.__chunks, learned)",
     "[_Chunk(record_at(c.block, order), learned[order]) for c in rows.__chunks"
-    " for order in [np.argsort((persons >= 0) & ~learned, kind='stable')]]",
+    " for order in [np.argsort((found.persons >= 0) & ~learned, kind='stable')]]",
 )
 ONLY_VALID = edit(
     "billboard:Billboard.serve",
@@ -216,6 +216,9 @@ def test_pooling_inside_of_an_epoch_that_releases() -> None:
             halves.worst()
     cut = edit("people.registry:People.batches", "starts = self.__starts or ()", "return [users]")
     with planted(priced, cut):
+        assert halves.worst() == 2  # a person's row is where the batch was debited
+    anew = edit("rows.sealed:_pool", " or not counted[group[0]]", "")
+    with planted(priced, cut, anew):
         assert halves.worst() == 2**2
 
 

@@ -196,3 +196,14 @@ def test_a_batch_that_is_pooled_in_parts_has_each_person_once(combine: Any) -> N
         slots = [np.flatnonzero(opened(rows)[1]) for rows in parts]
         met = [slot for slot in slots[0] if slot < 3] + [slot for slot in slots[1] if slot >= 3]
         assert met == [0, 1, 2, 4]
+
+
+@pytest.mark.filterwarnings("error")
+def test_means_that_overflow_warn_of_nothing() -> None:
+    """A warning would tell what somebody's rows hold."""
+    values = np.full((N, 2), 1e308)
+    rows = registry().admit(Rows.seal(values, users=range(N)), ["a", "b"] * (N // 2))
+    block, valid = opened(rows.pool(mean_of_visits))
+    each, _ = opened(rows.pool(lambda block: mean_of_visits(block)))
+    assert valid.any()
+    assert block[valid].tobytes() == each[valid].tobytes()
