@@ -63,6 +63,7 @@ from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
+from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.protocols import Mechanism, Plan, Streaming
 from privlearn.rows import Rows
@@ -100,13 +101,11 @@ class _Accountant(Generic[B]):
         population: a name for the people behind the indices.  Accountants of one ledger that give
             the same name declare that an index is the same person in all of them.
         people: the registry of persons who may come back, with the public rule of how often they
-            are learned from.  The cap is then one for every person, and an index is a slot for one
-            visit.
+            are learned from.  The cap is then one for every person with all visits, and an index is
+            a slot: for one visit, or on a timetable for any number.
     """
 
     trust: ClassVar[Trust]
-    people: People | None
-    """The registry of persons who may come back; None if a user is an index."""
 
     def __init__(
         self,
@@ -136,6 +135,7 @@ class _Accountant(Generic[B]):
                 "ledger: secure noise needs one that outlives the process, Ledger.create(path); "
                 "Ledger.memory(), which forgets what was spent, has to be asked for"
             )
+        _check_registry(people)
         book = ledger if ledger is not None else Ledger.memory()
         others = [entry for entry in book.entries if isinstance(entry, OpenEntry)]
         if book.entries and not shared:
@@ -201,7 +201,7 @@ class _Accountant(Generic[B]):
             raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.observer = state, ledger, noise, observer
         self._lock = Exclusive("an accountant")
-        self.people = people
+        self._people = people
         self._seen = seen
         self._interrupted = False
         self._resumed = False
@@ -235,6 +235,7 @@ class _Accountant(Generic[B]):
             LedgerError: unreadable, closed, of another trust, or with entries that do not check.
             PeopleError: not the registry of this accountant, or older than its ledger.
         """
+        _check_registry(people)
         book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, head=head)
         if head is not None and book.head != head:
             raise LedgerError(f"head is {book.head}, not {head}: the ledger was cut or rewritten")
@@ -265,6 +266,14 @@ class _Accountant(Generic[B]):
     def id(self) -> str:
         """The accountant's name in the ledger; token ids begin with it."""
         return self._state.opened.accountant
+
+    @property
+    def people(self) -> People | None:
+        """The registry of persons who may come back; None where a user is one index.
+
+        It stays as it was when the accountant was opened: a rule begins before the first token.
+        """
+        return self._people
 
     @property
     def adjacency(self) -> Adjacency:
@@ -745,12 +754,25 @@ def _participation(people: People) -> dict[str, Any]:
     return {"rule": people.rule.to_dict(), "registry": people.id}
 
 
+def _check_registry(people: object) -> None:
+    """Raises TypeError unless it is a registry, or there is none; says nothing of what it is."""
+    if people is not None and not isinstance(people, People):
+        raise TypeError(
+            f"people: a {type(people).__name__}: must be the registry that keeps the rule, "
+            "People.create(path, rule), People.open(path) or People.memory(rule)"
+        )
+
+
 def _check_people(people: People | None, state: AccountState) -> None:
     """Raises PeopleError unless it is the registry that the accountant was begun with."""
     begun = state.opened.participation
     if people is None or begun is None or begun != _participation(people):
-        had = "no registry" if begun is None else f"registry {begun['registry']}, {begun['rule']}"
-        given = "none" if people is None else f"registry {people.id}, {people.rule.to_dict()}"
+        had = "no registry"
+        if begun is not None:
+            rule = Participation.from_dict(begun["rule"])
+            had = f"registry {begun['registry']} and {rule}, which was at slot {state.admitted} or "
+            had += "later (if it is lost: People.replace_lost)"
+        given = "none" if people is None else f"registry {people.id} and {people.rule}"
         raise PeopleError(f"people: the accountant was begun with {had}; given was {given}")
     people.bind(state.opened.accountant, state.users)
     if state.visits is not None and state.visits.starts:

@@ -134,12 +134,14 @@ def _trusted(state: AccountState, rule: Participation) -> list[Assumption]:
         trusted(
             "Ids are authenticated, one for each person. Where two share an id, what one of them "
             "pays may count twice; whoever has j ids that nobody else uses has group privacy: j·μ, "
-            "j²·ρ, j·ε for pure ε."
+            "j²·ρ, j·ε for pure ε.",
+            weakens=True,
         ),
         trusted(
             f"Registry {registry} kept the rule: it was not reset, copied, forked, or taken back "
             "to an older state, and visits were counted for good before anybody was served. No "
-            "ledger shows what is in it, or whether it is on disk."
+            "ledger shows what is in it, or whether it is on disk.",
+            weakens=True,
         ),
         trusted(
             "Visits beyond the rule were masked by this code, and receipts opened only rows with "

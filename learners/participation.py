@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import Any, Final, TypeVar, final
 
 from privlearn.budgets import Currency, PureDP
-from privlearn.errors import ProvenanceError
 from privlearn.participation import Participation
 from privlearn.people import People
+from privlearn.people.given import not_as_ruled
 from privlearn.protocols import Accountant
 
 B = TypeVar("B", bound=Currency)
@@ -53,16 +53,8 @@ def check_given(people: People | None, given: object, name: str) -> None:
     Raises:
         ProvenanceError: they are not.
     """
-    if people is None and given is not NOT_GIVEN:
-        raise ProvenanceError(
-            f"{name}: the accountant has no rule of participation, so that an index is one person; "
-            "make it with people=People.create(path, rule), or leave this out"
-        )
-    if people is not None and given is NOT_GIVEN:
-        raise ProvenanceError(
-            f"{name} is missing: the accountant has {people.rule}, and must be told who comes "
-            "(None: nobody who can be told apart, whose visit is not learned)"
-        )
+    if (people is None) is not (given is NOT_GIVEN):
+        raise not_as_ruled(None if people is None else people.rule, name)
 
 
 def declare_batches(accountant: Accountant[Any], batches: Sequence[range]) -> None:

@@ -193,9 +193,9 @@ class StreamLearner(Learner):
             x: shape (d,) with a single label, or (n, d): an array, a data frame of numbers, or a
                 list, which may hold rows of any kind.
             y: the label, or shape (n,).
-            people: with a registry of people, who each of them is: an id for every row (str, bytes
-                or int; None for nobody, whose row is null), or the one id of a single row.  What
-                the rule has no room for is null, and nothing tells.
+            people: under a rule of participation, and only then, who each of them is: an id for
+                every row (str, bytes or int; None for nobody, whose row is null), or the one id of
+                a single row.  What the rule has no room for is null, and nothing tells.
 
         Raises:
             HorizonError: more users than are left.  ProvenanceError: a registry without ids, or ids

@@ -19,6 +19,7 @@ from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
 from privlearn.people import Admission
+from privlearn.people.given import not_as_ruled
 from privlearn.rows import Rows, Sealed
 from privlearn.rows.functions import RowFunction
 from privlearn.tokens import Issuer, Released
@@ -160,9 +161,9 @@ class Billboard(Mapping[str, Any]):
         Args:
             rows: of the next users.
             policy: sees blocks of rows and must be row-local; it may close over this billboard.
-            people: under a rule of participation, who each of them is; an id for every row.  Visits
-                are counted, durably, before anybody is shown anything; nobody is told whether
-                theirs is learned from.
+            people: under a rule of participation, and only then, who each of them is: an id for
+                every row, as `People.admit_visits` takes them.  Visits are debited, on disk, before
+                the policy is called; nobody is told whether theirs is learned.
 
         On a timetable the rows say their slots (`Rows.seal`), any number of visits for each, and
         the last slot of a call may go on in the next.
@@ -175,12 +176,7 @@ class Billboard(Mapping[str, Any]):
         users, slots = rows.users, Rows._slots_of(rows)
         registry = self.issuer.people
         if (registry is None) is not (people is None):
-            raise ProvenanceError(
-                "people: who the users are is needed, as the accountant has a rule of participation"
-                if people is None
-                else "people: the accountant has no rule of participation (people=...), so that an "
-                "index is one person"
-            )
+            raise not_as_ruled(None if registry is None else registry.rule, "people")
         timed = self._timed
         if timed is not (slots is not None):
             raise ProvenanceError(

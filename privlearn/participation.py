@@ -10,7 +10,7 @@ on what records hold or on who else comes (docs/proofs.md, "Persons who return",
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, final, get_args
 
 from privlearn._validate import count
@@ -20,7 +20,7 @@ Clock = Literal["arrivals", "timetable"]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Participation:
     """Which visits of one person are learned; public, and fixed before the first token.
 
@@ -30,12 +30,15 @@ class Participation:
         per_batch: the most learned visits of a person in one batch; None for no limit but ``most``.
         pooled: all visits of a person in one batch become one row, at the slot of the first, and
             ``most`` counts batches.
-        pattern: ``public``: neighbours differ in what a person's records hold, and the slots stay
-            the same; nothing is said of somebody who comes because of earlier outputs.
-            ``private``: all slots of a person become empty.
-        clock: of a private pattern: ``arrivals`` counts visits; the schedule of slots is public,
-            and nothing is claimed of what it tells.  ``timetable``: a slot is a stretch of time
-            with any number of visits, so that when, and why, somebody comes is covered.
+        pattern: what neighbours differ in.  ``private``: all records of a person become null, for
+            every public schedule of slots (person zero-out).  ``public``: they are replaced by
+            others, or become null, at the same slots; this needs that when somebody comes depends
+            on none of these records, and on nothing that only this person was shown.
+        clock: of a private pattern.  ``arrivals``: a slot is one visit, and nothing is claimed
+            about what the schedule of slots tells.  ``timetable``: a slot is a stretch of time with
+            any number of visits, so that when, how often and why somebody comes is covered.
+
+    Which one to take: docs/people.md.
 
     Raises:
         ValueError: a number below 1, numbers that say nothing together, or an unknown word.
@@ -71,6 +74,12 @@ class Participation:
                 "clock = 'timetable' with pattern = 'public': a timetable covers when somebody "
                 "comes, which a public pattern gives away; use pattern = 'private'"
             )
+
+    def __repr__(self) -> str:
+        """What differs from the defaults, as it would be written; messages are full of rules."""
+        named = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        said = [f"{name}={value!r}" for name, (value, default) in named.items() if value != default]
+        return f"Participation({', '.join(said)})"
 
     @property
     def batched(self) -> bool:

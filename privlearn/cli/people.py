@@ -13,7 +13,9 @@ import typer
 
 from privlearn.cli.output import BAD_INPUT, clear_errors, fail
 
-people_app = typer.Typer(help="The registry of people of a run: see docs/people.md.")
+people_app = typer.Typer(
+    help="The registry of the people who come back: see docs/people.md.", no_args_is_help=True
+)
 
 _File = Annotated[Path, typer.Argument(metavar="REGISTRY", help="The registry's file.")]
 
@@ -32,7 +34,7 @@ def show(registry: _File) -> None:
     with clear_errors(), People.open(registry) as people:
         facts = {
             "registry": people.id,
-            **{f"rule: {name}": value for name, value in people.rule.to_dict().items()},
+            "rule": people.rule,
             "accountant": people.accountant,
             _CLOCK[people.rule.clock]: people.clock,
             "serving only": "yes" if people.serving_only else "no",

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from privlearn.cli.output import BAD_INPUT, INTERRUPTED, clear_errors, console, fail, progress_bars
 from privlearn.runs.configs import ChoiceConfig, LocalConfig, RunConfig, TableConfig
+from privlearn.runs.persons import PersonConfig
 
 run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
 
@@ -43,8 +44,7 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
         given = {name: value for name, value in options.items() if value is not None}
         _run(form, _settings(config) | given | fixed, out)
 
-    own = [name for name in form.model_fields if name not in RunConfig.model_fields]
-    names = [name for name in (*own, *RunConfig.model_fields) if name not in _FILE_ONLY]
+    names = [name for name in _in_order(form) if name not in _FILE_ONLY]
     options = [_option(name, form.model_fields[name]) for name in names]
     file = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]
     folder = Annotated[Path, typer.Option(help="New folder for the run.")]
@@ -55,6 +55,14 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     command.__annotations__ = {option.name: option.annotation for option in options}
     run_app.command(name, help=help)(command)
+
+
+def _in_order(form: type[RunConfig]) -> list[str]:
+    """The settings of a form: first its own, last what all forms share."""
+    shared = [*PersonConfig.model_fields] if issubclass(form, PersonConfig) else []
+    own = [name for name in form.model_fields if name not in {*shared, *RunConfig.model_fields}]
+    persons = [name for name in shared if name not in RunConfig.model_fields]
+    return [*own, *persons, *RunConfig.model_fields]
 
 
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:

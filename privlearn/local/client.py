@@ -20,12 +20,13 @@ from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.budgets import B
 from privlearn.domains import Array
-from privlearn.errors import AdjacencyError, ProvenanceError, TokenSpentError, UsersError
+from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
 from privlearn.local.form import MessageForm
 from privlearn.local.messages import Message
 from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.participation import Participation
 from privlearn.people import Admission
+from privlearn.people.given import not_as_ruled
 from privlearn.protocols import Accountant, ReportStream
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
@@ -189,7 +190,7 @@ class LocalClient(Generic[B]):
             reward: what the user answered.
             user: the arrival index; may be left out on a device of one user.
             model: by default the one that was last chosen with.
-            person: with a registry of people, the id of who this user is; an empty one is nobody's,
+            person: under a rule of participation, who this user is; an empty id is nobody's,
                 for a null report.
 
         Raises:
@@ -226,7 +227,7 @@ class LocalClient(Generic[B]):
             contexts: of the pulled arms, (n, dim); arrays, data frames, or lists of rows.
             actions: (n,).
             rewards: (n,).
-            people: with a registry of people, an id for each user.
+            people: under a rule of participation, and only then, an id for each user.
 
         Raises:
             TypeError: no table (a dict, a generator, a sparse matrix), or a frame of text.
@@ -288,11 +289,7 @@ class LocalClient(Generic[B]):
         """Debits the visits; the turns between, which are not this client's, are passed over."""
         registry = self._people
         if (registry is None) is not (people is None):
-            raise ProvenanceError(
-                "people: who each user is is needed, as the accountant has a registry of people"
-                if people is None
-                else "people: the accountant has no registry of people, so that a user is a person"
-            )
+            raise not_as_ruled(None if registry is None else registry.rule, "people")
         if registry is None:
             return None
         clock = registry.clock

@@ -69,9 +69,10 @@ class Admission(Sealed):
 
 @final
 class People(Sealed):
-    """The registry of the people of one accountant; `create`, `open` or `memory` make one.
+    """The registry of one accountant's people: who used up how much of its rule; sealed.
 
-    One call at a time; other threads wait.
+    `create`, `open` or `memory` make one.  Ids are text, bytes or integers, one kind in a registry,
+    and are taken as they are.  One call at a time; other threads wait.  See docs/people.md.
     """
 
     __slots__ = (
@@ -502,7 +503,9 @@ class People(Sealed):
 
     def __bound(self) -> range:
         if self.__head.users is None:
-            raise PeopleError("this registry of people belongs to no accountant yet: call bind")
+            raise PeopleError(
+                "this registry of people belongs to no accountant yet: hand it to one, as people="
+            )
         return self.__head.users
 
     def __check_next(self, users: range, *, going_on: bool = False) -> None:

@@ -160,7 +160,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     certificate = _write_public(folders, accountant, learner)
     nulls = NullRecords.of(users, survey.messages, learner.private_messages_, absent=survey.absent)
     nulls.write(folders.private)
-    lines = nulls.lines()
+    lines = nulls.lines(rule=survey.people is not None)
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
     released = [*told(config), _strongest(survey.names, learner)]

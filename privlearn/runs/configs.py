@@ -89,7 +89,7 @@ class ChoiceConfig(PersonConfig):
     budget: str = "rho=1"
     """rho=…, mu=… or epsilon=…,delta=…"""
     horizon: Horizon | None = None
-    """Number of users, public."""
+    """Number of users (of rows or visits, where people come back), public."""
     items: ItemCount | None = None
     """Items per user (CSV)."""
     scale: PublicBound = 1.0
@@ -165,7 +165,7 @@ class TableConfig(PersonConfig):
     budget: str = "rho=1"
     """rho=…, mu=… or epsilon=…,delta=…"""
     horizon: Horizon | None = None
-    """Number of users, public."""
+    """Number of users (of rows or visits, where people come back), public."""
     held_out: HeldOut | None = None
     """Rows after the horizon that score the fit, for the operator; default for shipped tables: a
     fifth of the rows."""
@@ -215,6 +215,11 @@ class TableConfig(PersonConfig):
             raise ValueError("sparse: for hdb only; pofw is the sparse learner of streams")
         if self.sparse and self.method == "least-squares":
             raise ValueError("sparse: least squares assumes none; take gaussian or noisy_max")
+        if self.pooled and self.learner == "hdb" and self.bandit() == "least-squares":
+            raise ValueError(
+                "pooled: least squares learns from rows of one arm each, and several of a person "
+                "make none; take per_batch = 1, or sparse"
+            )
         if self.radius is not None and self.learner == "hdb" and self.bandit() == "least-squares":
             raise ValueError("radius: least squares has no set of parameters")
         if self.classes is not None:

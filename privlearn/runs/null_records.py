@@ -50,13 +50,18 @@ class NullRecords:
         """How many records were null."""
         return len(self.reasons) + len(self.absent)
 
-    def lines(self) -> list[str]:
-        """What the operator should see at once."""
-        good = self.users - self.count
+    def lines(self, *, rule: bool = False) -> list[str]:
+        """What the operator should see at once.
+
+        Args:
+            rule: whether there is a rule of participation, which leaves out some of the others, and
+                nobody is told which.
+        """
+        good, counted = self.users - self.count, "usable" if rule else "counted"
         if not self.count:
-            return [f"records: all {self.users:,} counted"]
+            return [f"records: all {self.users:,} {counted}"]
         told = [
-            f"records: {good:,} of {self.users:,} counted, {self.count:,} "
+            f"records: {good:,} of {self.users:,} {counted}, {self.count:,} "
             f"{'was' if self.count == 1 else 'were'} null (private/messages.txt)"
         ]
         if not good:

@@ -28,20 +28,20 @@ class PersonConfig(RunConfig):
 
     people: str | None = None
     """Column of your file that says whose row it is; its text is the id.  The guarantee is then for
-    each person with at most --most rows; without it, for each row."""
+    each person, with all rows; without it, for each row."""
     most: Annotated[int, Field(ge=1)] | None = None
     """The most rows of one person that are learned from; with --pooled, of the learner's public
     batches (epochs)."""
     pooled: bool = False
-    """All rows of a person in one public batch count as one, mostly their mean, and --most counts
-    batches."""
+    """All rows of a person in one public batch become one, mostly their mean, and --most counts
+    batches.  Not for tofw --method plain, nor for hdb without --sparse."""
     per_batch: Annotated[int, Field(ge=1)] | None = None
     """The most rows of one person that are learned from in one public batch."""
     apart: Annotated[int, Field(ge=1)] | None = None
     """Rows from one that is learned from to the next of the same person, at least."""
     registry: str | None = None
-    """New file that keeps who came and how often, for runs that are gone on with; it is secret.
-    Default: in memory, forgotten at the end of the run."""
+    """New file that keeps who came and how often; it is secret, and of this one run.  Default: in
+    memory, gone at the end."""
 
     @model_validator(mode="after")
     def _fits_people(self) -> Self:
@@ -54,8 +54,8 @@ class PersonConfig(RunConfig):
             raise ValueError("people = '': must name the column that says whose row it is")
         if self.most is None:
             raise ValueError(
-                "most: how many rows of one person are learned from at most; with pooled, of how "
-                "many public batches"
+                "most: must be given with people: how many rows of one person are learned from at "
+                "most; with pooled, in how many public batches"
             )
         self.rule()
         return self
@@ -71,16 +71,19 @@ def check_registry(config: PersonConfig, out: Path) -> None:
     """Checks that there is room for the registry before anything is written in ``out``.
 
     Raises:
-        DataError: something stands there, or it would stand in the public folder.
+        DataError: something stands there, or it would stand in the public folder, or there is no
+        such folder, and the run makes none.
     """
     if config.registry is None:
         return
-    public = (out / "public").resolve()
-    if public in Path(config.registry).resolve().parents:
+    public, parents = (out / "public").resolve(), Path(config.registry).resolve().parents
+    if public in parents:
         raise DataError(
             f"registry = {config.registry!r}: it is secret, as is its key, and cannot stand in the "
             f"public folder {out / 'public'}; name a file elsewhere, such as in {out / 'private'}"
         )
+    if not parents[0].is_dir() and parents[0] not in (out.resolve(), (out / "private").resolve()):
+        raise DataError(f"registry = {config.registry!r}: there is no such folder")
     if Path(config.registry).exists():
         raise DataError(
             f"registry = {config.registry!r}: there is a file; it belongs to the run that made it, "
@@ -111,15 +114,15 @@ def told(config: PersonConfig) -> list[str]:
     """What the guarantee of the run is about, in words; public."""
     if config.people is None:
         return []
-    unit = ("public batch", "public batches") if config.pooled else ("row", "rows")
-    counted = f"{config.most} {unit[config.most != 1]}"
-    if config.pooled:
-        counted += ", in each of which all rows of the person count as one"
+    some = "1 public batch" if config.most == 1 else f"{config.most} public batches"
+    counted = f"the rows of at most {some}, which become one row in each"
+    if not config.pooled:
+        counted = "at most 1 row" if config.most == 1 else f"at most {config.most} rows"
     if config.per_batch is not None:
         counted += f", at most {config.per_batch} in one public batch"
     apart = f", {config.apart:,} or more rows apart" if config.apart else ""
     return [
-        f"the guarantee is for each person (a text in column {config.people!r}) with at most "
-        f"{counted}{apart}; what comes beyond that is not learned from, and nobody is told which",
+        f"the guarantee is for each person (a text in column {config.people!r}) with all rows; "
+        f"learned from are {counted}{apart}, and nobody is told which",
         _NOT_COVERED,
     ]

@@ -454,7 +454,7 @@ def _null_lines(private: Path, learner: Bandit | StreamLearner, table: Table) ->
         len(table), table.messages, learner.private_messages_, absent=table.absent
     )
     nulls.write(private)
-    return nulls.lines()
+    return nulls.lines(rule=table.people is not None)
 
 
 def _write_public(

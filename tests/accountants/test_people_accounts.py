@@ -148,7 +148,7 @@ def test_everybody_is_served_and_the_policy_sees_no_mask() -> None:
     assert Rows._unseal(rows)[0].valid.tolist() == [True, False, True, False]
     one = board.serve(ones(range(4, 5)), policy, people=["a"])
     assert one.reveal() == 2.0
-    with pytest.raises(ProvenanceError, match="is needed"):
+    with pytest.raises(ProvenanceError, match="people is missing"):
         board.serve(ones(range(5, 6)), policy)
     assert board.clock == 5
     assert made.people is not None
@@ -250,6 +250,45 @@ def test_an_account_goes_on_with_its_registry_and_no_other(tmp_path: Path) -> No
     again.ledger.close()
     assert audit(where).guarantees[0].rho == pytest.approx(1.0)
     assert isinstance(PeopleError("x"), PrivlearnError)
+
+
+def test_a_rule_in_place_of_its_registry_is_refused_by_name(tmp_path: Path) -> None:
+    rule, noise = Participation(2), NoiseSource.simulation(0)
+    for wrong in (rule, tmp_path / "people.db", "people.db"):
+        with pytest.raises(TypeError, match=rf"^people: a {type(wrong).__name__}: .*People.create"):
+            CentralAccountant(ZCDP("1"), users=range(N), noise=noise, people=wrong)  # type: ignore[arg-type]
+    where = tmp_path / "book.ledger"
+    made = CentralAccountant(ZCDP("1"), users=range(N), noise=noise, ledger=Ledger.create(where))
+    made.ledger.close()
+    with pytest.raises(TypeError, match=r"People\.open"):
+        CentralAccountant.resume(where, people=rule)  # type: ignore[arg-type]
+
+
+def test_resuming_without_the_registry_tells_what_replaces_it(tmp_path: Path) -> None:
+    where, rule = tmp_path / "book.ledger", Participation(2)
+    people = People.memory(rule)
+    made = CentralAccountant(
+        ZCDP("1"),
+        users=range(N),
+        noise=NoiseSource.simulation(0),
+        people=people,
+        ledger=Ledger.create(where),
+    )
+    mechanism = noisy_sum("1/4")
+    rows = people.admit(ones(BATCHES[0]), list("abcdefghij"))
+    mechanism.release(rows, made.issue(mechanism.loss(), users=BATCHES[0], label="sum"))
+    made.ledger.close()
+    slot = people.clock
+    told = rf"{people.id} and Participation\(most=2\), which was at slot {slot} .*replace_lost"
+    with pytest.raises(PeopleError, match=told):
+        CentralAccountant.resume(where, noise=NoiseSource.simulation(1))
+
+
+def test_no_registry_comes_later() -> None:
+    made = CentralAccountant(ZCDP("1"), users=range(N), noise=NoiseSource.simulation(0))
+    with pytest.raises(AttributeError, match="people"):
+        made.people = People.memory(Participation(1))  # type: ignore[misc]
+    assert made.people is None
 
 
 @pytest.mark.parametrize("others", [[0, 10], [0, 10, 20, 25, 30]])

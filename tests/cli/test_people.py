@@ -88,7 +88,7 @@ def test_a_run_is_for_persons_and_says_so(tmp_path: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     told = " ".join(result.output.split())
-    assert "for each person (a text in column 'who') with at most 2 public batches" in told
+    assert "for each person (a text in column 'who') with all rows; learned from are" in told
     assert "not covered" in told
     found = audit(out / "public" / "ledger.db")
     assert not found.problems
@@ -173,11 +173,12 @@ def test_parquet_files_have_ids_of_text_or_integers(tmp_path: Path) -> None:
         (("--most", "2"), "most: needs people, the column"),
         (("--pooled",), "pooled: needs people, the column"),
         (("--registry", "r.db"), "registry: needs people, the column"),
-        (("--people", "who"), "most: how many rows of one person"),
+        (("--people", "who"), "most: must be given with people: how many rows of one person"),
         (("--people", "who", "--most", "0"), "most = 0: "),
         (("--people", "y", "--most", "1"), "people: 'y' is the target"),
         (("--people", "who", "--most", "1", "--columns", "a,who"), "is no feature"),
         ((*PERSONS, "--apart", "3"), "a pooled rule counts batches"),
+        ((*PERSONS, "--registry", "nowhere/r.db"), "registry = 'nowhere/r.db': there is no such"),
         ((*PERSONS, "--method", "plain"), "method = 'plain' releases after every row"),
     ],
 )
@@ -204,6 +205,25 @@ def test_shipped_rows_are_persons(tmp_path: Path) -> None:
     )
     assert result.exit_code == BAD_INPUT
     assert "each shipped row is a person" in result.output
+
+
+def test_a_bandit_of_single_rows_says_what_to_do_instead_of_pooling(tmp_path: Path) -> None:
+    arms = ("--target", "y", "--classes", "0,1", "--horizon", ROWS)
+    data = table(tmp_path / "t.csv", lines())
+    result = call("run", "hdb", "--data", data, *arms, *PERSONS, "--out", tmp_path / "run")
+    assert result.exit_code == BAD_INPUT
+    assert "take per_batch = 1, or sparse" in " ".join(result.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_operator_is_not_told_that_rows_beyond_the_rule_counted(tmp_path: Path) -> None:
+    data = table(tmp_path / "t.csv", lines())
+    for options, told in (((), "all 60 counted"), (("--people", "who", "--most", "1"), "usable")):
+        out = tmp_path / told
+        columns = ("--columns", "a,b")
+        result = call("run", "tofw", "--data", data, *DECLARED, *columns, *options, "--out", out)
+        assert result.exit_code == 0, result.output
+        assert f"records: {told}" in result.output.replace("all 60 usable", "usable")
 
 
 # Choices ------------------------------------------------------------------------------------------
@@ -302,7 +322,7 @@ def test_a_registry_in_a_file_is_of_one_run(tmp_path: Path) -> None:
     account = audit(tmp_path / "a" / "public" / "ledger.db")
     assert not account.problems
     assert f"next slot: {ROWS}" in shown.output
-    assert "rule: pooled: True" in shown.output
+    assert "rule: Participation(most=2, pooled=True)" in shown.output
     assert not any(name in shown.output for name in NAMES)
     forgotten = call("people", "forget", registry, input="maria\nx y\n")
     assert forgotten.exit_code == 0

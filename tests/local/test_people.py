@@ -157,7 +157,7 @@ def test_ids_and_registries_go_together(bandit: Make) -> None:
     config = twice(bandit())
     model = model_of(config)
     client = LocalClient(config, account_of(config, TWICE), users=range(3))
-    with pytest.raises(ProvenanceError, match="who each user is is needed"):
+    with pytest.raises(ProvenanceError, match=r"people is missing: the .* Participation\("):
         client.randomize(X, 1, 0.5, user=0, model=model)
     client.randomize(X, 1, 0.5, user=0, model=model, person="")  # a public turn of nobody
     with pytest.raises(UsersError, match="2 slots, there are 1 ids"):
@@ -167,5 +167,5 @@ def test_ids_and_registries_go_together(bandit: Make) -> None:
     device = LocalAccountant.for_device(
         config, Ledger.memory(), user=0, noise=NoiseSource.simulation(0)
     )
-    with pytest.raises(ProvenanceError, match="no registry of people"):
+    with pytest.raises(ProvenanceError, match="no rule of participation"):
         LocalClient(config, device).randomize(X, 1, 0.5, model=model, person="me")

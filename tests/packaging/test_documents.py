@@ -54,6 +54,41 @@ def test_names_of_modules_and_objects_in_documents_exist() -> None:
     assert not exists("privlearn.datasets.unicorns")
 
 
+def anchors(path: Path) -> set[str]:
+    """What links within a document may name: its headings, as web pages show them."""
+    text = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL)
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", head.strip().lower()).replace(" ", "-") for head in heads)
+    found: set[str] = set()
+    for head in plain:
+        number = sum(
+            other == head or re.fullmatch(f"{head}-\\d+", other) is not None for other in found
+        )
+        found.add(f"{head}-{number}" if number else head)
+    return found
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    """Links to files that do not exist, or to headings that their document does not have."""
+    broken = []
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        if ":" in file or (target.exists() and not anchor):
+            continue
+        if not target.exists() or (target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    assert {str(p): b for p in DOCUMENTS if (b := broken_links(p, p.read_text("utf-8")))} == {}
+    wrong = "[a](docs/nothing.md) [b](README.md#nothing) [c](#nothing) [d](docs/people.md#ids)"
+    found = broken_links(ROOT / "README.md", wrong)
+    assert found == ["docs/nothing.md", "README.md#nothing", "#nothing"]
+
+
 def test_the_picture_of_the_rooms_is_the_import_contract() -> None:
     text = (ROOT / "docs/architecture.md").read_text("utf-8")
     picture = text.split("```")[1]

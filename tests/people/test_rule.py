@@ -216,6 +216,21 @@ def test_a_rule_that_forgets_the_batch_would_be_found(monkeypatch: pytest.Monkey
     assert masks(rule, visits, 0, [0, 2], [4])[0] != expected
 
 
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (Participation(1), "Participation(most=1)"),
+        (Participation(2, pooled=True), "Participation(most=2, pooled=True)"),
+        (Participation(4, 100, 2), "Participation(most=4, apart=100, per_batch=2)"),
+        (Participation(1, pattern="public"), "Participation(most=1, pattern='public')"),
+        (Participation(3, clock="timetable"), "Participation(most=3, clock='timetable')"),
+    ],
+)
+def test_a_rule_is_shown_as_it_would_be_written(rule: Participation, said: str) -> None:
+    assert repr(rule) == said
+    assert eval(said) == rule
+
+
 def _learns_otherwise() -> str | None:
     """A rule under which visits of three persons are not learned as it is written."""
     visits = [f"p{i}" for i in np.random.default_rng(2).integers(0, 3, 60)]
