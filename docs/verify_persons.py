@@ -90,6 +90,7 @@ class Persons(verify_ledger.Account):
             need(body["entry"] == "open" or body["told"] is None, "data of no rule")
             return
         kind, told = body["entry"], body["told"]
+        need(kind != "spend" or told is not None, "a spend without the registry's clock")
         if kind in ("spend", "retire") and told is not None:
             need(type(told["clock"]) is int and self.clock <= told["clock"], "an older registry")
             self.clock = told["clock"]
