@@ -327,7 +327,7 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.learners.checkpoint:BatchLearner.public_state",
-                '"clock": self.clock_,',
+                '"clock": self._public_clock(),',
                 '"clock": self.clock_, "messages": self.private_messages_,',
             ),
         ),
