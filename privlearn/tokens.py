@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeV
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn import _processes
 from privlearn._exclusive import Exclusive
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B, Currency
@@ -141,7 +142,6 @@ class Token(Generic[B]):
     """The loss whose price ``budget`` and ``failure`` are."""
     _issuer: Issuer
     _used: bool
-    _pid: int
     _lock: Exclusive
 
     def __init__(
@@ -167,8 +167,7 @@ class Token(Generic[B]):
         fix(self, "_priced", priced)
         fix(self, "_issuer", issuer)
         fix(self, "_used", False)
-        fix(self, "_pid", os.getpid())
-        fix(self, "_lock", Exclusive("a token"))
+        fix(self, "_lock", Exclusive(f"token {label!r}"))
 
     def check(self, rows: Rows[Any]) -> None:
         """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
@@ -220,7 +219,7 @@ class Token(Generic[B]):
         loss = spend.loss(self.adjacency)
         if loss is not self._priced:
             self._check_price(spend.mechanism, self._issuer.of_person(loss, self.users))
-        self._use("spent")
+        self._use()
         try:
             account = self._issuer.record_spend(self, spend, loss)
         except BaseException:
@@ -246,14 +245,12 @@ class Token(Generic[B]):
         """Hands the token back unused; its budget is free again.
 
         Raises:
-            TokenSpentError: used before.
+            TokenSpentError: used before.  TokenCopyError: in a forked process.
         """
-        self._use("retired")
+        self._use()
         self._issuer.record_retire(self, "unused", None)
 
-    def _use(self, verb: str) -> None:
-        if os.getpid() != self._pid:
-            raise TokenCopyError(f"token {self.label!r} cannot be {verb} in a forked process")
+    def _use(self) -> None:
         with self._lock:
             if self._used:
                 raise TokenSpentError(f"token {self.label!r} was spent or retired before")
@@ -651,7 +648,7 @@ class Receipt:
         return self._done or self._account.outcome is not None
 
     def _check_open(self) -> None:
-        if os.getpid() != self._token._pid:
+        if self._token._lock.made_in != (_processes.forks, os.getpid()):
             raise TokenCopyError("a receipt cannot be used in a forked process")
         if self._done or self._account.outcome is not None:
             raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")

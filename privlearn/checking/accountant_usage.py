@@ -6,6 +6,7 @@ check watches.  Other processes are not seen.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +40,15 @@ _WATCHING: list[AccountantUsage] = []
 _BASE: Any = _Accountant
 _ORIGINAL: dict[str, Callable[..., None]] = {}
 """The methods themselves, while they are wrapped."""
+
+
+def _in_child() -> None:
+    global _LOCK
+    _LOCK = threading.Lock()  # a thread that is not there may hold the other
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def _started(self: Any, *args: Any, **options: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn import _processes
 from privlearn.exact_noise.slow import Bits, exact_floor
 from privlearn.exact_noise.tables import (
     CELL_BITS,
@@ -42,13 +43,19 @@ _FIRST_CELL = (1023 + WORD_BITS - OCTAVES) << CELL_BITS
 class _Scratch:
     """Where a draw computes: two draws on one would overwrite each other's cells."""
 
-    __slots__ = ("doubles", "integers", "rows", "views")
+    __slots__ = ("__weakref__", "doubles", "integers", "rows", "views")
 
     def __init__(self) -> None:
         self.integers = np.empty((2, _TILE), np.int64)
         self.doubles = np.empty((2, _TILE))
         self.rows = np.empty((_TILE, ROW), np.int64)
         self.views: tuple[Any, ...] = self._of(_TILE)
+        _processes.INHERITED.add(self)
+
+    def inherited(self) -> None:
+        """Overwrites, in a forked child, what is left here of the last draw."""
+        for cells in (self.integers, self.doubles, self.rows):
+            cells[:] = 0
 
     def _of(self, n: int) -> tuple[Any, ...]:
         w, cell = self.integers[:, :n]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable
 from typing import Any, Never, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn import _processes
 from privlearn._exclusive import Exclusive
 from privlearn.errors import TokenCopyError
 from privlearn.exact_noise.fast import Floors
@@ -44,18 +44,18 @@ class NoisePool:
 
     Made after the spend that pays for them, under a key of its own: a process image that is
     restored holds no noise of a later spend.  Used by one thread at a time, in the process that
-    made it.
+    made it; a forked child overwrites what is ahead.
     """
 
-    __slots__ = ("_ahead", "_lock", "_next", "_pid", "_source", "_vectors")
+    __slots__ = ("__weakref__", "_ahead", "_lock", "_next", "_source", "_vectors")
 
     def __init__(self, source: Words) -> None:
         self._source = source
-        self._pid = os.getpid()
         self._lock = Exclusive("a pool of noise")
         self._ahead: dict[Kind, Variates] = {}
         self._next: dict[Kind, int] = {}
         self._vectors: dict[Hashable, Floors] = {}
+        _processes.INHERITED.add(self)
 
     def variates(self, kind: Kind, n: int) -> Variates:
         """The next ``n`` variates of one kind; the same whatever the sizes of the calls are.
@@ -82,7 +82,6 @@ class NoisePool:
 
     def _reserve(self, kind: Kind, n: int) -> int:
         """The place of the first of ``n`` variates ahead, which nobody else will get."""
-        self._check_process()
         start = self._next.get(kind)
         if start is None:
             self._ahead[kind] = variates(kind, self._source, max(n, _FIRST))
@@ -100,7 +99,6 @@ class NoisePool:
         Raises:
             TokenCopyError: in a forked process.
         """
-        self._check_process()
         with self._lock:
             return self._source.words(n)
 
@@ -115,7 +113,6 @@ class NoisePool:
         Raises:
             TokenCopyError: in a forked process.
         """
-        self._check_process()
         with self._lock:  # whoever comes meanwhile finds none, and makes others
             left = self._vectors.pop(law, None)
         if left is None:
@@ -127,13 +124,24 @@ class NoisePool:
         return left[:n].copy()
 
     def more(self) -> int:
-        """64 further bits, of a stream of their own."""
-        self._check_process()
+        """64 further bits, of a stream of their own.
+
+        Raises:
+            TokenCopyError: in a forked process.
+        """
+        if self._lock.made_in != _processes.here():
+            raise self._lock.refused()
         return self._source.more()
 
-    def _check_process(self) -> None:
-        if os.getpid() != self._pid:
-            raise TokenCopyError("noise cannot be drawn in a forked process")
+    def inherited(self) -> None:
+        """Overwrites what was drawn ahead, in a forked child; what was handed out stays."""
+        for kind, ahead in self._ahead.items():
+            unused = ahead.part(self._next.get(kind, 0), len(ahead))
+            unused.words[:] = 0
+            unused.floors[:] = 0
+        for left in self._vectors.values():
+            left[:] = 0
+        self._ahead, self._next, self._vectors = {}, {}, {}
 
     def __reduce__(self) -> Never:
         raise TokenCopyError("a pool of noise cannot be copied or pickled")

@@ -9,8 +9,14 @@ from typing import Any, Protocol, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn import _processes
+from privlearn.errors import TokenCopyError
+
 WordArray: TypeAlias = NDArray[np.uint64]
 _ZEROS = bytes(1 << 16)
+_SPARE = 2
+"""Words at the end of a buffer, where the cipher may want a block less a byte (16 − 1)."""
+_WIPED = "a keystream cannot be used in a forked process: its key was wiped"
 _SECOND_STREAM = 1 << 127
 """Where the counter of the further bits begins: 2¹²⁷ blocks away, so that streams never meet."""
 
@@ -27,25 +33,38 @@ class Words(Protocol):
 
 @final
 class Keystream:
-    """AES-256 in counter mode under a fresh key of the system."""
+    """AES-256 in counter mode under a fresh key of the system, which a forked child wipes."""
 
-    __slots__ = ("_first", "_key", "_second")
+    __slots__ = ("__weakref__", "_first", "_key", "_second")
 
     def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
-        self._first = _encryptor(self._key, 0)
+        self._key = bytearray(secrets.token_bytes(32))
+        self._first: Any = _encryptor(self._key, 0)
         self._second: dict[None, Any] = {}
+        _processes.INHERITED.add(self)
 
     def words(self, n: int) -> WordArray:
+        if self._first is None:
+            raise TokenCopyError(_WIPED)
         zeros = _ZEROS[: 8 * n] if 8 * n <= len(_ZEROS) else bytes(8 * n)
-        return np.frombuffer(self._first.update(zeros), dtype=np.uint64)
+        words = np.empty(n + _SPARE, dtype=np.uint64)  # which can be overwritten
+        self._first.update_into(zeros, words.view(np.uint8).data)
+        return words[:n]
 
     def more(self) -> int:
+        if self._first is None:
+            raise TokenCopyError(_WIPED)
         # setdefault: of two threads that find none, both take the one that was first
         second = self._second.get(None) or self._second.setdefault(
             None, _encryptor(self._key, _SECOND_STREAM)
         )
         return int.from_bytes(second.update(_ZEROS[:8]), "little")
+
+    def inherited(self) -> None:
+        """Overwrites the key in a forked child, and lets go of what was made of it."""
+        self._first = None
+        self._key[:] = bytes(len(self._key))
+        self._second.clear()
 
 
 @cache
@@ -57,7 +76,7 @@ def _cipher() -> tuple[Any, Any, dict[int, Any]]:
     return Cipher, algorithms.AES, {0: first, _SECOND_STREAM: second}
 
 
-def _encryptor(key: bytes, start: int) -> Any:
+def _encryptor(key: bytes | bytearray, start: int) -> Any:
     cipher, aes, counters = _cipher()
     return cipher(aes(key), counters[start]).encryptor()
 

@@ -32,7 +32,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Self, final
 
-from privlearn import _held_lock
+from privlearn import _held_lock, _processes
 from privlearn._exclusive import Exclusive
 from privlearn.entries import (
     CloseEntry,
@@ -48,7 +48,6 @@ from privlearn.errors import (
     LedgerError,
     LedgerSchemaError,
     LedgerUnreadableError,
-    TokenCopyError,
 )
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import (
@@ -126,7 +125,6 @@ class Ledger:
 
     def __init__(self, connection: sqlite3.Connection | None, path: Path | None) -> None:
         self._connection, self.path = connection, path
-        self._pid = os.getpid()
         self._lock = Exclusive("a ledger")
         self._doubtful: Entry | None = None
         self._place = None if path is None else _identity(path)
@@ -243,8 +241,6 @@ class Ledger:
             ReentryError: called from inside a call that is not done.
         """
         with self._lock:
-            if os.getpid() != self._pid:
-                raise TokenCopyError("a ledger cannot be written from a forked process")
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
             if self._doubtful is not None:
@@ -394,7 +390,7 @@ class Ledger:
             done = len(self._records)
             for entry, then in zip(self._entries[done:], self._times[done:], strict=False):
                 self._add(self._make(entry, then))
-        elif self._disk.pending and not self._closed and os.getpid() == self._pid:
+        elif self._disk.pending and not self._closed:
             with self._sql():
                 self._disk.check_log()
                 self._disk.defer()
@@ -408,7 +404,11 @@ class Ledger:
         """Flushes everything into the one file and releases it; may be called twice.
 
         While somebody else reads the file, the last entries stay in the ``-wal`` file beside it.
+        In a forked process the file is left alone, as it is the parent's.
         """
+        if self._lock.made_in != _processes.here():
+            self._closed = True
+            return
         with self._lock:
             if self._closed:
                 return
@@ -514,8 +514,9 @@ class _Disk:
             with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
                 self._files.append(os.open(f"{path}-wal", os.O_RDWR))
             _held_lock.hold(self._files[0])
-        self._end = weakref.finalize(self, _close, connection, self._files, os.getpid())
+        self._end = weakref.finalize(self, _close, connection, self._files, _processes.here())
         self._end.atexit = False
+        _processes.INHERITED.add(self)
 
     def defer(self) -> None:
         """Leaves it to `settle` when to sync, if the log began with nothing."""
@@ -587,9 +588,13 @@ class _Disk:
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._end()
 
+    def inherited(self) -> None:
+        """Keeps the connection, which is not a forked child's to close."""
+        _processes.never_end(self._connection)
 
-def _close(connection: sqlite3.Connection, files: list[int], pid: int) -> None:
-    if os.getpid() == pid:
+
+def _close(connection: sqlite3.Connection, files: list[int], made_in: tuple[int, int]) -> None:
+    if _processes.here() == made_in:
         with suppress(sqlite3.Error):
             connection.execute("PRAGMA synchronous = FULL")
         _held_lock.let_go(files[0])

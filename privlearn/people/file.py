@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Self, final
 
+from privlearn import _processes
 from privlearn.errors import PeopleError
 from privlearn.participation import Participation
 from privlearn.people.contents import Contents, Head
@@ -59,7 +60,8 @@ class RegistryFile:
         except sqlite3.Error as error:
             place.leave()
             raise PeopleError(f"{place.path} cannot be opened: {error}") from None
-        self._end = weakref.finalize(self, _close, self._connection, place, os.getpid())
+        self._end = weakref.finalize(self, _close, self._connection, place, _processes.here())
+        _processes.INHERITED.add(self)
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], head: Head) -> Self:
@@ -176,6 +178,10 @@ class RegistryFile:
         """Lets go of the file, and leaves nothing beside it."""
         self._end()
 
+    def inherited(self) -> None:
+        """Keeps the connection, which is not a forked child's to close."""
+        _processes.never_end(self._connection)
+
     def _configure(self) -> None:
         for setting in (
             "trusted_schema = OFF",
@@ -244,9 +250,9 @@ class RegistryFile:
             raise
 
 
-def _close(connection: sqlite3.Connection, place: Place, pid: int) -> None:
+def _close(connection: sqlite3.Connection, place: Place, made_in: tuple[int, int]) -> None:
     """Leaves one file that is everything, or, where that fails, a log that will be read again."""
-    if os.getpid() != pid:  # in a forked process it is not ours to close
+    if _processes.here() != made_in:  # in a forked process it is not ours to close
         return
     with suppress(sqlite3.Error, PeopleError):
         place.check()

@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar, cast, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privlearn import _processes
 from privlearn._exclusive import Exclusive
 from privlearn._validate import count, text, user_range
 from privlearn.errors import PeopleError, ProvenanceError, UsersError
@@ -82,7 +83,6 @@ class People(Sealed):
         "__head",
         "__lock",
         "__passed",
-        "__pid",
         "__stale",
         "__standings",
         "__starts",
@@ -91,8 +91,12 @@ class People(Sealed):
     )
 
     def __init__(self, contents: Contents, store: Store | None) -> None:
-        self.__store, self.__pid = store, os.getpid()
-        self.__lock = Exclusive("a registry of people")
+        self.__store = store
+        self.__lock = Exclusive(
+            "a registry of people",
+            PeopleError,
+            "two of them would each give everybody the whole of the rule",
+        )
         self.__closed = self.__stale = False
         self.__calls = 0  # of admit_visits, in this process
         self.__passed = 0
@@ -476,9 +480,15 @@ class People(Sealed):
             return np.isin(persons, np.array(sorted(self.__forgotten), dtype=np.int64))
 
     def close(self) -> None:
-        """Lets go of the file; the registry cannot be used any more."""
+        """Lets go of the file; the registry cannot be used any more.
+
+        In a forked process the file is left alone, as it is the parent's.
+        """
+        if self.__lock.made_in != _processes.here():
+            self.__closed = True
+            return
         with self.__lock:
-            if not self.__closed and os.getpid() == self.__pid and self.__store is not None:
+            if not self.__closed and self.__store is not None:
                 self.__store.close()
             self.__closed = True
 
@@ -490,11 +500,6 @@ class People(Sealed):
 
     def __ready(self) -> None:
         """Raises PeopleError where nothing may be written; makes good an interrupted write."""
-        if os.getpid() != self.__pid:
-            raise PeopleError(
-                "a registry of people cannot be used in a forked process: two of them would each "
-                "give everybody the whole of the rule"
-            )
         if self.__closed:
             raise PeopleError("this registry of people was closed")
         if self.__stale and self.__store is not None:

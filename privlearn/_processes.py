@@ -1,0 +1,62 @@
+"""Which process this is, and what becomes in a forked child of what its parent made.
+
+A child begins with the parent's memory: tokens, connections, keys, and locks that are held by
+threads it does not have.  Its process number does not tell it apart: the first process of a
+container and one that it forks into another container may both be process 1.  So forks are counted,
+in the child, before any other code of ours runs there.  The number is compared besides, for a
+fork in C of which Python is not told.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any, Protocol
+
+import numpy as np
+
+forks = 0
+"""How many lie between this process and the one that loaded this module."""
+
+
+def here() -> tuple[int, int]:
+    """This process: equal to what another call gives here, and to none in a child or parent.
+
+    Where each call counts, ``(_processes.forks, os.getpid())`` is written out.
+    """
+    return forks, os.getpid()
+
+
+class Inherited(Protocol):
+    """What a forked child must wipe, or leave alone, at once."""
+
+    def inherited(self) -> None:
+        """Called in the child, in which no other thread runs; it takes no lock."""
+
+
+INHERITED: weakref.WeakSet[Inherited] = weakref.WeakSet()
+"""What lives and is to be told; it takes itself out."""
+
+
+def never_end(thing: object) -> None:
+    """Keeps it for as long as the process lives, and beyond the end of the interpreter.
+
+    SQLite forbids a child even to close a connection of its parent: it takes itself to hold locks
+    that are the parent's, and may end a log in which somebody writes
+    (https://www.sqlite.org/howtocorrupt.html, 2.6).  The garbage collector, or the end of the
+    interpreter, would close it.  So it goes into a circle that neither of them sees: NumPy's arrays
+    of objects take no part in the collection of garbage.
+    """
+    circle: Any = np.empty(2, dtype=object)
+    circle[0], circle[1] = thing, circle
+
+
+def _in_child() -> None:
+    global forks
+    forks += 1
+    for each in list(INHERITED):
+        each.inherited()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
