@@ -341,7 +341,7 @@ def test_calibrated_noise_fits_and_wastes_none(
 
 
 @pytest.mark.parametrize("q", [2.0, 3.0, 6.0, math.inf])
-@pytest.mark.parametrize("dim", [2, 5, 10, 20, 200, 1000])
+@pytest.mark.parametrize("dim", [2, 5, 10, 20, 200, 500])
 def test_the_choice_has_the_least_computed_error(q: float, dim: int) -> None:
     """At equal price the Gaussian with ℓ2 sensitivity has the smaller error; the sampler agrees."""
     domain, budget = Ball(1.0, dim, q), ZCDP("0.1")
