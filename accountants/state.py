@@ -920,6 +920,11 @@ class AccountState:
         part, count = found[0]
         if len(found) > 1 or count > 1:
             raise BudgetError(f"{entry.mechanism}: one spend releases one minimiser")
+        if _of_visits(loss):
+            raise BudgetError(
+                f"{entry.mechanism}: the loss of a minimiser is stated for one row; what several "
+                "rows of one person cost follows from it"
+            )
         noise = noise_from_dict(entry.noise)
         if not isinstance(noise, GaussianNoise) or noise.std != part.noise_std:
             raise BudgetError(
@@ -1348,6 +1353,13 @@ def _check_rule(opened: OpenEntry, rule: Participation) -> None:
         )
     if opened.odometer is not None:
         raise BudgetError("odometer: it is for one row; none is known for a person who comes back")
+
+
+def _of_visits(loss: Loss) -> bool:
+    """Whether a minimiser's loss is stated as that of several rows."""
+    if isinstance(loss, VisitsLoss):
+        return has_minimizer(loss)
+    return any(_of_visits(part) for part, _ in loss.inner())
 
 
 def has_minimizer(loss: Loss) -> bool:

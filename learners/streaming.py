@@ -116,8 +116,11 @@ class StreamLearner(Learner):
         )
 
     def _rule_batches(self) -> Sequence[int]:
-        """After `_prepare`, where the public batches begin that a rule counts within."""
-        raise NotImplementedError
+        """After `_prepare`, where the public batches begin that a rule counts within.
+
+        For a learner whose `_check_rule` lets such rules pass.
+        """
+        raise TypeError(f"{type(self).__name__}: has no batches that a rule could count within")
 
     # Life ----------------------------------------------------------------------------------------
 

@@ -12,9 +12,11 @@ from privlearn.errors import BudgetError
 from privlearn.losses import (
     BoundedRangeLoss,
     FailingLoss,
+    GaussianLoss,
     Loss,
     MinimizerLoss,
     PerArrivalLoss,
+    VisitsLoss,
     ZCDPLoss,
     leaves_of,
 )
@@ -68,3 +70,13 @@ def test_a_minimiser_is_bound_to_its_noise_however_deep() -> None:
             spend(loss, std=0.001, failure=failure)
         with pytest.raises(BudgetError, match="must state ridge"):
             spend(loss, std=50.0, failure=failure)
+
+
+def test_a_minimisers_loss_for_one_row_is_not_stated_for_many() -> None:
+    m = MinimizerLoss(difference=4, trace=1, rank=2, directions=2, ridge=20, noise_std=50)
+    for loss in (VisitsLoss(m, 100), VisitsLoss(m, 100) + GaussianLoss("0.1")):
+        with pytest.raises(BudgetError, match="stated for one row"):
+            spend(loss, std=50.0)
+    # the blur, which is the same for any number of rows, may be
+    with pytest.raises(BudgetError, match="must state ridge"):
+        spend(m + VisitsLoss(GaussianLoss("0.1"), 100), std=50.0)
