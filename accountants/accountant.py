@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 
@@ -31,22 +31,27 @@ from privlearn.accountants.guarantee import (
     unless_failed,
 )
 from privlearn.accountants.multiple_accountants import check_beside
-from privlearn.accountants.state import Account, AccountState
+from privlearn.accountants.replay import Replay
+from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
 from privlearn.domains import Array
 from privlearn.entries import (
     EXACT,
     PARTICIPATION,
+    RESUME,
     BatchesEntry,
     CloseEntry,
     DelegateEntry,
     Entry,
     FunctionsEntry,
     IssueEntry,
+    LearnerEntry,
     OpenEntry,
     PlanEntry,
     PlanItem,
+    PublishEntry,
+    ReachEntry,
     RetireEntry,
     ReturnEntry,
     SpendEntry,
@@ -61,16 +66,29 @@ from privlearn.errors import (
 )
 from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
+from privlearn.ledger.values import packed
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.protocols import Mechanism, Plan, Streaming
 from privlearn.rows import Rows
-from privlearn.tokens import Outcome, Released, ReleaseObserver, Spend, Token, mint_token
+from privlearn.tokens import (
+    Outcome,
+    RecordedToken,
+    Released,
+    ReleasedValue,
+    ReleaseObserver,
+    Spend,
+    Token,
+    mint_token,
+)
 
 X = TypeVar("X")
 T = TypeVar("T")
+
+SEGMENT = 256
+"""Users that a stream says it takes, at least, before it opens their rows: what a crash costs."""
 
 Of = Literal["guarantee", "spent"]
 _Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]
@@ -149,6 +167,8 @@ class _Accountant(Generic[B]):
         features: dict[str, Literal["critical", "optional"]] = {EXACT: "optional"}
         if people is not None:
             features[PARTICIPATION] = "critical"
+        if book.path is not None:
+            features[RESUME] = "critical"
         opened = OpenEntry(
             accountant=_new_id({entry.accountant for entry in others}),
             software=f"privlearn {__version__}",
@@ -205,6 +225,8 @@ class _Accountant(Generic[B]):
         self._seen = seen
         self._interrupted = False
         self._resumed = False
+        self._past: Replay | None = None
+        """While a learner runs again over what was released before a restart."""
         self._mechanisms: dict[str, Any] = {}
 
     @classmethod
@@ -452,7 +474,7 @@ class _Accountant(Generic[B]):
         )
         with self._lock:
             stands = [Plan(i.label, i.loss, i.users, i.count) for i in self._state.plan or []]
-            if not (self._resumed and mechanisms and whole == stands):
+            if not (self._resumed and whole and whole == stands):
                 self._append(PlanEntry(accountant=self.id, items=items))
             self._mechanisms = dict(mechanisms)
 
@@ -510,8 +532,26 @@ class _Accountant(Generic[B]):
     def left(self, label: str, users: range) -> int:
         """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
         with self._lock:
+            if self._past is not None:
+                return self._past.left(label, users)
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
+
+    def rest(self, label: str, users: range) -> range | None:
+        """The users of whom a planned stream can still take rows; None if there are none.
+
+        All of them before it began, and after it ended early, as its process died, those whose
+        rows it did not take.
+        """
+        with self._lock:
+            if self._past is not None:
+                return self._past.rest(label, users)
+            for item in self._state.plan or []:
+                if (item.label, item.users) == (label, users):
+                    if item.left:
+                        return users
+                    return range(max(item.rests), users.stop) if item.rests else None
+            return None
 
     def spends(self, label: str, users: range) -> int:
         """How many tokens of that label were spent on some of ``users``, also before a restart."""
@@ -538,6 +578,8 @@ class _Accountant(Generic[B]):
         self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
     ) -> Token[B]:
         with self._lock:
+            if self._past is not None:
+                return self._issue_again(self._past, price, users, label)
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
@@ -569,6 +611,12 @@ class _Accountant(Generic[B]):
             )
             priced = price if isinstance(price, Loss) else None
             return mint_token(self, token, budget, index, label, failure, priced)
+
+    def _issue_again(self, past: Replay, price: Loss | B, users: range, label: str) -> Token[B]:
+        entry = past.take(label, users).issue
+        budget = cast(B, self._state.accounts[entry.token].budget)
+        priced = price if isinstance(price, Loss) else None
+        return mint_token(self, entry.token, budget, users, label, exact("", entry.failure), priced)
 
     def _shared(self, price: Loss | B) -> dict[str, Any] | None:
         """What a token's entry says of the loss that it is for, under a rule without a plan."""
@@ -604,7 +652,45 @@ class _Accountant(Generic[B]):
     def _take_back(self, allowance: str) -> None:
         self._append(ReturnEntry(accountant=self.id, allowance=allowance))
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
+    # What another process needs to go on ---------------------------------------------------------
+
+    @property
+    def learner(self) -> LearnerEntry | None:
+        """Whose plan stands in the ledger; None if no learner was begun, or it was in memory."""
+        return self._state.learner
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the account was begun by an earlier process."""
+        return self._resumed
+
+    def record_learner(self, name: str, parameters: dict[str, Any], made: dict[str, Any]) -> None:
+        """For learners: writes, before the plan, what makes the same learner again."""
+        with self._lock:
+            if self._state.resumable:
+                self._append(
+                    LearnerEntry(accountant=self.id, name=name, parameters=parameters, made=made)
+                )
+
+    @contextmanager
+    def replaying(self) -> Iterator[Replay]:
+        """For learners: tokens issued in the block are those of earlier processes, in their order.
+
+        They open null records, and what leaves is what left then.
+
+        Raises:
+            LedgerError: on leaving the block, if something was released that did not leave again.
+        """
+        with self._lock:
+            entries = [entry for entry in self.ledger.entries if entry.accountant == self.id]
+            past = self._past = Replay(self.ledger, entries)
+        try:
+            yield past
+            past.check_done()
+        finally:
+            self._past = None
+
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """For tokens: writes the spend; returns the token's account when it is durable."""
         domain, noise, loss_form, derived = _forms_of(spend, loss)
         with self._lock:
@@ -629,6 +715,8 @@ class _Accountant(Generic[B]):
                 exact=spend.exact_form() if EXACT in self._state.opened.features else None,
                 admitted=self._admitted(token.users.stop),
             )
+            if self._past is not None:
+                return self._past.spent(entry)
             self._append(entry)
         if self.observer is not None:
             self.observer.spent(token, spend)
@@ -637,20 +725,50 @@ class _Accountant(Generic[B]):
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""
         with self._lock:
-            self._append(FunctionsEntry(accountant=self.id, token=token.id, names=names))
+            if self._past is None:
+                self._append(FunctionsEntry(accountant=self.id, token=token.id, names=names))
 
-    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
-        """For tokens and receipts: writes how the token ended."""
+    def record_reach(self, token: Token[Any], stop: int) -> int:
+        """For receipts: writes how far a stream comes; returns it when it is durable."""
         with self._lock:
-            self._append(
-                RetireEntry(
-                    accountant=self.id,
-                    token=token.id,
-                    outcome=outcome,
-                    digest=digest,
-                    admitted=self._admitted(None),
-                )
+            account = self._state.accounts[token.id]
+            if self._past is not None or account.stream is None:
+                return token.users.stop
+            reach = min(max(stop, account.reach + SEGMENT), token.users.stop)
+            self._append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
+            return reach
+
+    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
+        """For receipts: writes a value that is about to leave a spend which stays open."""
+        if not self._state.resumable:
+            return
+        with self._lock:
+            entry = PublishEntry(
+                accountant=self.id, token=token.id, digest=value.digest, upto=value.upto
             )
+            self._append(entry, value)
+
+    def record_retire(
+        self,
+        token: Token[Any],
+        outcome: Outcome,
+        digest: str | None,
+        value: ReleasedValue | None = None,
+    ) -> None:
+        """For tokens and receipts: writes how the token ended, with the value that leaves then."""
+        with self._lock:
+            if self._past is not None:
+                return
+            kept = value if self._state.resumable else None
+            entry = RetireEntry(
+                accountant=self.id,
+                token=token.id,
+                outcome=outcome,
+                digest=digest,
+                admitted=self._admitted(None),
+                value=None if kept is None else {"digest": kept.digest, "upto": kept.upto},
+            )
+            self._append(entry, kept)
 
     def _admitted(self, stop: int | None) -> dict[str, Any] | None:
         """Up to where the registry must know of visits at least, which `resume` asks of it.
@@ -665,14 +783,15 @@ class _Accountant(Generic[B]):
             return {"clock": self.people.clock}
         return None if stop is None else {"clock": max(stop, self._state.admitted)}
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: Entry, value: ReleasedValue | None = None) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""
         if self._interrupted:
             raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
         self._state.check(entry)
         self._interrupted = True
         try:
-            self.ledger.append(entry, after=self._seen)
+            kept = None if value is None else (value.digest, packed(value.value))
+            self.ledger.append(entry, after=self._seen, value=kept)
         except BaseException:
             self._interrupted = self.ledger.may_hold(entry)
             raise

@@ -8,7 +8,7 @@ from typing import Any, Generic, Never, Protocol, Self, cast, final
 
 from privlearn._exclusive import Exclusive
 from privlearn._validate import user_range
-from privlearn.accountants.state import Account, AccountState
+from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B
 from privlearn.errors import BudgetError, TokenCopyError
@@ -16,7 +16,7 @@ from privlearn.exact import Exact, exact
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
-from privlearn.tokens import Outcome, ReleaseObserver, Spend, Token
+from privlearn.tokens import Outcome, RecordedToken, ReleasedValue, ReleaseObserver, Spend, Token
 
 
 class _Parent(Protocol[B]):
@@ -31,9 +31,17 @@ class _Parent(Protocol[B]):
     @property
     def trust(self) -> Trust: ...
     def spends(self, label: str, users: range) -> int: ...
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account: ...
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken: ...
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None: ...
-    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None: ...
+    def record_reach(self, token: Token[Any], stop: int) -> int: ...
+    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None: ...
+    def record_retire(
+        self,
+        token: Token[Any],
+        outcome: Outcome,
+        digest: str | None,
+        value: ReleasedValue | None = None,
+    ) -> None: ...
     def _issue(
         self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
     ) -> Token[B]: ...
@@ -147,7 +155,7 @@ class Delegated(Generic[B]):
         """As the accountant's, all of whose tokens it counts."""
         return self._parent.spends(label, users)
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> Account:
+    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """For tokens: as the accountant's."""
         return self._parent.record_spend(token, spend, loss)
 
@@ -155,9 +163,23 @@ class Delegated(Generic[B]):
         """For receipts: as the accountant's."""
         self._parent.record_functions(token, names)
 
-    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
+    def record_reach(self, token: Token[Any], stop: int) -> int:
+        """For receipts: as the accountant's."""
+        return self._parent.record_reach(token, stop)
+
+    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
+        """For receipts: as the accountant's."""
+        self._parent.record_publish(token, value)
+
+    def record_retire(
+        self,
+        token: Token[Any],
+        outcome: Outcome,
+        digest: str | None,
+        value: ReleasedValue | None = None,
+    ) -> None:
         """For tokens and receipts: as the accountant's."""
-        self._parent.record_retire(token, outcome, digest)
+        self._parent.record_retire(token, outcome, digest, value)
 
     @property
     def failure(self) -> Fraction:

@@ -29,6 +29,8 @@ from privlearn.budgets import ApproxDP, Budget, Currency, Renyi, budget_from_dic
 from privlearn.domains import Domain, domain_from_dict
 from privlearn.entries import (
     PARTICIPATION,
+    RESUME,
+    SHA256,
     AttestEntry,
     BatchesEntry,
     CloseEntry,
@@ -36,8 +38,11 @@ from privlearn.entries import (
     Entry,
     FunctionsEntry,
     IssueEntry,
+    LearnerEntry,
     OpenEntry,
     PlanEntry,
+    PublishEntry,
+    ReachEntry,
     RetireEntry,
     ReturnEntry,
     SpendEntry,
@@ -296,6 +301,14 @@ class Account:
     """Whether it is for a loss that `AccountState.shares` holds of."""
     functions: dict[str, None] | None = None
     """Names of user code that its rows passed through, in the order in which they came."""
+    reach: int = 0
+    """Of a stream: one past the last user whose row it may have taken."""
+    upto: int = 0
+    """One past the last user whose row was open when a value left."""
+    stream: Loss | None = None
+    """The loss of a stream that is charged as far as it came, once it has ended."""
+    past: None = None
+    """Nothing that it released in another process leaves again."""
 
 
 @dataclass(slots=True)
@@ -307,6 +320,14 @@ class Planned:
     loss: Loss
     count: int
     left: int
+    rests: list[int] = field(default_factory=list)
+    """Of streams that ended early: where the users begin whose rows they did not take."""
+
+    def rest_before(self, users: range) -> int | None:
+        """The rest that a stream of these users, the last ones of the item, can take."""
+        if users.stop != self.users.stop:
+            return None
+        return max((start for start in self.rests if start <= users.start), default=None)
 
 
 _MOST_ORDERS = 256
@@ -429,6 +450,9 @@ class AccountState:
         self._seen_budgets: dict[int, Budget] = {}
         """By identity: prices, and budgets that were read before, in the currency of the cap."""
         self.attested: list[AttestEntry] = []
+        self.resumable = _is_resumable(opened)
+        """Whether streams say how far they come, and are charged no further."""
+        self.learner: LearnerEntry | None = None
         self.closed = False
 
     # What is left -------------------------------------------------------------------------------
@@ -575,6 +599,10 @@ class AccountState:
             item = self.plan[position]
             if item.left and self._dominates(item.loss, loss, users):
                 return position
+        for position, item in enumerate(self.plan):
+            rest = item.label == label and item.rest_before(users) is not None
+            if rest and self._dominates(item.loss, loss, users):
+                return position
         self.ceiling.charged.check(users)
         raise BudgetError(
             f"token {label!r} for users {users!r} is not (or no longer) in the committed plan; "
@@ -716,7 +744,8 @@ class AccountState:
             item = self._item(entry.planned)
             if item is None:
                 raise BudgetError(f"token {entry.token} is not in the committed plan")
-            if not item.left or item.users != users or item.label != entry.label:
+            whole = item.left and item.users == users
+            if not (whole or item.rest_before(users) is not None) or item.label != entry.label:
                 raise BudgetError(f"token {entry.token} does not match plan item {entry.planned}")
             price = self.price_of_person(item.loss, users)
             more = price.budget is not budget and not price.budget.covers(budget)
@@ -970,6 +999,48 @@ class AccountState:
                     "the mechanism's; each of these must lie within one that was declared"
                 )
 
+    def _check_learner(self, entry: LearnerEntry) -> None:
+        self._check_resumable(entry.entry)
+        if self.learner is not None:
+            raise BudgetError(f"a second learner {entry.name!r}: an account has one")
+        if self._begun():
+            raise BudgetError("a learner is named before the plan and the first token")
+
+    def _check_resumable(self, kind: str) -> None:
+        if not self.resumable:
+            raise BudgetError(f"an entry {kind!r}: {RESUME!r} was not declared when it was opened")
+
+    def _running_account(self, entry: ReachEntry | PublishEntry) -> Account:
+        self._check_resumable(entry.entry)
+        account = self._account(entry.token)
+        if account.spend is None or account.outcome is not None:
+            state = "unspent" if account.spend is None else "retired"
+            raise TokenError(f"token {entry.token} is {state}: no rows are opened for it")
+        return account
+
+    def _check_reach(self, entry: ReachEntry) -> None:
+        account = self._running_account(entry)
+        if account.stream is None:
+            raise TokenError(f"token {entry.token} is charged whole: it has no reach")
+        before = max(account.reach, account.users[0])
+        if not before < entry.stop <= account.users[1]:
+            raise UsersError(
+                f"token {entry.token}: reach {entry.stop} after {before}, of users {account.users}"
+            )
+
+    def _check_publish(self, entry: PublishEntry) -> None:
+        self._check_upto(self._running_account(entry), entry.upto)
+
+    def _check_upto(self, account: Account, upto: object) -> None:
+        """Rows that a value is made of must have been within the reach when they were opened."""
+        start, stop = account.users
+        most = stop if account.stream is None else max(account.reach, start)
+        if type(upto) is not int or not max(account.upto, start) <= upto <= most:
+            raise UsersError(
+                f"token {account.token}: a value with rows up to {upto!r}; must lie in "
+                f"{max(account.upto, start)}..{most}"
+            )
+
     def _check_functions(self, entry: FunctionsEntry) -> None:
         account = self._account(entry.token)
         if account.spend is None or account.outcome is not None:
@@ -985,6 +1056,15 @@ class AccountState:
         if (entry.outcome == "unused") is not (account.spend is None):
             state = "unspent" if account.spend is None else "spent"
             raise TokenError(f"token {entry.token} is {state}: it cannot end as {entry.outcome}")
+        if entry.value is None:
+            return
+        self._check_resumable("value")
+        said = entry.value
+        if set(said) != {"digest", "upto"} or not re.fullmatch(SHA256, str(said["digest"])):
+            raise LedgerError(f"token {entry.token}: data of {RESUME!r} must be digest and upto")
+        if entry.outcome not in ("released", "uncovered"):
+            raise LedgerError(f"token {entry.token}: it ended {entry.outcome}, with a value")
+        self._check_upto(account, said["upto"])
 
     def _check_attest(self, entry: AttestEntry) -> None:
         if not self.opened.attested:
@@ -1098,6 +1178,17 @@ class AccountState:
     def _record_close(self, _: CloseEntry) -> None:
         self.closed = True
 
+    def _record_learner(self, entry: LearnerEntry) -> None:
+        self.learner = self.learner or entry
+
+    def _record_reach(self, entry: ReachEntry) -> None:
+        account = self._account(entry.token)
+        account.reach = max(account.reach, entry.stop)
+
+    def _record_publish(self, entry: PublishEntry) -> None:
+        account = self._account(entry.token)
+        account.upto = max(account.upto, entry.upto)
+
     def _record_functions(self, entry: FunctionsEntry) -> None:
         account = self._account(entry.token)
         if account.functions is None:
@@ -1139,7 +1230,11 @@ class AccountState:
                 _range(entry.users), account.budget, account.failure, shared=account.shared
             )
         elif item := self._item(entry.planned):
-            item.left -= 1
+            rest = item.rest_before(_range(entry.users))
+            if rest is None or (item.left and item.users == _range(entry.users)):
+                item.left -= 1
+            else:
+                item.rests.remove(rest)
 
     def _record_delegate(self, entry: DelegateEntry) -> None:
         users, budget = _range(entry.users), self._currency(entry.budget)
@@ -1180,6 +1275,8 @@ class AccountState:
         pieces = pieces_of(loss, users)
         for piece, part in pieces:
             self._add_spent(piece, part)
+        if entry.interactive and self._can_end_early and entry.users == account.users:
+            account.stream, account.reach = loss, max(account.reach, users.start)
         if self.plan is not None:
             return
         account.held = False
@@ -1215,6 +1312,9 @@ class AccountState:
         if account.spend is not None and account.outcome is None:
             self._running -= 1
         account.outcome = entry.outcome
+        if account.stream is not None:
+            self._end_early(account, account.stream)
+            account.stream = None
         if entry.outcome != "unused":
             return
         if self.plan is None:
@@ -1225,7 +1325,52 @@ class AccountState:
                     _range(account.users), account.budget, account.failure, shared=account.shared
                 )
         elif item := self._item(account.planned):
-            item.left += 1
+            if account.users == (item.users.start, item.users.stop):
+                item.left += 1
+            else:
+                item.rests.append(account.users[0])
+
+    @property
+    def _can_end_early(self) -> bool:
+        """Whether a stream may be charged to the first of its users only.
+
+        The others' rows were never in it.  A person with several visits can have some of them in it
+        and some in the stream that follows, and the price of a stream is known only as a whole; an
+        index of add-remove is no person that stays.
+        """
+        if not self.resumable or self.opened.adjacency is Adjacency.ADD_REMOVE:
+            return False
+        return self.visits is None or self.visits.rule.most == 1
+
+    def _end_early(self, account: Account, loss: Loss) -> None:
+        """Takes a stream's charges off the users beyond its reach, whose rows it never took."""
+        users = _range(account.users)
+        if account.reach >= users.stop:
+            return
+        for piece, part in pieces_of(loss, users):
+            kept = range(piece.start, max(piece.start, min(piece.stop, account.reach)))
+            if kept == piece:
+                continue
+            self._take_off(account, piece, part)
+            if kept:
+                self._add_spent(kept, part)
+                if self.plan is None:
+                    price, shared = self.price_of_person(part, kept), self.shares(part)
+                    self._paying(account).charge(kept, price.budget, price.failure, shared=shared)
+        item = self._item(account.planned)
+        if item is not None and not _by_arrival(loss):
+            item.rests.append(account.reach)
+
+    def _take_off(self, account: Account, users: range, loss: Loss) -> None:
+        """Undoes what a spend of these users added to what was spent, and was charged."""
+        self.spent.add(users, self.of_person(loss, users), -1)
+        if self.visits is not None:
+            self.runs_spent[users.start, users.stop, loss] -= 1
+            self.runs_spent += Counter()  # drops what is counted no more
+        if self.plan is None:
+            price, shared = self.price_of_person(loss, users), self.shares(loss)
+            ceiling = self._paying(account)
+            ceiling.release(users, price.budget, price.failure, shared=shared)
 
     def _record_attest(self, entry: AttestEntry) -> None:
         self.attested.append(entry)
@@ -1241,6 +1386,9 @@ class AccountState:
 _CHECKS: dict[type[Any], Callable[[AccountState, Any], None]] = {
     OpenEntry: AccountState._check_open,
     BatchesEntry: AccountState._check_batches,
+    LearnerEntry: AccountState._check_learner,
+    ReachEntry: AccountState._check_reach,
+    PublishEntry: AccountState._check_publish,
     PlanEntry: AccountState._check_plan,
     DelegateEntry: AccountState._check_delegate,
     ReturnEntry: AccountState._check_return,
@@ -1254,6 +1402,9 @@ _CHECKS: dict[type[Any], Callable[[AccountState, Any], None]] = {
 _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
     OpenEntry: AccountState._record_open,
     BatchesEntry: AccountState._record_batches,
+    LearnerEntry: AccountState._record_learner,
+    ReachEntry: AccountState._record_reach,
+    PublishEntry: AccountState._record_publish,
     PlanEntry: AccountState._record_plan,
     DelegateEntry: AccountState._record_delegate,
     ReturnEntry: AccountState._record_return,
@@ -1297,6 +1448,21 @@ def rule_of(opened: OpenEntry) -> Participation | None:
             "public name of the registry that keeps it"
         )
     return _rule_in("rule", data["rule"])
+
+
+def _is_resumable(opened: OpenEntry) -> bool:
+    """Whether an account declares `RESUME`.
+
+    Raises:
+        BudgetError: as optional.
+    """
+    declared = opened.features.get(RESUME)
+    if declared not in (None, "critical"):
+        raise BudgetError(
+            f"{RESUME!r} is declared as {declared}: must be critical, as who does not know it "
+            "would not see whom a stream that ended early was charged to"
+        )
+    return declared is not None
 
 
 def _rule_in(name: str, data: object) -> Participation:

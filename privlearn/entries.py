@@ -27,11 +27,16 @@ AtLeastOne = Annotated[StrictInt, Field(ge=1)]
 Users = tuple[Annotated[StrictInt, Field(ge=0)], AtLeastOne]
 """First arrival index and one past the last."""
 
+SHA256 = r"^[0-9a-f]{64}$"
 FEATURE = r"^[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}$"
 """How an extension is named: ``values/1``."""
 EXACT = "exact/1"
 """The extension by which spends say how their noise is exact; optional, so that who does not know
 it reads all else."""
+
+RESUME = "resume/1"
+"""The extension by which another process goes on where one died: learners, what was released and
+how far streams came stand in the ledger.  Critical, as a stream is charged as far as it came."""
 
 PARTICIPATION = "participation/1"
 """The extension by which an account is of persons who may come back; critical, since what stands in
@@ -93,6 +98,17 @@ class BatchesEntry(_Entry):
 
     entry: Literal["batches"] = "batches"
     starts: Annotated[tuple[StrictInt, ...], Field(min_length=1)]
+
+
+class LearnerEntry(_Entry):
+    """Whose plan follows: what a later process needs to make the same learner again."""
+
+    entry: Literal["learner"] = "learner"
+    name: Annotated[str, Field(min_length=1)]
+    parameters: dict[str, Any]
+    """Arguments of its constructor, as JSON."""
+    made: dict[str, Any]
+    """What was worked out at the start, by name: mechanisms and public numbers, as JSON."""
 
 
 class PlanItem(BaseModel):
@@ -188,6 +204,28 @@ class SpendEntry(_Entry):
         return found if self.admitted is None else {**found, PARTICIPATION: self.admitted}
 
 
+class ReachEntry(_Entry):
+    """A stream is about to take rows of users below ``stop``; durable before it does.
+
+    Once its token has ended, it is charged to these users only.
+    """
+
+    entry: Literal["reach"] = "reach"
+    token: str
+    stop: AtLeastOne
+
+
+class PublishEntry(_Entry):
+    """A value of a spend that stays open; written before the value leaves."""
+
+    entry: Literal["publish"] = "publish"
+    token: str
+    digest: Annotated[str, Field(pattern=SHA256)]
+    """Of the value, under which it is kept."""
+    upto: Annotated[StrictInt, Field(ge=0)]
+    """One past the last user whose row was opened."""
+
+
 class FunctionsEntry(_Entry):
     """User code that the rows of a spend pass through; durable before these rows are opened."""
 
@@ -209,9 +247,13 @@ class RetireEntry(_Entry):
     digest: str | None = None
     admitted: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
     """As that of a spend."""
+    value: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """Data of `RESUME`, of a token that ended with its last value: ``digest``, under which the
+    value is kept, and ``upto``, as in `PublishEntry`."""
 
     def ext(self) -> dict[str, Any]:
-        return {} if self.admitted is None else {PARTICIPATION: self.admitted}
+        found = {} if self.admitted is None else {PARTICIPATION: self.admitted}
+        return found if self.value is None else {**found, RESUME: self.value}
 
 
 class AttestEntry(_Entry):
@@ -245,12 +287,15 @@ class CloseEntry(_Entry):
 Entry = (
     OpenEntry
     | BatchesEntry
+    | LearnerEntry
     | PlanEntry
     | DelegateEntry
     | ReturnEntry
     | IssueEntry
     | SpendEntry
     | FunctionsEntry
+    | ReachEntry
+    | PublishEntry
     | RetireEntry
     | AttestEntry
     | CloseEntry
@@ -266,6 +311,7 @@ _EXTENSIONS = {
     (PARTICIPATION, "issue"): "shared",
     (PARTICIPATION, "spend"): "admitted",
     (PARTICIPATION, "retire"): "admitted",
+    (RESUME, "retire"): "value",
 }
 """Where data of an extension stand once they are read: by its name and the kind of entry."""
 

@@ -15,7 +15,19 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Literal, Never, Protocol, Self, TypeVar, cast, final
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Never,
+    Protocol,
+    Self,
+    TypeVar,
+    cast,
+    final,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +52,7 @@ from privlearn.exact_noise.fast import Floors
 from privlearn.exact_noise.pool import NoisePool
 from privlearn.exact_noise.variates import Variates
 from privlearn.grid import Grid, sum_of_rows
+from privlearn.ledger.values import digest_of
 from privlearn.losses import Loss
 from privlearn.noise import ExactNoise, NoiseSource, ReportNoise
 from privlearn.openings import check_rows, check_timetable, check_total
@@ -77,6 +90,20 @@ class RecordedToken(Protocol):
     def outcome(self) -> str | None:
         """How the token ended; None while it has no recorded end."""
 
+    @property
+    def past(self) -> Past | None:
+        """What the token released in a process that ended; None for a token of this one."""
+
+
+class Past(Protocol):
+    """Values that a token released in a process that ended, which leave once more."""
+
+    def __len__(self) -> int:
+        """How many are left."""
+
+    def next(self) -> tuple[Array, int]:
+        """The next value, and one past the last user whose row it was made of."""
+
 
 class Issuer(Protocol):
     """The side of an accountant that tokens and receipts talk to."""
@@ -104,8 +131,30 @@ class Issuer(Protocol):
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """Returns only when the names of user code stand durably in the ledger."""
 
-    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
-        """Closes the token's account."""
+    def record_reach(self, token: Token[Any], stop: int) -> int:
+        """Returns how far a stream may open rows, at least ``stop``, when that is durable."""
+
+    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
+        """Returns when a value stands in the ledger that leaves a spend which stays open."""
+
+    def record_retire(
+        self,
+        token: Token[Any],
+        outcome: Outcome,
+        digest: str | None,
+        value: ReleasedValue | None = None,
+    ) -> None:
+        """Closes the token's account, with the value that leaves at its end."""
+
+
+class ReleasedValue(NamedTuple):
+    """A value that is about to leave."""
+
+    value: Array
+    digest: str
+    """SHA-256 of type, shape and bytes."""
+    upto: int
+    """One past the last user whose row was opened."""
 
 
 class _Mint:
@@ -294,7 +343,9 @@ class Receipt:
         "_named",
         "_next",
         "_outcome",
+        "_past",
         "_pool",
+        "_reached",
         "_rounds",
         "_scopes",
         "_served",
@@ -309,7 +360,10 @@ class Receipt:
             raise TypeError("receipts are made by token.spend(...)")
         self._issuer, self._token, self._spend = issuer, token, spend
         self._account = account
+        self._past = account.past
         self._next = token.users.start
+        # up to where rows may be opened without a word to the ledger
+        self._reached = token.users.start if spend.interactive else token.users.stop
         # users opened since the last output, and before it; rows of noise
         self._due = self._served = self._drawn = 0
         self._digest = hashlib.sha256()
@@ -402,6 +456,7 @@ class Receipt:
             check_total(self._token, total, self._next)
             check_terms(self._spend, total)
             self._name_passed(total.functions)
+            self._reach(total.users[-1].stop)
             self._next = total.users[-1].stop
             self._left = False
         try:
@@ -465,6 +520,7 @@ class Receipt:
             check_rows(self._token, rows, self._next)
             self._name_passed(rows.functions)
             users = rows.users
+            self._reach(users.stop)
             self._next = users.stop
             self._left = False
             self._due += len(users)
@@ -473,9 +529,18 @@ class Receipt:
         except RowLocalityError:
             self._end("uncovered")
             raise
-        if self._issuer.observer is not None:
+        if self._issuer.observer is not None and self._past is None:
             self._issuer.observer.opened(self._token, self._spend, users, values)
         return values
+
+    def _reach(self, stop: int) -> None:
+        """Says, on disk, that rows below ``stop`` are about to be opened."""
+        if self._past is not None and not self._past:
+            raise TokenSpentError(
+                f"token {self._token.label!r}: what it released before a restart is all that it did"
+            )
+        if stop > self._reached:
+            self._reached = self._issuer.record_reach(self._token, stop)
 
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh noise of the stated family and scale.
@@ -596,16 +661,29 @@ class Receipt:
         if self._spend.arithmetic == "each":
             with self._token._lock:
                 self._check_each(value)
+        if self._past is not None:
+            return self._released_again(self._past, last=last)
         if self._issuer.observer is not None:
             value = self._issuer.observer.released(self._token, value)
         frozen = np.array(value)
         frozen.setflags(write=False)
-        digest = _digest_of(frozen)
-        self._digest.update(digest.encode())
+        leaving = ReleasedValue(frozen, digest_of(frozen), self._next)
+        self._digest.update(leaving.digest.encode())
+        if last:
+            self._left = True
+            self._retire(leaving)
+        else:
+            self._issuer.record_publish(self._token, leaving)
+            self._left = True
+        return Released(_MINT, frozen, self._token.id, leaving.digest)
+
+    def _released_again(self, past: Past, *, last: bool) -> Released[Array]:
+        """What left before a restart, in place of what was computed now from null records."""
+        value, _ = past.next()
         self._left = True
         if last:
-            self._retire()
-        return Released(_MINT, frozen, self._token.id, digest)
+            self._done = True
+        return Released(_MINT, value, self._token.id, digest_of(value))
 
     def _check_each(self, value: Array) -> None:
         if not np.ndim(value) or len(value) != self._due:
@@ -634,9 +712,10 @@ class Receipt:
             return
         self._retire()
 
-    def _retire(self) -> None:
+    def _retire(self, value: ReleasedValue | None = None) -> None:
         self._done = True
-        self._issuer.record_retire(self._token, self._outcome, self._digest.hexdigest())
+        digest = self._digest.hexdigest()
+        self._issuer.record_retire(self._token, self._outcome, digest, value)
 
     @property
     def _opened_rows(self) -> bool:
@@ -734,11 +813,6 @@ class _Round:
 def _may_tell(error: BaseException | None) -> bool:
     """Whether an error may depend on opened rows; an interrupt comes from outside."""
     return error is not None and not isinstance(error, KeyboardInterrupt)
-
-
-def _digest_of(value: Array) -> str:
-    head = f"{value.dtype.str}{value.shape}".encode()
-    return hashlib.sha256(head + value.tobytes()).hexdigest()
 
 
 @final

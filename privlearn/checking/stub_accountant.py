@@ -19,7 +19,16 @@ from privlearn.exact_noise.variates import Variates
 from privlearn.losses import Loss
 from privlearn.noise import CapNoise, CategoryNoise, ExactNoise, Noise, NoiseSource
 from privlearn.people import People
-from privlearn.tokens import Outcome, RecordedToken, ReleaseObserver, Spend, Token, mint_token
+from privlearn.tokens import (
+    Outcome,
+    Past,
+    RecordedToken,
+    ReleasedValue,
+    ReleaseObserver,
+    Spend,
+    Token,
+    mint_token,
+)
 
 
 @final
@@ -90,6 +99,7 @@ class _StubRecord:
     """What is recorded of a spent token: how it ended."""
 
     outcome: str | None = None
+    past: Past | None = None
 
 
 def _stated(noise: Noise) -> Noise:
@@ -168,7 +178,19 @@ class StubAccountant:
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         pass
 
-    def record_retire(self, token: Token[Any], outcome: Outcome, digest: str | None) -> None:
+    def record_reach(self, token: Token[Any], stop: int) -> int:
+        return token.users.stop
+
+    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
+        pass
+
+    def record_retire(
+        self,
+        token: Token[Any],
+        outcome: Outcome,
+        digest: str | None,
+        value: ReleasedValue | None = None,
+    ) -> None:
         if token.id in self._open:
             self._open.pop(token.id).outcome = outcome
         if token.id in self._stated:

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, final
 
-from privlearn.entries import EXACT, PARTICIPATION
+from privlearn.entries import EXACT, PARTICIPATION, RESUME
 from privlearn.ledger.canonical_json import canonical
 
 SCHEMA = 2
 GENESIS = "0" * 64
 MOST_BYTES = 8 * 2**20
 """Of one entry as it is stored; also of one line of an export, less its frame."""
-KNOWN_FEATURES = frozenset({EXACT, PARTICIPATION})
+KNOWN_FEATURES = frozenset({EXACT, PARTICIPATION, RESUME})
 """Extensions of the format that this version understands."""
 
 _NO_TIME = object()

@@ -39,6 +39,7 @@ from privlearn.entries import (
     Entry,
     IssueEntry,
     OpenEntry,
+    PublishEntry,
     RetireEntry,
     parse_entry,
 )
@@ -227,12 +228,15 @@ class Ledger:
         after: int | None = None,
         first: bool = False,
         beside: Callable[[Sequence[Entry]], None] | None = None,
+        value: tuple[str, bytes] | None = None,
     ) -> None:
         """Adds an entry; returns when what it protects is durable (at once for a memory ledger).
 
         ``after`` is the number of its accountant's entries that the writer knows of, if it relies
         on them; ``first`` says that the writer relies on an empty ledger, and ``beside`` raises
-        why the entry cannot stand behind those that the ledger holds.
+        why the entry cannot stand behind those that the ledger holds.  ``value``, bytes and the
+        digest that they are kept under, is written with the entry, or not at all; a ledger in
+        memory keeps none.
 
         Raises:
             LedgerClosedError: closed.  LedgerBusyError: somebody else has written since then.
@@ -254,7 +258,7 @@ class Ledger:
             if beside is not None:
                 beside(self._entries)
             if self._connection is not None:
-                self._write(entry)
+                self._write(entry, value)
             else:
                 if not _storable(entry.__dict__.values()):
                     # raises for what a file could not hold
@@ -276,7 +280,14 @@ class Ledger:
         elif entry.__class__ is CloseEntry:
             self._open.discard(entry.accountant)
 
-    def _write(self, entry: Entry) -> None:
+    def value(self, digest: str) -> bytes | None:
+        """What was written with an entry under that digest; None where nothing was."""
+        with self._lock, self._sql() as connection:
+            row = connection.execute("SELECT value FROM released WHERE digest = ?", (digest,))
+            found = row.fetchone()
+            return None if found is None else bytes(found[0])
+
+    def _write(self, entry: Entry, value: tuple[str, bytes] | None) -> None:
         record = self._make(entry, time.time())
         parse(record.data)  # raises for what a reader would refuse, and the whole file with it
         disk = self._disk
@@ -294,6 +305,8 @@ class Ledger:
                 "INSERT INTO entries VALUES (?, ?, ?)",
                 (record.seq, record.data.decode(), record.hash),
             )
+            if value is not None:
+                connection.execute("INSERT OR IGNORE INTO released VALUES (?, ?)", value)
             self._doubtful = entry  # where something else than SQLite ends it
             disk.pending = True
             connection.execute("COMMIT")
@@ -480,7 +493,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _may_wait(entry: Entry) -> bool:
     """Whether a cut of the power may take an entry away that was written last."""
-    return isinstance(entry, IssueEntry) or (
+    return isinstance(entry, IssueEntry | PublishEntry) or (
         isinstance(entry, RetireEntry) and entry.outcome != "uncovered"
     )
 

@@ -1,0 +1,180 @@
+"""What an account released before a restart, so that what follows from it can be made again.
+
+A learner is a function of its parameters, of public time and of what was released.  On resuming it
+runs once more over null records, up to where the ledger ends; wherever it would spend a token that
+stands there, it is handed the value that left then.  Tokens of which nothing left are as if they
+were not there: what they were for is passed over, now as in the process that came after theirs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import cast, final
+
+from privlearn.domains import Array
+from privlearn.entries import (
+    Entry,
+    IssueEntry,
+    PublishEntry,
+    ReachEntry,
+    RetireEntry,
+    SpendEntry,
+)
+from privlearn.errors import LedgerError, LedgerUnreadableError
+from privlearn.ledger import Ledger
+from privlearn.ledger.values import unpacked
+
+
+@final
+@dataclass
+class PastToken:
+    """A token of an earlier process."""
+
+    issue: IssueEntry
+    ledger: Ledger
+    spend: SpendEntry | None = None
+    end: str | None = None
+    reach: int = 0
+    digests: deque[tuple[str, int]] = field(default_factory=deque)
+    """Of the values that left, with one past the last user of each; those that are left to do."""
+
+    @property
+    def users(self) -> range:
+        """That it was issued for."""
+        return range(*self.issue.users)
+
+    @property
+    def past(self) -> PastToken:
+        """Itself: what it released."""
+        return self
+
+    @property
+    def outcome(self) -> str | None:
+        """How it ended, once all that it released has left again; None for one that was closed."""
+        return None if self.digests or self.end == "released" else self.end
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    def next(self) -> tuple[Array, int]:
+        """The next value, and one past the last user whose row it was made of.
+
+        Raises:
+            LedgerUnreadableError: it is missing, or was changed.
+        """
+        digest, upto = self.digests.popleft()
+        data = self.ledger.value(digest)
+        if data is None:
+            raise LedgerUnreadableError(
+                f"{self.ledger.path}: the value {digest}, which token {self.issue.token} released, "
+                "is missing; an export and its copies hold none"
+            )
+        return cast(Array, unpacked(data, digest)), upto
+
+    def check_spend(self, entry: SpendEntry) -> None:
+        """Raises LedgerError unless it was spent by the same mechanism."""
+        assert self.spend is not None
+        now, then = entry.body(), self.spend.body()
+        different = sorted(name for name in now if now[name] != then[name])
+        if different:
+            name = different[0]
+            raise LedgerError(
+                f"token {self.issue.token} was spent with {name} = {then[name]!r:.200}, and would "
+                f"be now with {now[name]!r:.200}: resume with the parameters that the run began "
+                "with"
+            )
+
+
+@final
+class Replay:
+    """All that an account released, in the order of its tokens."""
+
+    def __init__(self, ledger: Ledger, entries: Iterable[Entry]) -> None:
+        self._ended: list[PastToken] = []
+        self._waiting: dict[tuple[str, int], deque[PastToken]] = defaultdict(deque)
+        tokens: dict[str, PastToken] = {}
+        for entry in entries:
+            match entry:
+                case IssueEntry():
+                    tokens[entry.token] = PastToken(entry, ledger, reach=entry.users[0])
+                case SpendEntry():
+                    tokens[entry.token].spend = entry
+                case ReachEntry():
+                    tokens[entry.token].reach = entry.stop
+                case PublishEntry():
+                    tokens[entry.token].digests.append((entry.digest, entry.upto))
+                case RetireEntry():
+                    token = tokens[entry.token]
+                    token.end = entry.outcome
+                    if entry.value is not None:
+                        token.digests.append((entry.value["digest"], entry.value["upto"]))
+        self._taken: dict[str, PastToken] = {}
+        for token in tokens.values():
+            if token.spend is not None:
+                self._ended.append(token)
+            if token.digests:
+                self._waiting[token.issue.label, token.users.stop].append(token)
+
+    def points(self, unbounded: frozenset[str] = frozenset()) -> list[int]:
+        """Where public time stood when something was released, or lost; ascending.
+
+        Args:
+            unbounded: labels of tokens for all users, whoever has come.
+        """
+        found: set[int] = set()
+        for token in self._ended:
+            assert token.spend is not None
+            found.update(upto for _, upto in token.digests)
+            if token.spend.interactive:
+                found.add(token.reach)
+            elif token.issue.label not in unbounded:
+                found.add(token.users.stop)
+        return sorted(found)
+
+    def left(self, label: str, users: range) -> int:
+        """How many tokens of these users released something that has not left again."""
+        return sum(token.users == users for token in self._waiting[label, users.stop])
+
+    def rest(self, label: str, users: range) -> range | None:
+        """Of a stream of these users: those of the next token that released something."""
+        waiting = self._waiting[label, users.stop]
+        return waiting[0].users if waiting else None
+
+    def take(self, label: str, users: range) -> PastToken:
+        """The next token of these users.
+
+        Raises:
+            LedgerError: there is none.
+        """
+        waiting = self._waiting[label, users.stop]
+        for token in waiting:
+            if token.users == users:
+                waiting.remove(token)
+                self._taken[token.issue.token] = token
+                return token
+        raise LedgerError(
+            f"token {label!r} for users {users!r}: no such token released anything before the "
+            "restart; resume with the parameters that the run began with"
+        )
+
+    def spent(self, entry: SpendEntry) -> PastToken:
+        """The token that a spend was made with, and is made with again.
+
+        Raises:
+            LedgerError: it was another spend.
+        """
+        token = self._taken[entry.token]
+        token.check_spend(entry)
+        return token
+
+    def check_done(self) -> None:
+        """Raises LedgerError if something that was released has not left again."""
+        for waiting in self._waiting.values():
+            for token in waiting:
+                raise LedgerError(
+                    f"token {token.issue.token}, {token.issue.label!r} for users {token.users!r}, "
+                    "released something that the resumed run did not ask for: resume with the "
+                    "parameters that the run began with"
+                )

@@ -1,0 +1,53 @@
+"""How released values are kept: one line of JSON with type and shape, and then the bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.errors import LedgerUnreadableError
+from privlearn.ledger.canonical_json import canonical
+
+KEPT_KINDS = "biufcUS"
+"""Kinds of NumPy's types whose bytes are the whole value."""
+
+
+def digest_of(value: NDArray[np.generic]) -> str:
+    """SHA-256 over type, shape and bytes."""
+    head = f"{value.dtype.str}{value.shape}".encode()
+    return hashlib.sha256(head + value.tobytes()).hexdigest()
+
+
+def packed(value: NDArray[np.generic]) -> bytes:
+    """The bytes that are kept of a value.
+
+    Raises:
+        TypeError: it holds objects, or fields.
+    """
+    if value.dtype.kind not in KEPT_KINDS:
+        raise TypeError(f"a value of type {value.dtype}: must hold numbers or text")
+    head = canonical({"dtype": value.dtype.str, "shape": list(value.shape)})
+    return head + b"\n" + value.tobytes()
+
+
+def unpacked(data: bytes, digest: str) -> NDArray[np.generic]:
+    """The value that was kept under ``digest``; cannot be written to.
+
+    Raises:
+        LedgerUnreadableError: these are not its bytes.
+    """
+    head, _, rest = data.partition(b"\n")
+    try:
+        said = json.loads(head)
+        dtype, shape = np.dtype(said["dtype"]), tuple(said["shape"])
+        if dtype.kind not in KEPT_KINDS:
+            raise ValueError(f"type {dtype}")
+        value = np.frombuffer(rest, dtype=dtype).reshape(shape)
+    except (ValueError, KeyError, TypeError) as error:
+        raise LedgerUnreadableError(f"the value {digest} cannot be read: {error}") from None
+    if digest_of(value) != digest:
+        raise LedgerUnreadableError(f"the value {digest} was changed: its bytes have another hash")
+    return value
