@@ -115,6 +115,36 @@ class Delegated(Generic[B]):
         raise BudgetError("a delegated part has no rule of participation, and no batches")
 
     @property
+    def learner(self) -> None:
+        """None: a learner commits a plan, which is for the whole accountant."""
+        return
+
+    @property
+    def resumed(self) -> bool:
+        """False: a part ends with its process."""
+        return False
+
+    def record_learner(self, name: str, parameters: dict[str, Any], made: dict[str, Any]) -> None:
+        """Refuses, as `commit`.
+
+        Raises:
+            BudgetError: always.
+        """
+        self.commit(())
+
+    def replaying(self) -> Never:
+        """Refuses: a part ends with its process.
+
+        Raises:
+            BudgetError: always.
+        """
+        raise BudgetError("a delegated part ends with its process: nothing goes on from it")
+
+    def rest(self, label: str, users: range) -> None:
+        """None: there is no plan here."""
+        return
+
+    @property
     def closed(self) -> bool:
         """Whether it was given back."""
         return self._allowance.returned

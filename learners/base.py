@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from abc import ABC
-from typing import Any, ClassVar, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 from privlearn._validate import count
 from privlearn.billboard import Billboard
-from privlearn.errors import HorizonError, ProvenanceError
+from privlearn.errors import HorizonError, LedgerError, ProvenanceError
 from privlearn.learners.inputs import absent
-from privlearn.protocols import Accountant
+from privlearn.learners.participation import declare_batches
+from privlearn.learners.stored import restored, stored
+from privlearn.protocols import Accountant, Plan
+
+T = TypeVar("T")
 
 
 class Learner(ABC):
@@ -24,6 +29,8 @@ class Learner(ABC):
     private_messages_: list[tuple[int, str]]
     _takes_timetables: ClassVar[bool] = False
     """Whether a slot may hold any number of visits (`Participation` with clock = 'timetable')."""
+    _unbounded: ClassVar[frozenset[str]] = frozenset()
+    """Labels of tokens that name all users, whoever has come."""
 
     # Parameters, as scikit-learn expects them ----------------------------------------------------
 
@@ -59,6 +66,108 @@ class Learner(ABC):
     def _check_started(self) -> None:
         if not hasattr(self, "_accountant"):
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
+
+    def start(self, accountant: Accountant[Any]) -> Self:
+        """Calibrates the noise to the accountant's cap, and commits the plan of all releases.
+
+        Under an accountant that was resumed the learner goes on where the process before ended: its
+        public state is made again from what was released, which stands in the ledger, with the
+        numbers that were worked out then.  ``clock_`` is the next arrival index: whoever came later
+        was in no release, and can be sent again or is lost.
+
+        Raises:
+            ValueError, TypeError: a parameter is out of range, or the learner has no price under
+            the accountant's rule of participation.  CurrencyError: the cap's currency has no price
+            for the noise.  BudgetError: the accountant has begun with something else, or its cap
+            does not hold the plan.  ProvenanceError: an accountant of another trust.  LedgerError:
+            the ledger holds another learner, or one with other parameters.  RuntimeError: started
+            before.
+        """
+        self._check_fresh()
+        self._check_accountant(accountant)
+        begun = accountant.learner
+        mine = {name: stored_parameter(value) for name, value in self.get_params().items()}
+        if begun is not None:
+            self._check_same(begun.name, begun.parameters, mine)
+        self._made_before = {} if begun is None else begun.made
+        self._made: dict[str, Any] = {}
+        self._prepare(accountant)
+        if begun is None:
+            accountant.record_learner(type(self).__name__, mine, self._made)
+        declare_batches(accountant, self._rule_batches)
+        accountant.commit(self._plan())
+        self._begin(accountant)
+        if accountant.resumed:
+            self._replay()
+        return self
+
+    @classmethod
+    def resume(cls, accountant: Accountant[Any], **given: Any) -> Self:
+        """The learner that was begun under a resumed accountant, as `start` goes on with it.
+
+        Args:
+            accountant: resumed.
+            given: parameters that are objects of your own, which no ledger holds; handed in again.
+
+        Raises:
+            LedgerError: no learner of this class was begun.  TypeError: an object of your own is
+            missing, or something else is given.
+        """
+        begun = accountant.learner
+        if begun is None or begun.name != cls.__name__:
+            had = "no learner" if begun is None else f"a {begun.name}"
+            raise LedgerError(f"{cls.__name__}: the ledger holds {had}")
+        own = {name for name, data in begun.parameters.items() if _is_own(data)}
+        if own != set(given):
+            raise TypeError(f"resume: must be given {sorted(own)}, not {sorted(given)}")
+        kept = {n: restored(data) for n, data in begun.parameters.items() if n not in own}
+        return cls(**kept, **given).start(accountant)
+
+    def _check_same(self, name: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+        if name != type(self).__name__:
+            raise LedgerError(f"the ledger holds a {name}, not a {type(self).__name__}")
+        different = sorted(n for n in {*before, *now} if before.get(n) != now.get(n))
+        if different:
+            n = different[0]
+            raise LedgerError(
+                f"{n} = {now.get(n)!r:.80}: the learner was begun with {before.get(n)!r:.80}; "
+                f"{name}.resume(accountant) takes the parameters from the ledger"
+            )
+
+    def _fixed(self, name: str, make: Callable[[], T]) -> T:
+        """What ``make`` works out at the first start; later what stands in the ledger."""
+        before = self._made_before.get(name)
+        found = make() if before is None else cast(T, restored(before))
+        self._made[name] = stored(found)
+        return found
+
+    def _check_accountant(self, accountant: Accountant[Any]) -> None:
+        """Raises what is wrong with an accountant, whatever the parameters are."""
+        self._check_clock(accountant)
+
+    @abstractmethod
+    def _prepare(self, accountant: Accountant[Any]) -> None:
+        """Everything that follows from the parameters and the accountant."""
+
+    @abstractmethod
+    def _plan(self) -> list[Plan]:
+        """Everything that will be spent; after `_prepare`."""
+
+    @property
+    @abstractmethod
+    def _rule_batches(self) -> Sequence[int]:
+        """After `_prepare`, where the public batches begin that a rule counts within."""
+
+    @abstractmethod
+    def _pass_again(self, users: range) -> None:
+        """Lets the next users pass as null records, in a replay; silent."""
+
+    def _replay(self) -> None:
+        """Makes the public state again from what was released before a restart."""
+        with self._accountant.replaying() as past:
+            for point in past.points(self._unbounded):
+                if point > self.clock_:
+                    self._pass_again(range(self.clock_, point))
 
     def _check_clock(self, accountant: Accountant[Any]) -> None:
         """Raises ProvenanceError for a timetable, if it takes one row for each slot."""
@@ -120,3 +229,15 @@ class Learner(ABC):
     def _notify(self, user: int, complaint: str) -> None:
         """A message to a single user, for the operator's private records only."""
         self.private_messages_.append((user, f"{complaint}; your record does not count"))
+
+
+def stored_parameter(value: Any) -> Any:
+    """As `stored`; of an object of the user's own its name."""
+    try:
+        return stored(value)
+    except TypeError:
+        return {"own": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+
+def _is_own(data: Any) -> bool:
+    return isinstance(data, dict) and set(data) == {"own"}

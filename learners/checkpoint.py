@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self
 
 from privlearn.adjacency import Trust
 from privlearn.errors import DataError
-from privlearn.learners.participation import declare_batches
 from privlearn.learners.served import Served
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -56,20 +55,9 @@ class BatchLearner(Served[Any, Any, Any]):
     def _restore(self, state: dict[str, Any]) -> None:
         """Takes back what `_saved_state` gave."""
 
-    def start(self, accountant: Accountant[Any]) -> Self:
-        """Calibrates the noise to the accountant's cap and commits the plan of all batches.
-
-        Raises:
-            ValueError: a parameter is out of range.  CurrencyError: the cap's currency has no price
-            for the noise (report-noisy-max has none in `GaussianDP`).  BudgetError: the accountant
-            has begun.  RuntimeError: started before.
-        """
-        self._check_fresh()
-        self._prepare(accountant)
-        declare_batches(accountant, self._batches)
-        accountant.commit(self._plan())
-        self._begin(accountant)
-        return self
+    @property
+    def _rule_batches(self) -> Sequence[int]:
+        return [batch.start for batch in self._batches]
 
     def _cut(self, users: range, ends: Sequence[int]) -> None:
         """Batches of consecutive users from how many users have come at their ends."""

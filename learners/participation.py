@@ -57,11 +57,11 @@ def check_given(people: People | None, given: object, name: str) -> None:
         raise not_as_ruled(None if people is None else people.rule, name)
 
 
-def declare_batches(accountant: Accountant[Any], batches: Sequence[range]) -> None:
-    """Declares public batches, if there is a rule that counts within them."""
+def declare_batches(accountant: Accountant[Any], starts: Sequence[int]) -> None:
+    """Declares where public batches begin, if there is a rule that counts within them."""
     rule = rule_of(accountant)
     if rule is not None and rule.batched:
-        accountant.divide([batch.start for batch in batches])
+        accountant.divide(starts)
 
 
 def one_row_budget(

@@ -73,10 +73,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
     """What the last user was served, while no answer has come."""
 
     @abstractmethod
-    def start(self, accountant: Accountant[Any]) -> Self:
-        """Calibrates the noise to the accountant's cap and commits the plan."""
-
-    @abstractmethod
     def _policy(self, visit: tuple[Own, Items]) -> Act:
         """What a block of users is shown, row by row, from public state."""
 
@@ -245,6 +241,9 @@ class Served(Learner, Generic[Own, Act, Heard]):
             self.clock_ = part.stop
             self._take(rows)
             self._failed = False
+
+    def _pass_again(self, users: range) -> None:
+        self._let_pass(users)
 
     def _absent(self, users: range) -> Rows[Any]:
         """Null records with the source that the accountant's other rows have.

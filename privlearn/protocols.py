@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain
+from privlearn.entries import LearnerEntry
 from privlearn.losses import Loss
 from privlearn.rows import Rows
 from privlearn.tokens import Issuer, Released, Spend, Token
@@ -115,6 +117,13 @@ class Report(Protocol[X]):
         """JSON form."""
 
 
+class Replaying(Protocol):
+    """What earlier processes released."""
+
+    def points(self, unbounded: frozenset[str], /) -> list[int]:
+        """Where public time stood when something was released, or lost; ascending."""
+
+
 class Accountant(Issuer, Protocol[B_inv]):
     """What a learner is handed: it can commit a plan and issue tokens, and knows its cap."""
 
@@ -137,6 +146,25 @@ class Accountant(Issuer, Protocol[B_inv]):
 
     def commit(self, plan: Iterable[Plan], /) -> None:
         """Commits all losses and counts in advance."""
+
+    @property
+    def learner(self) -> LearnerEntry | None:
+        """Whose plan stands in the ledger."""
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier process began the account."""
+
+    def record_learner(
+        self, name: str, parameters: dict[str, Any], made: dict[str, Any], /
+    ) -> None:
+        """Writes what makes the same learner again; before the plan."""
+
+    def replaying(self) -> AbstractContextManager[Replaying]:
+        """A block in which tokens are those of earlier processes, and release what they did."""
+
+    def rest(self, label: str, users: range, /) -> range | None:
+        """The users of whom a planned stream can still take rows."""
 
     def left(self, label: str, users: range, /) -> int:
         """How many tokens of a committed plan item are still to be issued."""
