@@ -207,8 +207,12 @@ class StrategyLearner(ConvexLearner):
     def _check_rule(self, rule: Participation) -> None:
         """Each strategy says by itself what it has no price for."""
 
+    @property
     def _rule_batches(self) -> Sequence[int]:
         return self._strategy.batches()
+
+    def _plan(self) -> list[Plan]:
+        return self._strategy.plan()
 
     def _next_change(self) -> int:
         return self._strategy.next_change()

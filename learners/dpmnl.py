@@ -28,9 +28,10 @@ adds is less than the noise that it costs (benchmarks/returning_others.py).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, final
 
 import numpy as np
 
@@ -43,11 +44,11 @@ from privlearn.exact import exact
 from privlearn.learners import dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
 from privlearn.learners.newton import Belief
-from privlearn.learners.participation import declare_batches, rule_of
+from privlearn.learners.participation import rule_of
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.served import ANSWERS_ARE_LOST, ServedMNL, Visit
 from privlearn.learners.serving import optimistic_items, random_items
 from privlearn.losses import Loss, compose
-from privlearn.mechanisms import PrefixSumStream
 from privlearn.mnl import Answer, Items
 from privlearn.participation import Participation
 from privlearn.protocols import Accountant, Plan
@@ -89,6 +90,7 @@ class DPMNL(ServedMNL):
     """
 
     _recovery_hint = ANSWERS_ARE_LOST
+    _unbounded = frozenset({"later fit"})
 
     n_items: int
     dim: int
@@ -129,21 +131,9 @@ class DPMNL(ServedMNL):
 
     # Plan ----------------------------------------------------------------------------------------
 
-    def start(self, accountant: Accountant[Any]) -> Self:
-        """Calibrates the noise, commits the plan of all fits and the Gram sums, opens the latter.
-
-        Raises:
-            ValueError: a parameter is out of range, or a rule of participation has no price here.
-            BudgetError: the cap does not hold what the noise really costs, or the accountant has
-            begun.  CurrencyError: its currency is neither ZCDP nor Renyi.  RuntimeError: started
-            before.
-        """
-        self._check_fresh()
-        self._check_clock(accountant)
+    def _prepare(self, accountant: Accountant[Any]) -> None:
         users, rule = accountant.users, rule_of(accountant)
         self._noise = self._noise_for(len(users), accountant.budget, accountant.adjacency, rule)
-        declare_batches(accountant, self._between_fits(users))
-        accountant.commit(self._plan(users, self._noise))
         self._prepare_serving(accountant)
         self._ends = [users.start + end for end in self._block_ends(len(users))]
         self._fits_at = {users.start + time for time in self._fit_times(len(users))}
@@ -153,12 +143,15 @@ class DPMNL(ServedMNL):
         self.gram_: Array = frozen(2 * self._noise.shift * np.eye(self.dim))
         self.updates_ = 0
         self._volume = -math.inf
+        self._sums = PlannedStream(accountant, "gram", users, self._noise.gram)
         self._width = 0.0
-        gram = self._noise.gram
-        token = accountant.issue(gram.loss(), users=users, label="gram")
-        self._sums: PrefixSumStream[Array] = gram.open(token)
-        self._begin(accountant)
-        return self
+
+    def _plan(self) -> list[Plan]:
+        return self._plan_of(self._board.users, self._noise)
+
+    @property
+    def _rule_batches(self) -> Sequence[int]:
+        return [batch.start for batch in self._between_fits(self._board.users)]
 
     def worst_loss(
         self,
@@ -171,7 +164,7 @@ class DPMNL(ServedMNL):
         With a published calibration, which takes no ``budget``, this is what the accountant's cap
         must hold: ``JointAccountant(ZCDP(learner.worst_loss(T).zcdp()), …)``.
         """
-        plan = self._plan(range(horizon), self._noise_for(horizon, budget, adjacency))
+        plan = self._plan_of(range(horizon), self._noise_for(horizon, budget, adjacency))
         return compose([(item.loss, item.count) for item in plan])
 
     def _noise_for(
@@ -244,7 +237,7 @@ class DPMNL(ServedMNL):
         times = self._fit_times(horizon)
         return [rule.visits(time, batches) for batches, time in enumerate(times, start=1)]
 
-    def _plan(self, users: range, noise: DPMNLNoise) -> list[Plan]:
+    def _plan_of(self, users: range, noise: DPMNLNoise) -> list[Plan]:
         fit = noise.fit.loss()
         times = self._fit_times(len(users))
         plan = [Plan("gram", noise.gram.loss(), users)]
@@ -313,8 +306,10 @@ class DPMNL(ServedMNL):
     def _learn(self, rows: Rows[Answer]) -> None:
         """At the end of a public block: updates V and perhaps θ̂."""
         self._answers.append(rows)
-        noisy = self._board.post("gram", self._sums.advance(rows.map_rows(lambda a: a.features)))
-        self.gram_ = self._shifted(noisy[-1])
+        released = self._sums.advance(rows.map_rows(lambda a: a.features))
+        if released is not None:
+            noisy = self._sums.whole(self._board.post("gram", released))
+            self.gram_ = self._shifted(noisy[-1])
         if self._fit_is_due():
             self._fit()
         self._block += 1
@@ -345,6 +340,9 @@ class DPMNL(ServedMNL):
             label, charged = "fit", rows.users
         else:
             label, charged = "later fit", users
+        if not self._accountant.left(label, charged):  # lost with a process that died
+            self.updates_ += 1
+            return
         fit = self._noise.fit
         token = self._accountant.issue(fit.loss(), users=charged, label=label)
         self.theta_ = self._board.post(f"theta/{self.updates_}", fit.release(rows, token))

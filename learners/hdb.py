@@ -35,16 +35,14 @@ increment of the linear and of the logistic model is 0 for every θ, because its
 from __future__ import annotations
 
 import math
-import os
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, Self, cast, final
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
 from privlearn._validate import count, positive, within
 from privlearn.domains import Array
-from privlearn.errors import DataError
-from privlearn.learners.checkpoint import BatchLearner
+from privlearn.learners.batches import BatchLearner
 from privlearn.learners.contextual import (
     Arms,
     Feedback,
@@ -130,8 +128,6 @@ class DPHDB(BatchLearner, ServedBandit):
     the next arrival index.
     """
 
-    _format = ("privlearn_hdb", 2)
-    _batch_field = "epoch"
     _labels = ("epoch",)
 
     n_arms: int
@@ -289,14 +285,7 @@ class DPHDB(BatchLearner, ServedBandit):
 
     # Public state --------------------------------------------------------------------------------
 
-    def _saved_params(self) -> dict[str, Any]:
-        params = self.get_params()
-        if not isinstance(self.loss, str):
-            params["loss"] = self.loss.to_dict()
-        params["method"] = {"kind": type(self._method).__name__, **asdict(cast(Any, self._method))}
-        return params
-
-    def _saved_state(self) -> dict[str, Any]:
+    def _learned_state(self) -> dict[str, Any]:
         return {
             "epochs": [[epoch.start, epoch.stop] for epoch in self._batches],
             "warm": self._warm.tolist(),
@@ -306,46 +295,3 @@ class DPHDB(BatchLearner, ServedBandit):
             "weight": self._estimate.weight,
             "moments": {**self._moments._asdict(), "total": self._moments.total.tolist()},
         }
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        arrays = np.array(state["theta"]), np.array(state["pooled"])
-        self._estimate = Estimate(*arrays, state["variance"], state["weight"])
-        self._warm = np.array(state["warm"])
-        moments = state["moments"]
-        self._moments = Moments(**{**moments, "total": np.array(moments["total"])})
-
-    @classmethod
-    def _make(
-        cls, path: str | os.PathLike[str], params: dict[str, Any], given: ScalarObjective | None
-    ) -> Self:
-        if given is not None:
-            params["loss"] = given
-        elif not isinstance(params["loss"], str):
-            raise DataError(f"{path}: its loss has no name; hand in loss=")
-        kinds = {type(method).__name__: type(method) for method in _METHODS.values()}
-        constants = {**params["method"]}
-        params["method"] = kinds[constants.pop("kind")](**constants)
-        return cls(**params)
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        accountant: Accountant[Any],
-        *,
-        loss: ScalarObjective | None = None,
-    ) -> Self:
-        """Goes on from a saved state under the resumed accountant of the same ledger.
-
-        Users of the open epoch whose rows were lost with the process count as null records.
-
-        Args:
-            path: what `save` wrote.
-            accountant: resumed.
-            loss: the loss, if it was not named.
-
-        Raises:
-            DataError: the file is not a saved state, its loss has no name, or the accountant holds
-            none of its plan.
-        """
-        return cls._load(path, accountant, loss)

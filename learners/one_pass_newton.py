@@ -41,7 +41,7 @@ from privlearn.domains import Array, Ball, Domain, PSDTrace
 from privlearn.errors import ProvenanceError
 from privlearn.exact import exact
 from privlearn.learners.batch_sums import BatchSums, CorrelatedSums, IndependentSums
-from privlearn.learners.checkpoint import BatchLearner
+from privlearn.learners.batches import BatchLearner
 from privlearn.learners.inputs import places_of
 from privlearn.learners.newton import BatchStatistics, batch_ends, default_first_batch
 from privlearn.learners.newton_correlated import MixedStatistics
@@ -90,14 +90,8 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     the next arrival index.
     """
 
-    _format = ("privlearn_learner", 1)
-    _batch_field = "batch"
     _labels = ("gradient", "hessian")
     _takes_timetables = True
-    _nothing_left = (
-        "resume the ledger that the state belongs to; correlated noise ends with its process, and "
-        "such a learner cannot go on after its first batch"
-    )
 
     n_items: int
     dim: int
@@ -154,7 +148,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         # correlated noise ends with little in the totals, so that batches may begin small
         enough = 4 * rho if correlated else rho
         first = self.first_batch or default_first_batch(len(users), self.dim, enough)
-        self._cut(users, batch_ends(len(users), first, growth))
+        self._cut(users, self._fixed("ends", lambda: batch_ends(len(users), first, growth)))
         self._pooled = rule is not None and rule.pooled
         gradient, hessian = Ball(self.gradient_clip, self.dim), PSDTrace(self._bound, self.dim)
         share = exact("hessian_share", self.hessian_share)
@@ -177,8 +171,11 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         budget: Currency = one_row_budget(accountant, self._batches)
 
         def sums(label: str, domain: Domain[Array], part: Fraction) -> IndependentSums[Array]:
-            mechanism = NoisySum.calibrated(
-                domain, budget.share(part), adjacency=accountant.adjacency
+            mechanism: NoisySum[Array] = self._fixed(
+                label,
+                lambda: NoisySum.calibrated(
+                    domain, budget.share(part), adjacency=accountant.adjacency
+                ),
             )
             return IndependentSums(label, mechanism, self._batches)
 
@@ -192,7 +189,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         budgets = PersonBudgets(accountant, [accountant.users], [len(sizes)])
 
         def sums(label: str, domain: Domain[Array], part: Fraction) -> CorrelatedSums[Array]:
-            (made,) = budgets.sums([domain], [sizes], part)
+            (made,) = self._fixed(label, lambda: budgets.sums([domain], [sizes], part))
             return CorrelatedSums(label, made, self._batches)
 
         return sums("gradient", gradient, 1 - share), sums("hessian", hessian, share)
@@ -341,9 +338,5 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
 
     # Public state --------------------------------------------------------------------------------
 
-    def _saved_state(self) -> dict[str, Any]:
+    def _learned_state(self) -> dict[str, Any]:
         return {"coins": self._coins.bit_generator.state, "evidence": self._released.to_dict()}
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        self.belief_ = self._released.restored(state["evidence"]).belief()
-        self._coins.bit_generator.state = state["coins"]

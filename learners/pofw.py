@@ -204,7 +204,7 @@ class DPPOFW(StrategyLearner):
         if not self._is_ball and self.method in ("thresholds", "choices"):
             raise ValueError(f"method = {self.method!r}: for the ℓ1 ball only")
 
-    def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
+    def _calibrate(self, accountant: Accountant[Any]) -> None:
         inside = self.constraint_set
         self._start_in(inside, self.initial)
         self._scale = scale_of(
@@ -218,7 +218,6 @@ class DPPOFW(StrategyLearner):
         if self.method == "auto":
             self.method_ = self._chosen(accountant.budget)
         self._strategy = _STRATEGIES[self.method_](self, accountant)
-        return self._strategy.plan()
 
     def _chosen(self, budget: Currency) -> str:
         """The method, by the public sizes of noise; see the module."""

@@ -244,6 +244,18 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     def _pass_again(self, users: range) -> None:
         self._let_pass(users)
+        self._passed = users.stop
+
+    def _replay(self) -> None:
+        """Under a rule visits may have been counted since; these slots stay null."""
+        super()._replay()
+        people = self._accountant.people
+        if people is None:
+            return
+        # on a timetable the slot in which somebody came last goes on
+        ahead = (people.clock or 0) - self._timed - self.clock_
+        if ahead > 0:  # on a timetable no `skip`, after which the clock is public
+            self._let_pass(range(self.clock_, self.clock_ + ahead))
 
     def _absent(self, users: range) -> Rows[Any]:
         """Null records with the source that the accountant's other rows have.

@@ -33,7 +33,7 @@ from privlearn.mechanisms.scalar_objectives import (
     named_objective,
 )
 from privlearn.participation import Participation
-from privlearn.protocols import Accountant, Plan
+from privlearn.protocols import Accountant
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from, row_from
@@ -97,8 +97,8 @@ class StreamLearner(Learner):
         """Raises ValueError or TypeError for a parameter out of range."""
 
     @abstractmethod
-    def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
-        """Calibrates the mechanisms; the plan of all they will spend."""
+    def _calibrate(self, accountant: Accountant[Any]) -> None:
+        """Makes the mechanisms."""
 
     @abstractmethod
     def _next_change(self) -> int:
@@ -115,28 +115,14 @@ class StreamLearner(Learner):
             "accountant without people=, for which every index is a person, or DPTOFW or DPPOFW"
         )
 
+    @property
     def _rule_batches(self) -> Sequence[int]:
-        """After `_prepare`, where the public batches begin that a rule counts within.
-
-        For a learner whose `_check_rule` lets such rules pass.
-        """
+        """For a learner whose `_check_rule` lets rules pass that count within batches."""
         raise TypeError(f"{type(self).__name__}: has no batches that a rule could count within")
 
     # Life ----------------------------------------------------------------------------------------
 
-    def start(self, accountant: Accountant[Any]) -> Self:
-        """Calibrates the noise to the accountant's cap and commits the plan of all releases.
-
-        With a registry of people the cap is that of a person: see the learner for what a rule of
-        participation means to it.
-
-        Raises:
-            ValueError, TypeError: a parameter is out of range, or the learner has no price under
-            the accountant's rule of participation.  BudgetError: the accountant has
-            begun.  CurrencyError: its currency has no price for this noise.  ProvenanceError: it
-            is not central.  RuntimeError: started before.
-        """
-        self._check_fresh()
+    def _check_accountant(self, accountant: Accountant[Any]) -> None:
         if accountant.trust is not Trust.CENTRAL:
             raise ProvenanceError(
                 "logged rows were not served by a billboard: a joint or local guarantee does not "
@@ -144,6 +130,9 @@ class StreamLearner(Learner):
             )
         if accountant.adjacency is Adjacency.ADD_REMOVE:
             raise AdjacencyError("under add-remove every later row of a stream would shift")
+        super()._check_accountant(accountant)
+
+    def _prepare(self, accountant: Accountant[Any]) -> None:
         self._bound = positive(feature_bound=self.feature_bound)
         self._loss = named_objective(self.loss, positive(label_bound=self.label_bound))
         self._check_params()
@@ -153,12 +142,10 @@ class StreamLearner(Learner):
         self._theta: Array = np.zeros(self._dim)
         self._open_board(accountant)
         self._closed = False
-        plan = self._prepare(accountant)
-        if rule is not None and rule.batched:
-            accountant.divide(self._rule_batches())
-        accountant.commit(plan)
-        self._begin(accountant)
-        return self
+        self._calibrate(accountant)
+
+    def _pass_again(self, users: range) -> None:
+        self._take_all(Rows.null(users))
 
     @property
     def coef_(self) -> Array:

@@ -51,7 +51,7 @@ from privlearn.learners.tofw_plain import Plain
 from privlearn.learners.tofw_restarts import Restarts
 from privlearn.learners.tofw_whitened import Whitened
 from privlearn.mechanisms.constraint_sets import ConstraintSet, LpBall, exponent
-from privlearn.protocols import Accountant, Plan
+from privlearn.protocols import Accountant
 
 Method = Literal["restarts", "plain", "buffered", "whitened"]
 _ROUNDING = 1 + 1e-9
@@ -116,7 +116,7 @@ class DPTOFW(LpLearner, StrategyLearner):
         if self.theta_set is not None and self.theta_set.dim != self.dim:
             raise ValueError(f"theta_set of dimension {self.theta_set.dim}: must be {self.dim}")
 
-    def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
+    def _calibrate(self, accountant: Accountant[Any]) -> None:
         inside = LpBall(self.dim, self.p, self.radius) if self.theta_set is None else self.theta_set
         self._start_in(inside, self.initial)
         self._scale = scale_of(
@@ -133,7 +133,6 @@ class DPTOFW(LpLearner, StrategyLearner):
             "whitened": partial(Whitened, constant=self.constant),
         }
         self._strategy = strategies[self.method](self, accountant, self.clip)
-        return self._strategy.plan()
 
     def close(self) -> None:
         """Ends an open stream before its horizon, as released; nothing more can be learned."""

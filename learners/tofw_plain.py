@@ -14,8 +14,9 @@ from typing import Any, final
 
 from privlearn.domains import Array, Ball
 from privlearn.learners.convex import TINY, LpLearner, Strategy
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import Example, Terms
-from privlearn.mechanisms import AnytimeBLT, ColumnNormalizedBLT, PrefixSum, PrefixSumStream
+from privlearn.mechanisms import AnytimeBLT, ColumnNormalizedBLT, PrefixSum
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -55,15 +56,18 @@ class Plain(Strategy):
             factorization = AnytimeBLT(horizon=users)
         elif self._rule is None:
             factorization = ColumnNormalizedBLT.fitted(users)
-        self._sums = PrefixSum.calibrated(
-            Ball(clip, learner._dim),
-            budget,
-            horizon=users if factorization is None else None,
-            factorization=factorization,
-            adjacency=adjacency,
-            participation=self._rule,
+        sums: PrefixSum[Array] = learner._fixed(
+            "increments",
+            lambda: PrefixSum.calibrated(
+                Ball(clip, learner._dim),
+                budget,
+                horizon=users if factorization is None else None,
+                factorization=factorization,
+                adjacency=adjacency,
+                participation=self._rule,
+            ),
         )
-        self._stream: PrefixSumStream[Array] | None = None
+        self._stream = PlannedStream(accountant, "increments", self._users, sums)
         self._delay = learner._dim / self._mu + _DELAY
         self._before = self._theta = learner._theta
         self._done = 0  # users before the open block
@@ -73,7 +77,7 @@ class Plain(Strategy):
         return (self._users.start,)
 
     def plan(self) -> list[Plan]:
-        return [Plan("increments", self._sums.loss(), self._users)]
+        return [self._stream.plan()]
 
     def _begin_block(self) -> None:
         left = len(self._users) - self._done
@@ -85,7 +89,7 @@ class Plain(Strategy):
         self._before = self._theta
         self._increments = self._learner._increments(terms)
         # The variance at the end of the block stands for all of it.
-        std = self._sums.error_std(self._done + self._size)
+        std = self._stream.error_std(self._users.start + self._done + self._size)
         self._noise = self._learner._dim * std * std
 
     def next_change(self) -> int:
@@ -95,11 +99,19 @@ class Plain(Strategy):
         """No rows are kept."""
 
     def take(self, rows: Rows[Example]) -> None:
-        if self._stream is None:
-            token = self._accountant.issue(self._sums.loss(), users=self._users, label="increments")
-            self._stream = self._sums.open(token)
-        sums = self._stream.append(rows.map_rows(self._increments)).value
-        first = rows.users.start - self._users.start + 1
+        released = self._stream.append(rows.map_rows(self._increments))
+        if released is not None:
+            self._move(self._stream.whole(released.value), rows.users.stop)
+        if rows.users.stop == self.next_change():
+            self._done += self._size
+            if self._done == len(self._users):
+                self.close()
+            else:
+                self._begin_block()
+
+    def _move(self, sums: Array, stop: int) -> None:
+        """Steps for the last users before ``stop``, one for each of the running sums."""
+        first = stop - len(sums) - self._users.start + 1
         energy = (sums * sums).sum(axis=1)
         steps = [
             min(1.0, _STEP / (t + self._delay)) * max(0.0, 1.0 - self._noise / (e + TINY))
@@ -110,14 +122,6 @@ class Plain(Strategy):
         for step, vertex in zip(steps, vertices, strict=True):
             theta = (1.0 - step) * theta + step * vertex
         self._learner._theta = self._theta = theta
-        if rows.users.stop == self.next_change():
-            self._done += self._size
-            if self._done == len(self._users):
-                self.close()
-            else:
-                self._begin_block()
 
     def close(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        self._stream.close()

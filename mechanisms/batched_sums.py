@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any, Generic, TypeVar, final
 
@@ -164,6 +164,18 @@ class BatchedPrefixSum(Generic[X]):
             ValueError: the domain is somebody's own, without integers.  TypeError: no rows.
         """
         return partial_sum(self._spend, rows)
+
+    def for_last(self, users: range) -> BatchedPrefixSum[X]:
+        """The mechanism for the last ``users`` of a stream that ended early; costs no more.
+
+        Its batches end where they did; the first may be a part of one.
+        """
+        missing = sum(self.sizes) - len(users)
+        if not missing:
+            return self
+        ends = [end - missing for end in accumulate(self.sizes) if end > missing]
+        sizes = tuple(b - a for a, b in pairwise([0, *ends]))
+        return replace(self, sizes=sizes)
 
     def open(self, token: Token[B]) -> BatchedStream[X]:
         """Spends ``token`` for the whole stream.

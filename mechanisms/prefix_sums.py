@@ -186,6 +186,16 @@ class PrefixSum(Generic[X]):
         single = GeneralizedGaussianNoise(self.noise_std, self.exponent)
         return single.coordinate_std(self.domain.size) * self.factorization.error_std(t)
 
+    def for_last(self, users: range) -> PrefixSum[X]:
+        """The mechanism for the last ``users`` of a stream that ended early: the same.
+
+        Raises:
+            ValueError: charges are by arrival, which is for all users from the first on.
+        """
+        if self.by_arrival and len(users) != self.factorization.horizon:
+            raise ValueError("by_arrival = True: a stream by arrival has no rest")
+        return self
+
     def open(self, token: Token[B]) -> PrefixSumStream[X]:
         """Spends ``token`` for the whole stream.
 
