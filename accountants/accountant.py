@@ -548,9 +548,7 @@ class _Accountant(Generic[B]):
                 return self._past.rest(label, users)
             for item in self._state.plan or []:
                 if (item.label, item.users) == (label, users):
-                    if item.left:
-                        return users
-                    return range(max(item.rests), users.stop) if item.rests else None
+                    return item.rest
             return None
 
     def spends(self, label: str, users: range) -> int:
@@ -730,7 +728,7 @@ class _Accountant(Generic[B]):
             account = self._state.accounts[token.id]
             if self._past is not None or account.stream is None:
                 return token.users.stop
-            reach = min(max(stop, account.reach + SEGMENT), token.users.stop)
+            reach = min(max(stop, account.stream.reach + SEGMENT), token.users.stop)
             self._append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
             return reach
 

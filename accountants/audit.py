@@ -195,6 +195,12 @@ class Certificate(BaseModel):
     entries: int
     spends: int
     lost: int
+    ended_early: int = 0
+    """Streams that are charged only to users whose rows they may have taken."""
+    freed: int = 0
+    """Users who were not, added up over these streams: nothing is charged to them for it."""
+    learners: list[str] = []
+    """Names of the learners whose plans stand in the ledger, as it gives them."""
     closed: bool
     simulation: bool
     noise: str
@@ -334,7 +340,7 @@ class _Book:
             problem = str(error)
         try:
             # Also what should not have happened counts as spent.
-            state.record(entry)
+            (state.record_wrong if problem else state.record)(entry)
             self.totals.add(state, entry)
         except Exception as error:
             problem = problem or str(error)
@@ -390,7 +396,7 @@ class _Book:
         )
 
 
-_FREE = {"open", "plan", "issue", "delegate", "return", "functions", "retire", "close"}
+_FREE = {"open", "learner", "plan", "issue", "delegate", "return", "functions", "retire", "close"}
 """Kinds of entries by which nothing is spent; one of a kind that is unknown may spend."""
 
 
@@ -548,6 +554,9 @@ class _Audit:
             entries=self.entries,
             spends=sum(sum(book.totals.spends.values()) for book in books),
             lost=sum(book.lost for book in books),
+            ended_early=sum(book.totals.ended_early for book in books),
+            freed=sum(book.totals.freed for book in books),
+            learners=[s.learner.name for s in states if s.learner is not None],
             closed=bool(states) and all(state.closed for state in states),
             simulation=any(state.opened.simulated for state in states),
             interleaved=any(state.interleaved for state in states),
