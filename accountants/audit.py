@@ -222,6 +222,15 @@ class Certificate(BaseModel):
     features: list[str] = []
     """Extensions that the ledger names and that this audit left aside, as they are optional."""
 
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Certificates of ledgers that older versions wrote stay what they were."""
+        told: dict[str, Any] = serialize(self)
+        for name in ("ended_early", "freed", "learners"):
+            if not told[name]:
+                del told[name]
+        return told
+
     @property
     def holds(self) -> bool:
         """Whether all is certified: no problems, noise that protects, nothing merely attested."""

@@ -3,6 +3,7 @@ Format 2 of docs/ledger.md: chain, Merkle roots, envelopes, JSON types, the life
 streams that end early, a cap in zCDP at every arrival index, that Gaussian noise has its loss, and
 exact noise a grid.  Prints JSON that lists what is left unchecked.
 Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension."""
+
 # fmt: off
 # ruff: noqa: E401, E701, E704, I001
 import contextlib, functools, hashlib, itertools, json, math, pathlib, re, sqlite3, sys
@@ -190,7 +191,7 @@ class Account:
         self.tokens[body["token"]] = {"users": users, "rho": rho, "item": item, "upto": users[0]}
     def spend(self, body):
         token, noise, domain = self.tokens[body["token"]], body["noise"], body["domain"]
-        need(not {"spend", "outcome"} & token.keys() and body["users"] == token["users"], "spent so")
+        need(not {"spend", "outcome"} & token.keys() and body["users"] == token["users"], "spent")
         for name in ("trust", "adjacency", "simulated"):
             need(body[name] == self.body[name], f"{name} is not the accountant's")
         shared = body["trust"] == "local" and body["users"][1] - body["users"][0] > 1
