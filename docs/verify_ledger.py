@@ -192,8 +192,7 @@ class Account:
     def spend(self, body):
         token, noise, domain = self.tokens[body["token"]], body["noise"], body["domain"]
         need(not {"spend", "outcome"} & token.keys() and body["users"] == token["users"], "spent")
-        for name in ("trust", "adjacency", "simulated"):
-            need(body[name] == self.body[name], f"{name} is not the accountant's")
+        need(all(body[n] == self.body[n] for n in ("trust", "adjacency", "simulated")), "of others")
         shared = body["trust"] == "local" and body["users"][1] - body["users"][0] > 1
         need(not shared or body["arithmetic"] == "each", "noise that several users share")
         stream = body.get("interactive") or body.get("profile")
