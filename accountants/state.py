@@ -24,7 +24,7 @@ from privlearn.accountants.exact_spends import check_exact
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.persons import PersonCharges, Visits, check_starts
 from privlearn.accountants.planned import Planned
-from privlearn.accountants.streams import Stream, ends_early, freed_after, kept_until
+from privlearn.accountants.streams import Stream, ends_early, freed_after, frees, kept_until
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, Renyi, budget_from_dict
@@ -1170,7 +1170,7 @@ class AccountState:
     def _record_reach(self, entry: ReachEntry) -> None:
         stream = self._account(entry.token).stream
         if stream is not None:
-            stream.reach = max(stream.reach, entry.stop)
+            stream.come_to(entry.stop)
 
     def _record_publish(self, entry: PublishEntry) -> None:
         account = self._account(entry.token)
@@ -1222,8 +1222,10 @@ class AccountState:
     def _record_delegate(self, entry: DelegateEntry) -> None:
         users, budget = _range(entry.users), self._currency(entry.budget)
         failure = self._stated_failure(entry.failure)
-        if entry.allowance not in self.allowances:  # a second one is only in what an audit reads
-            self.allowances[entry.allowance] = Allowance(entry, Ceiling(users, budget, failure))
+        # a second one of the name is only in what an audit reads
+        self.allowances.setdefault(
+            entry.allowance, Allowance(entry, Ceiling(users, budget, failure))
+        )
         self.ceiling.charge(users, budget, failure)
 
     def _record_return(self, entry: ReturnEntry) -> None:
@@ -1297,10 +1299,9 @@ class AccountState:
     def _record_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
         self._record_end(account, entry)
-        if account.stream is not None and entry.outcome != "uncovered":
-            # an end that may depend on rows may do so on rows that were still to come, too
+        if account.stream is not None and frees(entry.outcome):
             self._end_early(account, account.stream)
-        if entry.outcome != "unused":
+        if entry.outcome != "unused" or account.wrong:
             return
         if self.plan is None:
             if account.held:

@@ -34,6 +34,10 @@ class Stream:
     freed: tuple[Freed, ...] = ()
     """Once it has ended: whose charges were taken off."""
 
+    def come_to(self, stop: int) -> None:
+        """Rows below ``stop`` may be taken from now on."""
+        self.reach = max(self.reach, stop)
+
 
 class Freed(NamedTuple):
     """Users who paid one loss of a stream that ended early."""
@@ -56,6 +60,14 @@ def ends_early(opened: OpenEntry, visits: Visits | None, entry: SpendEntry, loss
     if visits is not None and visits.rule.most > 1:
         return False
     return not loss.failure()
+
+
+def frees(outcome: str) -> bool:
+    """Whether an end says nothing of rows that were still to come.
+
+    An error may come from whoever was about to hand over rows, and depend on them.
+    """
+    return outcome != "uncovered"
 
 
 def kept_until(stream: Stream, visits: Visits | None) -> int:
