@@ -225,6 +225,8 @@ class _Accountant(Generic[B]):
         self._seen = seen
         self._interrupted = False
         self._resumed = False
+        self._before: Replay | None = None
+        """What was released before a restart, until a learner runs again over it."""
         self._past: Replay | None = None
         """While a learner runs again over what was released before a restart."""
         self._mechanisms: dict[str, Any] = {}
@@ -265,11 +267,12 @@ class _Accountant(Generic[B]):
         source = noise if noise is not None else _noise_like(first)
         if source.simulated is not first.simulated:
             raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
-        state, seen = AccountState(first), 1
+        state, seen, before = AccountState(first), 1, Replay(book)
         for entry in book.entries:
             if entry.accountant == first.accountant and entry is not first:
                 state.check(entry)
                 state.record(entry)
+                before.add(entry)
                 seen += 1
         if state.closed:
             raise LedgerError("the accountant was closed: it takes no further entries")
@@ -278,6 +281,7 @@ class _Accountant(Generic[B]):
             _check_people(people, state)
         resumed._start(state, seen, book, source, None, people)
         resumed._resumed = True
+        resumed._before = before if state.learner is not None else Replay(book)
         with resumed._lock:
             resumed._end_outstanding()
         return resumed
@@ -675,10 +679,19 @@ class _Accountant(Generic[B]):
         """For learners: tokens issued in the block are those of earlier processes, in their order.
 
         They open null records, and what leaves is what left then.
+
+        Raises:
+            LedgerError: the account was not resumed, or a learner has run again over it before.
         """
         with self._lock:
-            entries = [entry for entry in self.ledger.entries if entry.accountant == self.id]
-            past = self._past = Replay(self.ledger, entries)
+            past, self._before = self._before, None
+            if past is None:
+                raise LedgerError(
+                    "a learner runs over what was released before a restart, once: resume the "
+                    "ledger anew for another one"
+                )
+            past.begin()
+            self._past = past
         try:
             yield past
         finally:

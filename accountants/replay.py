@@ -9,7 +9,6 @@ were not there: what they were for is passed over, now as in the process that ca
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast, final
 
@@ -91,38 +90,51 @@ class PastToken:
 
 @final
 class Replay:
-    """All that an account released, in the order of its tokens."""
+    """All that an account released, in the order of its tokens.
 
-    def __init__(self, ledger: Ledger, entries: Iterable[Entry]) -> None:
+    Entries are added while they are read, so that a ledger is read once; then it
+    begins, and tokens are taken.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._tokens: dict[str, PastToken] = {}
+        self._taken: dict[str, PastToken] = {}
         self._spent: list[PastToken] = []
         self._waiting: dict[tuple[str, Users], deque[PastToken]] = defaultdict(deque)
         """Tokens that released something, by label and users."""
         self._by_end: dict[tuple[str, int], deque[PastToken]] = defaultdict(deque)
         """The same by label and last user; those that were taken go when they are met."""
-        tokens: dict[str, PastToken] = {}
-        for entry in entries:
-            match entry:
-                case IssueEntry():
-                    tokens[entry.token] = PastToken(entry, ledger, reach=entry.users[0])
-                case SpendEntry():
-                    tokens[entry.token].spend = entry
-                case ReachEntry():
-                    tokens[entry.token].reach = entry.stop
-                case PublishEntry():
-                    tokens[entry.token].digests.append((entry.digest, entry.upto))
-                case RetireEntry():
-                    token = tokens[entry.token]
-                    token.end = entry.outcome
-                    if entry.value is not None:
-                        token.digests.append((entry.value["digest"], entry.value["upto"]))
-        self._taken: dict[str, PastToken] = {}
-        for token in tokens.values():
+
+    def add(self, entry: Entry) -> None:
+        """The account's next entry."""
+        tokens = self._tokens
+        match entry:
+            case IssueEntry():
+                tokens[entry.token] = PastToken(entry, self._ledger, reach=entry.users[0])
+            case SpendEntry():
+                tokens[entry.token].spend = entry
+            case ReachEntry():
+                tokens[entry.token].reach = entry.stop
+            case PublishEntry():
+                tokens[entry.token].digests.append((entry.digest, entry.upto))
+            case RetireEntry():
+                token = tokens[entry.token]
+                token.end = entry.outcome
+                if entry.value is not None:
+                    token.digests.append((entry.value["digest"], entry.value["upto"]))
+
+    def begin(self) -> None:
+        """All entries of earlier processes were added; what they left open was lost."""
+        for token in self._tokens.values():
             if token.spend is not None:
+                token.end = token.end or "lost"
                 self._spent.append(token)
             if token.digests:
                 label, users = token.issue.label, token.issue.users
                 self._waiting[label, users].append(token)
                 self._by_end[label, users[1]].append(token)
+        self._tokens = {}
 
     def points(self, unbounded: frozenset[str] = frozenset()) -> list[int]:
         """Where public time stood when something was released, or lost; ascending.

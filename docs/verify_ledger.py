@@ -13,19 +13,20 @@ TABLES = ["CREATE TABLE entries (\n    seq INTEGER PRIMARY KEY, entry TEXT NOT N
           "TEXT NOT NULL\n) STRICT", "CREATE TABLE released (\n    digest TEXT PRIMARY KEY, value "
           "BLOB NOT NULL\n) STRICT, WITHOUT ROWID"]
 # Names and types in objects, text if none: [ a list, / one of these, ? may be missing, ~ be null
-FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute? root:hash?
-ext:ext? ; open software trust:trust adjacency:relation users:users cap:budget promise:object~
-noise simulated:bool side_information:[text durable:bool failure:exact? odometer:exact?~
-population:name?~ attested:bool? features:features? ; close ; plan items:[item ; item label
-users:users loss:loss count:count? ; issue token label users:users budget:budget planned:int?~
-failure:exact? allowance:text?~ ; spend token mechanism users:users trust:trust adjacency:relation
-domain:domain noise:noise simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool
+FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute? root:hash? ext:ext?
+; open software trust:trust adjacency:relation users:users cap:budget promise:object~ noise
+simulated:bool side_information:[text durable:bool failure:exact? odometer:exact?~ population:name?~
+attested:bool? features:features? ; close ; plan items:[item ; item label users:users loss:loss
+count:count? ; issue token label users:users budget:budget planned:int?~ failure:exact?
+allowance:text?~ ; spend token mechanism users:users trust:trust adjacency:relation domain:domain
+noise:noise simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool
 parameters:object calibration:proved/published interactive:bool? profile:[list? ; retire token
-outcome:released/unused/lost/uncovered digest:text?~ ; of.resume digest:hash upto:index ; learner
+outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:index ; learner
 name:name parameters:object made:object ; reach token stop:count ; publish token digest:hash
-upto:index ; budget.zcdp kind rho:exact ; loss.gaussian kind adjacency:relation mu_squared:exact ;
-noise.gaussian family std:real ; domain.ball kind radius:real size:count norm:norm ; of.exact
-sampler tables:hash grid:grid? bound:object? ; grid scale:double bits:int"""
+upto:index ; resume head:unknown ; budget.zcdp kind rho:exact ; loss.gaussian kind
+adjacency:relation mu_squared:exact ; noise.gaussian family std:real ; domain.ball kind radius:real
+size:count norm:norm ; drawn sampler tables:hash grid:grid? bound:object? ; grid scale:double
+bits:int"""
 FORMS = {name: dict([*field.split(":"), "text"][:2] for field in fields)
          for name, *fields in map(str.split, FORMS.split(";"))}
 TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|add-remove",
@@ -37,15 +38,15 @@ TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|a
 TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, float],
          "object": [dict], "list": [list]}
 TESTS = {"exact": lambda v: exact(v) >= 0, "count": lambda v: type(v) is int and v >= 1,
-         "ext": lambda v: all(fits(f"of.{n[:-2]}", v[n]) for n in OF if n in v),
+         "ext": lambda v: "exact/1" not in v or fits("drawn", v["exact/1"]),
          "index": lambda v: type(v) is int and v >= 0,
          "users": lambda v: [type(n) for n in v] == [int, int] and 0 <= v[0] < v[1],
          "features": lambda v: fits("[feature", [*v]) and fits("[critical/optional", [*v.values()])}
 NUMBER = r"[+-]?(\d{1,400}/\d{1,400}|(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?0*(\d{1,3}))?)"
-KINDS = ("open/plan/issue/spend/retire/close/learner/reach/publish/"  # and, not looked into:
+KINDS = ("open/plan/issue/spend/retire/close/learner/reach/publish/resume/"  # and, not looked into:
          "delegate/return/attest/functions/batches")
-DATA = {"drawn": "exact/1", "told": "participation/1", "kept": "resume/1"}
-KNOWN, OF = {*DATA.values()}, {"exact/1": "spend", "resume/1": "retire"}
+KNOWN = {"exact/1", "participation/1", "resume/1"}
+OF = {"exact/1": ["spend"], "resume/1": ["open", "retire"]}  # kinds of entries that have such data
 WRONG = ValueError, LookupError, TypeError, AttributeError, ArithmeticError
 class Unreadable(Exception): pass  # no ledger of format 2, or torn; code 6: unknown extension
 def need(condition, problem):
@@ -124,9 +125,7 @@ class Account:
         self.early = self.resumes and body["adjacency"] != "add-remove" and rule["most"] == 1
         if body["told"] or "participation/1" in features:
             self.leave("what a person pays who comes back (verify_persons.py)")
-    def leave(self, what):
-        self.known = False
-        self.unchecked.add(f"{what}, and sums with them")
+    def leave(self, what): self.known = self.unchecked.add(f"{what}, and sums with them")
     def amount(self, value, kind="zcdp", name="rho", part=1):
         need(value.get("adjacency") in (None, self.body["adjacency"]), "another relation's loss")
         if value["kind"] != kind: return self.leave(f"what has the kind {value['kind']}")
@@ -139,7 +138,7 @@ class Account:
         whole, shifts = self.body["users"], self.body["adjacency"] == "add-remove"
         within = whole[0] <= users[0] and users[1] <= whole[1]
         need(within and not (shifts and users != whole), "these are not its users")
-        self.charges += [(users, rho)] * self.known
+        self.charges += [(users, rho)] * bool(self.known)
     def exceeded(self):  # at which index the cap is, at some time: a tree over time, by index
         half, edges = 1 << len(self.charges).bit_length(), {}
         sums, most = [0] * 2 * half, [0] * 2 * half  # of a stretch of time; of its beginnings
@@ -153,8 +152,7 @@ class Account:
                 while node := node // 2:
                     sums[node] = sums[2 * node] + sums[2 * node + 1]
                     most[node] = max(most[2 * node], sums[2 * node] + most[2 * node + 1])
-            if most[1] > self.cap * self.common: return [f"the cap is exceeded at index {at}"]
-        return []
+            if most[1] > self.cap * self.common: return (yield f"the cap is exceeded at index {at}")
     def add(self, body):
         kind = body["entry"]
         need(not self.closed, "after the close")
@@ -198,9 +196,8 @@ class Account:
         stream = body.get("interactive") or body.get("profile")
         need(not stream or body["arithmetic"] != "sum", "a stream, or a profile, is no plain sum")
         price = self.amount(body["loss"], "gaussian", "mu_squared", Fraction(1, 2))
-        if self.known:
-            need(price <= min(token["rho"], token["item"]["rho"]), "more than was reserved")
-            self.pay(token, price, token["users"][0])
+        need(not self.known or price <= token["rho"], "more than was reserved")
+        self.pay(token, price, token["users"][0])
         token["spend"], drawn = True, body["drawn"] or {}
         token["reach"] = body["users"][not (self.early and body.get("interactive"))]
         family, kind = noise.get("family"), domain.get("kind")
@@ -222,6 +219,7 @@ class Account:
     def learner(self, body):
         need(self.resumes and not self.begun and not self.tokens and self.items is None, "learner")
         self.begun = True
+    def resume(self, body): need(self.resumes, "resume/1 was not declared")
     def publish(self, body):  # or a last value, or a stream that comes further
         token = self.tokens[body["token"]]
         need(self.resumes and "spend" in token and "outcome" not in token, "no rows are open")
@@ -237,8 +235,9 @@ class Account:
         token, outcome = self.tokens[body["token"]], body["outcome"]
         need((outcome == "unused") == ("spend" not in token), "no such end for this token")
         need("outcome" not in token and outcome != "uncovered", "a second end, or one by the rows")
-        need(outcome == "released" or body["kept"] is None, "a value of what released none")
-        if body["kept"] is not None: self.publish(body["kept"] | {"token": body["token"]})
+        if "kept" in body:
+            need(outcome == "released", "a value of what released none")
+            self.publish(fits("kept", body["kept"]) and body["kept"] | {"token": body["token"]})
         token["outcome"], back = outcome, token["users"][0]
         if self.known and outcome != "unused": back = token["reach"]  # it did not take the rest
         token["item"]["rests"].append(back)
@@ -252,7 +251,7 @@ def root_of(peaks):  # RFC 6962, section 2.1
     return functools.reduce(lambda node, peak: sha(b"\1", peak, node), before, root).hex()
 def verify(path):  # head, root, problems, and what was not checked; raises Unreadable
     head, peaks, size, last, accounts, declared = bytes(32), [], 0, (0, ""), {}, {}
-    problems, unchecked = [], {"promises, odometers, what several accountants have in common"}
+    problems, unchecked = [], {"promises, odometers, heads, what several accountants share"}
     try:
         for seq, data, stored in rows(pathlib.Path(path)):
             envelope, hash = parse(data), stored.decode()
@@ -273,12 +272,13 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
                 timed, root = kind not in ("retire", "publish"), kind == "close" and root_of(peaks)
                 need(timed is ("at" in envelope) and root == envelope.get("root", False), "form")
                 ext, theirs = envelope.get("ext", {}), declared.get(str(name), set())
-                need(ext.keys() <= {n for n in theirs if OF.get(n, kind) == kind}, "ext")
+                need(ext.keys() <= {n for n in theirs if kind in OF.get(n, [kind])}, "ext")
                 need(fits("text", name) and fits(KINDS, kind), "no accountant, or an unknown kind")
                 own = {k: v for k, v in body.items() if k not in ("accountant", "entry")}
                 need(kind not in FORMS or fits(kind, own), kind)
                 need((kind == "open") != (name in accounts), "opened twice, or not at all")
-                body |= {name: ext.get(of) for name, of in DATA.items()}
+                body |= {"drawn": ext.get("exact/1"), "told": ext.get("participation/1")}
+                body |= {"kept": ext["resume/1"]} if "resume/1" in ext else {}
                 accounts[name] = accounts[name] if name in accounts else Account(body, unchecked)
                 accounts[name].add(body)
             except WRONG as error:
