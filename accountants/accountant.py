@@ -560,7 +560,8 @@ class _Accountant(Generic[B]):
         spent = 0
         with self._lock:
             for account in self._state.accounts.values():
-                meets = account.users[0] < users.stop and users.start < account.users[1]
+                stop = account.users[1] if account.stream is None else account.stream.paid
+                meets = account.users[0] < users.stop and users.start < stop
                 if meets and account.label == label and account.spend is not None:
                     spent += 1
         return spent

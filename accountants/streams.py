@@ -34,6 +34,11 @@ class Stream:
     freed: tuple[Freed, ...] = ()
     """Once it has ended: whose charges were taken off."""
 
+    @property
+    def paid(self) -> int:
+        """One past the last user who is charged for it, once it has ended, or may be."""
+        return min((kept.stop for _, kept, _ in self.freed), default=self.users.stop)
+
     def come_to(self, stop: int) -> None:
         """Rows below ``stop`` may be taken from now on."""
         self.reach = max(self.reach, stop)

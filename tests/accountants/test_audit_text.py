@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import numpy as np
@@ -78,8 +79,12 @@ ALL_AT_ONCE = " ".join(text for name, text in HOSTILE.items() if name != "long")
 
 
 def records_of_every_kind() -> list[Record]:
-    """A sound ledger with every kind of entry."""
-    book = Ledger.memory()
+    """A sound ledger with every kind of entry, which only a file has."""
+    with TemporaryDirectory() as folder:
+        return records_in(Ledger.create(Path(folder) / "ledger.db"))
+
+
+def records_in(book: Ledger) -> list[Record]:
     with CentralAccountant(
         ZCDP(1),
         users=USERS,
@@ -88,10 +93,17 @@ def records_of_every_kind() -> list[Record]:
         side_information=["prices"],
         odometer="1e-6",
     ) as central:
+        central.record_learner("Learner", {"dim": "two"}, {"noise": "three"})
         with central.delegate(ZCDP("0.1"), users=USERS, label="part") as part:
             part.issue(ZCDP("0.01"), users=USERS, label="spare").retire()
         rows = Rows.seal(np.ones((8, 2)), users=USERS).map(lambda row: row * 1)
         SUM.release(rows, central.issue(SUM.loss(), users=USERS, label="rate [/day]"))
+        stream = dataclasses.replace(SUM.spend(), arithmetic="own", interactive=True)
+        token = central.issue(SUM.loss(), users=USERS, label="stream")
+        with token.spend(stream) as receipt, receipt.round():
+            receipt.open_integers(rows.slice(range(2)))
+            receipt.draw_integers((1, 2))
+            receipt.publish(np.zeros(2))
         planned = CentralAccountant(
             ZCDP(1), users=USERS, ledger=book, shared=True, population="shop"
         )
