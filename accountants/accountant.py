@@ -19,6 +19,7 @@ from privlearn._exclusive import Exclusive
 from privlearn._validate import text, user_range
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.collector import collector_paused
 from privlearn.accountants.delegated import Delegated
 from privlearn.accountants.epsilon_delta import largest_delta, largest_epsilon
 from privlearn.accountants.filters import RunningBound, running_bound
@@ -232,6 +233,7 @@ class _Accountant(Generic[B]):
         self._mechanisms: dict[str, Any] = {}
 
     @classmethod
+    @collector_paused()
     def resume(
         cls,
         ledger: Ledger | str | os.PathLike[str],
