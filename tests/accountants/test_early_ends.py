@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -13,7 +13,7 @@ from mutation import Edit, InspectionCase, Mutant
 
 from privlearn.accountants.audit import _Book
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency, Trust
+from privlearn.adjacency import Adjacency, Calibration, Trust
 from privlearn.budgets import ZCDP
 from privlearn.entries import (
     PARTICIPATION,
@@ -67,7 +67,9 @@ def opened(
     )
 
 
-def gaussian(rho: str | Fraction, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> GaussianLoss:
+def gaussian(
+    rho: str | int | Fraction, adjacency: Adjacency = Adjacency.REPLACE_ONE
+) -> GaussianLoss:
     return GaussianLoss(2 * Fraction(rho), adjacency=adjacency)
 
 
@@ -94,7 +96,7 @@ def spend(
         loss=loss.to_dict(),
         arithmetic="own",
         derived=False,
-        calibration="proved",
+        calibration=Calibration.PROVED,
         parameters={},
         interactive=interactive,
         **more,
@@ -114,7 +116,7 @@ def retire(token: str, outcome: Any, upto: int | None = None) -> RetireEntry:
     return RetireEntry(accountant="a", token=token, outcome=outcome, value=value)
 
 
-def stood(entries: list[Entry], **how: Any) -> AccountState:
+def stood(entries: Sequence[Any], **how: Any) -> AccountState:
     state = AccountState(opened(**how))
     for entry in entries:
         state.check(entry)
@@ -131,7 +133,7 @@ def spent(state: AccountState) -> list[Fraction]:
     found = []
     for user in range(N):
         tally = state.spent.of(user)
-        found.append(sum((n * (loss.zcdp() or 0) for loss, n in tally.items()), Fraction(0)))
+        found.append(Fraction(sum(n * (loss.zcdp() or 0) for loss, n in tally.items())))
     return found
 
 
@@ -186,7 +188,7 @@ def test_under_add_remove_streams_are_charged_whole() -> None:
 
 def persons(rule: Participation, *, starts: tuple[int, ...] = (), far: int = 0) -> AccountState:
     begun = [BatchesEntry(accountant="a", starts=starts)] if starts else []
-    clock = {"admitted": {"clock": 0}}
+    clock: dict[str, Any] = {"admitted": {"clock": 0}}
     loss = gaussian("1/4", Adjacency.ZERO_OUT)
     entries: list[Entry] = [
         *begun,
@@ -224,7 +226,7 @@ def test_by_arrival_everybody_in_it_pays_the_own_price() -> None:
 
 
 def test_a_stream_of_an_allowance_frees_what_the_allowance_holds() -> None:
-    part = {"accountant": "a", "allowance": "p", "label": "p", "users": (0, N)}
+    part: dict[str, Any] = {"accountant": "a", "allowance": "p", "label": "p", "users": (0, N)}
     begun = [
         DelegateEntry(**part, budget=ZCDP("1/2").to_dict()),
         issue("t", (0, N), "1/2", allowance="p"),
@@ -340,7 +342,7 @@ def test_what_is_wrong_with_a_token_keeps_what_it_holds() -> None:
 
 
 def test_an_allowance_that_is_delegated_twice_frees_once() -> None:
-    part = {"accountant": "a", "allowance": "p", "label": "p", "users": (0, N)}
+    part: dict[str, Any] = {"accountant": "a", "allowance": "p", "label": "p", "users": (0, N)}
     twice = DelegateEntry(**part, budget=ZCDP("1/8").to_dict())
     first = DelegateEntry(**part, budget=ZCDP("1/2").to_dict())
     back = ReturnEntry(accountant="a", allowance="p")
