@@ -19,6 +19,7 @@ from privlearn._exclusive import Exclusive
 from privlearn._validate import text, user_range
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.collector import collector_paused
 from privlearn.accountants.delegated import Delegated
 from privlearn.accountants.epsilon_delta import largest_delta, largest_epsilon
 from privlearn.accountants.filters import RunningBound, running_bound
@@ -225,11 +226,14 @@ class _Accountant(Generic[B]):
         self._seen = seen
         self._interrupted = False
         self._resumed = False
+        self._before: Replay | None = None
+        """What was released before a restart, until a learner runs again over it."""
         self._past: Replay | None = None
         """While a learner runs again over what was released before a restart."""
         self._mechanisms: dict[str, Any] = {}
 
     @classmethod
+    @collector_paused()
     def resume(
         cls,
         ledger: Ledger | str | os.PathLike[str],
@@ -265,11 +269,12 @@ class _Accountant(Generic[B]):
         source = noise if noise is not None else _noise_like(first)
         if source.simulated is not first.simulated:
             raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
-        state, seen = AccountState(first), 1
+        state, seen, before = AccountState(first), 1, Replay(book)
         for entry in book.entries:
             if entry.accountant == first.accountant and entry is not first:
                 state.check(entry)
                 state.record(entry)
+                before.add(entry)
                 seen += 1
         if state.closed:
             raise LedgerError("the accountant was closed: it takes no further entries")
@@ -278,6 +283,7 @@ class _Accountant(Generic[B]):
             _check_people(people, state)
         resumed._start(state, seen, book, source, None, people)
         resumed._resumed = True
+        resumed._before = before if state.learner is not None else Replay(book)
         with resumed._lock:
             resumed._end_outstanding()
         return resumed
@@ -548,9 +554,7 @@ class _Accountant(Generic[B]):
                 return self._past.rest(label, users)
             for item in self._state.plan or []:
                 if (item.label, item.users) == (label, users):
-                    if item.left:
-                        return users
-                    return range(max(item.rests), users.stop) if item.rests else None
+                    return item.rest
             return None
 
     def spends(self, label: str, users: range) -> int:
@@ -558,7 +562,8 @@ class _Accountant(Generic[B]):
         spent = 0
         with self._lock:
             for account in self._state.accounts.values():
-                meets = account.users[0] < users.stop and users.start < account.users[1]
+                stop = account.users[1] if account.stream is None else account.stream.paid
+                meets = account.users[0] < users.stop and users.start < stop
                 if meets and account.label == label and account.spend is not None:
                     spent += 1
         return spent
@@ -677,10 +682,19 @@ class _Accountant(Generic[B]):
         """For learners: tokens issued in the block are those of earlier processes, in their order.
 
         They open null records, and what leaves is what left then.
+
+        Raises:
+            LedgerError: the account was not resumed, or a learner has run again over it before.
         """
         with self._lock:
-            entries = [entry for entry in self.ledger.entries if entry.accountant == self.id]
-            past = self._past = Replay(self.ledger, entries)
+            past, self._before = self._before, None
+            if past is None:
+                raise LedgerError(
+                    "a learner runs over what was released before a restart, once: resume the "
+                    "ledger anew for another one"
+                )
+            past.begin()
+            self._past = past
         try:
             yield past
         finally:
@@ -730,7 +744,7 @@ class _Accountant(Generic[B]):
             account = self._state.accounts[token.id]
             if self._past is not None or account.stream is None:
                 return token.users.stop
-            reach = min(max(stop, account.reach + SEGMENT), token.users.stop)
+            reach = min(max(stop, account.stream.reach + SEGMENT), token.users.stop)
             self._append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
             return reach
 

@@ -283,6 +283,15 @@ def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
         lines.append(
             checked("No solver's output was released; there is no solver tolerance to pay.")
         )
+    if totals.ended_early:
+        streams = "1 stream" if totals.ended_early == 1 else f"{totals.ended_early:,} streams"
+        lines.append(
+            paid(
+                f"{streams} ended early: charged to users whose rows it may have taken, and not to "
+                f"those who came later, {totals.freed:,} in all, whose rows it never took; how far "
+                "a stream came stands in the ledger before it opens rows."
+            )
+        )
     if totals.published:
         lines.append(
             paid(

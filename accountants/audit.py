@@ -195,6 +195,12 @@ class Certificate(BaseModel):
     entries: int
     spends: int
     lost: int
+    ended_early: int = 0
+    """Streams that are charged only to users whose rows they may have taken."""
+    freed: int = 0
+    """Users who were not, added up over these streams: nothing is charged to them for it."""
+    learners: list[str] = []
+    """Names of the learners whose plans stand in the ledger, as it gives them."""
     closed: bool
     simulation: bool
     noise: str
@@ -215,6 +221,15 @@ class Certificate(BaseModel):
     """The Merkle root (RFC 6962) of the hashes of all entries."""
     features: list[str] = []
     """Extensions that the ledger names and that this audit left aside, as they are optional."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Certificates of ledgers that older versions wrote stay what they were."""
+        told: dict[str, Any] = serialize(self)
+        for name in ("ended_early", "freed", "learners"):
+            if not told[name]:
+                del told[name]
+        return told
 
     @property
     def holds(self) -> bool:
@@ -334,7 +349,7 @@ class _Book:
             problem = str(error)
         try:
             # Also what should not have happened counts as spent.
-            state.record(entry)
+            (state.record_wrong if problem else state.record)(entry)
             self.totals.add(state, entry)
         except Exception as error:
             problem = problem or str(error)
@@ -390,7 +405,7 @@ class _Book:
         )
 
 
-_FREE = {"open", "plan", "issue", "delegate", "return", "functions", "retire", "close"}
+_FREE = {"open", "learner", "plan", "issue", "delegate", "return", "functions", "retire", "close"}
 """Kinds of entries by which nothing is spent; one of a kind that is unknown may spend."""
 
 
@@ -548,6 +563,9 @@ class _Audit:
             entries=self.entries,
             spends=sum(sum(book.totals.spends.values()) for book in books),
             lost=sum(book.lost for book in books),
+            ended_early=sum(book.totals.ended_early for book in books),
+            freed=sum(book.totals.freed for book in books),
+            learners=[s.learner.name for s in states if s.learner is not None],
             closed=bool(states) and all(state.closed for state in states),
             simulation=any(state.opened.simulated for state in states),
             interleaved=any(state.interleaved for state in states),

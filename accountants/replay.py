@@ -9,7 +9,6 @@ were not there: what they were for is passed over, now as in the process that ca
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import cast, final
 
@@ -21,6 +20,7 @@ from privlearn.entries import (
     ReachEntry,
     RetireEntry,
     SpendEntry,
+    Users,
 )
 from privlearn.errors import LedgerError, LedgerUnreadableError
 from privlearn.ledger import Ledger
@@ -28,7 +28,7 @@ from privlearn.ledger.values import unpacked
 
 
 @final
-@dataclass
+@dataclass(slots=True)
 class PastToken:
     """A token of an earlier process."""
 
@@ -39,6 +39,7 @@ class PastToken:
     reach: int = 0
     digests: deque[tuple[str, int]] = field(default_factory=deque)
     """Of the values that left, with one past the last user of each; those that are left to do."""
+    taken: bool = False
 
     @property
     def users(self) -> range:
@@ -89,33 +90,51 @@ class PastToken:
 
 @final
 class Replay:
-    """All that an account released, in the order of its tokens."""
+    """All that an account released, in the order of its tokens.
 
-    def __init__(self, ledger: Ledger, entries: Iterable[Entry]) -> None:
-        self._ended: list[PastToken] = []
-        self._waiting: dict[tuple[str, int], deque[PastToken]] = defaultdict(deque)
-        tokens: dict[str, PastToken] = {}
-        for entry in entries:
-            match entry:
-                case IssueEntry():
-                    tokens[entry.token] = PastToken(entry, ledger, reach=entry.users[0])
-                case SpendEntry():
-                    tokens[entry.token].spend = entry
-                case ReachEntry():
-                    tokens[entry.token].reach = entry.stop
-                case PublishEntry():
-                    tokens[entry.token].digests.append((entry.digest, entry.upto))
-                case RetireEntry():
-                    token = tokens[entry.token]
-                    token.end = entry.outcome
-                    if entry.value is not None:
-                        token.digests.append((entry.value["digest"], entry.value["upto"]))
+    Entries are added while they are read, so that a ledger is read once; then it
+    begins, and tokens are taken.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._tokens: dict[str, PastToken] = {}
         self._taken: dict[str, PastToken] = {}
-        for token in tokens.values():
+        self._spent: list[PastToken] = []
+        self._waiting: dict[tuple[str, Users], deque[PastToken]] = defaultdict(deque)
+        """Tokens that released something, by label and users."""
+        self._by_end: dict[tuple[str, int], deque[PastToken]] = defaultdict(deque)
+        """The same by label and last user; those that were taken go when they are met."""
+
+    def add(self, entry: Entry) -> None:
+        """The account's next entry."""
+        tokens = self._tokens
+        match entry:
+            case IssueEntry():
+                tokens[entry.token] = PastToken(entry, self._ledger, reach=entry.users[0])
+            case SpendEntry():
+                tokens[entry.token].spend = entry
+            case ReachEntry():
+                tokens[entry.token].reach = entry.stop
+            case PublishEntry():
+                tokens[entry.token].digests.append((entry.digest, entry.upto))
+            case RetireEntry():
+                token = tokens[entry.token]
+                token.end = entry.outcome
+                if entry.value is not None:
+                    token.digests.append((entry.value["digest"], entry.value["upto"]))
+
+    def begin(self) -> None:
+        """All entries of earlier processes were added; what they left open was lost."""
+        for token in self._tokens.values():
             if token.spend is not None:
-                self._ended.append(token)
+                token.end = token.end or "lost"
+                self._spent.append(token)
             if token.digests:
-                self._waiting[token.issue.label, token.users.stop].append(token)
+                label, users = token.issue.label, token.issue.users
+                self._waiting[label, users].append(token)
+                self._by_end[label, users[1]].append(token)
+        self._tokens = {}
 
     def points(self, unbounded: frozenset[str] = frozenset()) -> list[int]:
         """Where public time stood when something was released, or lost; ascending.
@@ -124,7 +143,7 @@ class Replay:
             unbounded: labels of tokens for all users, whoever has come.
         """
         found: set[int] = set()
-        for token in self._ended:
+        for token in self._spent:
             assert token.spend is not None
             found.update(upto for _, upto in token.digests)
             if token.spend.interactive:
@@ -135,11 +154,13 @@ class Replay:
 
     def left(self, label: str, users: range) -> int:
         """How many tokens of these users released something that has not left again."""
-        return sum(token.users == users for token in self._waiting[label, users.stop])
+        return len(self._waiting.get((label, (users.start, users.stop)), ()))
 
     def rest(self, label: str, users: range) -> range | None:
         """Of a stream of these users: those of the next token that released something."""
-        waiting = self._waiting[label, users.stop]
+        waiting = self._by_end.get((label, users.stop), deque())
+        while waiting and waiting[0].taken:
+            waiting.popleft()
         return waiting[0].users if waiting else None
 
     def take(self, label: str, users: range) -> PastToken:
@@ -148,16 +169,16 @@ class Replay:
         Raises:
             LedgerError: there is none.
         """
-        waiting = self._waiting[label, users.stop]
-        for token in waiting:
-            if token.users == users:
-                waiting.remove(token)
-                self._taken[token.issue.token] = token
-                return token
-        raise LedgerError(
-            f"token {label!r} for users {users!r}: no such token released anything before the "
-            "restart; resume with the parameters that the run began with"
-        )
+        waiting = self._waiting.get((label, (users.start, users.stop)))
+        if not waiting:
+            raise LedgerError(
+                f"token {label!r} for users {users!r}: no such token released anything before the "
+                "restart; resume with the parameters that the run began with"
+            )
+        token = waiting.popleft()
+        token.taken = True
+        self._taken[token.issue.token] = token
+        return token
 
     def spent(self, entry: SpendEntry) -> PastToken:
         """The token that a spend was made with, and is made with again.

@@ -11,8 +11,17 @@ from typing import final
 
 from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
+from privlearn.accountants.streams import Stream
 from privlearn.adjacency import Calibration
-from privlearn.entries import EXACT, AttestEntry, Entry, FunctionsEntry, PlanEntry, SpendEntry
+from privlearn.entries import (
+    EXACT,
+    AttestEntry,
+    Entry,
+    FunctionsEntry,
+    PlanEntry,
+    RetireEntry,
+    SpendEntry,
+)
 from privlearn.losses import Loss, foreign_kinds
 from privlearn.rows.functions import NOT_NAMED
 
@@ -45,6 +54,10 @@ class SpendTotals:
     """Spends that ended without a value that was recorded."""
     uncovered: list[tuple[str, str]] = field(default_factory=list)
     """Tokens, with their labels, that stopped in a way that may depend on rows."""
+    ended_early: int = 0
+    """Streams that are charged to some of their users only, as they did not come further."""
+    freed: int = 0
+    """Of those streams, added up: users whose charge was taken off."""
     trusted_code: dict[str, None] = field(default_factory=dict)
     restated: dict[str, None] = field(default_factory=dict)
     """Mechanisms whose gain for all visits of a person was worked out again."""
@@ -63,6 +76,12 @@ class SpendTotals:
         match entry:
             case SpendEntry():
                 self._spend(state, entry)
+            case RetireEntry():
+                account = state.accounts.get(entry.token)
+                if account is not None and account.stream is not None and account.stream.freed:
+                    self._end_early(
+                        state, (account.stream.mechanism, account.label), account.stream
+                    )
             case PlanEntry():
                 for item in state.plan or []:
                     self._kinds(item.loss)
@@ -125,6 +144,27 @@ class SpendTotals:
             if has_minimizer(loss):
                 error = float(entry.parameters["solver_error"])
                 self.solver_error = max(self.solver_error or 0.0, error)
+
+    def _end_early(self, state: AccountState, group: Group, stream: Stream) -> None:
+        """Takes off what `_spend` counted for users whose rows the stream never took."""
+        self.ended_early += 1
+        self.freed += sum(len(users) - len(kept) for users, kept, _ in stream.freed)
+        if not stream.derived:
+            self.trusted_code[
+                f"{stream.mechanism}: that its loss holds for whoever comes later, whatever left "
+                "before, is its code's word; a stream of it ended early"
+            ] = None
+        for users, kept, part in stream.freed:
+            if state.visits is not None:
+                runs = self._of_persons[group]
+                runs[users.start, users.stop, part] -= 1
+                if kept:
+                    runs[kept.start, kept.stop, part] += 1
+                self._of_persons[group] = +runs  # without what is counted no more
+                continue
+            edges = self._edges(group, part)
+            _change(edges, kept.stop, -1)
+            _change(edges, users.stop, 1)
 
     def _exactness(self, entry: SpendEntry) -> None:
         if entry.exact is None:

@@ -23,6 +23,8 @@ from privlearn._validate import user_range
 from privlearn.accountants.exact_spends import check_exact
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.persons import PersonCharges, Visits, check_starts
+from privlearn.accountants.planned import Planned
+from privlearn.accountants.streams import Stream, ends_early, freed_after, frees, kept_until
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, Budget, Currency, Renyi, budget_from_dict
@@ -301,33 +303,14 @@ class Account:
     """Whether it is for a loss that `AccountState.shares` holds of."""
     functions: dict[str, None] | None = None
     """Names of user code that its rows passed through, in the order in which they came."""
-    reach: int = 0
-    """Of a stream: one past the last user whose row it may have taken."""
     upto: int = 0
     """One past the last user whose row was open when a value left."""
-    stream: Loss | None = None
-    """The loss of a stream that is charged as far as it came, once it has ended."""
+    stream: Stream | None = None
+    """What is known of a stream that is charged as far as it came, once it has ended."""
+    wrong: bool = False
+    """Whether an entry of it did not check, so that nothing of what it is charged becomes free."""
     past: None = None
     """Nothing that it released in another process leaves again."""
-
-
-@dataclass(slots=True)
-class Planned:
-    """One plan item and how many of its tokens are still to be issued."""
-
-    label: str
-    users: range
-    loss: Loss
-    count: int
-    left: int
-    rests: list[int] = field(default_factory=list)
-    """Of streams that ended early: where the users begin whose rows they did not take."""
-
-    def rest_before(self, users: range) -> int | None:
-        """The rest that a stream of these users, the last ones of the item, can take."""
-        if users.stop != self.users.stop:
-            return None
-        return max((start for start in self.rests if start <= users.start), default=None)
 
 
 _MOST_ORDERS = 256
@@ -600,7 +583,7 @@ class AccountState:
             if item.left and self._dominates(item.loss, loss, users):
                 return position
         for position, item in enumerate(self.plan):
-            rest = item.label == label and item.rest_before(users) is not None
+            rest = item.label == label and item.has(users)
             if rest and self._dominates(item.loss, loss, users):
                 return position
         self.ceiling.charged.check(users)
@@ -744,8 +727,7 @@ class AccountState:
             item = self._item(entry.planned)
             if item is None:
                 raise BudgetError(f"token {entry.token} is not in the committed plan")
-            whole = item.left and item.users == users
-            if not (whole or item.rest_before(users) is not None) or item.label != entry.label:
+            if not item.has(users) or item.label != entry.label:
                 raise BudgetError(f"token {entry.token} does not match plan item {entry.planned}")
             price = self.price_of_person(item.loss, users)
             more = price.budget is not budget and not price.budget.covers(budget)
@@ -874,6 +856,10 @@ class AccountState:
                 f"{entry.mechanism} fails with probability {exact_text(failure)}, token "
                 f"{entry.token} holds {exact_text(account.failure)}"
             )
+
+    @staticmethod
+    def _holds(account: Account, price: LossPrice) -> bool:
+        return account.budget.covers(price.budget) and price.failure <= account.failure
 
     def _check_planned(self, account: Account, entry: SpendEntry, loss: Loss) -> None:
         if self.plan is None:
@@ -1022,7 +1008,7 @@ class AccountState:
         account = self._running_account(entry)
         if account.stream is None:
             raise TokenError(f"token {entry.token} is charged whole: it has no reach")
-        before = max(account.reach, account.users[0])
+        before = account.stream.reach
         if not before < entry.stop <= account.users[1]:
             raise UsersError(
                 f"token {entry.token}: reach {entry.stop} after {before}, of users {account.users}"
@@ -1034,7 +1020,7 @@ class AccountState:
     def _check_upto(self, account: Account, upto: object) -> None:
         """Rows that a value is made of must have been within the reach when they were opened."""
         start, stop = account.users
-        most = stop if account.stream is None else max(account.reach, start)
+        most = stop if account.stream is None else account.stream.reach
         if type(upto) is not int or not max(account.upto, start) <= upto <= most:
             raise UsersError(
                 f"token {account.token}: a value with rows up to {upto!r}; must lie in "
@@ -1182,8 +1168,9 @@ class AccountState:
         self.learner = self.learner or entry
 
     def _record_reach(self, entry: ReachEntry) -> None:
-        account = self._account(entry.token)
-        account.reach = max(account.reach, entry.stop)
+        stream = self._account(entry.token).stream
+        if stream is not None:
+            stream.come_to(entry.stop)
 
     def _record_publish(self, entry: PublishEntry) -> None:
         account = self._account(entry.token)
@@ -1230,16 +1217,15 @@ class AccountState:
                 _range(entry.users), account.budget, account.failure, shared=account.shared
             )
         elif item := self._item(entry.planned):
-            rest = item.rest_before(_range(entry.users))
-            if rest is None or (item.left and item.users == _range(entry.users)):
-                item.left -= 1
-            else:
-                item.rests.remove(rest)
+            item.take(_range(entry.users))
 
     def _record_delegate(self, entry: DelegateEntry) -> None:
         users, budget = _range(entry.users), self._currency(entry.budget)
         failure = self._stated_failure(entry.failure)
-        self.allowances[entry.allowance] = Allowance(entry, Ceiling(users, budget, failure))
+        # a second one of the name is only in what an audit reads
+        self.allowances.setdefault(
+            entry.allowance, Allowance(entry, Ceiling(users, budget, failure))
+        )
         self.ceiling.charge(users, budget, failure)
 
     def _record_return(self, entry: ReturnEntry) -> None:
@@ -1275,9 +1261,12 @@ class AccountState:
         pieces = pieces_of(loss, users)
         for piece, part in pieces:
             self._add_spent(piece, part)
-        if entry.interactive and self._can_end_early and entry.users == account.users:
-            account.stream, account.reach = loss, max(account.reach, users.start)
+        early = self.resumable and ends_early(self.opened, self.visits, entry, loss)
+        if early and not account.wrong:
+            account.stream = Stream(entry.mechanism, loss, entry.derived, users, users.start)
         if self.plan is not None:
+            return
+        if held and account.wrong and self._holds(account, self.price_of_person(loss, users)):
             return
         account.held = False
         like = account.shared is self.shares(loss)
@@ -1309,13 +1298,10 @@ class AccountState:
 
     def _record_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
-        if account.spend is not None and account.outcome is None:
-            self._running -= 1
-        account.outcome = entry.outcome
-        if account.stream is not None:
+        self._record_end(account, entry)
+        if account.stream is not None and frees(entry.outcome):
             self._end_early(account, account.stream)
-            account.stream = None
-        if entry.outcome != "unused":
+        if entry.outcome != "unused" or account.wrong:
             return
         if self.plan is None:
             if account.held:
@@ -1325,52 +1311,58 @@ class AccountState:
                     _range(account.users), account.budget, account.failure, shared=account.shared
                 )
         elif item := self._item(account.planned):
-            if account.users == (item.users.start, item.users.stop):
-                item.left += 1
-            else:
-                item.rests.append(account.users[0])
+            item.give_back(_range(account.users))
 
-    @property
-    def _can_end_early(self) -> bool:
-        """Whether a stream may be charged to the first of its users only.
+    def _record_end(self, account: Account, entry: RetireEntry) -> None:
+        if account.spend is not None and account.outcome is None:
+            self._running -= 1
+        account.outcome = entry.outcome
 
-        The others' rows were never in it.  A person with several visits can have some of them in it
-        and some in the stream that follows, and the price of a stream is known only as a whole; an
-        index of add-remove is no person that stays.
-        """
-        if not self.resumable or self.opened.adjacency is Adjacency.ADD_REMOVE:
-            return False
-        return self.visits is None or self.visits.rule.most == 1
-
-    def _end_early(self, account: Account, loss: Loss) -> None:
-        """Takes a stream's charges off the users beyond its reach, whose rows it never took."""
-        users = _range(account.users)
-        if account.reach >= users.stop:
-            return
-        for piece, part in pieces_of(loss, users):
-            kept = range(piece.start, max(piece.start, min(piece.stop, account.reach)))
-            if kept == piece:
-                continue
-            self._take_off(account, piece, part)
+    def _end_early(self, account: Account, stream: Stream) -> None:
+        """Takes a stream's charges off the users whose rows it never took."""
+        stop = kept_until(stream, self.visits)
+        stream.freed = tuple(freed_after(stop, pieces_of(stream.loss, stream.users)))
+        for users, kept, part in stream.freed:
+            self._take_off(account, users, part)
             if kept:
                 self._add_spent(kept, part)
                 if self.plan is None:
                     price, shared = self.price_of_person(part, kept), self.shares(part)
                     self._paying(account).charge(kept, price.budget, price.failure, shared=shared)
         item = self._item(account.planned)
-        if item is not None and not _by_arrival(loss):
-            item.rests.append(account.reach)
+        if stream.freed and item is not None and not _by_arrival(stream.loss):
+            item.end_early(stop)
 
     def _take_off(self, account: Account, users: range, loss: Loss) -> None:
         """Undoes what a spend of these users added to what was spent, and was charged."""
         self.spent.add(users, self.of_person(loss, users), -1)
         if self.visits is not None:
-            self.runs_spent[users.start, users.stop, loss] -= 1
-            self.runs_spent += Counter()  # drops what is counted no more
+            run = users.start, users.stop, loss
+            self.runs_spent[run] -= 1
+            if not self.runs_spent[run]:
+                del self.runs_spent[run]
         if self.plan is None:
             price, shared = self.price_of_person(loss, users), self.shares(loss)
             ceiling = self._paying(account)
             ceiling.release(users, price.budget, price.failure, shared=shared)
+
+    def record_wrong(self, entry: Entry) -> None:
+        """Takes into account, for an audit, an entry that did not check: it charges, frees nothing.
+
+        Of its token, if it has one, nothing is freed later either.
+        """
+        token = getattr(entry, "token", None)
+        before = self.accounts.get(token) if token is not None else None
+        if before is not None:
+            before.wrong, before.stream = True, None
+        if isinstance(entry, RetireEntry):
+            self._see_clock(entry)
+            self._record_end(self._account(entry.token), entry)
+        elif not isinstance(entry, ReturnEntry):
+            self.record(entry)
+        after = self.accounts.get(token) if token is not None else None
+        if after is not None:
+            after.wrong = True
 
     def _record_attest(self, entry: AttestEntry) -> None:
         self.attested.append(entry)

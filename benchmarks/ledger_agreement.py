@@ -2,7 +2,8 @@
 
     python benchmarks/ledger_agreement.py [--ledgers 10000] [--seed 0]
 
-Ledgers are written by central accountants, with plans, allowances or neither.  Some are changed as
+Ledgers are written by central accountants, with plans, allowances or neither, or hold streams that
+say how far they come, end early and go on, as ledgers of files do.  Some are changed as
 somebody changes a file (bytes, lines), some as somebody who rewrites the whole chain: lies, values
 of other JSON types, unknown names.  Both must say the same of each: unreadable, an unknown
 extension, problems or none; and the same head and root.  Where the verifier finds no problem and we
@@ -27,12 +28,28 @@ import numpy as np
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
+from privlearn.accountants.state import AccountState
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
+from privlearn.entries import (
+    RESUME,
+    CloseEntry,
+    Entry,
+    IssueEntry,
+    LearnerEntry,
+    OpenEntry,
+    PlanEntry,
+    PlanItem,
+    PublishEntry,
+    ReachEntry,
+    RetireEntry,
+    SpendEntry,
+)
 from privlearn.errors import (
     InsufficientBudgetError,
     LedgerError,
     LedgerFeatureError,
+    PrivlearnError,
     UsersError,
 )
 from privlearn.ledger import GENESIS, Ledger, Record, read_records, write_export
@@ -73,6 +90,85 @@ def honest(rng: Rng) -> list[Record]:
     for book in ending:
         book.close()
     return ledger.records
+
+
+def resumable(rng: Rng) -> list[Record]:
+    """What an account leaves whose streams end early: entries at random, of which the right ones
+    are taken."""
+    opened, spend = _templates()
+    features = {**opened.features, RESUME: "critical"}
+    opened = opened.model_copy(update={"features": features})
+    entries, state = list[Entry]([opened]), AccountState(opened)
+    wanted: list[Entry] = []
+    if rng.random() < 0.5:
+        wanted.append(LearnerEntry(accountant=opened.accountant, name="L", parameters={}, made={}))
+    planned = rng.random() < 0.5
+    if planned:
+        item = PlanItem(label="sum", users=(0, 12), loss=spend.loss, count=int(rng.integers(1, 3)))
+        wanted.append(PlanEntry(accountant=opened.accountant, items=(item,)))
+    names: list[str] = []
+    for _ in range(rng.integers(5, 40)):
+        wanted.append(_at_random(opened.accountant, spend, names, planned, rng))
+    for name in names if rng.random() < 0.5 else []:
+        wanted += [_end(opened.accountant, name, end, None) for end in ("unused", "lost")]
+    wanted.append(CloseEntry(accountant=opened.accountant))
+    for entry in wanted:
+        try:
+            state.check(entry)
+        except PrivlearnError:
+            continue
+        state.record(entry)
+        entries.append(entry)
+    ext = {number: entry.ext() for number, entry in enumerate(entries) if entry.ext()}
+    return chained([entry.body() for entry in entries], ext)
+
+
+def _templates() -> tuple[OpenEntry, SpendEntry]:
+    book: CentralAccountant[ZCDP] = CentralAccountant(
+        ZCDP("0.02"), users=USERS, ledger=Ledger.memory(), noise=NoiseSource.simulation(0)
+    )
+    mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
+    with book.issue(mechanism.loss(), users=USERS, label="sum").spend(
+        replace(mechanism.spend(), arithmetic="own", interactive=True)
+    ):
+        pass
+    opened, _, spend, *_ = book.ledger.entries
+    assert isinstance(opened, OpenEntry)
+    assert isinstance(spend, SpendEntry)
+    return opened, spend
+
+
+def _at_random(of: str, spend: SpendEntry, names: list[str], planned: bool, rng: Rng) -> Entry:
+    kind = rng.integers(6)
+    if kind < 1 or not names:
+        names.append(f"{of}/{len(names) + 1}")
+        first = int(rng.integers(12)) if rng.random() < 0.6 else 0
+        stop = 12 if planned else int(rng.integers(first, 12)) + 1
+        rho = {"kind": "zcdp", "rho": "0.01" if rng.random() < 0.1 else "0.005"}
+        at = 0 if planned else None
+        return IssueEntry(
+            accountant=of, token=names[-1], label="sum", users=(first, stop), budget=rho, planned=at
+        )
+    name, users = names[-1 - min(int(rng.exponential(1)), len(names) - 1)], (0, 12)
+    if kind == 1:
+        how = {"token": name, "interactive": bool(rng.random() < 0.85)}
+        for first in range(12):  # those that it was issued for
+            users = (first, 12)
+            if rng.random() < 0.5:
+                break
+        return spend.model_copy(update={**how, "users": users})
+    stop = int(rng.integers(1, 13))
+    if kind == 2:
+        return ReachEntry(accountant=of, token=name, stop=stop)
+    if kind == 3:
+        return PublishEntry(accountant=of, token=name, digest="0" * 64, upto=stop - 1)
+    end = str(rng.choice(["released", "lost", "unused"]))
+    return _end(of, name, end, stop if rng.random() < 0.2 else None)
+
+
+def _end(of: str, name: str, end: Any, upto: int | None) -> RetireEntry:
+    value = None if upto is None else {"digest": "0" * 64, "upto": upto}
+    return RetireEntry(accountant=of, token=name, outcome=end, value=value)
 
 
 def _mechanism(rng: Rng) -> NoisySum[Any]:
@@ -219,6 +315,21 @@ def _largest(more: str) -> Callable[[Body], None]:
     return apply
 
 
+def _put(**changes: Any) -> Callable[[Body], None]:
+    return lambda body: body.update(changes)
+
+
+def _value(**changes: Any) -> Callable[[Body], None]:
+    """A last value, or what is changed of it."""
+
+    def apply(body: Body) -> None:
+        ext = dict(body.get("ext") or {})
+        ext["resume/1"] = {**{"digest": "0" * 64, "upto": 5}, **ext.get("resume/1", {}), **changes}
+        body["ext"] = ext
+
+    return apply
+
+
 LIES: tuple[Callable[[list[Body], Rng], object], ...] = (
     _repeat,
     _swap,
@@ -288,6 +399,21 @@ LIES: tuple[Callable[[list[Body], Rng], object], ...] = (
     _set("retire", lambda b: b.update(outcome="uncovered")),
     _set("retire", lambda b: b.update(outcome="gone")),
     _set("retire", lambda b: b.update(digest="x")),
+    *[_set("retire", _value(upto=n)) for n in (-1, 0, 3, 12, 13, "1", None)],
+    *[_set("retire", _value(digest=text)) for text in ("", "0" * 63, 1)],
+    _set("retire", _value(more=1)),
+    _set("retire", lambda b: b.update(ext={"resume/1": None})),
+    _set("issue", lambda b: b.update(ext={"resume/1": {}})),
+    *[_set("reach", _put(stop=n)) for n in (0, 1, 5, 12, 13)],
+    *[_set("publish", _put(upto=n)) for n in (-1, 0, 5, 12)],
+    _set("publish", lambda b: b.update(digest="x")),
+    _set("reach", lambda b: b.update(token="another")),
+    *[_set("issue", _put(users=[n, 12])) for n in (0, 3, 7)],
+    *[_same_again(kind) for kind in ("reach", "publish", "spend", "learner")],
+    _set("learner", lambda b: b.update(name="")),
+    _set("open", lambda b: b.update(features={"resume/1": "optional"})),
+    _set("open", lambda b: b.update(features={"resume/1": "critical"})),
+    _set("open", lambda b: b["features"].pop("resume/1", None)),
     _set("close", lambda b: b.update(accountant="mallory")),
 )
 
@@ -322,7 +448,7 @@ def _changed_envelope(records: list[Record], rng: Rng) -> list[Record]:
 
 def write(path: Path, rng: Rng) -> str:
     """Writes a random ledger; what was done to it."""
-    records = honest(rng)
+    records = honest(rng) if rng.random() < 0.5 else resumable(rng)
     kinds = ["honest", "bytes", "rechained", "envelope", "extended"]
     what = str(rng.choice(kinds, p=[0.2, 0.15, 0.5, 0.1, 0.05]))
     if what == "rechained":
@@ -394,14 +520,14 @@ UNCHECKED = {
     r"^what .* noise earns": r"domain|noise|radius|size|norm|std|scale|trusted code|loss of",
     r"^losses, domains and noise": r"domain|noise|profile|gain|radius|std|loss of|trusted code",
     r"^tables, samplers, most bounds": r"exact: (sampler|bound|grid of|a grid of)",
-    r"^promises, odometers": r"promise|odometer|noise = |population|no finite ε",
+    r"^promises, odometers": r"promise|odometer|noise = |population|no finite ε|heads",
 }
 """What the verifier says that it did not check, and which problems of ours that can be."""
 
 
 _FOLLOWS = (
     r"is not open|no accountant was opened|is unspent: it cannot end|never issued here|"
-    r"not in the committed plan"
+    r"not in the committed plan|does not match plan item"
 )
 """Problems that come from one before, by which an entry was not understood."""
 

@@ -29,9 +29,10 @@ from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records, write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import BoundedRangeLoss, FailingLoss, GaussianLoss, LaplaceLoss, PureLoss
-from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
+from privlearn.rows import Rows
 
 Rng = np.random.Generator
 TOKENS = [
@@ -73,7 +74,7 @@ def make_seeds(folder: Path, format_1: Path) -> list[Path]:
             with book.issue(mechanism.loss(), users=users, label="sum").spend(mechanism.spend()):
                 pass
         book.issue(LaplaceLoss("0.1"), users=range(6), label="spare").retire()
-    seeds = [path]
+    seeds = [path, _going_on(folder / "streams.jsonl")]
     for source in (path, format_1):
         export = folder / f"{source.stem}.jsonl"
         write_export(export, read_records(source))
@@ -99,6 +100,23 @@ def make_seeds(folder: Path, format_1: Path) -> list[Path]:
     copied = folder / "format1.db"
     copied.write_bytes(format_1.read_bytes())
     return [*seeds, copied]
+
+
+def _going_on(path: Path) -> Path:
+    """A ledger of a learner and of streams that said how far they came, two of which ended."""
+    book: CentralAccountant[ZCDP] = CentralAccountant(
+        ZCDP(1), users=range(900), ledger=Ledger.create(path.with_suffix(".db"))
+    )
+    book.record_learner("Learner", {"dim": 2}, {"noise": {"std": 3.0}})
+    sums = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.3"), horizon=900)
+    book.commit([Plan("sums", sums.loss(), range(900), 3)])
+    for _ in range(3):
+        stream = sums.open(book.issue(sums.loss(), users=range(900), label="sums"))
+        stream.append(Rows.null(range(3)))
+        stream.advance(Rows.null(range(3, 300)))
+    book.close()
+    write_export(path, book.ledger.records)
+    return path
 
 
 def _pages(content: bytearray, rng: Rng) -> None:

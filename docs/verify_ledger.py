@@ -1,43 +1,32 @@
 """Verifies a privlearn ledger without privlearn: ``python verify_ledger.py ledger.db``.
-
-Only Python's standard library, for format 2 of docs/ledger.md: chain, Merkle roots, envelopes, JSON
-types, the life of tokens, plans, a cap in zCDP at every arrival index, that Gaussian noise has the
-stated loss, and exact noise a grid of its scale.  Prints JSON that lists what is left unchecked.
-Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension.
-"""
-
-import hashlib
-import json
-import math
-import re
-import sqlite3
-import sys
-from contextlib import closing
-from fractions import Fraction
-from functools import reduce
-from itertools import accumulate
-from pathlib import Path
+Format 2 of docs/ledger.md: chain, Merkle roots, envelopes, JSON types, the life of tokens, plans,
+streams that end early, a cap in zCDP at every arrival index, that Gaussian noise has its loss, and
+exact noise a grid.  Prints JSON that lists what is left unchecked.
+Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension."""
 
 # fmt: off
+# ruff: noqa: E401, E701, E704, I001
+import contextlib, functools, hashlib, itertools, json, math, pathlib, re, sqlite3, sys
+from fractions import Fraction
 MOST_BYTES, MOST_FILE, MOST_ENTRIES, MOST_DEPTH = 8 * 2**20, 64 * 2**30, 50_000_000, 64
 TABLES = ["CREATE TABLE entries (\n    seq INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash "
           "TEXT NOT NULL\n) STRICT", "CREATE TABLE released (\n    digest TEXT PRIMARY KEY, value "
           "BLOB NOT NULL\n) STRICT, WITHOUT ROWID"]
-# Objects: names and their types, text where none stands; [ is a list of such, / one of these words,
-# ? may be missing, ~ may be null.  Entries, budgets, losses, … of other kinds are not looked into.
-FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute? root:hash?
-  ext:ext? ; open software trust:trust adjacency:relation users:users cap:budget promise:object~
-  noise simulated:bool side_information:[text durable:bool failure:exact? odometer:exact?~
-  population:name?~ attested:bool? features:features? ; close
-; plan items:[item ; item label users:users loss:loss count:count?
-; issue token label users:users budget:budget planned:int?~ failure:exact? allowance:text?~
-; spend token mechanism users:users trust:trust adjacency:relation domain:domain noise:noise
-  simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool parameters:object
-  calibration:proved/published interactive:bool? profile:[list?
-; retire token outcome:released/unused/lost/uncovered digest:text?~
-; budget.zcdp kind rho:exact ; loss.gaussian kind adjacency:relation mu_squared:exact
-; noise.gaussian family std:real ; domain.ball kind radius:real size:count norm:norm
-; drawn sampler tables:hash grid:grid? bound:object? ; grid scale:double bits:int"""
+# Names and types in objects, text if none: [ a list, / one of these, ? may be missing, ~ be null
+FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute? root:hash? ext:ext?
+; open software trust:trust adjacency:relation users:users cap:budget promise:object~ noise
+simulated:bool side_information:[text durable:bool failure:exact? odometer:exact?~ population:name?~
+attested:bool? features:features? ; close ; plan items:[item ; item label users:users loss:loss
+count:count? ; issue token label users:users budget:budget planned:int?~ failure:exact?
+allowance:text?~ ; spend token mechanism users:users trust:trust adjacency:relation domain:domain
+noise:noise simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool
+parameters:object calibration:proved/published interactive:bool? profile:[list? ; retire token
+outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:index ; learner
+name:name parameters:object made:object ; reach token stop:count ; publish token digest:hash
+upto:index ; resume head:unknown ; budget.zcdp kind rho:exact ; loss.gaussian kind
+adjacency:relation mu_squared:exact ; noise.gaussian family std:real ; domain.ball kind radius:real
+size:count norm:norm ; drawn sampler tables:hash grid:grid? bound:object? ; grid scale:double
+bits:int"""
 FORMS = {name: dict([*field.split(":"), "text"][:2] for field in fields)
          for name, *fields in map(str.split, FORMS.split(";"))}
 TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|add-remove",
@@ -46,28 +35,28 @@ TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|a
          "double": r"0x1\.[0-9a-f]{13}p[+-][0-9]{1,4}", "whole": "0|[1-9][0-9]{0,18}",
          "family": "(generalized-)?gaussian|laplace|gumbel|exponential|cap|category",
          "feature": "[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}", "trust": "central|joint|local"}
-TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, float]}
-TYPES |= {"object": [dict], "list": [list]}
+TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, float],
+         "object": [dict], "list": [list]}
 TESTS = {"exact": lambda v: exact(v) >= 0, "count": lambda v: type(v) is int and v >= 1,
          "ext": lambda v: "exact/1" not in v or fits("drawn", v["exact/1"]),
+         "index": lambda v: type(v) is int and v >= 0,
          "users": lambda v: [type(n) for n in v] == [int, int] and 0 <= v[0] < v[1],
          "features": lambda v: fits("[feature", [*v]) and fits("[critical/optional", [*v.values()])}
-NUMBER = (r"[+-]?(?:[0-9]{1,400}/[0-9]{1,400}|(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})"
-          r"(?:[eE][+-]?0*([0-9]{1,3}))?)")
-KINDS = "open/plan/issue/spend/retire/close/delegate/return/attest/functions/batches"
-KNOWN = {"exact/1", "participation/1"}
+NUMBER = r"[+-]?(\d{1,400}/\d{1,400}|(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?0*(\d{1,3}))?)"
+KINDS = ("open/plan/issue/spend/retire/close/learner/reach/publish/resume/"  # and, not looked into:
+         "delegate/return/attest/functions/batches")
+KNOWN = {"exact/1", "participation/1", "resume/1"}
+OF = {"exact/1": ["spend"], "resume/1": ["open", "retire"]}  # kinds of entries that have such data
 WRONG = ValueError, LookupError, TypeError, AttributeError, ArithmeticError
-class Unreadable(Exception):
-    """Not a ledger of format 2, torn, beyond a limit; code 6: needs an unknown extension."""
+class Unreadable(Exception): pass  # no ledger of format 2, or torn; code 6: unknown extension
 def need(condition, problem):
-    if not condition:
-        raise ValueError(problem)
+    if not condition: raise ValueError(problem)
+def sha(*parts): return hashlib.sha256(b"".join(parts)).digest()
 def exact(text):
-    need((m := re.fullmatch(NUMBER, text)) and int(m[1] or 0) <= 400, "not an exact number")
+    need((m := re.fullmatch(NUMBER, text, re.A)) and int(m[5] or 0) <= 400, "not an exact number")
     return Fraction(text)
 def fits(kind, value):  # whether a JSON value is what FORMS says
-    if kind[0] == "[":
-        return type(value) is list and all(fits(kind[1:], one) for one in value)
+    if kind[0] == "[": return type(value) is list and all(fits(kind[1:], one) for one in value)
     if kind in ("budget", "loss", "noise", "domain"):
         kind += "." + value.get("family" if kind == "noise" else "kind", "")
         return type(value) is dict if kind not in FORMS else fits(kind, value)
@@ -82,8 +71,7 @@ def fits(kind, value):  # whether a JSON value is what FORMS says
         need(good, f"{name} is missing or of another form")
     return True
 def number(text):
-    if not set(text) & set(".eENI") and len(text) < 18 and abs(int(text)) < 2**53:
-        return int(text)
+    if not set(text) & set(".eENI") and len(text) < 18 and abs(int(text)) < 2**53: return int(text)
     value = float(text)
     need(len(text) <= 400 and abs(value) < float("inf"), "a number that is too large, or none")
     whole = abs(value) < 1e21 and text == str(int(Fraction(repr(value))))  # as RFC 8785 writes it
@@ -92,7 +80,8 @@ def number(text):
 def parse(data):
     text = data.decode()
     brackets = re.sub(r'"(?:[^"\\]|\\.)*+"?|[^][{}]', "", text, flags=re.S)
-    need(max(accumulate(2 * (b in "{[") - 1 for b in brackets), default=0) <= MOST_DEPTH, "depth")
+    depths = itertools.accumulate(2 * (b in "{[") - 1 for b in brackets)
+    need(max(depths, default=0) <= MOST_DEPTH, "depth")
     hooks, pairs = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), number), []
     value = json.loads(text, object_pairs_hook=lambda p: pairs.append(p) or dict(p), **hooks)
     need(all(len(dict(p)) == len(p) for p in pairs), "a name stands twice in one object")
@@ -101,25 +90,24 @@ def parse(data):
 def rows(path):
     need(path.is_file() and path.stat().st_size <= MOST_FILE, "no file, or too large a one")
     with open(path, "rb") as file:
-        if file.read(1) == b"{":
-            file.seek(0)
+        if file.peek(1)[:1] == b"{":
             need(repr(parse(file.readline(1024))["privlearn_ledger"]) == "2", "not of format 2")
             for seq, line in enumerate(iter(lambda: file.readline(MOST_BYTES + 86), b"")):
-                frame = line[:9], line[-76:-67], line[-3:]
-                need(frame == (b'{"entry":', b',"hash":"', b'"}\n'), "a line is torn, or no entry")
-                yield seq, line[9:-76], line[-67:-3]
+                found = re.fullmatch(rb'{"entry":(.*),"hash":"(.{64})"}\n', line, re.DOTALL)
+                need(found, "a line is torn, or no entry")
+                yield seq, *found.groups()
             return
-    log, size, steps = Path(f"{path}-wal"), path.stat().st_size, []
+    log, size, steps = pathlib.Path(f"{path}-wal"), path.stat().st_size, []
     mode, size = ("mode=ro", size + log.stat().st_size) if log.exists() else ("immutable=1", size)
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)) as connection:
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024)
-        connection.set_progress_handler(lambda: steps.append(1) or len(steps) > 100, 10_000)
+    with contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)) as db:
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES + 1024)
+        db.set_progress_handler(lambda: steps.append(1) or len(steps) > 100, 10_000)
         for of, is_ in ("application_id", 0x70726C6E), ("user_version", 2), ("encoding", "UTF-8"):
-            need(connection.execute(f"PRAGMA {of}").fetchone() == (is_,), "not of format 2")
-        found = [str(sql) for (sql,) in connection.execute("SELECT sql FROM sqlite_schema LIMIT 9")]
+            need(db.execute(f"PRAGMA {of}").fetchone() == (is_,), "not of format 2")
+        found = [str(sql) for (sql,) in db.execute("SELECT sql FROM sqlite_schema LIMIT 9")]
         need(sorted(found) in (TABLES[:1], TABLES), "other tables than those of a ledger")
-        connection.text_factory = bytes
-        for seq, data, stored in connection.execute("SELECT * FROM entries ORDER BY seq"):
+        db.text_factory = bytes
+        for seq, data, stored in db.execute("SELECT * FROM entries ORDER BY seq"):
             size -= len(data) + len(stored)
             need(size >= 0, "entries that are larger than their file")
             steps.clear()
@@ -131,59 +119,55 @@ class Account:
         need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
         need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
         self.cap, self.common = self.amount(body["cap"]), 1
-        if body["told"] or "participation/1" in body.get("features", {}):
+        features, rule = body.get("features", {}), (body["told"] or {"rule": {"most": 1}})["rule"]
+        self.resumes, self.begun = features.get("resume/1"), False
+        need(self.resumes in (None, "critical"), "resume/1 must be critical")
+        self.early = self.resumes and body["adjacency"] != "add-remove" and rule["most"] == 1
+        if body["told"] or "participation/1" in features:
             self.leave("what a person pays who comes back (verify_persons.py)")
-    def leave(self, what):
-        self.known = False
-        self.unchecked.add(f"{what}, and sums with them")
+    def leave(self, what): self.known = self.unchecked.add(f"{what}, and sums with them")
     def amount(self, value, kind="zcdp", name="rho", part=1):
         need(value.get("adjacency") in (None, self.body["adjacency"]), "another relation's loss")
-        if value["kind"] != kind:
-            return self.leave(f"what has the kind {value['kind']}")
+        if value["kind"] != kind: return self.leave(f"what has the kind {value['kind']}")
         found = exact(value[name]) * part
         common = math.lcm(self.common, found.denominator)
         need(found > 0 and common.bit_length() <= 4096, "zero, or no short common denominator")
         self.common = common
         return found
     def charge(self, users, rho):
-        (first, stop), whole = users, self.body["users"]
-        shifting = self.body["adjacency"] == "add-remove" and users != whole
-        need(whole[0] <= first and stop <= whole[1] and not shifting, "these are not its users")
-        self.charges += [(self.seq, users, rho)] * self.known
-    def exceeded(self):  # the entries whose charge exceeds the cap, by a tree over indices
-        edges = sorted({edge for _, users, _ in self.charges for edge in users})
-        place, most = {edge: i for i, edge in enumerate(edges)}, [0] * 4 * len(edges)
-        def add(node, low, high, first, stop, by):  # and the largest sum of these within the node
-            left, middle = 2 * node, (low + high) // 2
-            if first <= low and high <= stop:
-                most[node] += by
-                return most[node]
-            halves = (left, low, middle), (left + 1, middle, high)
-            above = most[node] - max(most[left : left + 2])
-            found = [add(*h, first, stop, by) for h in halves if first < h[2] and h[1] < stop]
-            most[node] = above + max(most[left : left + 2])
-            return above + max(found)
-        for seq, users, rho in self.charges:
-            total = add(1, 0, len(edges) - 1, *map(place.get, users), int(rho * self.common))
-            if rho > 0 and total > self.cap * self.common:
-                yield f"entry {seq}: the cap is exceeded"
-    def add(self, body, seq):
-        kind, self.seq = body["entry"], seq
+        whole, shifts = self.body["users"], self.body["adjacency"] == "add-remove"
+        within = whole[0] <= users[0] and users[1] <= whole[1]
+        need(within and not (shifts and users != whole), "these are not its users")
+        self.charges += [(users, rho)] * bool(self.known)
+    def exceeded(self):  # at which index the cap is, at some time: a tree over time, by index
+        half, edges = 1 << len(self.charges).bit_length(), {}
+        sums, most = [0] * 2 * half, [0] * 2 * half  # of a stretch of time; of its beginnings
+        for leaf, (users, rho) in enumerate(self.charges, half):
+            for at, by in zip(users, (rho, -rho), strict=True):
+                edges.setdefault(at, []).append((leaf, int(by * self.common)))
+        for at in sorted(edges):
+            for node, by in edges[at]:
+                sums[node] += by
+                most[node] = max(sums[node], 0)
+                while node := node // 2:
+                    sums[node] = sums[2 * node] + sums[2 * node + 1]
+                    most[node] = max(most[2 * node], sums[2 * node] + most[2 * node + 1])
+            if most[1] > self.cap * self.common: return (yield f"the cap is exceeded at index {at}")
+    def add(self, body):
+        kind = body["entry"]
         need(not self.closed, "after the close")
+        self.closed = kind == "close"
         if kind not in FORMS:
             self.known = self.known and kind == "functions"
             self.unchecked.add(f"entries of kind {kind}, and sums with them")
-        elif kind == "close":
-            need(all("outcome" in token for token in self.tokens.values()), "tokens without an end")
-            self.closed = True
+        elif self.closed: need(all("outcome" in t for t in self.tokens.values()), "open tokens")
         elif kind == "plan":
             need(body["items"] and not self.tokens and self.items is None, "a plan comes first")
-            self.items = [item | {"left": item.get("count", 1)} for item in body["items"]]
+            self.items = [i | {"left": i.get("count", 1), "rests": []} for i in body["items"]]
             for item in self.items:
                 item["rho"] = self.amount(item["loss"], "gaussian", "mu_squared", Fraction(1, 2))
                 self.charge(item["users"], item["rho"] and item["rho"] * item["left"])
-        elif kind != "open":
-            getattr(self, kind)(body)
+        elif kind != "open": getattr(self, kind)(body)
     def issue(self, body):
         rho, planned = self.amount(body["budget"]), body.get("planned")
         need(body["budget"]["kind"] == self.body["cap"]["kind"], "a budget of another currency")
@@ -191,30 +175,31 @@ class Account:
             self.leave("tokens that may fail, or are of an allowance")
         need(body["token"] not in self.tokens and not self.body.get("attested"), "issued twice")
         need((planned is None) == (self.items is None), "planned without a plan, or not planned")
-        item = {"left": 0, "rho": rho} if planned is None else self.items[planned]
-        if planned is None:
-            self.charge(body["users"], rho)
+        item, users = {"rho": rho, "rests": []}, body["users"]
+        if planned is None: self.charge(users, rho)
         else:
-            named = (item["label"], item["users"]) == (body["label"], body["users"])
-            need(planned >= 0 and item["left"] > 0 and named, "no such token is left in the plan")
+            item = self.items[planned]
+            rests = [at for at in item["rests"] if at <= users[0] and users[1] == item["users"][1]]
+            if item["left"] > 0 and users == item["users"]:  # as a rest, of a run that begins
+                item["left"], rests = item["left"] - 1, [users[0]]
+                item["rests"] += rests
+            need(planned >= 0 and item["label"] == body["label"] and rests, "not left in the plan")
             need(not self.known or rho <= item["rho"], "more than was planned")
-            item["left"] -= 1
-        self.tokens[body["token"]] = {"users": body["users"], "rho": rho, "item": item}
+            item["rests"].remove(max(rests))
+        self.tokens[body["token"]] = {"users": users, "rho": rho, "item": item, "upto": users[0]}
     def spend(self, body):
         token, noise, domain = self.tokens[body["token"]], body["noise"], body["domain"]
-        need("spend" not in token and "outcome" not in token, "spent twice")
-        need(body["users"] == token["users"], "spent for other users")
-        for name in ("trust", "adjacency", "simulated"):
-            need(body[name] == self.body[name], f"{name} is not the accountant's")
+        need(not {"spend", "outcome"} & token.keys() and body["users"] == token["users"], "spent")
+        need(all(body[n] == self.body[n] for n in ("trust", "adjacency", "simulated")), "of others")
         shared = body["trust"] == "local" and body["users"][1] - body["users"][0] > 1
         need(not shared or body["arithmetic"] == "each", "noise that several users share")
         stream = body.get("interactive") or body.get("profile")
         need(not stream or body["arithmetic"] != "sum", "a stream, or a profile, is no plain sum")
         price = self.amount(body["loss"], "gaussian", "mu_squared", Fraction(1, 2))
-        if self.known:
-            need(price <= min(token["rho"], token["item"]["rho"]), "more than was reserved")
-            self.pay(token, price)
+        need(not self.known or price <= token["rho"], "more than was reserved")
+        self.pay(token, price, token["users"][0])
         token["spend"], drawn = True, body["drawn"] or {}
+        token["reach"] = body["users"][not (self.early and body.get("interactive"))]
         family, kind = noise.get("family"), domain.get("kind")
         self.unchecked |= {"tables, samplers, most bounds of exact noise"} if drawn else set()
         if drawn and ({"grid", "bound"} & drawn.keys() or body["arithmetic"] == "sum"):
@@ -231,26 +216,44 @@ class Account:
             radius, gain, std = map(Fraction, (domain["radius"], body["gain"], noise["std"]))
             reach = radius * gain * (2 if body["adjacency"] == "replace-one" else 1)
             need(min(reach, std) > 0 and 2 * price >= (reach / std) ** 2, "it earns a larger loss")
+    def learner(self, body):
+        need(self.resumes and not self.begun and not self.tokens and self.items is None, "learner")
+        self.begun = True
+    def resume(self, body): need(self.resumes, "resume/1 was not declared")
+    def publish(self, body):  # or a last value, or a stream that comes further
+        token = self.tokens[body["token"]]
+        need(self.resumes and "spend" in token and "outcome" not in token, "no rows are open")
+        upto = body.get("upto", token["upto"])
+        need(not self.known or token["upto"] <= upto <= token["reach"], "rows beyond the reach")
+        token["upto"] = upto
+        return token
+    def reach(self, body):
+        token, stop = self.publish(body), body["stop"]
+        need(not self.known or token["reach"] < stop <= token["users"][1], "no such reach")
+        token["reach"] = stop
     def retire(self, body):
         token, outcome = self.tokens[body["token"]], body["outcome"]
         need((outcome == "unused") == ("spend" not in token), "no such end for this token")
         need("outcome" not in token and outcome != "uncovered", "a second end, or one by the rows")
-        token["outcome"] = outcome
-        if outcome == "unused":
-            token["item"]["left"] += 1
-            self.pay(token, 0)
-    def pay(self, token, rho):  # of what was reserved, the rest is free again
+        if "kept" in body:
+            need(outcome == "released", "a value of what released none")
+            self.publish(fits("kept", body["kept"]) and body["kept"] | {"token": body["token"]})
+        token["outcome"], back = outcome, token["users"][0]
+        if self.known and outcome != "unused": back = token["reach"]  # it did not take the rest
+        token["item"]["rests"].append(back)
+        self.pay(token, 0, back)
+    def pay(self, token, rho, back):  # the rest of what was reserved is free again
         if self.known and self.items is None:
-            self.charges.append((self.seq, token["users"], rho - token["rho"]))
+            self.charges.append(([back, token["users"][1]], rho - token["rho"]))
         token["rho"] = rho
 def root_of(peaks):  # RFC 6962, section 2.1
-    last = peaks[-1] if peaks else hashlib.sha256(b"").digest()
-    return reduce(lambda n, p: hashlib.sha256(b"\1" + p + n).digest(), peaks[-2::-1], last).hex()
+    root, *before = peaks[::-1] or [sha()]
+    return functools.reduce(lambda node, peak: sha(b"\1", peak, node), before, root).hex()
 def verify(path):  # head, root, problems, and what was not checked; raises Unreadable
     head, peaks, size, last, accounts, declared = bytes(32), [], 0, (0, ""), {}, {}
-    problems, unchecked = [], {"promises, odometers, what several accountants have in common"}
+    problems, unchecked = [], {"promises, odometers, heads, what several accountants share"}
     try:
-        for seq, data, stored in rows(Path(path)):
+        for seq, data, stored in rows(pathlib.Path(path)):
             envelope, hash = parse(data), stored.decode()
             body = envelope["body"]
             name, kind, features = map(body.get, ("accountant", "entry", "features"))
@@ -262,39 +265,36 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
                 declared.setdefault(str(name), features.keys())
             try:
                 need(seq == size, "entries were cut or moved")
-                need(hashlib.sha256(head + data).hexdigest() == hash, "its hash does not fit")
+                need(sha(head, data).hex() == hash, "its hash does not fit")
                 fits("envelope", envelope)
                 then, last = last, (envelope["epoch"], envelope["writer"])
                 need(last == then or (last[0] > then[0] and last[1] != then[1]), "writers")
-                need(("at" in envelope) == (kind != "retire"), "time")
-                need(envelope.get("root") == (root_of(peaks) if kind == "close" else None), "root")
+                timed, root = kind not in ("retire", "publish"), kind == "close" and root_of(peaks)
+                need(timed is ("at" in envelope) and root == envelope.get("root", False), "form")
                 ext, theirs = envelope.get("ext", {}), declared.get(str(name), set())
-                need(ext.keys() <= theirs - {"exact/1" * (kind != "spend")}, "ext")
+                need(ext.keys() <= {n for n in theirs if kind in OF.get(n, [kind])}, "ext")
                 need(fits("text", name) and fits(KINDS, kind), "no accountant, or an unknown kind")
                 own = {k: v for k, v in body.items() if k not in ("accountant", "entry")}
                 need(kind not in FORMS or fits(kind, own), kind)
                 need((kind == "open") != (name in accounts), "opened twice, or not at all")
                 body |= {"drawn": ext.get("exact/1"), "told": ext.get("participation/1")}
+                body |= {"kept": ext["resume/1"]} if "resume/1" in ext else {}
                 accounts[name] = accounts[name] if name in accounts else Account(body, unchecked)
-                accounts[name].add(body, seq)
+                accounts[name].add(body)
             except WRONG as error:
                 problems.append(f"entry {seq}: {error}")
-            head, size, left = bytes.fromhex(hash), seq + 1, seq
-            node = hashlib.sha256(b"\0" + head).digest()
-            while left & 1:
-                node, left = hashlib.sha256(b"\1" + peaks.pop() + node).digest(), left >> 1
+            node, size, left = sha(b"\0", head := bytes.fromhex(hash)), seq + 1, seq
+            while left & 1: node, left = sha(b"\1", peaks.pop(), node), left >> 1
             peaks.append(node)
         problems += [text for account in accounts.values() for text in account.exceeded()]
     except (OSError, RecursionError, sqlite3.Error, *WRONG) as error:
         raise Unreadable(str(error)) from None
     problems += [] if accounts else ["no accountant was opened"]
-    told = {"entries": size, "head": head.hex(), "root": root_of(peaks), "problems": problems}
-    told["optional_extensions"] = sorted(set().union(*declared.values()) - KNOWN)
-    return told | {"unchecked": sorted(unchecked)}
-
+    optional = sorted(set().union(*declared.values()) - KNOWN)
+    return {"entries": size, "head": head.hex(), "root": root_of(peaks), "problems": problems,
+            "optional_extensions": optional, "unchecked": sorted(unchecked)}
 if __name__ == "__main__":
-    try:
-        found = verify(sys.argv[1])
+    try: found = verify(sys.argv[1])
     except Unreadable as error:
         sys.exit(print(f"error: {error.args[0]}", file=sys.stderr) or (*error.args[1:], 4)[0])
     sys.exit(print(json.dumps(found, indent=2)) or bool(found["problems"]))

@@ -84,8 +84,8 @@ class Persons(verify_ledger.Account):
             return self.unsure("a stream of fewer visits") or (None, 0)
         return rho, 0
 
-    def add(self, body, seq):
-        super().add(body, seq)
+    def add(self, body):
+        super().add(body)
         if self.rule is None:
             need(body["entry"] == "open" or body["told"] is None, "data of no rule")
             return
@@ -113,8 +113,22 @@ class Persons(verify_ledger.Account):
             self.reserve(body, told)
         elif kind == "spend":
             self.charge_person(body)
-        elif kind == "retire" and body["outcome"] == "unused":
+        elif kind == "retire":
+            self.end(body)
+
+    def end(self, body):  # a stream that ended early is charged to whole batches
+        token, (users, rho, divided) = self.tokens[body["token"]], self.held[body["token"]]
+        if body["outcome"] == "unused":
             del self.held[body["token"]]
+        elif self.early and rho is not None and token["reach"] < token["users"][1]:
+            edges = [at for at in self.starts or [token["reach"]] if at >= token["reach"]]
+            stop = min(edges, default=token["users"][1])
+            token["item"]["rests"][-1] = stop
+            if self.plan is None:
+                need(not list(self.exceeded()), "the cap was exceeded before this end")
+                self.held[body["token"]] = [users[0], stop], rho, divided
+                if stop == users[0]:
+                    del self.held[body["token"]]
 
     def reserve(self, body, told):
         planned = body.get("planned")
@@ -126,6 +140,7 @@ class Persons(verify_ledger.Account):
             shared = 0 if told is None else self.most(body["users"])
             self.held[body["token"]] = body["users"], rho, shared
         else:
+            self.most(body["users"])  # no batch is cut
             users, most_rho, shared, _ = self.plan[planned]
             need(most_rho is None or rho <= most_rho, "more than was planned")
             self.held[body["token"]] = users, most_rho, shared

@@ -316,6 +316,9 @@ _EXTENSIONS = {
 """Where data of an extension stand once they are read: by its name and the kind of entry."""
 
 
+_FIELDS = frozenset(_EXTENSIONS.values())
+
+
 @cache
 def _validate() -> Callable[[Any], Entry]:
     adapter: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="entry")])
@@ -329,6 +332,8 @@ def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entr
         pydantic.ValidationError: a field is missing, unknown or of the wrong type.
         ValueError: data of an extension where they have no place.
     """
+    if not ext and _FIELDS.isdisjoint(body):
+        return _validate()(body)
     found: dict[str, Any] = {}
     for (name, kind), field in _EXTENSIONS.items():
         if field in body:

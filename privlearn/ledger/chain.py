@@ -26,6 +26,8 @@ KNOWN_FEATURES = frozenset({EXACT, PARTICIPATION, RESUME})
 """Extensions of the format that this version understands."""
 
 _NO_TIME = object()
+_TIMELESS = "retire", "publish"
+"""Kinds of entries without a time, as it takes a solver's time to get there."""
 _WRITER = re.compile(r"[0-9a-f]{16}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _MINUTE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z")
@@ -108,7 +110,7 @@ class Record:
             "nonce": secrets.token_hex(16),
             "writer": writer,
         }
-        if body.get("entry") != "retire":
+        if body.get("entry") not in _TIMELESS:
             found = int(time.time() // 60) if minute is None else minute
             envelope["at"] = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(found * 60))
         if root is not None:
@@ -281,7 +283,7 @@ class Chain:
             problems.append("its nonce is not one of 32 hexadecimal digits")
         kind = body.get("entry")
         minute = envelope.get("at", _NO_TIME)
-        if kind == "retire":
+        if kind in _TIMELESS:
             if minute is not _NO_TIME:
                 problems.append("it must not tell its time")
         elif self._minute != minute or not minute:

@@ -233,11 +233,23 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
     lost = f", {certificate.lost} lost" if certificate.lost else ""
     spends = _count(certificate.spends, "spend")
     page.named("record", f"{certificate.entries} entries, {spends}{lost}")
+    if certificate.learners:
+        page.named("learner", ", ".join(certificate.learners))
+    if certificate.ended_early:
+        page.named("ended early", _early(certificate))
     page.named("noise", certificate.noise)
     for name in certificate.features:
         page.named("extension", f"{name}: optional, not known here, left aside")
     page.named("format", str(certificate.format))
     page.named("head", f"{certificate.head} ({_compared(certificate)})", style="dim")
+
+
+def _early(certificate: Certificate) -> str:
+    """Of streams that are charged as far as they came."""
+    return (
+        f"{_count(certificate.ended_early, 'stream')}; {_count(certificate.freed, 'user')} who "
+        "came later not charged for it"
+    )
 
 
 def _compared(certificate: Certificate) -> str:
@@ -342,6 +354,10 @@ def certificate_markdown(certificate: Certificate) -> str:
     if not several:
         heads = _share_heads(certificate.guarantees[0]) if certificate.guarantees else _SHARE
         lines += _shares_table(certificate.mechanisms, heads)
+    if certificate.learners:
+        lines += [f"Learner: {markdown(', '.join(certificate.learners))}.", ""]
+    if certificate.ended_early:
+        lines += [f"Ended early: {_early(certificate)}.", ""]
     lines += [f"{certificate.entries} entries; head `{markdown(certificate.head)}`", ""]
     return "\n".join(lines)
 

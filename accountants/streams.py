@@ -1,0 +1,91 @@
+"""How far a stream came, and whom its end frees.
+
+A stream says in the ledger how far it comes before it opens rows, which it does in order of
+arrival.  Once it has ended, those whose rows it cannot have taken are charged nothing for it, and a
+stream that follows may take them.  docs/proofs.md, "Streams that end early", has the proof, and
+why it needs a loss that holds whatever left before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+from privlearn.accountants.persons import Visits
+from privlearn.adjacency import Adjacency
+from privlearn.entries import OpenEntry, SpendEntry
+from privlearn.losses import Loss
+
+
+@final
+@dataclass(slots=True)
+class Stream:
+    """A stream that is charged, once it has ended, as far as it came."""
+
+    mechanism: str
+    loss: Loss
+    derived: bool
+    """Whether the loss follows from domain, noise and gain."""
+    users: range
+    reach: int
+    """One past the last user whose row it may have taken."""
+    freed: tuple[Freed, ...] = ()
+    """Once it has ended: whose charges were taken off."""
+
+    @property
+    def paid(self) -> int:
+        """One past the last user who is charged for it, once it has ended, or may be."""
+        return min((kept.stop for _, kept, _ in self.freed), default=self.users.stop)
+
+    def come_to(self, stop: int) -> None:
+        """Rows below ``stop`` may be taken from now on."""
+        self.reach = max(self.reach, stop)
+
+
+class Freed(NamedTuple):
+    """Users who paid one loss of a stream that ended early."""
+
+    users: range
+    kept: range
+    """The first of them, who go on paying."""
+    loss: Loss
+
+
+def ends_early(opened: OpenEntry, visits: Visits | None, entry: SpendEntry, loss: Loss) -> bool:
+    """Whether a spend is charged as far as it comes, under an account that declares `RESUME`.
+
+    Not under add-remove, where an index is no person that stays.  Of persons with several visits
+    some could be in it, and some in the stream that follows; and what (ε, δ) says of a whole stream
+    does not hold of its rest, given what left before.
+    """
+    if not entry.interactive or opened.adjacency is Adjacency.ADD_REMOVE:
+        return False
+    if visits is not None and visits.rule.most > 1:
+        return False
+    return not loss.failure()
+
+
+def frees(outcome: str) -> bool:
+    """Whether an end says nothing of rows that were still to come.
+
+    An error may come from whoever was about to hand over rows, and depend on them.
+    """
+    return outcome != "uncovered"
+
+
+def kept_until(stream: Stream, visits: Visits | None) -> int:
+    """One past the last user who is charged: the reach, or the end of the batch that it is in."""
+    if visits is None or not visits.starts:
+        return stream.reach
+    after = bisect_left(visits.starts, stream.reach)
+    end = visits.starts[after] if after < len(visits.starts) else visits.users.stop
+    return min(end, stream.users.stop)
+
+
+def freed_after(stop: int, pieces: Iterable[tuple[range, Loss]]) -> Iterator[Freed]:
+    """Of ``pieces`` of users who pay a loss each, those that end after ``stop``."""
+    for users, loss in pieces:
+        if users.stop > stop:
+            yield Freed(users, range(users.start, max(users.start, stop)), loss)
