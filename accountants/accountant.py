@@ -188,7 +188,7 @@ class _Accountant(Generic[B]):
             odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
             features=features,
             participation=None if people is None else _participation(people),
-            heads=None if book.path is None else {"kept": _kept(book)},
+            heads={"heads": "elsewhere"} if book.keeps_heads_elsewhere else None,
         )
 
         def beside(others: Sequence[OpenEntry]) -> None:
@@ -279,11 +279,12 @@ class _Accountant(Generic[B]):
         source = noise if noise is not None else _noise_like(first)
         if source.simulated is not first.simulated:
             raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
-        state, seen = AccountState(first), 1
+        state, seen = AccountState(first), 0
         for entry in book.entries:
-            if entry.accountant == first.accountant and entry is not first:
-                state.check(entry)
-                state.record(entry)
+            if entry.accountant == first.accountant:
+                if seen:
+                    state.check(entry)
+                    state.record(entry)
                 seen += 1
         if state.closed:
             raise LedgerError("the accountant was closed: it takes no further entries")
@@ -884,11 +885,6 @@ def _forms_of(spend: Spend, loss: Loss) -> _Forms:
             _FORMS.clear()
         _FORMS[id(spend)] = spend, loss, forms
     return forms
-
-
-def _kept(book: Ledger) -> Literal["beside", "elsewhere"]:
-    """Where heads are kept, as entries ``open`` say it."""
-    return "elsewhere" if book.keeps_heads_elsewhere else "beside"
 
 
 def _participation(people: People) -> dict[str, Any]:

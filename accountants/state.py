@@ -1473,10 +1473,8 @@ def _is_resumable(opened: OpenEntry) -> bool:
             f"{RESUME!r} is declared as {declared}: must be critical, as who does not know it "
             "would not see whom a stream that ended early was charged to"
         )
-    if opened.heads not in (None, {"kept": "beside"}, {"kept": "elsewhere"}):
-        raise BudgetError(
-            f"data of {RESUME!r}: kept must be 'beside' or 'elsewhere', where heads are"
-        )
+    if opened.heads not in (None, {"heads": "elsewhere"}):
+        raise BudgetError(f"data of {RESUME!r}: heads must be 'elsewhere', or not be named")
     return declared is not None
 
 

@@ -89,8 +89,8 @@ class OpenEntry(_Entry):
     participation: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
     """Data of `PARTICIPATION`: the rule, and the public id of the registry that keeps it."""
     heads: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
-    """Data of `RESUME`: ``kept`` is ``beside`` if heads are kept in a file beside the ledger, and
-    ``elsewhere`` if each is also handed to a safer place; None where neither is said."""
+    """Data of `RESUME`: ``heads`` is ``elsewhere`` if each head is also handed to a safer place
+    than the file beside the ledger; None where it is not."""
 
     def ext(self) -> dict[str, Any]:
         found = {} if self.participation is None else {PARTICIPATION: self.participation}

@@ -25,7 +25,7 @@ MOST_BYTES = 8 * 2**20
 """Of one entry as it is stored; also of one line of an export, less its frame."""
 KNOWN_FEATURES = frozenset({EXACT, PARTICIPATION, RESUME})
 """Extensions of the format that this version understands."""
-TIMELESS = frozenset({"retire", "publish"})
+TIMELESS = ("retire", "publish")
 """Entries without a minute: what leaves is computed from rows just before, for as long as they
 make it take."""
 

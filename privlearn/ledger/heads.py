@@ -67,7 +67,7 @@ def read_head(ledger: Path) -> Head | None:
     for _ in range(_TRIES):
         try:
             data = path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise LedgerHeadError(f"{path} cannot be read: {error.strerror}") from None
@@ -129,7 +129,7 @@ class HeadFile:
 
 def kept_elsewhere(opened: OpenEntry) -> bool:
     """Whether an accountant said, when it was opened, that heads go to a safer place."""
-    return opened.heads == {"kept": "elsewhere"}
+    return opened.heads is not None
 
 
 @final

@@ -13,8 +13,8 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -180,11 +180,8 @@ def opened_database(
         LedgerUnreadableError, LedgerSchemaError, ValueError, sqlite3.Error: as `iterate_records`.
     """
     # Without a log beside it the file is complete, and may lie on a read-only medium.
-    beside = Path(f"{where}-wal")
-    logged = beside.exists()
-    mode, size = ("mode=ro" if logged else "immutable=1"), where.stat().st_size
-    if logged:
-        size += beside.stat().st_size
+    logged = Path(f"{where}-wal").exists()
+    mode, size = ("mode=ro" if logged else "immutable=1"), _size(where)
     with closing(sqlite3.connect(f"{where.resolve().as_uri()}?{mode}", uri=True)) as connection:
         steps = _confine(connection)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -237,20 +234,32 @@ def _read_database(where: Path, vouched: bool) -> Iterator[Record]:
         connection.text_factory = bytes
         read = _read_rows if schema == 2 else _read_rows_1
         limits = _Limits(steps, size)
-        (last,) = connection.execute("SELECT max(seq) FROM entries").fetchone()
-        after = -(2**63)
-        while last is not None and after < last:
+        (after,) = connection.execute("SELECT min(seq) FROM entries").fetchone()
+        first = more = after is not None
+        while more:
+            # Each look but the first begins with the last row of the one before, and goes on from
+            # there page by page: a page that was torn is met, and not searched.
             rows = connection.execute(
-                f"SELECT {_COLUMNS[schema]} FROM entries WHERE seq > ? AND seq <= ? "
-                "ORDER BY seq LIMIT ?",
-                (after, last, _AT_ONCE),
+                f"SELECT {_COLUMNS[schema]} FROM entries WHERE seq >= ? ORDER BY seq LIMIT ?",
+                (after, _AT_ONCE),
             )
-            before = after
-            for record in read(rows, limits):
-                after = record.seq
+            found = read(rows, limits)
+            if not first and next(found).seq != after:
+                raise ValueError(_WRONG_FORM)
+            first = more = False
+            for record in found:
+                after, more = record.seq, True
                 yield record
-            if after <= before:
-                raise ValueError("its entries are not in order")
+            limits.left += max(0, _size(where) - limits.size)  # it may grow meanwhile
+            limits.size = max(limits.size, _size(where))
+
+
+def _size(where: Path) -> int:
+    """Of a ledger with its log, as far as there is one."""
+    size = where.stat().st_size
+    with suppress(FileNotFoundError):
+        size += os.stat(f"{where}-wal").st_size
+    return size
 
 
 @dataclass
@@ -259,8 +268,13 @@ class _Limits:
 
     steps: list[int]
     """Of SQLite's since a row, counted elsewhere."""
-    left: int
-    """Bytes of entries."""
+    size: int
+    """Bytes of the file and its log."""
+    left: int = field(init=False)
+    """Bytes of entries that may still come."""
+
+    def __post_init__(self) -> None:
+        self.left = self.size
 
     def row(self, texts: Iterable[bytes]) -> None:
         self.steps[0] = 0

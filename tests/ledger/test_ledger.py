@@ -158,14 +158,16 @@ def test_a_spend_is_on_disk_after_two_syncs_and_an_issue_and_an_end_ride_with_it
     copies = []
     for _ in range(3):
         MECHANISM.release(rows(), accountant.issue(ZCDP("0.01"), users=USERS, label="sum"))
-        copies.append((tmp_path / "ledger.db").read_bytes())  # without what only the log holds
+        # without what only the log holds
+        copies.append([(tmp_path / f"ledger.db{end}").read_bytes() for end in ("", ".head")])
     assert synced == ["-wal", ""] * 3
     accountant.ledger.head  # noqa: B018
     accountant.ledger.head  # noqa: B018
     assert synced == ["-wal", ""] * 4
-    for count, content in enumerate(copies, 1):
+    for count, (content, head) in enumerate(copies, 1):
         copy = tmp_path / f"copy{count}.db"
         copy.write_bytes(content)
+        Path(f"{copy}.head").write_bytes(head)
         assert spends_in(copy) == count
 
 
@@ -276,9 +278,10 @@ def test_the_head_of_a_resumed_ledger_is_on_disk_before_it_is_told(
         synced.append(os.readlink(f"/proc/self/fd/{file}").rpartition("ledger.db")[2])
         real(file)
 
+    again = Ledger.open(path)
     monkeypatch.setattr(os, "fsync", fsync)
-    head = Ledger.open(path).head
-    assert synced == ["-wal", ""]
+    head = again.head
+    assert [end for end in synced if "head" not in end] == ["-wal", ""]
     assert head == read_records(path)[-1].hash
 
 
@@ -327,7 +330,7 @@ def test_an_appended_entry_can_be_read_by_others_at_once(tmp_path: Path) -> None
     assert ledger._connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
     ledger.close()
     ledger.close()
-    assert [p.name for p in tmp_path.iterdir()] == ["ledger.db"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ledger.db", "ledger.db.head"]
 
 
 KILLED = """
@@ -635,7 +638,7 @@ def test_auditing_does_not_change_the_file(closed: Path) -> None:
     before = closed.read_bytes()
     audit(closed)
     assert closed.read_bytes() == before
-    assert [p.name for p in closed.parent.iterdir()] == ["ledger.db"]
+    assert sorted(p.name for p in closed.parent.iterdir()) == ["ledger.db", "ledger.db.head"]
 
 
 def test_token_numbers_go_on_after_refusals_and_restarts(tmp_path: Path) -> None:
@@ -736,7 +739,7 @@ def test_odd_names_are_names(name: str, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     book = Ledger.create(name)
     central(book).close()
-    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [name, f"{name}.head"]
     assert [record.body["entry"] for record in read_records(name)] == ["open", "close"]
     assert len(Ledger.open(tmp_path / name).entries) == 2
 
@@ -780,7 +783,8 @@ def test_nothing_is_recorded_in_a_file_that_nobody_finds(how: str, tmp_path: Pat
     else:
         path.rename(tmp_path / "old.db")
     if how == "replaced":
-        Ledger.create(path)
+        Ledger.create(tmp_path / "another.db").close()
+        (tmp_path / "another.db").rename(path)
     with pytest.raises(LedgerError, match="was moved, deleted or replaced"):
         accountant.issue(ZCDP(1), users=USERS, label="all")
     assert accountant.spent().is_zero
