@@ -288,6 +288,11 @@ class _Accountant(Generic[B]):
                 seen += 1
         if state.closed:
             raise LedgerError("the accountant was closed: it takes no further entries")
+        if book.unknown_head and not state.resumable:
+            raise LedgerHeadError(
+                "unknown_head = True: the account was begun by a version whose ledgers cannot say "
+                "so; give head=, the last hash, which `privlearn audit` prints"
+            )
         resumed = cls.__new__(cls)
         if people is not None or first.participation is not None:
             _check_people(people, state)

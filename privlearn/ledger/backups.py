@@ -35,7 +35,7 @@ def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
             if is_export(where):
                 raise LedgerUnreadableError(f"{where} is an export: copy it as a file")
             _copy(where, new)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError) as error:
             raise LedgerUnreadableError(f"{where} could not be copied: {error}") from None
         check_written(new, target)
         problems = [problem for record in iterate_records(new) for problem in chain.add(record)]

@@ -22,7 +22,7 @@ from privlearn.entries import EXACT, SpendEntry, parse_entry
 from privlearn.errors import BudgetError
 from privlearn.exact_noise.tables import SAMPLER, SHA256
 from privlearn.grid import Grid
-from privlearn.ledger import Ledger, Record, chain_problems, write_export
+from privlearn.ledger import Ledger, Record, chain_problems, read_records, write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import PureLoss
 from privlearn.mechanisms import BallReport, NoisySum
