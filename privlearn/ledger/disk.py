@@ -66,20 +66,26 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
+SHORTEST_LOG, LONGEST_LOG = 64 * 2**10, 4 * 2**20
+"""Bytes of log that are made ready at once; each time twice as many as before."""
+_SYNCS_DATA = hasattr(os, "fdatasync")
+
+
 @final
 class Disk:
-    """Brings what SQLite wrote to disk with two syncs, where SQLite itself needs four.
+    """Brings what SQLite wrote to disk with one sync, where SQLite itself needs up to four.
 
-    SQLite syncs a log that it begins anew, the log, the log again and the main file, at every
-    commit.  Here the log is synced when the entries in it must stand, then copied to the main file,
-    that is synced, and the log is cut to nothing.  So one of the two is whole at every moment, and
-    the main file by itself holds every spend, unless somebody is reading it.  A log that is written
-    from its beginning again without having been cut could, after a cut of the power, be a mixture
-    of old and new (SQLite's ticket ff5be73dee): where it could not be cut, as somebody reads it,
-    SQLite syncs the next entry.
+    The log is synced when the entries in it must stand.  When it has outgrown what was made ready
+    of it, it is copied to the main file, that is synced, and the log is cut to nothing: so at every
+    moment both together are whole.  Then it is filled with zeros, which are no entries to SQLite:
+    to overwrite them changes no size of a file, and this is what a sync else waits for longest.
+
+    A log that is written from its beginning again without having been cut could, after a cut of the
+    power, be a mixture of old and new (SQLite's ticket ff5be73dee): where it could not be cut, as
+    somebody reads it, or there is no room to copy it, SQLite syncs each entry, until it is.
 
     Another process may have resumed the ledger, and write to the log without a sync, too: what it
-    wrote is copied only behind a sync, but for what it writes while this one settles its entry.
+    wrote is copied only behind a sync, but for what it writes while this one copies.
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -89,7 +95,9 @@ class Disk:
         self._failed = ""
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         self._logged = mode == "wal"
-        self._cut = False
+        self._cut, self._syncs_itself = False, True
+        self._ready = 0
+        """Bytes of the log that were filled with zeros."""
         # closing a file of its own would let go of SQLite's locks: kept until SQLite is done
         self._files = [os.open(path, os.O_RDWR)]
         if self._logged:
@@ -103,15 +111,11 @@ class Disk:
         if self._logged:
             sync_directory(path.parent)  # the log's name: it may hold an entry alone for a while
 
-    def defer(self) -> None:
-        """Leaves it to `settle` when to sync, if the log began with nothing."""
-        if self._cut:
-            self._connection.execute("PRAGMA synchronous = OFF")
-
-    def leave_to_sqlite(self) -> None:
-        """SQLite syncs for itself, whatever ends the connection."""
-        if self._cut:
-            self._connection.execute("PRAGMA synchronous = FULL")
+    def _leave_to_sqlite(self, whether: bool) -> None:
+        """Whether SQLite syncs, or `settle` alone."""
+        if whether is not self._syncs_itself:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if whether else 'OFF'}")
+            self._syncs_itself = whether
 
     def check_header(self) -> None:
         """Raises LedgerError unless what SQLite wrote stands in the file itself."""
@@ -177,7 +181,7 @@ class Disk:
         return last
 
     def settle(self, written: tuple[int, str] | None) -> None:
-        """Returns when everything that was committed is on disk, and if possible in the main file.
+        """Returns when everything that was committed is on disk.
 
         If ``written`` is not the last entry, somebody else writes, perhaps now: then SQLite syncs
         the log by itself, between reading its end and copying it.
@@ -188,11 +192,31 @@ class Disk:
         """
         if self._logged:
             main, log = self._files
-            if self.last() != written:
-                self.leave_to_sqlite()
+            copy = not self._cut or os.fstat(log).st_size > self._ready
+            if copy and self.last() != written:
+                self._leave_to_sqlite(True)
             self._sync(log)
-            self._cut = self._copied(main)
+            if copy:
+                self._cut = self._copied(main) and self._made_ready(log)
+                self._leave_to_sqlite(not self._cut)
         self.pending = False
+
+    def _made_ready(self, log: int) -> bool:
+        """Fills the log, which was cut, with zeros, unless somebody else has begun to write."""
+        size = min(2 * self._ready or SHORTEST_LOG, LONGEST_LOG)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")  # who else writes, does so before or after
+        except sqlite3.Error:
+            return False
+        try:
+            if os.fstat(log).st_size:
+                return False
+            with suppress(OSError):  # without room it grows as it is written
+                os.pwrite(log, bytes(size), 0)
+            self._ready = os.fstat(log).st_size
+        finally:
+            self._connection.execute("ROLLBACK")
+        return True
 
     def _copied(self, main: int) -> bool:
         """Copies the log, which is on disk, to the main file; whether it could then be cut."""
@@ -200,12 +224,10 @@ class Disk:
         try:
             execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error:
-            # no room, say: it stands in the log, from where it is copied next time
-            execute("PRAGMA synchronous = FULL")
-            return False
+            return False  # no room, say: it stands in the log, from where it is copied next time
         self._sync(main)
         # what a reader, who is gone now, kept from being copied is synced by SQLite
-        execute("PRAGMA synchronous = FULL")
+        self._leave_to_sqlite(True)
         execute("PRAGMA busy_timeout = 0")
         try:
             found = execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -218,7 +240,7 @@ class Disk:
     def _sync(self, file: int) -> None:
         self.check_sound()
         try:
-            os.fsync(file)
+            os.fdatasync(file) if _SYNCS_DATA else os.fsync(file)
         except OSError as error:
             self._failed = error.strerror or str(error)
             self.check_sound()
@@ -239,6 +261,7 @@ class Disk:
             _processes.never_end(self._connection)
             return
         _held_lock.let_go(self._files[0])
+        self._leave_to_sqlite(True)
         # while somebody else reads, the last entries stay in the log
         with suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA journal_mode = DELETE")

@@ -197,21 +197,32 @@ def opened_database(
             )
         if connection.execute("PRAGMA encoding").fetchone() != ("UTF-8",):
             raise ValueError("its text is not UTF-8")
-        if not logged and not vouched:
-            _check_log_is_not_missed(where, connection)
+        if not vouched and not (logged and _begun(Path(f"{where}-wal"))):
+            _check_log_is_not_missed(where, connection, logged)
         yield connection, steps, schema, size
 
 
-def _check_log_is_not_missed(where: Path, connection: sqlite3.Connection) -> None:
+def _begun(log: Path) -> bool:
+    """Whether a log holds anything: an empty one may be that of another moment."""
+    with open(log, "rb") as file:
+        return file.read(4) in (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+
+
+def _check_log_is_not_missed(where: Path, connection: sqlite3.Connection, logged: bool) -> None:
     """Raises LedgerUnreadableError for a copy that was made without the log, while it was open.
 
-    What somebody reads cannot be copied from the log to the main file: spends may stand in the log
-    only.  Closing the ledger says in the main file that there is no log any more.
+    Spends may stand in the log only.  Closing the ledger says in the main file that there is no log
+    any more.  An empty one is right after it was copied to the main file, and wrong if the main
+    file was copied before that.
     """
-    with open(where, "rb") as file:  # no process writes to it through SQLite: there is no log
-        versions = file.read(20)[18:]
-    if versions != _WITH_LOG:
-        return
+    if logged:
+        # through SQLite, as closing a descriptor lets go of the locks of who writes to it here
+        if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            return
+    else:
+        with open(where, "rb") as file:
+            if file.read(20)[18:] != _WITH_LOG:
+                return
     head = read_head(where.resolve())
     if head is not None:
         row = connection.execute("SELECT hash FROM entries WHERE seq = ?", (head.entries - 1,))
@@ -219,9 +230,9 @@ def _check_log_is_not_missed(where: Path, connection: sqlite3.Connection) -> Non
             return  # another program ended the log in good order
     raise LedgerUnreadableError(
         f"{where} was open when it was copied, and {where.name}-wal, which may hold its last "
-        "entries, is not there: copy it with `privlearn ledger backup`, or put "
-        f"{where.name}-wal or {head_path(where).name} of the same moment beside it; a head that "
-        "was kept elsewhere (--head, head=) tells whether it is whole"
+        f"entries, is {'empty' if logged else 'not there'}: copy it with `privlearn ledger "
+        f"backup`, or put {where.name}-wal and {head_path(where).name} of the same moment beside "
+        "it; a head that was kept elsewhere (--head, head=) tells whether it is whole"
     )
 
 

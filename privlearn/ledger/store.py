@@ -80,7 +80,7 @@ _PLAIN_DEPTH = 16
 def _storable(values: Iterable[object], depth: int = 0) -> bool:
     """Whether values are plainly JSON that a reader takes; where not, `parse` says.
 
-    An entry in memory is not written, and what a file could not hold must not stand in it.
+    An entry in memory is not written, and what a file could not hold must not stand in it either.
     """
     for value in values:
         kind = value.__class__
@@ -361,7 +361,8 @@ class Ledger:
 
     def _write(self, entry: Entry, value: tuple[str, bytes] | None) -> None:
         record = self._make(entry, time.time())
-        parse(record.data)  # raises for what a reader would refuse, and the whole file with it
+        if not _storable(entry.__dict__.values()):
+            parse(record.data)  # raises for what a reader would refuse, and the whole file with it
         disk, path = self._disk, self.path
         assert disk is not None
         assert path is not None
@@ -371,7 +372,6 @@ class Ledger:
             if value is not None and len(value[1]) > LARGEST_IN_DATABASE:
                 write_large(path, *value)
                 value = None
-            disk.defer()
             connection.execute("BEGIN IMMEDIATE")
             disk.check_log()
             if disk.last() != self._last():
@@ -433,9 +433,6 @@ class Ledger:
             if isinstance(error, sqlite3.Error | OSError):
                 raise _unwritable(self.path, error) from error
             raise
-        finally:
-            if self._disk is not None and not self._closed:
-                self._disk.leave_to_sqlite()
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -509,7 +506,6 @@ class Ledger:
         elif self._disk.pending and not self._closed:
             with self._sql():
                 self._disk.check_log()
-                self._disk.defer()
                 self._disk.settle(self._last())
                 own = self._disk.last() == self._last()
             if own:

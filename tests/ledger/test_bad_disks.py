@@ -21,6 +21,7 @@ from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger import Ledger, read_records, store
+from privlearn.ledger import disk as disks
 from privlearn.ledger.chain import minute_of
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
@@ -110,6 +111,7 @@ def test_a_limit_on_files_that_the_system_sets_refuses_and_then_goes_on(path: Pa
     """The main file can grow no more, then neither can its log: a spend needs one of them."""
 
     def work() -> None:
+        disks.SHORTEST_LOG = 0  # it is copied at every spend
         accountant = begun(path)
         disk = accountant.ledger._disk
         assert disk is not None
@@ -160,17 +162,18 @@ def test_a_sync_that_fails_ends_the_writing_and_keeps_the_log(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failed sync a second one succeeds, though nothing came to the disk."""
+    monkeypatch.setattr(disks, "SHORTEST_LOG", 0)
     accountant = begun(path)
     release(accountant)
-    sync, left = os.fsync, list[object]()
+    sync, left = os.fdatasync, list[object]()
 
-    def fsync(file: int) -> None:
+    def fdatasync(file: int) -> None:
         if os.readlink(f"/proc/self/fd/{file}") == str(path):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         sync(file)
 
     with monkeypatch.context() as failing:
-        failing.setattr(os, "fsync", fsync)
+        failing.setattr(os, "fdatasync", fdatasync)
         with pytest.raises(LedgerError, match="could not be brought to disk: Input/output error"):
             left.append(release(accountant))
     with pytest.raises(LedgerError, match="interrupted half-way"):

@@ -16,7 +16,8 @@ from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
-from privlearn.ledger import Ledger, read_records
+from privlearn.ledger import Ledger, iterate_records, read_records, reader
+from privlearn.ledger import disk as disks
 from privlearn.ledger import new_files as making
 from privlearn.ledger.disk import Disk
 from privlearn.mechanisms import NoisySum
@@ -258,8 +259,9 @@ def copy_alone(path: Path, to: str = "copy.db") -> Path:
 
 @pytest.mark.parametrize("reading", [False, True])
 def test_a_copy_without_its_log_is_refused_also_while_somebody_reads(
-    reading: bool, tmp_path: Path
+    reading: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(disks, "SHORTEST_LOG", 0)  # it is copied at every spend
     path = tmp_path / "ledger.db"
     accountant = begun(path)
     release(accountant)
@@ -287,13 +289,31 @@ def test_a_copy_without_its_log_is_refused_also_while_somebody_reads(
     reader.close()
 
 
+@pytest.mark.parametrize("log", ["missing", "empty", "zeros"])
+@pytest.mark.parametrize("head", [False, True])
+def test_a_copy_with_a_log_of_a_later_moment_is_refused(
+    log: str, head: bool, tmp_path: Path
+) -> None:
+    """The main file was copied before its log was copied to it and cut, and the log after that."""
+    path = tmp_path / "ledger.db"
+    accountant = begun(path)
+    release(accountant)
+    copy = copy_alone(path)
+    if log != "missing":
+        Path(f"{copy}-wal").write_bytes(b"" if log == "empty" else bytes(65536))
+    if head:
+        shutil.copyfile(f"{path}.head", f"{copy}.head")
+    for read in (read_records, audit, Ledger.open):
+        with pytest.raises(LedgerUnreadableError, match=r"copy.db-wal, which may hold its last"):
+            read(copy)
+    assert spends_in(path) == 1
+
+
 def test_without_that_look_a_spend_would_be_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted defect: the copy looks whole, and lacks a spend that was told to be durable."""
-    monkeypatch.setattr(
-        "privlearn.ledger.reader._check_log_is_not_missed", lambda where, connection: None
-    )
+    monkeypatch.setattr("privlearn.ledger.reader._check_log_is_not_missed", lambda *_: None)
     accountant = begun(tmp_path / "ledger.db")
     reader = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     reader.execute("BEGIN")
@@ -328,17 +348,17 @@ def test_a_log_that_another_program_ended_is_not_missed(tmp_path: Path) -> None:
     assert spends_in(path) == 2
 
 
-def test_reading_does_not_keep_the_log_from_being_cut_for_long(tmp_path: Path) -> None:
-    from privlearn.ledger import iterate_records, reader
-
+def test_reading_does_not_keep_the_log_from_being_cut_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disks, "SHORTEST_LOG", 0)  # it is copied at every spend
+    monkeypatch.setattr(reader, "_AT_ONCE", 3)
     path = tmp_path / "ledger.db"
     accountant = begun(path)
     for _ in range(4):
         release(accountant)
     disk = accountant.ledger._disk
     assert disk is not None
-    small = pytest.MonkeyPatch()
-    small.setattr(reader, "_AT_ONCE", 3)
     reading = iterate_records(path)
     read = [next(reading)]
     release(accountant)
@@ -346,7 +366,6 @@ def test_reading_does_not_keep_the_log_from_being_cut_for_long(tmp_path: Path) -
     read += [next(reading) for _ in range(3)]  # a new look
     release(accountant)
     read += list(reading)
-    small.undo()
     assert [record.seq for record in read] == list(range(len(read)))
     assert len(read) > 13  # it also saw what was written meanwhile
     release(accountant)

@@ -79,7 +79,7 @@ def test_a_large_value_is_a_file_that_is_on_disk_before_its_entry(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", replace)
     released = release(accountant, 50)
-    begins = said.index(path.parent.name)  # behind the two syncs of the spend
+    begins = said.index(path.parent.name)  # behind the sync of the spend
     assert said[begins : begins + 4] == [
         path.parent.name,
         released.digest,
