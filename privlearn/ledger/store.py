@@ -306,6 +306,7 @@ class Ledger:
                 if not _storable(entry.__dict__.values()):
                     # raises for what a file could not hold
                     parse(canonical({"body": entry.body(), "ext": entry.ext()}))
+                self._doubtful = entry
                 self._times.append(time.time())
                 assert self._read is not None
                 self._read.append(entry)
@@ -336,13 +337,19 @@ class Ledger:
         assert self._beside is not None
         try:
             self._beside.write(Head(self._tree.size, self._head))
-            if self._keep_head is not None:
+        except OSError as error:
+            raise self._not_kept(error) from error
+        if self._keep_head is not None:
+            try:
                 self._keep_head(self._head)
-        except Exception as error:
-            raise LedgerHeadError(
-                f"{self.path}: the head {self._head} could not be kept: {error!r}; its entry "
-                "stands, and a spend stays charged, but nothing was released for it"
-            ) from error
+            except Exception as error:
+                raise self._not_kept(error) from error
+
+    def _not_kept(self, error: Exception) -> LedgerHeadError:
+        return LedgerHeadError(
+            f"{self.path}: the head {self._head} could not be kept: {error!r}; its entry stands, "
+            "and a spend stays charged, but nothing was released for it"
+        )
 
     def value(self, digest: str) -> bytes | None:
         """What was written with an entry under that digest; None where nothing was.
