@@ -156,6 +156,16 @@ class Claimed:
         self._found = head == GENESIS
         self._found_beside = self._beside is not None and not self._beside.entries
 
+    def problem(self) -> str:
+        """What an audit says once all records were compared: of the head beside the ledger only."""
+        if self._beside is None or self._found_beside:
+            return ""
+        return (
+            f"the head {self._beside.hash} of {self._beside.entries} entries, which "
+            f"{head_path(self._ledger).name} keeps, is not in it: it is an older copy, was cut, or "
+            "is another ledger"
+        )
+
     def compare(self, record: Record) -> None:
         """Looks whether it is one that was claimed; called for each."""
         if record.hash == self._head:

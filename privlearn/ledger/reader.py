@@ -203,9 +203,20 @@ def opened_database(
 
 
 def _begun(log: Path) -> bool:
-    """Whether a log holds anything: an empty one may be that of another moment."""
+    """Whether a log holds a commit: one without may be that of another moment.
+
+    https://www.sqlite.org/fileformat.html#the_write_ahead_log
+    """
     with open(log, "rb") as file:
-        return file.read(4) in (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+        header = file.read(32)
+        if header[:4] not in (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83"):
+            return False
+        page = int.from_bytes(header[8:12], "big")
+        while (frame := file.read(24))[8:16] == header[16:24]:
+            if any(frame[4:8]):
+                return True
+            file.seek(page, os.SEEK_CUR)
+    return False
 
 
 def _check_log_is_not_missed(where: Path, connection: sqlite3.Connection, logged: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import final
 
@@ -22,9 +22,10 @@ class RecordedValues:
     def __init__(self) -> None:
         self._digests: set[str] = set()
 
-    def note(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Lets records pass."""
+    def note(self, records: Iterable[Record], also: Callable[[Record], None]) -> Iterator[Record]:
+        """Lets records pass, which ``also`` looks at, too."""
         for record in records:
+            also(record)
             said = record.body if record.body.get("entry") == "publish" else record.ext.get(RESUME)
             digest = said.get("digest") if isinstance(said, dict) else None
             if isinstance(digest, str):

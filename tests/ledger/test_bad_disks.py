@@ -8,6 +8,7 @@ import resource
 import shutil
 import sqlite3
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import LedgerBusyError, LedgerError
-from privlearn.ledger import Ledger, read_records, store
+from privlearn.ledger import Ledger, read_records
 from privlearn.ledger import disk as disks
 from privlearn.ledger.chain import minute_of
 from privlearn.mechanisms import NoisySum
@@ -245,7 +246,7 @@ def test_a_clock_that_is_set_back_does_not_turn_the_entries_back(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1_800_000_000.0]
-    monkeypatch.setattr(store.time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: now[0])
     accountant = begun(path)
     release(accountant)
     now[0] -= 7200

@@ -289,7 +289,7 @@ def test_a_copy_without_its_log_is_refused_also_while_somebody_reads(
     reader.close()
 
 
-@pytest.mark.parametrize("log", ["missing", "empty", "zeros"])
+@pytest.mark.parametrize("log", ["missing", "empty", "zeros", "begun"])
 @pytest.mark.parametrize("head", [False, True])
 def test_a_copy_with_a_log_of_a_later_moment_is_refused(
     log: str, head: bool, tmp_path: Path
@@ -300,7 +300,13 @@ def test_a_copy_with_a_log_of_a_later_moment_is_refused(
     release(accountant)
     copy = copy_alone(path)
     if log != "missing":
-        Path(f"{copy}-wal").write_bytes(b"" if log == "empty" else bytes(65536))
+        header = Path(f"{path}-wal").read_bytes()[: 32 + 24 + 4096]
+        content = {
+            "empty": b"",
+            "zeros": bytes(65536),
+            "begun": header[:36] + bytes(4) + header[40:],
+        }
+        Path(f"{copy}-wal").write_bytes(content[log])
     if head:
         shutil.copyfile(f"{path}.head", f"{copy}.head")
     for read in (read_records, audit, Ledger.open):

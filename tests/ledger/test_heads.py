@@ -128,6 +128,8 @@ def test_an_older_or_another_ledger_is_not_gone_on_with(how: str, path: Path) ->
 
         with closing(sqlite3.connect(path)) as file, file:
             file.execute("DELETE FROM entries WHERE seq > 2")
+    (problem,) = audit(path).problems if how != "emptied" else audit(path).problems[-1:]
+    assert "which ledger.db.head keeps, is not in it: it is an older copy, was cut" in problem
     for known in ({}, {"head": read_records(path)[-1].hash} if read_records(path) else {}):
         with pytest.raises(LedgerHeadError, match=r"not the head .* that ledger.db.head keeps"):
             resumed(path, **known)
@@ -153,6 +155,17 @@ def test_without_the_comparison_an_older_copy_would_be_taken(
     second.ledger.close()
     os.replace(old, path)
     assert resumed(path).spent().is_zero
+
+
+def test_a_head_that_is_damaged_or_behind_is_no_problem_of_an_audit(path: Path) -> None:
+    first = central(Ledger.create(path))
+    release(first)
+    before = head_path(path).read_bytes()
+    release(first)
+    first.close()
+    for content in (before, b"damaged"):
+        head_path(path).write_bytes(content)
+        assert audit(path).problems == []
 
 
 @pytest.mark.parametrize("state", ["missing", "damaged", "empty", "swapped digits"])
