@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, final
 
@@ -37,6 +38,7 @@ _MINUTE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
+@lru_cache(8)
 def text_of_minute(minute: int) -> str:
     """Minutes since 1970, as entries tell them."""
     return time.strftime(_FORM_OF_MINUTE, time.gmtime(minute * 60))

@@ -14,13 +14,13 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
-from privlearn import _processes
 from privlearn.entries import OpenEntry
 from privlearn.errors import LedgerHeadError
 from privlearn.ledger.chain import GENESIS, Chain, Record
@@ -87,7 +87,7 @@ class HeadFile:
     def __init__(self, ledger: Path) -> None:
         self._path = head_path(ledger)
         self._file: int | None = None
-        self._made_in = _processes.here()
+        self._end: weakref.finalize[[int], Any] | None = None
 
     def write(self, head: Head) -> None:
         """Overwrites what is kept; makes the file anew where it is not the one that is open.
@@ -98,7 +98,9 @@ class HeadFile:
         line = head.line()
         if self._file is None or os.fstat(self._file).st_nlink != 1:
             self.close()
-            self._file = self._begin(line)
+            file = self._begin(line)
+            self._file, self._end = file, weakref.finalize(self, os.close, file)
+            self._end.atexit = False
         elif os.pwrite(self._file, line, 0) != len(line):
             raise OSError(f"{self._path} could not be written whole")
 
@@ -119,12 +121,9 @@ class HeadFile:
 
     def close(self) -> None:
         """Lets go of the file, which stays."""
-        file, self._file = self._file, None
-        if file is not None and _processes.here() == self._made_in:
-            os.close(file)
-
-    def __del__(self) -> None:
-        self.close()
+        self._file = None
+        if self._end is not None:
+            self._end()
 
 
 def kept_elsewhere(opened: OpenEntry) -> bool:
