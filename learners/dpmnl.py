@@ -299,6 +299,10 @@ class DPMNL(ServedMNL):
 
     # Learning ------------------------------------------------------------------------------------
 
+    def _needed_from(self) -> int:
+        """Each fit takes the answers of all users."""
+        return self._accountant.users.start
+
     def forget(self, person: Any) -> None:
         super().forget(person)
         self._answers = [rows.without_forgotten() for rows in self._answers]

@@ -19,7 +19,7 @@ import os
 import secrets
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple, Self, TypeVar, final
 
 import numpy as np
@@ -234,16 +234,15 @@ class RowStore(Sealed):
         """Whether it was opened as one that may be older than its ledger."""
         return self.__older
 
-    @property
-    def users(self) -> list[range]:
-        """Of whom there are records, ascending."""
+    def within(self, users: range) -> list[range]:
+        """Of which of these users there are records, ascending."""
         found: list[range] = []
-        for kept in self.__index:
-            if found and kept.users.start <= found[-1].stop:
-                found[-1] = range(found[-1].start, kept.users.stop)
-            else:
-                found.append(kept.users)
-        return found
+        for kept in self.__index[self.__first_within(users) :]:
+            if kept.users.start >= users.stop:
+                break
+            low, high = max(users.start, kept.users.start), min(users.stop, kept.users.stop)
+            found.append(range(low, high))
+        return joined(found)
 
     def __repr__(self) -> str:
         return f"RowStore(id={self.id!r}, accountant={self.accountant!r}, sealed)"
@@ -420,10 +419,7 @@ class RowStore(Sealed):
         self.__usable = False  # until it is known what stands in the file
         sealed = self.__cipher.encrypt(mark.to_bytes(), self.__about_mark())
         with self.__file.transaction() as connection:
-            connection.execute(
-                "UPDATE store SET mark = ?",
-                (self.__cipher.encrypt(mark.to_bytes(), self.__about_mark()),),
-            )
+            connection.execute("UPDATE store SET mark = ?", (sealed,))
             if written:
                 connection.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?)", written)
             if mark.first > self.__mark.first:
@@ -444,10 +440,13 @@ class RowStore(Sealed):
             kept = self.__index[found - first]
             yield kept, self.__cipher.decrypt(record, self.__about(found, kept.before))
 
+    def __first_within(self, users: range) -> int:
+        """The first record, by its place, that may be of some of these users."""
+        return bisect_left(self.__index, users.start + 1, key=lambda kept: kept.users.stop)
+
     def __within(self, users: range, board: object | None) -> Iterator[Rows[Any]]:
         """What is kept of some users, in order."""
-        index = self.__index
-        start = bisect_left(index, users.start + 1, key=lambda kept: kept.users.stop)
+        index, start = self.__index, self.__first_within(users)
         if start == len(index) or index[start].users.start >= users.stop:
             return
         try:
@@ -503,6 +502,17 @@ def _framed(users: range, data: bytes) -> bytes:
 
 def _users(data: bytes) -> range:
     return range(int.from_bytes(data[:8], "big"), int.from_bytes(data[8:16], "big"))
+
+
+def joined(parts: Iterable[range]) -> list[range]:
+    """Ascending ranges, with those together that touch."""
+    found: list[range] = []
+    for part in parts:
+        if found and part.start <= found[-1].stop:
+            found[-1] = range(found[-1].start, max(part.stop, found[-1].stop))
+        else:
+            found.append(part)
+    return found
 
 
 def _holds_any(parts: Parts, registry: Registry) -> bool:
