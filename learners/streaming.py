@@ -145,6 +145,8 @@ class StreamLearner(Learner):
         self._calibrate(accountant)
 
     def _pass_again(self, users: range) -> None:
+        if self._accountant.people is not None:
+            self._accountant.people.skip_to(users.stop)
         self._take_all(Rows.null(users))
 
     @property
