@@ -107,6 +107,7 @@ class Learner(ABC):
             accountant.record_learner(type(self).__name__, mine, self._made)
         declare_batches(accountant, self._rule_batches)
         accountant.commit(self._plan())
+        self._kept.begin()
         self._begin(accountant)
         if accountant.resumed:
             self._replay()

@@ -45,6 +45,10 @@ class KeptRows:
         store: for the rows, or None.
         accountant: that the learner is started with.
         kinds: the classes of named tuples that rows are made of.
+
+    Raises:
+        TypeError: no store.  RowStoreError: one of another accountant.  PeopleError: the registry
+        is older than the store.
     """
 
     def __init__(
@@ -52,20 +56,36 @@ class KeptRows:
     ) -> None:
         if store is not None and not isinstance(store, RowStore):
             raise TypeError(f"store = {store!r:.80}: must be a RowStore")
-        self._store, self._users = store, accountant.users
-        self._again = False
+        self._store, self._accountant, self._kinds = store, accountant, kinds
+        self._users = accountant.users
+        self._again = self._new = False
         self._released = 0
         self._taken: list[range] = []
         self.recovered = Recovered()
         if store is None:
             return
-        people = accountant.people
-        self._new = store.accountant is None
+        store.check_accountant(accountant.id)
+        people = self._learning()
+        if people is not None and store.clock > self._users.start:
+            people.check_not_older(store.clock - 1)
+
+    def begin(self) -> None:
+        """Gives the store to the accountant; from here on rows can arrive.
+
+        Raises:
+            RowStoreError: it cannot be written.
+        """
+        if self._store is None:
+            return
+        self._new = self._store.accountant is None
+        people = self._accountant.people
         timed = people is not None and people.rule.clock == "timetable"
-        learning = None if people is None or people.serving_only else people
-        if learning is not None and store.clock > accountant.users.start:
-            learning.check_not_older(store.clock - 1)
-        store.bind(accountant.id, kinds, learning, timed=timed)
+        self._store.bind(self._accountant.id, self._kinds, self._learning(), timed=timed)
+
+    def _learning(self) -> Any:
+        """The registry, unless it stands in for one that was lost, and knows nobody."""
+        people = self._accountant.people
+        return None if people is None or people.serving_only else people
 
     @property
     def clock(self) -> int:

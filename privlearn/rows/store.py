@@ -249,6 +249,15 @@ class RowStore(Sealed):
 
     # For learners --------------------------------------------------------------------------------
 
+    def check_accountant(self, accountant: str) -> None:
+        """Raises RowStoreError if it belongs to another accountant than that of this public id."""
+        had = self.__mark.accountant
+        if had not in (None, text(accountant=accountant)):
+            raise RowStoreError(
+                f"this store of rows belongs to accountant {had!r}, not to {accountant!r}: begin "
+                "one for each"
+            )
+
     def bind(
         self,
         accountant: str,
@@ -268,17 +277,11 @@ class RowStore(Sealed):
         Raises:
             RowStoreError: it belongs to another accountant, or cannot be written.
         """
-        text(accountant=accountant)
+        self.check_accountant(accountant)
         with self.__lock:
             self.__check_usable()
             self.__kinds, self.__registry, self.__timed = tuple(kinds), registry, timed
-            had = self.__mark.accountant
-            if had not in (None, accountant):
-                raise RowStoreError(
-                    f"this store of rows belongs to accountant {had!r}, not to {accountant!r}: "
-                    "begin one for each"
-                )
-            if had is None:
+            if self.__mark.accountant is None:
                 self.__change(self.__mark._replace(accountant=accountant))
             self.__let_go()
 
