@@ -19,10 +19,9 @@ import pytest
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.budgets import ZCDP
 from privlearn.errors import PeopleError, RowStoreError
-from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, OnePassNewtonMNL
+from privlearn.learners import DPHDB, DPMNL, DPTOFW, OnePassNewtonMNL
 from privlearn.learners.kept_rows import Recovered, gaps
 from privlearn.ledger import Ledger
-from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows, RowStore
@@ -40,6 +39,7 @@ LABELS = CONTEXTS @ [1.0, 0.0, -0.5]
 @pytest.fixture
 def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Receipt, "_integers", lambda self, shape: np.zeros(shape, np.int64))
+    monkeypatch.setattr("privlearn.learners.tofw_buffered._STEPS", 2)
 
 
 @pytest.fixture
@@ -131,7 +131,6 @@ CASES: dict[str, tuple[Any, ...]] = {
     "newton, logged": (newton, chosen, CentralAccountant),
     "hdb": (lambda: DPHDB(n_arms=2, dim=DIM, first_epoch=20), pulled),
     "tofw, buffered": (lambda: DPTOFW(DIM, method="buffered"), logged, CentralAccountant),
-    "pofw": (lambda: DPPOFW(LpBall(DIM, 1.0, 2.0)), logged, CentralAccountant),
 }
 
 
@@ -217,25 +216,29 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, noiseless: N
         run.store.close()
 
 
-def dpmnl() -> DPMNL:
-    return DPMNL(n_items=ITEMS, dim=DIM, initial_rounds=40, max_updates=2)
+def dpmnl(first: int) -> DPMNL:
+    return DPMNL(n_items=ITEMS, dim=DIM, initial_rounds=first, max_updates=3)
 
 
 def test_fits_have_the_answers_of_everybody_who_came_before_the_crash(tmp_path: Path) -> None:
-    run = Run(tmp_path, dpmnl, served, users=600)
-    run.users = 600
-    features = np.random.default_rng(1).normal(size=(600, ITEMS, DIM)) / 2
-    run.learner.play(features[:300], lambda own, shown: shown[:, 0])
+    def many(learner: Any, start: int, stop: int) -> None:
+        learner.play(
+            np.resize(FEATURES, (stop, ITEMS, DIM))[start:], lambda own, shown: shown[:, 0]
+        )
+
+    run = Run(tmp_path, lambda: dpmnl(300), many, users=400)
+    run.to(100, 310)
     run.end()
     run.resume()
     learner = run.learner
-    assert learner.recovered_.rows == (range(300),)
+    assert learner.recovered_.rows == (range(310),)
     held = Rows.concat([*learner._answers, *learner._pending])
     real = np.concatenate([chunk.valid for chunk in Rows._unseal(held)])
-    assert (real[:300].all(), real[300:].any()) == (True, False)
-    assert learner.recovered_.null == (range(300, learner.clock_),)
-    learner.play(features[learner.clock_ :], lambda own, shown: shown[:, 0])
-    assert run.accountant.spends("fit", range(40)) == 2
+    assert real.tolist() == [user < 310 for user in range(learner.clock_)]
+    assert learner.recovered_.null == (
+        (range(310, learner.clock_),) if learner.clock_ > 310 else ()
+    )
+    assert run.accountant.spends("fit", range(1)) == 1
     run.store.close()
 
 
@@ -306,7 +309,7 @@ def test_a_new_store_begins_where_the_ledger_ends(tmp_path: Path) -> None:
 
 
 def test_without_a_store_what_is_null_is_told(tmp_path: Path) -> None:
-    run = Run(tmp_path, dpmnl, served)
+    run = Run(tmp_path, lambda: dpmnl(40), served, users=2_000)
     served(run.learner, 0, 50)
     run.end()
     accountant = JointAccountant.resume(run.ledger)
