@@ -434,7 +434,7 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
-        """The same rows, marked as served by ``board``; for `privlearn.billboard` only."""
+        """The same rows, marked as served by ``board``; for `privlearn.billboard` and learners."""
         return Rows(
             rows.__users,
             rows.__chunks,

@@ -21,6 +21,7 @@ from privlearn.errors import ProvenanceError, RowLocalityError, RowStoreError, U
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows, RowStore
+from privlearn.rows.cipher import Cipher
 from privlearn.rows.packing import Parts, packed, unpacked
 
 KEY = bytes(range(32))
@@ -432,6 +433,23 @@ def test_what_was_changed_cut_moved_or_brought_is_refused(
     spoil(path)
     with pytest.raises(RowStoreError, match=message):
         RowStore.open(path, KEY, moved=True)
+
+
+def test_records_are_of_one_accountant_even_for_who_has_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "rows.db"
+    kept(path)
+    connection = sqlite3.connect(path)
+    ((id, mark),) = connection.execute("SELECT id, mark FROM store").fetchall()
+    connection.close()
+    cipher, about = Cipher(KEY, id), f"privlearn rows {id} mark".encode()
+    for given, taken in ((b'"me"', True), (b'"you"', False)):
+        told = cipher.decrypt(mark, about).replace(b'"me"', given)
+        spoilt(path, ("UPDATE store SET mark = ?", (cipher.encrypt(told, about),)))
+        if taken:
+            RowStore.open(path, KEY).close()
+        else:
+            with pytest.raises(RowStoreError, match="or accountant"):
+                RowStore.open(path, KEY)
 
 
 def test_one_accountant_has_it(tmp_path: Path) -> None:
