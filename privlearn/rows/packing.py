@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, final
 
@@ -70,20 +70,26 @@ def packed(parts: Parts, kinds: Collection[type[Any]] = ()) -> bytes:
     return b"\n".join((line, b"".join(out.arrays)))
 
 
-def unpacked(data: bytes, users: range, kinds: Collection[type[Any]] = ()) -> Parts:
-    """What `packed` was given.
+def joins(head: bytes) -> bool:
+    """Whether records that all begin so, of consecutive users, can be read as one block."""
+    told = _read(head)
+    return told["at"] is None and len(told["chunks"]) == 1
+
+
+def unpacked(records: Sequence[bytes], users: range, kinds: Collection[type[Any]] = ()) -> Parts:
+    """What `packed` was given; of several records that `joins` all of it.
 
     Args:
-        data: the bytes.
+        records: the bytes.
         users: of the rows.
         kinds: the classes of named tuples that blocks may be made of, beside plain ones.
 
     Raises:
         ValueError, KeyError, TypeError: these are no such bytes.
     """
-    line, _, rest = data.partition(b"\n")
+    line = records[0].partition(b"\n")[0]
     head = _read(line)
-    read = _Reader(rest, {kind.__name__: kind for kind in kinds})
+    read = _Reader([r[len(line) + 1 :] for r in records], {kind.__name__: kind for kind in kinds})
     chunks = tuple(read.chunk(form) for form in head["chunks"])
     stamp = head["stamp"]
     made = None
@@ -137,14 +143,17 @@ class _Writer:
 
 @final
 class _Reader:
-    def __init__(self, data: bytes, kinds: Mapping[str, type[Any]]) -> None:
-        self._data, self._at, self._kinds = data, 0, kinds
+    """Arrays of one record, or of several whose arrays have the same forms, joined."""
+
+    def __init__(self, records: Sequence[bytes], kinds: Mapping[str, type[Any]]) -> None:
+        data = np.frombuffer(b"".join(records), np.uint8)
+        self._data, self._at, self._kinds = data.reshape(len(records), -1), 0, kinds
 
     def chunk(self, form: Mapping[str, Any]) -> tuple[Any, NDArray[np.bool_]]:
         block = None if form["block"] is None else self.block(form["block"])
         if "valid" in form:
             return block, self.array(form["valid"])
-        return block, np.full(form["n"], block is not None)
+        return block, np.full(form["n"] * len(self._data), block is not None)
 
     def block(self, form: Any) -> Any:
         if isinstance(form, list):
@@ -162,13 +171,13 @@ class _Reader:
         if kind.kind not in PLAIN_KINDS or kind.hasobject:
             raise ValueError(f"an array of type {kind}")
         size = kind.itemsize * math.prod(shape)
-        if self._at + size > len(self._data):
+        if self._at + size > self._data.shape[1]:
             raise ValueError("an array ends too early")
-        found = np.zeros(shape, kind)  # aligned, which the arithmetic may depend on
+        # in memory of its own, aligned, which the arithmetic may depend on
+        found = np.zeros((shape[0] * len(self._data), *shape[1:]), kind)
         if size:
-            found.reshape(-1).view(np.uint8)[:] = np.frombuffer(
-                self._data, np.uint8, size, self._at
-            )
+            own = found.reshape(-1).view(np.uint8).reshape(len(self._data), size)
+            own[:] = self._data[:, self._at : self._at + size]
         self._at += size
         return found
 
@@ -176,7 +185,7 @@ class _Reader:
         return None if form is None else self.array(form)
 
     def check_done(self) -> None:
-        if self._at != len(self._data):
+        if self._at != self._data.shape[1]:
             raise ValueError("there is more than its arrays")
 
 

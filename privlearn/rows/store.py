@@ -19,7 +19,7 @@ import os
 import secrets
 import sqlite3
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, TypeVar, final
 
 import numpy as np
@@ -30,7 +30,7 @@ from privlearn._held_file import HeldFile, Kind
 from privlearn._validate import count, text
 from privlearn.errors import RowStoreError, UsersError
 from privlearn.rows.cipher import KEY_BYTES, TAG_BYTES, Cipher, check_key
-from privlearn.rows.packing import Parts, packed, unpacked
+from privlearn.rows.packing import Parts, joins, packed, unpacked
 from privlearn.rows.sealed import Rows, Sealed
 from privlearn.rows.stamps import Registry
 
@@ -441,7 +441,8 @@ class RowStore(Sealed):
             "SELECT number, record FROM kept WHERE number >= ? ORDER BY number", (number,)
         ):
             kept = self.__index[found - first]
-            yield kept, self.__cipher.decrypt(record, self.__about(found, kept.before))
+            data = self.__cipher.decrypt(record, self.__about(found, kept.before))
+            yield kept, data[_FRAME:]
 
     def __first_within(self, users: range) -> int:
         """The first record, by its place, that may be of some of these users."""
@@ -453,21 +454,25 @@ class RowStore(Sealed):
         if start == len(index) or index[start].users.start >= users.stop:
             return
         try:
-            for kept, data in self.__read_from(index[start].number):
-                if kept.users.start >= users.stop:
-                    return
-                rows = self.__rows(kept, data, board)
-                inside = range(max(users.start, kept.users.start), min(users.stop, kept.users.stop))
-                yield rows if inside == kept.users else rows.slice(inside)
+            for run in _runs(self.__read_from(index[start].number), users.stop):
+                rows = self.__rows(run, board)
+                low, high = max(users.start, rows.users.start), min(users.stop, rows.users.stop)
+                yield (
+                    rows
+                    if (low, high) == (rows.users.start, rows.users.stop)
+                    else rows.slice(range(low, high))
+                )
         except (sqlite3.Error, ValueError, KeyError) as error:
             raise RowStoreError(f"{self.__file.path} cannot be read: {error}") from None
 
-    def __rows(self, kept: _Kept, data: bytes, board: object | None) -> Rows[Any]:
-        parts = unpacked(data[_FRAME:], kept.users, self.__kinds)
+    def __rows(self, run: Sequence[tuple[_Kept, bytes]], board: object | None) -> Rows[Any]:
+        """The rows of one record, or of several that join."""
+        users = range(run[0][0].users.start, run[-1][0].users.stop)
+        parts = unpacked([data for _, data in run], users, self.__kinds)
         registry, stamp = self.__registry, parts.stamp
         if registry is not None and stamp and stamp.registry not in (None, registry.id):
             raise ValueError("its rows were admitted by another registry of people")
-        call = kept.number - self.__mark.next  # below those of this process, in order
+        call = run[-1][0].number - self.__mark.next  # below those of this process, in order
         return Rows._of_parts(parts, board if parts.served else None, registry, call)
 
     def __let_go(self) -> None:
@@ -478,14 +483,14 @@ class RowStore(Sealed):
         changed: list[_Kept] = []
         last = b""
         for kept, data in self.__read_from(self.__index[0].number):
-            parts = unpacked(data[_FRAME:], kept.users, self.__kinds)
-            if _holds_any(parts, self.__registry):
-                rows = self.__rows(kept, data, object())
-                data = _framed(kept.users, packed(Rows._parts_of(rows), self.__kinds))
+            if _holds_any(unpacked([data], kept.users, self.__kinds), self.__registry):
+                rows = self.__rows([(kept, data)], object())
+                data = packed(Rows._parts_of(rows), self.__kinds)
             elif not written:
                 continue
             own = kept._replace(before=last) if written else kept
-            record = self.__cipher.encrypt(data, self.__about(own.number, own.before))
+            framed = _framed(own.users, data)
+            record = self.__cipher.encrypt(framed, self.__about(own.number, own.before))
             written.append((own.number, record))
             changed.append(own)
             last = record[-TAG_BYTES:]
@@ -505,6 +510,31 @@ def _framed(users: range, data: bytes) -> bytes:
 
 def _users(data: bytes) -> range:
     return range(int.from_bytes(data[:8], "big"), int.from_bytes(data[8:16], "big"))
+
+
+_TOGETHER = 4_096
+"""Records that are read as one block, at most: bounds memory."""
+
+
+def _runs(
+    records: Iterable[tuple[_Kept, bytes]], stop: int
+) -> Iterator[Sequence[tuple[_Kept, bytes]]]:
+    """Records of users below ``stop``, those together that join."""
+    run: list[tuple[_Kept, bytes]] = []
+    head = b""
+    for kept, data in records:
+        if kept.users.start >= stop:
+            break
+        follows = run and kept.users.start == run[-1][0].users.stop and len(run) < _TOGETHER
+        if not (follows and head and data.startswith(head)):
+            if run:
+                yield run
+            run, head = [], data[: data.index(b"\n") + 1]
+            if not joins(head[:-1]):
+                head = b""
+        run.append((kept, data))
+    if run:
+        yield run
 
 
 def joined(parts: Iterable[range]) -> list[range]:

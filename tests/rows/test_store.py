@@ -167,12 +167,12 @@ def test_what_cannot_be_written_as_numbers_is_null_and_says_nothing(tmp_path: Pa
 )
 def test_bytes_make_nothing_but_arrays_and_the_named_classes(form: list[Any]) -> None:
     plain = packed(Parts(range(1), ((np.zeros(1), np.ones(1, bool)),), False, (), None, None, None))
-    assert unpacked(plain, range(1)).users == range(1)
+    assert unpacked([plain], range(1)).users == range(1)
     line, _, rest = plain.partition(b"\n")
     head = json.loads(line)
     head["chunks"][0]["block"] = form[0]
     with pytest.raises(ValueError, match=r"type object|ends too early|People"):
-        unpacked(json.dumps(head).encode() + b"\n" + rest, range(1), (Pair,))
+        unpacked([json.dumps(head).encode() + b"\n" + rest], range(1), (Pair,))
 
 
 # What is on disk ---------------------------------------------------------------------------------
