@@ -218,22 +218,23 @@ class HeldFile:
         Raises:
             PrivlearnError: something stands there, or it cannot be written.
         """
-        where = located(path, kind)
-        try:
-            place = _Place.made(where, kind)
-        except PrivlearnError:
-            raise
+        place = _Place.made(located(path, kind), kind)
         file = cls(place)
-        with file._ended_by_errors():
-            file._configure()
-            with file.transaction() as connection:
-                connection.execute(f"PRAGMA application_id = {kind.application_id}")
-                connection.execute(f"PRAGMA user_version = {kind.format}")
-                for statement in kind.tables.split(";")[:-1]:
-                    connection.execute(statement)
-                yield file
-            file._settle_in()
-            _sync_folder(place)
+        try:
+            with file._ended_by_errors():
+                file._configure()
+                with file.transaction() as connection:
+                    connection.execute(f"PRAGMA application_id = {kind.application_id}")
+                    connection.execute(f"PRAGMA user_version = {kind.format}")
+                    for statement in kind.tables.split(";")[:-1]:
+                        connection.execute(statement)
+                    yield file
+                file._settle_in()
+                _sync_folder(place)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(place.path)  # it holds nothing, and would stand in the way of the next
+            raise
 
     @classmethod
     @contextmanager

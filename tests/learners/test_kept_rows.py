@@ -154,6 +154,36 @@ def test_a_run_with_crashes_learns_what_one_without_them_learns(tmp_path: Path, 
 
 
 @pytest.mark.usefixtures("noiseless")
+def test_a_batch_whose_rows_are_all_there_is_released_after_the_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    one, other = Run(whole, newton, served), Run(parts, newton, served)
+    one.to(40)
+
+    def dies(learner: Any, rows: Rows[Any], batch: range) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(OnePassNewtonMNL, "_release", dies)
+    with pytest.raises(SystemExit):
+        served(other.learner, 0, 40)
+    other.end()
+    with pytest.raises(SystemExit):  # again before the release
+        other.resume()
+    other.end()
+    monkeypatch.undo()
+    monkeypatch.setattr(Receipt, "_integers", lambda self, shape: np.zeros(shape, np.int64))
+    other.resume()
+    assert other.learner.clock_ == 20
+    served(other.learner, 20, 40)
+    assert one.learner.public_state() == other.learner.public_state()
+    for run in (one, other):
+        run.store.close()
+
+
+@pytest.mark.usefixtures("noiseless")
 def test_without_the_rows_the_same_run_learns_something_else(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     whole.mkdir()
@@ -312,7 +342,7 @@ def test_without_a_store_what_is_null_is_told(tmp_path: Path) -> None:
     run = Run(tmp_path, lambda: dpmnl(40), served, users=2_000)
     served(run.learner, 0, 50)
     run.end()
-    accountant = JointAccountant.resume(run.ledger)
+    accountant: Any = JointAccountant.resume(run.ledger)
     learner = DPMNL.resume(accountant)
     assert learner.recovered_ == Recovered(null=(range(learner.clock_),))
     with pytest.raises(TypeError, match="must be a RowStore"):

@@ -46,6 +46,10 @@ def again(path: Path, registry: Any = None, **how: Any) -> RowStore:
     return store
 
 
+def null(users: range) -> Rows[Any]:
+    return Rows.null(users)
+
+
 def some(users: range, value: float = 1.0) -> Rows[Any]:
     return Rows.seal(np.full((len(users), 2), value), users=users)
 
@@ -58,9 +62,9 @@ def kept(path: Path, count: int = 3) -> None:
 
 def values(store: RowStore, stop: int) -> list[float | None]:
     """The first number of each row; None of null rows."""
-    chunks = Rows._unseal(store.fill(Rows.null(range(stop))))
+    chunks = Rows._unseal(store.fill(null(range(stop))))
     return [
-        float(chunk.block[i, 0]) if chunk.valid[i] else None
+        float(chunk.block[i, 0]) if chunk.block is not None and chunk.valid[i] else None
         for chunk in chunks
         for i in range(len(chunk.valid))
     ]
@@ -102,9 +106,9 @@ def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
     with again(tmp_path / "rows.db") as store:
         assert store.clock == 20
         for rows in made:
-            found = store.fill(Rows.null(rows.users))
+            found = store.fill(null(rows.users))
             same(Rows._parts_of(found), Rows._parts_of(rows))
-        joined = store.fill(Rows.null(range(1, 25)))
+        joined = store.fill(null(range(1, 25)))
         assert joined.users == range(1, 25)
         assert len(joined.functions) == 1
 
@@ -129,7 +133,7 @@ def test_rows_of_functions_that_failed_their_check_stay_closed(tmp_path: Path) -
     with begun(tmp_path / "rows.db") as store:
         store.keep(some(range(4)).map(remembers))
     with again(tmp_path / "rows.db") as store:
-        rows = store.fill(Rows.null(range(4)))
+        rows = store.fill(null(range(4)))
         assert "remembers" in str(rows.functions)
         with pytest.raises(RowLocalityError, match="remembers"):
             Rows._unseal(rows)
@@ -140,9 +144,9 @@ def test_served_rows_go_with_served_ones_only(tmp_path: Path) -> None:
     with begun(tmp_path / "rows.db") as store:
         store.keep(Rows._served_by(some(range(2)), board))
         store.keep(some(range(2, 4)))
-        assert store.fill(Rows._served_by(Rows.null(range(2)), board)).source.value == "served"
+        assert store.fill(Rows._served_by(null(range(2)), board)).source.value == "served"
         with pytest.raises(ProvenanceError, match="different billboards or sources"):
-            store.fill(Rows._served_by(Rows.null(range(4)), board))
+            store.fill(Rows._served_by(null(range(4)), board))
 
 
 def test_what_cannot_be_written_as_numbers_is_null_and_says_nothing(tmp_path: Path) -> None:
@@ -340,6 +344,17 @@ def test_an_interrupted_change_is_whole_or_not_there(
     monkeypatch.undo()
     with again(path) as store:
         assert store.clock == 6
+
+
+def test_a_file_that_could_not_be_made_whole_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.db"
+    monkeypatch.setattr("privlearn.rows.store._Mark.to_bytes", lambda mark: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        RowStore.create(path, KEY)
+    monkeypatch.undo()
+    RowStore.create(path, KEY).close()
 
 
 # Whose it is -------------------------------------------------------------------------------------
@@ -579,7 +594,7 @@ def test_stamps_come_back_with_their_registry_only(tmp_path: Path) -> None:
     with begun(path, registry=registry) as store:
         store.keep(visits(range(0, 2), [0, 1], 0.0, 7))
     with again(path, registry) as store:
-        stamp = Rows._stamp_of(store.fill(Rows.null(range(2))))
+        stamp = Rows._stamp_of(store.fill(null(range(2))))
         assert stamp is not None
         assert stamp.registry is registry
         assert stamp.persons is not None
@@ -590,7 +605,7 @@ def test_stamps_come_back_with_their_registry_only(tmp_path: Path) -> None:
     other = Registry()
     other.id = "other"
     with again(path, other) as store, pytest.raises(RowStoreError, match="another registry"):
-        store.fill(Rows.null(range(2)))
+        store.fill(null(range(2)))
 
 
 def test_a_slot_that_goes_on_has_all_its_visits(tmp_path: Path) -> None:
@@ -607,9 +622,9 @@ def test_a_slot_that_goes_on_has_all_its_visits(tmp_path: Path) -> None:
         store.keep(Rows.null(range(5, 8)))
     with RowStore.open(path, KEY) as store:
         store.bind("me", (), registry, timed=True)
-        found = store.fill(Rows.null(range(4, 9)))
+        found = store.fill(null(range(4, 9)))
         assert found.users == range(4, 9)
         assert sum(int(chunk.valid.sum()) for chunk in Rows._unseal(found)) == 4
-        present = store.fill(Rows.null(range(5, 6)))
+        present = store.fill(null(range(5, 6)))
         whole = Rows.concat([present, at_five(3.0, 1)])  # by a later process
         assert sum(int(chunk.valid.sum()) for chunk in Rows._unseal(whole)) == 6
