@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 from numpy.typing import NDArray
 
 from privlearn.errors import ProvenanceError, RowLocalityError, RowStoreError, UsersError
@@ -373,6 +374,17 @@ def test_keys(tmp_path: Path) -> None:
             with pytest.raises((ValueError, TypeError), match=message):
                 make(tmp_path / "new.db" if make == RowStore.create else path, bad)  # type: ignore[arg-type]
     assert not (tmp_path / "new.db").exists()
+
+
+def test_a_library_without_the_cipher_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(key: bytes) -> None:
+        raise UnsupportedAlgorithm("AES-GCM-SIV is not supported")
+
+    monkeypatch.setattr("cryptography.hazmat.primitives.ciphers.aead.AESGCMSIV", missing)
+    with pytest.raises(RowStoreError, match=r"needs AES-GCM-SIV, which OpenSSL has from 3\.2 on"):
+        RowStore.create(tmp_path / "rows.db", KEY)
 
 
 def _swap(path: Path) -> None:
