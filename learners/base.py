@@ -15,7 +15,7 @@ from privlearn.learners.kept_rows import KeptRows, Recovered
 from privlearn.learners.participation import declare_batches
 from privlearn.learners.stored import restored, stored
 from privlearn.protocols import Accountant, Plan
-from privlearn.rows import Rows, RowStore
+from privlearn.rows import RowStore
 
 T = TypeVar("T")
 
@@ -203,10 +203,6 @@ class Learner(ABC):
         stop = max(self._kept.clock, (people.clock or 0) if people is not None else 0)
         if stop > self.clock_:
             self._pass_again(range(self.clock_, stop))
-
-    def _arrived(self, rows: Rows[T]) -> Rows[T]:
-        """Rows that are about to be taken in: on disk first, or as they were before a restart."""
-        return self._kept.arrived(rows, self._needed_from)
 
     def _check_clock(self, accountant: Accountant[Any]) -> None:
         """Raises ProvenanceError for a timetable, if it takes one row for each slot."""

@@ -259,7 +259,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
             null: Rows[Any] = Rows.null(range(self.clock_, self.clock_ + 1))
             if self._accountant.trust is Trust.JOINT:
                 null = Rows._served_by(null, self._board)
-            came = self._arrived(null)
+            came = self._kept.arrived(null, self._needed_from)
             if came is not null:
                 self._pending.append(came)
 
@@ -328,7 +328,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     def _take(self, rows: Rows[Heard]) -> None:
         """Adds answers up to the clock and, where the public state may change, learns from them."""
-        self._pending.append(self._arrived(rows))
+        self._pending.append(self._kept.arrived(rows, self._needed_from))
         if self.clock_ < self._next_change():
             return
         rows, self._pending = Rows.concat(self._pending), []

@@ -231,7 +231,7 @@ class StreamLearner(Learner):
     def _take_all(self, rows: Rows[Example]) -> None:
         users = rows.users
         self._failed = True  # until all is taken in: a half-taken row must not be sent again
-        rows = self._arrived(rows)
+        rows = self._kept.arrived(rows, self._needed_from)
         while self.clock_ < users.stop:
             stop = min(self._next_change(), users.stop)
             whole = (self.clock_, stop) == (users.start, users.stop)
