@@ -56,7 +56,9 @@ def going_on(folder: Path, users: int) -> None:
     features = np.random.default_rng(0).normal(size=(1_000, 10, 5))
     for i in range(users):
         learner.observe(int(learner.select(features[i % 1_000])[0]))
-    accountant.ledger._disk._end()
+    disk = accountant.ledger._disk
+    assert disk is not None
+    disk._end()  # as if the process had died
     store.close()
     wall, cpu = time.perf_counter(), time.process_time()
     learner = OnePassNewtonMNL.resume(
