@@ -41,6 +41,7 @@ from privlearn.entries import (
     OpenEntry,
     PublishEntry,
     RetireEntry,
+    SumsEntry,
     parse_entry,
 )
 from privlearn.errors import (
@@ -493,7 +494,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _may_wait(entry: Entry) -> bool:
     """Whether a cut of the power may take an entry away that was written last."""
-    return isinstance(entry, IssueEntry | PublishEntry) or (
+    return isinstance(entry, IssueEntry | PublishEntry | SumsEntry) or (
         isinstance(entry, RetireEntry) and entry.outcome != "uncovered"
     )
 

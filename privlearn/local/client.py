@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, final
 
 import numpy as np
@@ -31,6 +32,7 @@ from privlearn.protocols import Accountant, ReportStream
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from
+from privlearn.tokens import Released
 
 Bools = NDArray[np.bool_]
 _ROUNDING = 1e-12
@@ -96,8 +98,8 @@ class LocalClient(Generic[B]):
     ) -> None:
         if accountant.trust is not Trust.LOCAL or getattr(accountant, "attested", False):
             raise TypeError(f"accountant = {accountant!r}: must be the LocalAccountant of a device")
-        if not hasattr(accountant, "spends"):
-            raise TypeError(f"accountant = {accountant!r}: cannot tell what was spent (`spends`)")
+        if not hasattr(accountant, "held"):
+            raise TypeError(f"accountant = {accountant!r}: cannot tell who was paid for (`held`)")
         report = config.part_report
         if report.adjacency is not accountant.adjacency:
             raise AdjacencyError(
@@ -114,7 +116,8 @@ class LocalClient(Generic[B]):
         self.config, self.diagnostics = config, Diagnostics()
         self._accountant = accountant
         self._key = config.fingerprint.hex()
-        self._streams: dict[bool, ReportStream[Any]] = {}
+        self._streams: dict[bool, tuple[range, ReportStream[Any]]] = {}
+        """Open ones, and whose tokens they are."""
         self._next = self.users.start
         self._warm = config.warm_up
         first, last = self.users.start, self.users.stop
@@ -271,7 +274,7 @@ class LocalClient(Generic[B]):
             raise TokenSpentError(f"user {users.start} has answered: one message for each user")
         warming = users.start < self._warm
         admission = self._admission(users, people)
-        stream = self._stream(warming)
+        send = self._sender(warming, users)
         self._next = users.stop
         rows = self._good_row(contexts, actions, rewards, users, batch, warming) if single else None
         if rows is None:
@@ -280,9 +283,9 @@ class LocalClient(Generic[B]):
             rows = self._rows(contexts, actions, rewards, users, batch, warming)
         if admission is not None and self._people is not None:
             rows = Rows._admitted(rows, self._people, admission)
-        released = stream.append(rows).value
-        if users.stop == self._phases[warming].stop:
-            self._streams.pop(warming).close()
+        released = send(rows).value
+        if warming in self._streams and users.stop == self._streams[warming][0].stop:
+            self._streams.pop(warming)[1].close()
         return self.config.forms[warming], batch, released
 
     def _admission(self, users: range, people: Any) -> Admission | None:
@@ -380,28 +383,97 @@ class LocalClient(Generic[B]):
 
     # The streams of messages ----------------------------------------------------------------------
 
-    def _stream(self, warming: bool) -> ReportStream[Any]:
-        if warming not in self._streams:
-            form, users = self.config.forms[warming], self._phases[warming]
-            label = self.config.label
-            refused = TokenSpentError(
-                f"{label} of users {users.start}..{users.stop - 1}: this account has a spent "
-                "token for some of them, and each sends one message"
-            )
-            if self._accountant.spends(label, users):
-                raise refused
-            token = self._accountant.issue(form.loss, users=users, label=label)
-            stream = form.report.open(token)
-            if self._accountant.spends(label, users) > 1:  # another client spent in the meantime
-                stream.close()
-                raise refused
-            self._streams[warming] = stream
-        return self._streams[warming]
+    def _sender(self, warming: bool, users: range) -> Callable[[Rows[Any]], Released[Array]]:
+        """What releases these users' reports, by a token that pays for them."""
+        if warming in self._streams:
+            return self._streams[warming][1].append
+        form, label, left = self.config.forms[warming], self.config.label, self._unpaid(warming)
+        if users.start not in left:
+            raise self._refused(users)
+        token = self._accountant.issue(form.loss, users=left, label=label)
+        if len(self._accountant.held(label, left)) > 1:  # another client got one in the meantime
+            token.retire()
+            raise self._refused(users)
+        if len(left) == 1:
+            return lambda rows: form.report.release(rows, token)
+        stream = form.report.open(token)
+        self._streams[warming] = left, stream
+        return stream.append
+
+    def _unpaid(self, warming: bool) -> range:
+        """The last users of a phase, behind all who were paid for: by any client of the account."""
+        phase = self._phases[warming]
+        held = self._accountant.held(self.config.label, phase)
+        return range(max([phase.start, *(users.stop for users in held)]), phase.stop)
+
+    def _refused(self, users: range) -> TokenSpentError:
+        return TokenSpentError(
+            f"{self.config.label} of users {users.start}..{users.stop - 1}: this account has a "
+            "token for some of them, and each sends one message; client.left can still answer"
+        )
+
+    @property
+    def left(self) -> range:
+        """Users who can still answer, from the first on.
+
+        After a restart these are the ones behind those whom the stream of the process that died
+        may have taken, 256 or more at a time (the whole of its users if the ledger was in memory).
+        """
+        for warming, phase in self._phases.items():
+            open_ = self._streams.get(warming)
+            users = self._unpaid(warming) if open_ is None else open_[0]
+            first = max(users.start, self._next)
+            if phase and first < users.stop:
+                return range(first, self.users.stop)
+        return range(self.users.stop, self.users.stop)
+
+    def recorded(self, users: range | None = None) -> Iterator[bytes]:
+        """Messages that stand in the device's ledger, to be sent again: the same bytes.
+
+        Args:
+            users: whose; by default of all that this client serves.
+
+        Yields:
+            Messages of consecutive users of a batch, back to back, in their order.
+
+        Raises:
+            LedgerError: it is in memory, and keeps none.  LedgerUnreadableError: one was changed.
+        """
+        wanted = self.users if users is None else users
+        for of, reports in self._reports():
+            first, stop = max(of.start, wanted.start), min(of.stop, wanted.stop)
+            if first < stop:
+                form = self.config.forms[first < self._warm]
+                part = reports[first - of.start : stop - of.start]
+                yield form.encode(range(first, stop), self.config.batch_of(first), part)
+
+    @property
+    def lost(self) -> NDArray[np.int64]:
+        """Users who cannot answer any more, and of whom no message stands in the ledger; ascending.
+
+        They stayed away, or their process died before it had their report: nobody can tell.
+
+        Raises:
+            As `recorded`.
+        """
+        silent = np.zeros(len(self.users), dtype=np.bool_)
+        silent[: self.left.start - self.users.start] = True
+        for of, _ in self._reports():
+            start, stop = (max(i - self.users.start, 0) for i in (of.start, of.stop))
+            silent[start:stop] = False
+        return self.users.start + np.flatnonzero(silent)
+
+    def _reports(self) -> Iterator[tuple[range, Array]]:
+        reports = getattr(self._accountant, "reports", None)
+        if reports is None:
+            raise TypeError(f"accountant = {self._accountant!r}: must be a LocalAccountant")
+        found: Iterator[tuple[range, Array]] = reports(self.config.label)
+        return found
 
     def close(self) -> None:
         """Ends the client: users who have not answered cannot any more."""
         while self._streams:
-            self._streams.popitem()[1].close()
+            self._streams.popitem()[1][1].close()
         self._next = self.users.stop
 
     def __enter__(self) -> Self:
