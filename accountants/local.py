@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast, final
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import text, user_range
-from privlearn.accountants.accountant import _Accountant
+from privlearn.accountants.accountant import SEGMENT, _Accountant
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B, Currency, GaussianDP, PureDP
 from privlearn.domains import Array
@@ -269,6 +269,17 @@ class LocalAccountant(_Accountant[B]):
     def resumable(self) -> bool:
         """Whether what messages were, or became, is kept: the ledger is a file."""
         return self._state.resumable
+
+    @property
+    def segment(self) -> int | None:
+        """How many users a token of a device should be for; None where it may be for all.
+
+        Of persons who come back a stream is charged whole however it ends, so that a crash would
+        cost all users of its token.
+        """
+        state = self._state
+        whole = state.visits is not None and state.visits.rule.most > 1
+        return SEGMENT if whole and state.resumable and state.plan is None else None
 
     def record_sums(
         self,

@@ -603,7 +603,7 @@ class AccountState:
         users = _range(account.users)
         spend = account.spend
         early = spend is not None and spend.interactive and self._can_end_early
-        if account.outcome is None or not early:
+        if not early or account.outcome in (None, "uncovered"):
             return users
         return range(users.start, max(users.start, min(users.stop, account.reach)))
 

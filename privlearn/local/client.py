@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Generic, Self, final
 
 import numpy as np
@@ -24,15 +24,15 @@ from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
 from privlearn.local.form import MessageForm
 from privlearn.local.messages import Message
+from privlearn.local.paid_reports import PaidReports
 from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.participation import Participation
 from privlearn.people import Admission
 from privlearn.people.given import not_as_ruled
-from privlearn.protocols import Accountant, ReportStream
+from privlearn.protocols import Accountant
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from
-from privlearn.tokens import Released
 
 Bools = NDArray[np.bool_]
 _ROUNDING = 1e-12
@@ -116,16 +116,9 @@ class LocalClient(Generic[B]):
         self.config, self.diagnostics = config, Diagnostics()
         self._accountant = accountant
         self._key = config.fingerprint.hex()
-        self._streams: dict[bool, tuple[range, ReportStream[Any]]] = {}
-        """Open ones, and whose tokens they are."""
+        self._reports = PaidReports(config, accountant, self.users)
         self._next = self.users.start
         self._warm = config.warm_up
-        first, last = self.users.start, self.users.stop
-        self._phases = {
-            True: range(first, min(last, self._warm)),
-            False: range(max(first, self._warm), last),
-        }
-        """Whose messages are of the warm-up, and whose are not."""
         self._known = (0, 0, -1)
         """First user and one past the last of the batch that was last looked up, and the batch."""
         self._model: Model | None = None
@@ -274,7 +267,7 @@ class LocalClient(Generic[B]):
             raise TokenSpentError(f"user {users.start} has answered: one message for each user")
         warming = users.start < self._warm
         admission = self._admission(users, people)
-        send = self._sender(warming, users)
+        self._reports.pay(users, warming=warming)
         self._next = users.stop
         rows = self._good_row(contexts, actions, rewards, users, batch, warming) if single else None
         if rows is None:
@@ -283,9 +276,7 @@ class LocalClient(Generic[B]):
             rows = self._rows(contexts, actions, rewards, users, batch, warming)
         if admission is not None and self._people is not None:
             rows = Rows._admitted(rows, self._people, admission)
-        released = send(rows).value
-        if warming in self._streams and users.stop == self._streams[warming][0].stop:
-            self._streams.pop(warming)[1].close()
+        released = self._reports.append(rows, warming=warming)
         return self.config.forms[warming], batch, released
 
     def _admission(self, users: range, people: Any) -> Admission | None:
@@ -381,51 +372,16 @@ class LocalClient(Generic[B]):
         block = (values, arms.astype(np.int64), cut, good)
         return Rows._of_own(block, users).map_rows(Calls(recorded, (method,)))
 
-    # The streams of messages ----------------------------------------------------------------------
-
-    def _sender(self, warming: bool, users: range) -> Callable[[Rows[Any]], Released[Array]]:
-        """What releases these users' reports, by a token that pays for them."""
-        if warming in self._streams:
-            return self._streams[warming][1].append
-        form, label, left = self.config.forms[warming], self.config.label, self._unpaid(warming)
-        if users.start not in left:
-            raise self._refused(users)
-        token = self._accountant.issue(form.loss, users=left, label=label)
-        if len(self._accountant.held(label, left)) > 1:  # another client got one in the meantime
-            token.retire()
-            raise self._refused(users)
-        if len(left) == 1:
-            return lambda rows: form.report.release(rows, token)
-        stream = form.report.open(token)
-        self._streams[warming] = left, stream
-        return stream.append
-
-    def _unpaid(self, warming: bool) -> range:
-        """The last users of a phase, behind all who were paid for: by any client of the account."""
-        phase = self._phases[warming]
-        held = self._accountant.held(self.config.label, phase)
-        return range(max([phase.start, *(users.stop for users in held)]), phase.stop)
-
-    def _refused(self, users: range) -> TokenSpentError:
-        return TokenSpentError(
-            f"{self.config.label} of users {users.start}..{users.stop - 1}: this account has a "
-            "token for some of them, and each sends one message; client.left can still answer"
-        )
+    # Who was paid for -----------------------------------------------------------------------------
 
     @property
     def left(self) -> range:
-        """Users who can still answer, from the first on.
+        """Users who can still answer.
 
-        After a restart these are the ones behind those whom the stream of the process that died
-        may have taken, 256 or more at a time (the whole of its users if the ledger was in memory).
+        After a restart these are the ones behind those whose rows the process that died may have
+        taken, 256 or more at a time (behind all of its users if it was to end them at once).
         """
-        for warming, phase in self._phases.items():
-            open_ = self._streams.get(warming)
-            users = self._unpaid(warming) if open_ is None else open_[0]
-            first = max(users.start, self._next)
-            if phase and first < users.stop:
-                return range(first, self.users.stop)
-        return range(self.users.stop, self.users.stop)
+        return self._reports.left(self._next)
 
     def recorded(self, users: range | None = None) -> Iterator[bytes]:
         """Messages that stand in the device's ledger, to be sent again: the same bytes.
@@ -440,12 +396,12 @@ class LocalClient(Generic[B]):
             LedgerError: it is in memory, and keeps none.  LedgerUnreadableError: one was changed.
         """
         wanted = self.users if users is None else users
-        for of, reports in self._reports():
-            first, stop = max(of.start, wanted.start), min(of.stop, wanted.stop)
-            if first < stop:
-                form = self.config.forms[first < self._warm]
-                part = reports[first - of.start : stop - of.start]
-                yield form.encode(range(first, stop), self.config.batch_of(first), part)
+        for of, reports in self._reports.recorded():
+            start, stop = max(of.start, wanted.start), min(of.stop, wanted.stop)
+            if start < stop:
+                form, batch = self.config.forms[start < self._warm], self.config.batch_of(start)
+                part = reports[start - of.start : stop - of.start]
+                yield form.encode(range(start, stop), batch, part)
 
     @property
     def lost(self) -> NDArray[np.int64]:
@@ -458,22 +414,13 @@ class LocalClient(Generic[B]):
         """
         silent = np.zeros(len(self.users), dtype=np.bool_)
         silent[: self.left.start - self.users.start] = True
-        for of, _ in self._reports():
-            start, stop = (max(i - self.users.start, 0) for i in (of.start, of.stop))
-            silent[start:stop] = False
+        for of, _ in self._reports.recorded():
+            silent[of.start - self.users.start : of.stop - self.users.start] = False
         return self.users.start + np.flatnonzero(silent)
-
-    def _reports(self) -> Iterator[tuple[range, Array]]:
-        reports = getattr(self._accountant, "reports", None)
-        if reports is None:
-            raise TypeError(f"accountant = {self._accountant!r}: must be a LocalAccountant")
-        found: Iterator[tuple[range, Array]] = reports(self.config.label)
-        return found
 
     def close(self) -> None:
         """Ends the client: users who have not answered cannot any more."""
-        while self._streams:
-            self._streams.popitem()[1][1].close()
+        self._reports.close()
         self._next = self.users.stop
 
     def __enter__(self) -> Self:

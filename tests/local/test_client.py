@@ -387,8 +387,9 @@ def test_messages_one_by_one_are_those_of_a_block_if_the_noise_is(
         monkeypatch.setattr(report_streams, "_Ahead", lambda draw, scripted=scripted: scripted)
         client = device(config, range(n))
         # the stream's own draw, of which nothing is used: nothing leaves a receipt without noise
-        client._sender(False, range(n))
-        client._streams[False][1]._receipt.draw_rows(len(table))  # type: ignore[attr-defined]
+        reports: Any = client._reports
+        reports.pay(range(n), warming=False)
+        reports._paid[False].stream._receipt.draw_rows(len(table))
         if single:
             rows = zip(contexts, arms.tolist(), rewards.tolist(), strict=True)
             parts = [
