@@ -151,7 +151,12 @@ def outlived(
         told, died = told + seen, died + was
         if at is None or not was:
             break
-    return by_user(config, told), LocalClient(config, LocalAccountant.resume(path)), died
+    return by_user(config, told), resumed(config, path), died
+
+
+def resumed(config: LocalBanditConfig, path: Path) -> LocalClient[Any]:
+    account: LocalAccountant[Any] = LocalAccountant.resume(path)
+    return LocalClient(config, account)
 
 
 def two_different(seen: dict[int, set[bytes]]) -> list[int]:
@@ -163,7 +168,7 @@ def test_a_device_that_is_killed_sends_one_message_of_each_user(
     bandit: Make, users: range, tmp_path: Path
 ) -> None:
     config = bandit(horizon=520, width=90)
-    most = 0
+    most = 0.0
     for at in range(1, 60, 8) if len(users) > 1 else range(1, 10):
         path = tmp_path / f"{at}.ledger"
         seen, client, died = outlived(config, path, users, (at, 1 + (at * 7) % 31))
@@ -201,7 +206,7 @@ def test_a_gateway_that_begins_before_its_reach_is_refused_and_seen(
         while client.left.start < SEGMENT:
             told += answered(client, client.left.start)[1]
         dies(account)
-        client = LocalClient(config, LocalAccountant.resume(path))
+        client = resumed(config, path)
         if cap == 2:
             with pytest.raises(InsufficientBudgetError):
                 answered(client, client.left.start)
@@ -259,7 +264,7 @@ def test_a_device_of_one_user_writes_three_entries_and_can_send_again(
     kinds = [entry.entry for entry in account.ledger.entries]
     assert kinds == ["open", "issue", "spend", "functions", "retire"]  # the learner is the tests'
     dies(account)
-    client = LocalClient(config, LocalAccountant.resume(path))
+    client = resumed(config, path)
     assert [*client.recorded()] == [sent.to_bytes()]
     assert (len(client.left), len(client.lost)) == (0, 0)
     with pytest.raises(TokenSpentError):
@@ -284,7 +289,7 @@ def test_a_report_that_was_changed_is_not_sent_again(bandit: Make, tmp_path: Pat
     answered(LocalClient(config, account), 0)
     dies(account)
     flip(path)
-    client = LocalClient(config, LocalAccountant.resume(path))
+    client = resumed(config, path)
     with pytest.raises(LedgerUnreadableError, match="was changed"):
         next(client.recorded())
 
@@ -429,7 +434,8 @@ def test_a_server_that_is_killed_goes_on_from_its_last_batch(
     for at in (1, 2, 3, 4, 5, 8, 11, 15) if kind in KINDS[:2] else (4, 9, 14):
         path = tmp_path / f"{at}.ledger"
         dies(LocalAccountant.for_server(config, path))
-        lines, died = [], 0
+        lines: list[str] = []
+        died = 0
         for death in (at, 13, None):
             told, was = killed(work, death)
             died += was

@@ -160,11 +160,13 @@ def test_what_a_killed_run_leaves_is_audited_and_its_server_goes_on(tmp_path: Pa
     assert (bandit.method.epsilon, bandit.method.horizon, bandit.method.n_arms) == (2, 600, 4)
     for ledger in ("public/ledger.db", "private/devices.db"):
         assert audit(out / ledger, delta=1e-9).problems == []
-    with LocalAccountant.resume(out / "public" / "ledger.db") as claims:
+    claims: LocalAccountant[Any] = LocalAccountant.resume(out / "public" / "ledger.db")
+    devices: LocalAccountant[Any] = LocalAccountant.resume(out / "private" / "devices.db")
+    with claims:
         server = LocalServer.resume(bandit, claims)
         assert server.heard == server.users.start >= 300
         assert np.any(server.model().arrays["theta"])
-    with LocalAccountant.resume(out / "private" / "devices.db") as devices:
+    with devices:
         client = LocalClient(bandit, devices)
         assert server.heard <= client.left.start <= server.heard + 512
         twin = LocalServer(bandit, LocalAccountant.for_server(bandit, Ledger.memory()), by="twin")
