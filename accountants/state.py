@@ -283,6 +283,15 @@ class Allowance:
 
 
 @dataclass(slots=True)
+class Summed:
+    """How far a server came with the messages of one label."""
+
+    entries: int
+    upto: int
+    heard: int
+
+
+@dataclass(slots=True)
 class Account:
     """One token's history; of its issue only what is still needed, as an audit may hold many."""
 
@@ -329,15 +338,6 @@ class Planned:
         if users.stop != self.users.stop:
             return None
         return max((start for start in self.rests if start <= users.start), default=None)
-
-
-@dataclass(slots=True)
-class Summed:
-    """How far a server came with the messages of one label."""
-
-    entries: int
-    upto: int
-    heard: int
 
 
 _MOST_ORDERS = 256
