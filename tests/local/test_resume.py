@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sqlite3
@@ -10,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,9 @@ import pytest
 
 from privlearn.accountants import LocalAccountant, audit
 from privlearn.accountants.accountant import SEGMENT
-from privlearn.accountants.audit import certify
+from privlearn.accountants.audit import Certificate, certify
 from privlearn.accountants.state import Account, AccountState
-from privlearn.budgets import PureDP
+from privlearn.budgets import ZCDP, PureDP
 from privlearn.entries import IssueEntry, SumsEntry
 from privlearn.errors import (
     InsufficientBudgetError,
@@ -29,7 +31,7 @@ from privlearn.errors import (
 )
 from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
-from privlearn.ledger import Ledger
+from privlearn.ledger import Ledger, iterate_records, write_export
 from privlearn.ledger.chain import chained
 from privlearn.ledger.values import digest_of
 from privlearn.local.client import LocalClient
@@ -93,6 +95,27 @@ def killed(work: Callable[[Tell], None], at: int | None) -> tuple[bytes, bool]:
 def dies(accountant: Any) -> None:
     """As with its process: the connection is dropped, nothing is closed."""
     accountant.ledger._disk._end()
+
+
+def _verifier() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("verify_ledger", ROOT / "docs/verify_ledger.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ROOT = Path(__file__).parents[2]
+VERIFIER = _verifier()
+
+
+def agreed(path: Path) -> Certificate:
+    """What an audit finds, of which the other verifier finds no more problems."""
+    found, heard = audit(path, delta=1e-9), VERIFIER.verify(path)
+    assert (heard["entries"], heard["head"]) == (found.entries, found.head)
+    assert bool(heard["problems"]) == bool(found.problems)
+    return found
 
 
 def blank(config: LocalBanditConfig, batch: int) -> Model:
@@ -179,7 +202,7 @@ def test_a_device_that_is_killed_sends_one_message_of_each_user(
         assert sorted([*seen, *lost]) == list(users)
         most = max(most, len(lost) / died)
         assert len(lost) <= SEGMENT * died
-        found = audit(path, delta=1e-9)
+        found = agreed(path)
         assert found.problems == []
         assert found.spent[0].epsilon <= 2
     assert most > 0
@@ -251,7 +274,7 @@ def test_what_left_a_device_is_sent_again_as_it_was(bandit: Make, tmp_path: Path
     issues = [entry.users for entry in entries if isinstance(entry, IssueEntry)]
     assert issues == [(0, 10), (10, 300), (10 + SEGMENT, 300)]
     client.close()
-    assert audit(path, delta=1e-9).problems == []
+    assert agreed(path).problems == []
 
 
 def test_a_device_of_one_user_writes_three_entries_and_can_send_again(
@@ -305,7 +328,7 @@ def test_a_planned_gateway_goes_on_under_its_plan(bandit: Make, tmp_path: Path) 
     assert client.left == range(SEGMENT, 400) == again.rest(config.label, config.users)
     answered(client, SEGMENT)
     client.close()
-    assert audit(path, delta=1e-9).problems == []
+    assert agreed(path).problems == []
 
 
 def test_of_persons_who_come_back_a_crash_costs_one_segment(bandit: Make, tmp_path: Path) -> None:
@@ -341,7 +364,7 @@ def test_of_persons_who_come_back_a_crash_costs_one_segment(bandit: Make, tmp_pa
     client.close()
     again.close()
     assert two_different(by_user(config, told)) == []
-    found = audit(path, delta=1e-9)
+    found = agreed(path)
     assert found.problems == []
     assert found.spent[0].epsilon <= 4
 
@@ -449,7 +472,7 @@ def test_a_server_that_is_killed_goes_on_from_its_last_batch(
                 break
         assert died
         assert lines == whole
-        found = audit(path, delta=1e-9)
+        found = agreed(path)
         assert found.problems == []
         assert found.closed
         assert found.attested
@@ -590,3 +613,31 @@ def test_a_server_resumes_with_its_own_configuration_only(bandit: Make, tmp_path
     phone: Any = LocalAccountant.for_device(config, Ledger.memory(), user=0)
     with pytest.raises(TypeError, match="attested=True"):
         LocalServer.resume(config, phone)
+
+
+def test_both_verifiers_count_what_a_gateway_paid_and_find_one_user_too_many(
+    bandit: Make, tmp_path: Path
+) -> None:
+    """In zCDP, which both can add up; the planted fault is one of the whole ledger."""
+    config = bandit(mechanism="joint", horizon=400, width=200)
+    path, users = tmp_path / "gateway.ledger", range(400)
+    cap = ZCDP(0).price(config.loss())
+    account = LocalAccountant(cap, users=users, ledger=Ledger.create(path))
+    answered(LocalClient(config, account), 0)
+    dies(account)
+    again: LocalAccountant[Any] = LocalAccountant.resume(path)
+    with LocalClient(config, again) as client:
+        answered(client, SEGMENT)
+    again.close()
+    assert agreed(path).problems == []
+    bodies = [record.body for record in again.ledger.records]
+    extensions = {record.seq: record.ext for record in again.ledger.records if record.ext}
+    for shift in (0, 1):
+        for body in bodies:
+            if body.get("users") == [SEGMENT, 400]:
+                body["users"][0] -= shift
+        forged = tmp_path / f"{shift}.jsonl"
+        write_export(forged, chained(bodies, extensions))
+        heard = VERIFIER.verify(forged)["problems"]
+        found = certify(iterate_records(forged)).problems
+        assert bool(heard) == bool(found) == bool(shift), (heard, found)
