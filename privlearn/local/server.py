@@ -160,10 +160,16 @@ class LocalServer:
         is sent again: `unheard` are the users.  `LocalClient.recorded` has the bytes.
 
         Raises:
-            LedgerError: no messages of this configuration are claimed there, or batches of another.
+            LedgerError: no messages of this configuration are claimed there, batches of another
+            are, or the ledger keeps none.
             LedgerUnreadableError: sums are missing, or were changed.
         """
         _check_attesting(accountant)
+        if not accountant.resumable:
+            raise LedgerError(
+                f"accountant {accountant.id}: its ledger keeps no sums, as it is in memory or was "
+                "begun by an older version; LocalServer(config, accountant, by=...) begins anew"
+            )
         claim = _claim(config, accountant)
         if claim is None:
             raise LedgerError(

@@ -610,6 +610,10 @@ def test_a_server_resumes_with_its_own_configuration_only(bandit: Make, tmp_path
     account = finished(config, path)
     with pytest.raises(LedgerError, match="are claimed in the ledger of accountant"):
         LocalServer.resume(bandit(name="other"), account)
+    forgetful = LocalAccountant.for_server(config, Ledger.memory())
+    LocalServer(config, forgetful, by="tests")
+    with pytest.raises(LedgerError, match="keeps no sums, as it is in memory"):
+        LocalServer.resume(config, forgetful)
     phone: Any = LocalAccountant.for_device(config, Ledger.memory(), user=0)
     with pytest.raises(TypeError, match="attested=True"):
         LocalServer.resume(config, phone)

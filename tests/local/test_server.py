@@ -507,9 +507,9 @@ def test_gaussian_messages_are_claimed_by_their_mass(bandit: Make) -> None:
     assert mu == pytest.approx(np.sqrt(2) * 2.0 / 4.0)
 
 
-def test_a_cheaper_claim_under_the_same_label_is_refused(bandit: Make) -> None:
+def test_a_cheaper_claim_under_the_same_label_is_refused(bandit: Make, tmp_path: Path) -> None:
     config = bandit(epsilon=1.0)
-    cheap = claims(config)
+    cheap = claims(config, ledger=Ledger.create(tmp_path / "server.ledger"))
     cheap.attest(
         PureLoss("0.01"),
         users=range(config.method.horizon),
