@@ -579,16 +579,21 @@ class _Accountant(Generic[B]):
                     return item.rest
             return None
 
-    def spends(self, label: str, users: range) -> int:
-        """How many tokens of that label were spent on some of ``users``, also before a restart."""
-        spent = 0
+    def held(self, label: str, users: range) -> list[range]:
+        """Whose rows tokens of that label are for, of those that are out or were spent.
+
+        Those that hold some of ``users``, in the order of their issue, also from before a restart.
+        A stream that ended holds the users that it may have taken rows of.
+        """
+        found = []
         with self._lock:
             for account in self._state.accounts.values():
-                stop = account.users[1] if account.stream is None else account.stream.paid
-                meets = account.users[0] < users.stop and users.start < stop
-                if meets and account.label == label and account.spend is not None:
-                    spent += 1
-        return spent
+                if account.label != label or account.outcome == "unused":
+                    continue
+                theirs = self._state.users_of(account)
+                if theirs.start < users.stop and users.start < theirs.stop:
+                    found.append(theirs)
+        return found
 
     def issue(self, price: Loss | B, *, users: range, label: str, failure: Exact = 0) -> Token[B]:
         """Issues a token for one loss, or for any loss that a budget covers, on ``users``.

@@ -415,7 +415,19 @@ class _Book:
         )
 
 
-_FREE = {"open", "learner", "plan", "issue", "delegate", "return", "functions", "retire", "close"}
+_FREE = {
+    "close",
+    "delegate",
+    "functions",
+    "issue",
+    "learner",
+    "open",
+    "plan",
+    "resume",
+    "retire",
+    "return",
+    "sums",
+}
 """Kinds of entries by which nothing is spent; one of a kind that is unknown may spend."""
 
 

@@ -12,22 +12,24 @@ clients *attest*, and the certificate says so.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any, Protocol, final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, cast, final
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import text, user_range
-from privlearn.accountants.accountant import _Accountant
+from privlearn.accountants.accountant import SEGMENT, _Accountant
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B, Currency, GaussianDP, PureDP
-from privlearn.entries import AttestEntry
-from privlearn.errors import CurrencyError
+from privlearn.domains import Array
+from privlearn.entries import AttestEntry, IssueEntry, PublishEntry, RetireEntry, SumsEntry
+from privlearn.errors import CurrencyError, LedgerError, LedgerUnreadableError
 from privlearn.exact import Exact
 from privlearn.ledger import Ledger
+from privlearn.ledger.values import digest_of, unpacked
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.people import People
-from privlearn.tokens import ReleaseObserver
+from privlearn.tokens import ReleasedValue, ReleaseObserver
 
 
 class LocalConfiguration(Protocol):
@@ -260,3 +262,114 @@ class LocalAccountant(_Accountant[B]):
                     unseen=tuple(text(unseen=item) for item in unseen),
                 )
             )
+
+    # What another process needs to go on ---------------------------------------------------------
+
+    @property
+    def resumable(self) -> bool:
+        """Whether what messages were, or became, is kept: the ledger is a file."""
+        return self._state.resumable
+
+    @property
+    def segment(self) -> int | None:
+        """How many users a token of a device should be for; None where it may be for all.
+
+        Of persons who come back a stream is charged whole however it ends, so that a crash would
+        cost all users of its token.
+        """
+        state = self._state
+        whole = state.visits is not None and state.visits.rule.most > 1
+        return SEGMENT if whole and state.resumable and state.plan is None else None
+
+    def record_sums(
+        self,
+        label: str,
+        *,
+        number: int,
+        upto: int,
+        heard: int,
+        rejected: Mapping[str, int],
+        step: float,
+        value: Array,
+        waits: bool,
+    ) -> None:
+        """For servers: writes what they made of messages; returns when it may be published.
+
+        Args:
+            label: of the messages, as they were attested.
+            number: how many such records stand before it.
+            upto: one past the last user whose turn is over.
+            heard: messages in the value.
+            rejected: messages that did not count since the record before, by reason.
+            step: of the whole numbers in the value.
+            value: see `privlearn.entries.SumsEntry`.
+            waits: whether a cut of the power may take it away.
+
+        Raises:
+            LedgerError: this record stands there already.  BudgetError: no such messages were
+            attested, or fewer.  UsersError: the clock would go back.
+        """
+        digest = digest_of(value)
+        with self._lock:
+            entry = SumsEntry(
+                accountant=self.id,
+                label=label,
+                number=number,
+                upto=upto,
+                heard=heard,
+                rejected={reason: n for reason, n in rejected.items() if n},
+                step=step,
+                digest=digest,
+            )
+            self._append(entry, ReleasedValue(value, digest, upto))
+            if not waits:
+                _ = self.ledger.head  # on disk before it is told
+
+    def sums(self, label: str) -> Iterator[tuple[SumsEntry, Array]]:
+        """For servers: what `record_sums` wrote under a label, oldest first.
+
+        Raises:
+            LedgerUnreadableError: a value is missing, or was changed.
+        """
+        for entry in self.ledger.entries:
+            mine = isinstance(entry, SumsEntry) and entry.accountant == self.id
+            if mine and cast(SumsEntry, entry).label == label:
+                found = cast(SumsEntry, entry)
+                yield found, self._value(found.digest)
+
+    def reports(self, label: str) -> Iterator[tuple[range, Array]]:
+        """For devices: whose reports left under a label, also before a restart, and what they are.
+
+        Raises:
+            LedgerError: the ledger is in memory, and keeps none.
+            LedgerUnreadableError: a value is missing, or was changed.
+        """
+        if not self._state.resumable:
+            raise LedgerError(
+                "the account's ledger keeps no reports: only one in a file that was begun by this "
+                "version, or a later one, does"
+            )
+        labelled: set[str] = set()
+        for entry in self.ledger.entries:
+            if entry.accountant != self.id:
+                continue
+            left: tuple[str, int] | None = None
+            if isinstance(entry, IssueEntry) and entry.label == label:
+                labelled.add(entry.token)
+            elif isinstance(entry, PublishEntry) and entry.token in labelled:
+                left = entry.digest, entry.upto
+            elif isinstance(entry, RetireEntry) and entry.token in labelled:
+                left = None if entry.value is None else (entry.value["digest"], entry.value["upto"])
+            if left is not None:
+                digest, upto = left
+                value = self._value(digest)
+                yield range(upto - len(value), upto), value
+
+    def _value(self, digest: str) -> Array:
+        data = self.ledger.value(digest)
+        if data is None:
+            raise LedgerUnreadableError(
+                f"{self.ledger.path}: the value {digest} is missing; an export and its copies hold "
+                "none"
+            )
+        return cast(Array, unpacked(data, digest))

@@ -49,6 +49,7 @@ from privlearn.entries import (
     RetireEntry,
     ReturnEntry,
     SpendEntry,
+    SumsEntry,
     Users,
 )
 from privlearn.errors import (
@@ -285,6 +286,15 @@ class Allowance:
 
 
 @dataclass(slots=True)
+class Summed:
+    """How far a server came with the messages of one label."""
+
+    entries: int
+    upto: int
+    heard: int
+
+
+@dataclass(slots=True)
 class Account:
     """One token's history; of its issue only what is still needed, as an audit may hold many."""
 
@@ -434,6 +444,8 @@ class AccountState:
         self._seen_budgets: dict[int, Budget] = {}
         """By identity: prices, and budgets that were read before, in the currency of the cap."""
         self.attested: list[AttestEntry] = []
+        self.summed: dict[str, Summed] = {}
+        """What a server made of messages, by their label."""
         self.resumable = _is_resumable(opened)
         """Whether streams say how far they come, and are charged no further."""
         self.learner: LearnerEntry | None = None
@@ -571,6 +583,11 @@ class AccountState:
                         "their sums can be computed; write them as decimals of few digits"
                     )
                 self._denominator = common
+
+    def users_of(self, account: Account) -> range:
+        """Whom a token is, or may still be, charged to: of a stream that ended, whom it reached."""
+        start, stop = account.users
+        return range(start, stop if account.stream is None else account.stream.paid)
 
     def planned_for(self, label: str, users: range, loss: Loss) -> int | None:
         """Position of the plan item that a new token can use, if there is a plan.
@@ -1089,6 +1106,34 @@ class AccountState:
             raise BudgetError(f"attestation {entry.label!r} names a plan, but none was committed")
         self.ceiling.check(users, one.budget * most, one.failure * most)
 
+    def _check_sums(self, entry: SumsEntry) -> None:
+        self._check_resumable(entry.entry)
+        claims = [claim for claim in self.attested if claim.label == entry.label]
+        if not claims:
+            raise BudgetError(f"sums of {entry.label!r}: no such messages were attested")
+        done = self._summed(entry.label)
+        if entry.number != done.entries:
+            raise LedgerError(
+                f"sums {entry.number} of {entry.label!r}: {done.entries} stand in the ledger; a "
+                "batch counts once, and another server took this one (or this server stopped half "
+                "way): resume it"
+            )
+        start, stop = min(c.users[0] for c in claims), max(c.users[1] for c in claims)
+        if not max(done.upto, start) <= entry.upto <= stop:
+            raise UsersError(
+                f"sums of {entry.label!r} up to user {entry.upto}: must lie in "
+                f"{max(done.upto, start)}..{stop}"
+            )
+        most = sum(claim.count for claim in claims)
+        if done.heard + entry.heard > most:
+            raise BudgetError(
+                f"sums of {entry.label!r}: {done.heard + entry.heard} messages, where {most} were "
+                "attested"
+            )
+
+    def _summed(self, label: str) -> Summed:
+        return self.summed.get(label, Summed(0, 0, 0))
+
     def _item(self, position: int | None) -> Planned | None:
         """The item of the plan at a position; None where there is none, which only audits meet."""
         if self.plan is None or position is None or not 0 <= position < len(self.plan):
@@ -1383,6 +1428,12 @@ class AccountState:
         elif item := self._item(entry.planned):
             item.left -= entry.most_messages
 
+    def _record_sums(self, entry: SumsEntry) -> None:
+        done = self._summed(entry.label)
+        self.summed[entry.label] = Summed(
+            done.entries + 1, max(done.upto, entry.upto), done.heard + entry.heard
+        )
+
 
 _CHECKS: dict[type[Any], Callable[[AccountState, Any], None]] = {
     OpenEntry: AccountState._check_open,
@@ -1399,6 +1450,7 @@ _CHECKS: dict[type[Any], Callable[[AccountState, Any], None]] = {
     FunctionsEntry: AccountState._check_functions,
     RetireEntry: AccountState._check_retire,
     AttestEntry: AccountState._check_attest,
+    SumsEntry: AccountState._check_sums,
     CloseEntry: AccountState._check_close,
 }
 _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
@@ -1416,6 +1468,7 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
     FunctionsEntry: AccountState._record_functions,
     RetireEntry: AccountState._record_retire,
     AttestEntry: AccountState._record_attest,
+    SumsEntry: AccountState._record_sums,
     CloseEntry: AccountState._record_close,
 }
 

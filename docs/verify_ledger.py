@@ -44,7 +44,7 @@ TESTS = {"exact": lambda v: exact(v) >= 0, "count": lambda v: type(v) is int and
          "features": lambda v: fits("[feature", [*v]) and fits("[critical/optional", [*v.values()])}
 NUMBER = r"[+-]?(\d{1,400}/\d{1,400}|(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?0*(\d{1,3}))?)"
 KINDS = ("open/plan/issue/spend/retire/close/learner/reach/publish/resume/"  # and, not looked into:
-         "delegate/return/attest/functions/batches")
+         "delegate/return/attest/functions/batches/sums")
 KNOWN = {"exact/1", "participation/1", "resume/1"}
 OF = {"exact/1": ["spend"], "resume/1": ["open", "retire"]}  # kinds of entries that have such data
 WRONG = ValueError, LookupError, TypeError, AttributeError, ArithmeticError

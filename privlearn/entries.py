@@ -292,6 +292,29 @@ class AttestEntry(_Entry):
     """What the receiver is assumed not to see besides the messages."""
 
 
+class SumsEntry(_Entry):
+    """What a server made of messages: written before it takes the step, and publishes its model.
+
+    The value holds whole numbers of ``step``.  Of a batch, for each part, how many messages are in
+    it and their sum, int64; of messages that are steps by themselves, for each its user and its
+    numbers, int32, in the order of the steps.
+    """
+
+    entry: Literal["sums"] = "sums"
+    label: str
+    """Of the messages, as they were attested."""
+    number: Annotated[StrictInt, Field(ge=0)]
+    """How many such entries stand before it under this label; of batches, the batch."""
+    upto: Annotated[StrictInt, Field(ge=0)]
+    """One past the last user whose turn is over."""
+    heard: Annotated[StrictInt, Field(ge=0)]
+    """Messages that count, since the entry before."""
+    rejected: dict[str, AtLeastOne]
+    """Messages that do not, since the entry before, by reason."""
+    step: Annotated[StrictFloat, Field(gt=0)]
+    digest: Annotated[str, Field(pattern=SHA256)]
+
+
 class CloseEntry(_Entry):
     """No further entry of this accountant follows."""
 
@@ -313,6 +336,7 @@ Entry = (
     | PublishEntry
     | RetireEntry
     | AttestEntry
+    | SumsEntry
     | CloseEntry
 )
 

@@ -172,8 +172,8 @@ class Accountant(Issuer, Protocol[B_inv]):
     def left(self, label: str, users: range, /) -> int:
         """How many tokens of a committed plan item are still to be issued."""
 
-    def spends(self, label: str, users: range, /) -> int:
-        """How many tokens of that label were spent on some of the users."""
+    def held(self, label: str, users: range, /) -> list[range]:
+        """Whose rows tokens of that label are for, that are out or were spent on some of them."""
 
     def issue(self, price: Loss | B_inv, /, *, users: range, label: str) -> Token[B_inv]:
         """Issues a token for ``users``."""

@@ -43,6 +43,7 @@ from privlearn.entries import (
     OpenEntry,
     PublishEntry,
     RetireEntry,
+    SumsEntry,
     parse_entry,
 )
 from privlearn.errors import (
@@ -575,7 +576,7 @@ _CLOCK_MAY_BE_OFF = 2  # minutes
 
 def _may_wait(entry: Entry) -> bool:
     """Whether a cut of the power may take an entry away that was written last."""
-    return isinstance(entry, IssueEntry | PublishEntry) or (
+    return isinstance(entry, IssueEntry | PublishEntry | SumsEntry) or (
         isinstance(entry, RetireEntry) and entry.outcome != "uncovered"
     )
 

@@ -86,9 +86,19 @@ class BatchSums:
         return self._form.part.estimate_limit
 
     @property
+    def unit(self) -> float:
+        """The step of the grid that estimates are added up on."""
+        return self._form.estimate_step
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Sums of the estimates in whole units, shape (parts, size)."""
+        return self._sums.copy()
+
+    @property
     def sums(self) -> Array:
         """Sums of the estimates, shape (parts, size)."""
-        return np.asarray(self._sums * self._form.estimate_step)
+        return np.asarray(self._sums * self.unit)
 
     @property
     def counts(self) -> NDArray[np.int64]:

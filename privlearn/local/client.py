@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Generic, Self, final
 
 import numpy as np
@@ -23,11 +24,12 @@ from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
 from privlearn.local.form import MessageForm
 from privlearn.local.messages import Message
+from privlearn.local.paid_reports import PaidReports
 from privlearn.local.protocol import LocalBanditConfig, Model
 from privlearn.participation import Participation
 from privlearn.people import Admission
 from privlearn.people.given import not_as_ruled
-from privlearn.protocols import Accountant, ReportStream
+from privlearn.protocols import Accountant
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from
@@ -96,8 +98,8 @@ class LocalClient(Generic[B]):
     ) -> None:
         if accountant.trust is not Trust.LOCAL or getattr(accountant, "attested", False):
             raise TypeError(f"accountant = {accountant!r}: must be the LocalAccountant of a device")
-        if not hasattr(accountant, "spends"):
-            raise TypeError(f"accountant = {accountant!r}: cannot tell what was spent (`spends`)")
+        if not hasattr(accountant, "held"):
+            raise TypeError(f"accountant = {accountant!r}: cannot tell who was paid for (`held`)")
         report = config.part_report
         if report.adjacency is not accountant.adjacency:
             raise AdjacencyError(
@@ -114,15 +116,9 @@ class LocalClient(Generic[B]):
         self.config, self.diagnostics = config, Diagnostics()
         self._accountant = accountant
         self._key = config.fingerprint.hex()
-        self._streams: dict[bool, ReportStream[Any]] = {}
+        self._reports = PaidReports(config, accountant, self.users)
         self._next = self.users.start
         self._warm = config.warm_up
-        first, last = self.users.start, self.users.stop
-        self._phases = {
-            True: range(first, min(last, self._warm)),
-            False: range(max(first, self._warm), last),
-        }
-        """Whose messages are of the warm-up, and whose are not."""
         self._known = (0, 0, -1)
         """First user and one past the last of the batch that was last looked up, and the batch."""
         self._model: Model | None = None
@@ -271,7 +267,7 @@ class LocalClient(Generic[B]):
             raise TokenSpentError(f"user {users.start} has answered: one message for each user")
         warming = users.start < self._warm
         admission = self._admission(users, people)
-        stream = self._stream(warming)
+        self._reports.pay(users, warming=warming)
         self._next = users.stop
         rows = self._good_row(contexts, actions, rewards, users, batch, warming) if single else None
         if rows is None:
@@ -280,9 +276,7 @@ class LocalClient(Generic[B]):
             rows = self._rows(contexts, actions, rewards, users, batch, warming)
         if admission is not None and self._people is not None:
             rows = Rows._admitted(rows, self._people, admission)
-        released = stream.append(rows).value
-        if users.stop == self._phases[warming].stop:
-            self._streams.pop(warming).close()
+        released = self._reports.append(rows, warming=warming)
         return self.config.forms[warming], batch, released
 
     def _admission(self, users: range, people: Any) -> Admission | None:
@@ -378,30 +372,55 @@ class LocalClient(Generic[B]):
         block = (values, arms.astype(np.int64), cut, good)
         return Rows._of_own(block, users).map_rows(Calls(recorded, (method,)))
 
-    # The streams of messages ----------------------------------------------------------------------
+    # Who was paid for -----------------------------------------------------------------------------
 
-    def _stream(self, warming: bool) -> ReportStream[Any]:
-        if warming not in self._streams:
-            form, users = self.config.forms[warming], self._phases[warming]
-            label = self.config.label
-            refused = TokenSpentError(
-                f"{label} of users {users.start}..{users.stop - 1}: this account has a spent "
-                "token for some of them, and each sends one message"
-            )
-            if self._accountant.spends(label, users):
-                raise refused
-            token = self._accountant.issue(form.loss, users=users, label=label)
-            stream = form.report.open(token)
-            if self._accountant.spends(label, users) > 1:  # another client spent in the meantime
-                stream.close()
-                raise refused
-            self._streams[warming] = stream
-        return self._streams[warming]
+    @property
+    def left(self) -> range:
+        """Users who can still answer.
+
+        After a restart these are the ones behind those whose rows the process that died may have
+        taken, 256 or more at a time (behind all of its users if it was to end them at once).
+        """
+        return self._reports.left(self._next)
+
+    def recorded(self, users: range | None = None) -> Iterator[bytes]:
+        """Messages that stand in the device's ledger, to be sent again: the same bytes.
+
+        Args:
+            users: whose; by default of all that this client serves.
+
+        Yields:
+            Messages of consecutive users of a batch, back to back, in their order.
+
+        Raises:
+            LedgerError: it is in memory, and keeps none.  LedgerUnreadableError: one was changed.
+        """
+        wanted = self.users if users is None else users
+        for of, reports in self._reports.recorded():
+            start, stop = max(of.start, wanted.start), min(of.stop, wanted.stop)
+            if start < stop:
+                form, batch = self.config.forms[start < self._warm], self.config.batch_of(start)
+                part = reports[start - of.start : stop - of.start]
+                yield form.encode(range(start, stop), batch, part)
+
+    @property
+    def lost(self) -> NDArray[np.int64]:
+        """Users who cannot answer any more, and of whom no message stands in the ledger; ascending.
+
+        They stayed away, or their process died before it had their report: nobody can tell.
+
+        Raises:
+            As `recorded`.
+        """
+        silent = np.zeros(len(self.users), dtype=np.bool_)
+        silent[: self.left.start - self.users.start] = True
+        for of, _ in self._reports.recorded():
+            silent[of.start - self.users.start : of.stop - self.users.start] = False
+        return self.users.start + np.flatnonzero(silent)
 
     def close(self) -> None:
         """Ends the client: users who have not answered cannot any more."""
-        while self._streams:
-            self._streams.popitem()[1].close()
+        self._reports.close()
         self._next = self.users.stop
 
     def __enter__(self) -> Self:

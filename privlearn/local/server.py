@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Protocol, final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, final
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.domains import Array
-from privlearn.entries import AttestEntry
-from privlearn.errors import BudgetError, DataError
+from privlearn.entries import AttestEntry, SumsEntry
+from privlearn.errors import BudgetError, LedgerError
 from privlearn.local.batch_sums import BatchSums
+from privlearn.local.form import GRID
 from privlearn.local.messages import (
     REJECTION_REASONS,
     Bytes,
@@ -21,7 +21,7 @@ from privlearn.local.messages import (
     MessageFilter,
     RejectionReason,
 )
-from privlearn.local.protocol import ArrayField, Arrays, LocalBanditConfig, Model
+from privlearn.local.protocol import Arrays, LocalBanditConfig, Model
 from privlearn.losses import Loss
 
 UNSEEN = (
@@ -59,23 +59,30 @@ class Attesting(Protocol):
         unseen: Iterable[str],
     ) -> None: ...
 
+    @property
+    def resumable(self) -> bool:
+        """Whether what a server makes of messages is kept."""
 
-_Count = Annotated[int, Field(ge=0, le=2**53)]
+    def record_sums(
+        self,
+        label: str,
+        *,
+        number: int,
+        upto: int,
+        heard: int,
+        rejected: Mapping[str, int],
+        step: float,
+        value: Array,
+        waits: bool,
+    ) -> None:
+        """Writes what a server made of messages."""
+
+    def sums(self, label: str) -> Iterator[tuple[SumsEntry, Array]]:
+        """What was written, oldest first."""
 
 
-class _Saved(BaseModel):
-    """The JSON form of a server; bytes in base64."""
-
-    model_config = ConfigDict(extra="forbid")
-    fingerprint: str
-    accountant: str
-    batch: _Count
-    heard: _Count
-    kept: _Count
-    state: dict[str, ArrayField]
-    rejected: dict[RejectionReason, _Count]
-    tally: str
-    """The open batch's; with messages applied singly, the bitmap of all users seen."""
+_MOST = 2**53 - 1
+"""Rejected messages that are counted."""
 
 
 @final
@@ -83,12 +90,17 @@ class LocalServer:
     """Learns from messages: it adds up a batch, and takes a step when the batch is closed.
 
     What clients claim, at most ``config.most_messages`` of a person at the configuration's loss, is
-    recorded once, at the start, for all users: the ledger does not grow with them.  Where this very
-    claim stands in it, from a server that died before it was saved or from one beside this one, it
-    is not made again: what several make of the same messages costs nothing.  Public clock: the
+    recorded once, at the start, for all users.  Where this very claim stands in the ledger it is
+    not made again: what several servers make of the same messages costs nothing.  Public clock: the
     server closes batches by `advance`, whether or not everybody was heard; a message that comes
     later is rejected and counted.  With `LocalLearner.per_message` every message is a step at once,
     in the order of arrival, and `advance` closes users one by one.
+
+    If the accountant's ledger is a file, a server that died goes on from it.  The integers of a
+    batch stand in it before its step is taken, and with ``per_message`` all messages before `model`
+    shows what they did; a server on the resumed ledger takes these steps again.  Messages of the
+    open batch are not in it, and count once more when they are sent again (`unheard`).  One server
+    at a time closes the batches of a ledger.
 
     A well-formed message adds at most the sums' ``bound`` to each number of the sums, and no
     bytes can raise an exception or make a number that is not finite: a step that does leaves the
@@ -103,7 +115,7 @@ class LocalServer:
     Raises:
         TypeError: an accountant that takes no attestations.  AdjacencyError, BudgetError: it counts
         another relation, its cap cannot hold the loss, or the same messages were claimed with
-        other words.
+        other words.  LedgerError: what stands in the ledger is of other batches.
     """
 
     def __init__(
@@ -116,8 +128,8 @@ class LocalServer:
     ) -> None:
         _check_attesting(accountant)
         method = config.method
-        # last, so that nothing is claimed by a server that cannot be
-        self._begin(config, accountant.id, 0, _frozen(method.start()))
+        self._begin(config, accountant)
+        # behind it, so that nothing is claimed by a server that cannot be
         claim = _claim(config, accountant)
         if claim is None:
             accountant.attest(
@@ -136,20 +148,55 @@ class LocalServer:
                 f"{claim.mechanism!r}, count {claim.count}, loss {claim.loss}, unseen "
                 f"{claim.unseen!r}; a second claim about the same messages must be the same"
             )
+        for entry, value in accountant.sums(config.label):
+            self._take_again(entry, value)
 
-    def _begin(self, config: LocalBanditConfig, accountant: str, batch: int, state: Arrays) -> None:
-        self.config, self.batch, self._state = config, batch, state
-        self._accountant = accountant
-        self._arrays = _frozen(config.method.model(_frozen(config.method.start())))
+    @classmethod
+    def resume(cls, config: LocalBanditConfig, accountant: Attesting) -> LocalServer:
+        """Goes on where the ledger of a server ends, after its accountant was resumed.
+
+        The state is that at the last batch that was closed, bit by bit with the same numerical
+        libraries, as its steps are taken again.  What was sent of the open batch is lost unless it
+        is sent again: `unheard` are the users.  `LocalClient.recorded` has the bytes.
+
+        Raises:
+            LedgerError: no messages of this configuration are claimed there, batches of another
+            are, or the ledger keeps none.
+            LedgerUnreadableError: sums are missing, or were changed.
+        """
+        _check_attesting(accountant)
+        if not accountant.resumable:
+            raise LedgerError(
+                f"accountant {accountant.id}: its ledger keeps no sums, as it is in memory or was "
+                "begun by an older version; LocalServer(config, accountant, by=...) begins anew"
+            )
+        claim = _claim(config, accountant)
+        if claim is None:
+            raise LedgerError(
+                f"no {config.label} are claimed in the ledger of accountant {accountant.id}: begin "
+                "with LocalServer(config, accountant, by=...), or resume with the configuration "
+                "that it was begun with"
+            )
+        return cls(config, accountant, by=claim.by, unseen=claim.unseen)
+
+    def _begin(self, config: LocalBanditConfig, accountant: Attesting) -> None:
+        self.config, self.batch, self._accountant = config, 0, accountant
+        self._state = _frozen(config.method.start())
+        self._arrays = _frozen(config.method.model(self._state))
         self._key = config.fingerprint.hex()
         self.heard = self.kept = 0
         self._closed: dict[RejectionReason, int] = dict.fromkeys(REJECTION_REASONS, 0)
         """What closed batches rejected."""
+        self._recorded = 0
+        """Entries of the ledger that are in the state."""
         if config.method.per_message:
             self._filter = MessageFilter(config.forms[False], range(config.method.horizon), None)
-            self._filter.clock = batch
+            self._pending: list[NDArray[np.int32]] = []
+            """Messages that are in the state, and not in the ledger."""
+            self._shown = 0
+            """Where the clock was when the ledger was last written to."""
         else:
-            self._sums = BatchSums(config, batch)
+            self._sums = BatchSums(config, 0)
 
     @property
     def users(self) -> range:
@@ -157,6 +204,16 @@ class LocalServer:
         over = self.batch == self.config.n_batches
         end = self.config.method.horizon
         return range(end, end) if over else self.config.users_of(self.batch)
+
+    @property
+    def unheard(self) -> NDArray[np.int64]:
+        """Users of the open batch of whom no message counts yet, ascending.
+
+        With `LocalLearner.per_message`, of all users whose turn is not over.
+        """
+        if not self.config.method.per_message:
+            return self.users.start + np.flatnonzero(~self._sums.seen)
+        return self.batch + np.flatnonzero(~self._filter.seen[self.batch :])
 
     @property
     def state(self) -> Arrays:
@@ -170,8 +227,14 @@ class LocalServer:
         return {reason: self._closed[reason] + now[reason] for reason in REJECTION_REASONS}
 
     def model(self) -> Model:
-        """What is published for the open batch."""
-        self._arrays = self._finite(self.config.method.model, self._state) or self._arrays
+        """What is published for the open batch; on disk is what it is made of.
+
+        Raises:
+            LedgerError: the ledger cannot be written, or another server wrote to it.
+        """
+        if self.config.method.per_message:
+            self._record_messages()
+            self._show()
         return Model(fingerprint=self._key, batch=self.batch, arrays=self._arrays)
 
     def update(self, message: Message | Bytes) -> bool:
@@ -185,13 +248,20 @@ class LocalServer:
             added = self._sums.update_many(messages, within=within)
             self.heard += added
             return added
-        before, one = self.heard, np.ones(1, dtype=np.int64)
+        before = self.heard
         for users, estimates in self._filter.accept(messages, within):
-            for user, estimate in zip(users.tolist(), estimates, strict=True):
-                self.heard += 1
-                counts = np.repeat(one, self.config.method.parts)
-                self._step(user, estimate * self._filter.form.estimate_step, counts)
+            if self._accountant.resumable and len(users):
+                flat = estimates.reshape(len(users), -1)
+                self._pending.append(np.column_stack([users, flat]).astype("<i4"))
+            self._take_each(users, estimates, self._filter.form.estimate_step)
         return self.heard - before
+
+    def _take_each(self, users: NDArray[Any], estimates: Array, unit: float) -> None:
+        """A step at each message, in their order."""
+        one = np.ones(1, dtype=np.int64)
+        for user, estimate in zip(users.tolist(), estimates, strict=True):
+            self.heard += 1
+            self._step(user, estimate * unit, np.repeat(one, self.config.method.parts))
 
     def absorb(self, sums: BatchSums | Bytes) -> None:
         """Adds a partial sum of the open batch that another machine made.
@@ -212,6 +282,10 @@ class LocalServer:
         Args:
             arrived: users 0..arrived−1 had their turn: every batch of only such users is closed;
                 by default, the open batch is.
+
+        Raises:
+            LedgerError: the ledger cannot be written, or another server has closed the batch in it;
+            the batch is still open then.
         """
         if arrived is None:
             arrived = self.users.stop
@@ -221,11 +295,129 @@ class LocalServer:
             return
         while self.batch < self.config.n_batches and self.users.stop <= arrived:
             closed = self._sums
-            self._step(self.batch, closed.sums, closed.counts)
-            for reason, n in closed.rejected.items():
-                self._closed[reason] += n
-            self.batch += 1
-            self._sums = BatchSums(self.config, self.batch)
+            self._record_batch(closed)  # first, so that no model shows what is not in the ledger
+            self._close(closed.sums, closed.counts, closed.rejected)
+
+    def _close(self, sums: Array, counts: NDArray[Any], rejected: Mapping[Any, int]) -> None:
+        """Takes the step of the open batch, and opens the next one."""
+        self._step(self.batch, sums, counts)
+        self._show()
+        self._add_rejected(rejected)
+        self.batch += 1
+        self._sums = BatchSums(self.config, self.batch)
+
+    def _add_rejected(self, rejected: Mapping[Any, int]) -> None:
+        for reason, n in rejected.items():
+            self._closed[reason] = min(self._closed[reason] + n, _MOST)
+
+    # What stands in the ledger --------------------------------------------------------------------
+
+    def _record_batch(self, closed: BatchSums) -> None:
+        if not self._accountant.resumable:
+            return
+        heard = int(np.count_nonzero(closed.seen))
+        value = np.column_stack([closed.counts, closed.steps]).astype("<i8")
+        self._record(heard, closed.users.stop, closed.rejected, closed.unit, value, waits=False)
+
+    def _record_messages(self) -> None:
+        """Messages since the last time, if there are any, and where the clock is."""
+        pending = self._pending
+        if not self._accountant.resumable or not (pending or self.batch > self._shown):
+            return
+        form = self._filter.form
+        none = np.empty((0, 1 + self.config.method.parts * form.estimate_size), dtype="<i4")
+        value = np.concatenate([none, *pending])
+        rejected = self._filter.rejected
+        self._record(len(value), self.batch, rejected, form.estimate_step, value, waits=True)
+        self._add_rejected(rejected)
+        self._filter.rejected = dict.fromkeys(REJECTION_REASONS, 0)
+        self._pending, self._shown = [], self.batch
+
+    def _record(
+        self,
+        heard: int,
+        upto: int,
+        rejected: Mapping[RejectionReason, int],
+        step: float,
+        value: NDArray[Any],
+        *,
+        waits: bool,
+    ) -> None:
+        self._accountant.record_sums(
+            self.config.label,
+            number=self._recorded,
+            upto=upto,
+            heard=heard,
+            rejected={reason: min(n, _MOST) for reason, n in rejected.items()},
+            step=step,
+            value=value,
+            waits=waits,
+        )
+        self._recorded += 1
+
+    def _take_again(self, entry: SumsEntry, value: Array) -> None:
+        """The steps of a server that died, from its integers.
+
+        Raises:
+            LedgerError: of other batches, or more than so many messages can make.
+        """
+        try:
+            if self.config.method.per_message:
+                self._take_messages(entry, value)
+            else:
+                self._take_batch(entry, value)
+            self._recorded += 1
+        except ValueError as error:
+            raise LedgerError(f"sums {entry.number} of {entry.label}: {error}") from None
+
+    def _take_batch(self, entry: SumsEntry, value: Array) -> None:
+        open_batch, users = self._sums, self.users
+        if not users or (entry.upto, entry.number) != (users.stop, self.batch):
+            raise ValueError(f"up to user {entry.upto}, where batch {self.batch} is {users!r}")
+        shape = (self.config.method.parts, 1 + open_batch.steps.shape[1])
+        if value.shape != shape or value.dtype != np.dtype("<i8"):
+            raise ValueError(f"a value of shape {value.shape}, {value.dtype}: must be {shape}, int")
+        counts, steps = value[:, 0].astype(np.int64), value[:, 1:]
+        in_turn = self.config.warming(self.batch)
+        counted = int(counts.sum()) if in_turn else int(counts[0])
+        alike = in_turn or bool((counts == counts[0]).all())
+        if not alike or counts.min() < 0 or counted != entry.heard or counted > len(users):
+            raise ValueError(f"counts {counts.tolist()}, where {entry.heard} messages were heard")
+        most = GRID * counts[:, None]
+        if ((steps > most) | (steps < -most)).any():
+            raise ValueError("larger than so many messages can make them")
+        self.heard += entry.heard
+        self._close(steps * entry.step, counts, self._reasons(entry))
+
+    def _take_messages(self, entry: SumsEntry, value: Array) -> None:
+        method = self.config.method
+        size = self._filter.form.estimate_size
+        shape = (entry.heard, 1 + method.parts * size)
+        if value.shape != shape or value.dtype != np.dtype("<i4"):
+            raise ValueError(f"a value of shape {value.shape}, {value.dtype}: must be {shape}, int")
+        users = value[:, 0].astype(np.int64)
+        if not ((users >= self.batch) & (users < method.horizon)).all():
+            raise ValueError(f"a message of a user whose turn is over before {self.batch}, or none")
+        if len(np.unique(users)) < len(users) or self._filter.seen[users].any():
+            raise ValueError("two messages of one user")
+        if (np.abs(value[:, 1:]) > GRID).any():
+            raise ValueError("numbers beyond the grid")
+        self._filter.seen[users] = True
+        estimates = value[:, 1:].astype(np.float64).reshape(len(users), method.parts, size)
+        self._take_each(users, estimates, entry.step)
+        self._show()
+        self._add_rejected(self._reasons(entry))
+        self.batch = self._filter.clock = self._shown = max(self.batch, entry.upto)
+
+    @staticmethod
+    def _reasons(entry: SumsEntry) -> dict[str, int]:
+        unknown = entry.rejected.keys() - set(REJECTION_REASONS)
+        if unknown:
+            raise ValueError(f"messages rejected for {sorted(unknown)}: unknown reasons")
+        return entry.rejected
+
+    def _show(self) -> None:
+        self._arrays = self._finite(self.config.method.model, self._state) or self._arrays
 
     def _step(self, batch: int, sums: Array, counts: Any) -> None:
         """One step; what is not finite leaves everything as it was."""
@@ -244,74 +436,6 @@ class LocalServer:
         except (ArithmeticError, np.linalg.LinAlgError):
             return None
         return result if all(np.isfinite(array).all() for array in result.values()) else None
-
-    def save(self) -> str:
-        """Everything, as JSON, for `load` to go on after a restart."""
-        if self.config.method.per_message:
-            left, rejected = np.packbits(self._filter.seen).tobytes(), self.rejected
-        else:
-            left, rejected = self._sums.to_bytes(), self._closed
-        return _Saved(
-            fingerprint=self._key,
-            accountant=self._accountant,
-            batch=self.batch,
-            heard=self.heard,
-            kept=self.kept,
-            state=self._state,
-            rejected=rejected,
-            tally=base64.b64encode(left).decode(),
-        ).model_dump_json()
-
-    @classmethod
-    def load(cls, config: LocalBanditConfig, accountant: Attesting, saved: str) -> LocalServer:
-        """Goes on where a server was saved, with its ledger resumed; attests nothing anew.
-
-        Nothing shows whether somebody else wrote it: numbers of the right form are believed.
-
-        Raises:
-            DataError: not what `save` wrote, or of another configuration or accountant, or of one
-            in whose ledger the claim does not stand.
-        """
-        _check_attesting(accountant)
-        try:
-            read = _Saved.model_validate_json(saved)
-            left = base64.b64decode(read.tally, validate=True)
-        except ValueError as error:
-            raise DataError(f"saved: not a server's state: {error}") from None
-        if read.fingerprint != config.fingerprint.hex():
-            raise DataError(f"saved: of the configuration {read.fingerprint}, not of this one")
-        if read.accountant != accountant.id:
-            raise DataError(f"saved: its claims stand with accountant {read.accountant}")
-        claim = _claim(config, accountant)
-        if claim is None or not _is_of(claim, config):
-            raise DataError(
-                f"saved: no {config.label} of this loss are claimed in the accountant's ledger"
-            )
-        if read.batch > config.n_batches:
-            raise DataError(f"saved: batch = {read.batch}, of {config.n_batches}")
-        start = {name: np.shape(array) for name, array in config.method.start().items()}
-        if start != {name: array.shape for name, array in read.state.items()}:
-            raise DataError(f"saved: the state must have the arrays {start}")
-        server = cls.__new__(cls)
-        server._begin(config, read.accountant, read.batch, _frozen(read.state))
-        server.heard, server.kept = read.heard, read.kept
-        server._closed.update(read.rejected)
-        if config.method.per_message:
-            users = config.method.horizon
-            if len(left) != (users + 7) // 8:
-                raise DataError(f"saved: a bitmap of {len(left)} bytes for {users} users")
-            bits = np.unpackbits(np.frombuffer(left, dtype=np.uint8), count=users)
-            server._filter.seen = bits.astype(np.bool_)
-            least = most = int(np.count_nonzero(bits))
-        else:
-            server._sums = BatchSums.from_bytes(config, left)
-            if server._sums.batch != read.batch:
-                raise DataError("saved: its sums are of another batch")
-            least = int(np.count_nonzero(server._sums.seen))
-            most = least + server._sums.users.start
-        if not least <= read.heard <= most:
-            raise DataError(f"saved: heard = {read.heard}, must lie in {least}..{most}")
-        return server
 
 
 def _claim(config: LocalBanditConfig, accountant: Attesting) -> AttestEntry | None:

@@ -52,6 +52,9 @@ _HORIZON = 20_000
 def run_local(config: LocalConfig, out: Path, progress: Progress) -> Outcome:
     """Serves simulated customers; leaves a public and a private folder.
 
+    A run that is killed leaves both ledgers, which can be audited, and the configuration, with
+    which `LocalServer.resume` has the model of its last batch.
+
     Raises:
         DataError: the file cannot be used, or the folder not written.  PrivlearnError, ValueError:
         the settings do not go together; nothing is written then.
@@ -59,6 +62,7 @@ def run_local(config: LocalConfig, out: Path, progress: Progress) -> Outcome:
     market, plain, facts = _market(config)
     bandit = LocalBanditConfig(name=_name(config), method=_method(config, market))
     folders = Folders.create(out)
+    (folders.public / "config.json").write_text(bandit.model_dump_json(indent=1), "utf-8")
     horizon = market.users.horizon
     accounts: dict[str, LocalAccountant[Any]] = {
         place: LocalAccountant(
@@ -178,8 +182,7 @@ def _write_public(
         "model": {name: np.asarray(array).tolist() for name, array in arrays.items()},
         "quotes": quotes(server, market),
     }
-    texts = {"config.json": server.config.model_dump_json(indent=1), "server.json": server.save()}
-    return write_public(folders, accountant, {**texts, "model.json": model})
+    return write_public(folders, accountant, {"model.json": model})
 
 
 def _write_private(

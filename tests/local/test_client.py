@@ -387,7 +387,9 @@ def test_messages_one_by_one_are_those_of_a_block_if_the_noise_is(
         monkeypatch.setattr(report_streams, "_Ahead", lambda draw, scripted=scripted: scripted)
         client = device(config, range(n))
         # the stream's own draw, of which nothing is used: nothing leaves a receipt without noise
-        client._stream(False)._receipt.draw_rows(len(table))  # type: ignore[attr-defined]
+        reports: Any = client._reports
+        reports.pay(range(n), warming=False)
+        reports._paid[False].stream._receipt.draw_rows(len(table))
         if single:
             rows = zip(contexts, arms.tolist(), rewards.tolist(), strict=True)
             parts = [
@@ -461,7 +463,7 @@ def test_it_is_refused_after_a_restart_as_well(bandit: Make, tmp_path: Path, cap
     with pytest.raises(TokenSpentError, match=f"{config.label} of users 3..3"):
         LocalClient(config, again).randomize(X, 0, 1.0, model=published(config))
     assert again.spent().epsilon <= 2
-    assert again.spends(config.label, range(4)) == 1
+    assert again.held(config.label, range(4)) == [range(3, 4)]
     other = LocalClient(bandit(name="another"), again)
     if cap == 5:  # another deployment may ask as well
         assert other.randomize(X, 0, 1.0, model=published(other.config)).user == 3
@@ -482,7 +484,7 @@ def test_who_was_not_paid_for_may_still_answer(bandit: Make, tmp_path: Path) -> 
         overlapping.randomize(X, 0, 1.0, user=2, model=published(config))
     late = LocalClient(config, again, users=range(3, 6))
     assert late.randomize(X, 0, 1.0, user=3, model=published(config)).user == 3
-    parts = [again.spends(config.label, users) for users in (range(3), range(2, 4), range(6, 9))]
+    parts = [len(again.held(config.label, u)) for u in (range(3), range(2, 4), range(6, 9))]
     assert parts == [1, 2, 0]
 
 
@@ -747,16 +749,16 @@ def test_threads_that_race_for_one_user_send_one_message(
     config = bandit()
     model = published(config)
     phone = LocalAccountant(PureDP(8), users=range(1), noise=NoiseSource.simulation(1))
-    client, spends = LocalClient(config, phone), phone.spends
+    client, held = LocalClient(config, phone), phone.held
     both = threading.Barrier(2)
 
-    def slow(label: str, users: range) -> int:
-        found = spends(label, users)
+    def slow(label: str, users: range) -> list[range]:
+        found = held(label, users)
         with contextlib.suppress(threading.BrokenBarrierError):
             both.wait(timeout=0.2)  # for the other one, if it can get here
         return found
 
-    monkeypatch.setattr(phone, "spends", slow)
+    monkeypatch.setattr(phone, "held", slow)
     ends: list[type] = []
 
     def answer() -> None:
@@ -771,7 +773,7 @@ def test_threads_that_race_for_one_user_send_one_message(
     for thread in threads:
         thread.join()
     assert sorted(end.__name__ for end in ends) == ["Message", "TokenSpentError"]
-    assert spends(config.label, range(1)) == 1
+    assert held(config.label, range(1)) == [range(1)]
 
 
 def test_a_spend_by_another_client_in_the_meantime_is_noticed(
@@ -831,5 +833,5 @@ def test_an_accountant_that_cannot_tell_what_was_spent_is_refused(bandit: Make) 
     class Forgetful:
         trust, attested, adjacency, users = Trust.LOCAL, False, Adjacency.REPLACE_ONE, range(1)
 
-    with pytest.raises(TypeError, match="spends"):
+    with pytest.raises(TypeError, match="held"):
         LocalClient(bandit(), cast(Any, Forgetful()))

@@ -294,7 +294,7 @@ def test_an_interruption_costs_its_own_users_their_report_alone(
         "clip": (Ball, "clip"),
         "draw": (CapNoise, "rows"),
         "randomized": (CapRows, "steps"),
-        "publish": (tokens, "_digest_of"),
+        "publish": (tokens, "digest_of"),
     }
     with report.open(token) as stream:
         seen = [stream.append(rows.slice(range(1))).value]

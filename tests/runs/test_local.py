@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from privlearn.accountants import audit
+from privlearn.accountants import LocalAccountant, audit
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, SIMULATION
 from privlearn.datasets.electricity import electricity_market
+from privlearn.ledger import Ledger
+from privlearn.local.client import LocalClient
 from privlearn.local.protocol import LocalBanditConfig
+from privlearn.local.server import LocalServer
 from privlearn.runs.configs import LocalConfig
-from privlearn.runs.local import reference
+from privlearn.runs.local import reference, run_local
 from privlearn.runs.public_numbers import parse_local_budget
 
 runner = CliRunner()
@@ -32,7 +37,6 @@ PUBLIC = {
     "ledger.db",
     "ledger.jsonl",
     "model.json",
-    "server.json",
 }
 PURE, GAUSSIAN = "epsilon=5", "epsilon=5,delta=1e-3"
 BUDGETS = [("ldp-sgd", PURE), ("ldp-ols", GAUSSIAN)]
@@ -133,14 +137,45 @@ def test_what_is_promised_and_on_whose_word(learner: str, budget: str, tmp_path:
     assert "is not empty" in again.output
 
 
-def test_the_configuration_and_the_state_are_all_a_server_needs(tmp_path: Path) -> None:
+def test_what_a_killed_run_leaves_is_audited_and_its_server_goes_on(tmp_path: Path) -> None:
+    """In a process of its own, at the end of the first batch behind 300 customers."""
     out = tmp_path / "run"
-    assert run("ldp-sgd", "--epsilon", 2, "--horizon", 500, "--out", out).exit_code == 0
-    config = LocalBanditConfig.model_validate_json((out / "public" / "config.json").read_text())
-    assert (config.method.epsilon, config.method.horizon, config.method.n_arms) == (2, 500, 4)
-    state = json.loads((out / "public" / "server.json").read_text())
-    assert state["fingerprint"] == config.fingerprint.hex()
-    assert state["heard"] == 500
+    config = LocalConfig(learner="ldp-sgd", budget="epsilon=2", data="electricity", horizon=600)
+    child = os.fork()
+    if child == 0:
+        came = 0
+
+        def progress(users: int) -> None:
+            nonlocal came
+            came += users
+            if came >= 300:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            run_local(config, out, lambda name, length: progress)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    bandit = LocalBanditConfig.model_validate_json((out / "public" / "config.json").read_text())
+    assert (bandit.method.epsilon, bandit.method.horizon, bandit.method.n_arms) == (2, 600, 4)
+    for ledger in ("public/ledger.db", "private/devices.db"):
+        assert audit(out / ledger, delta=1e-9).problems == []
+    claims: LocalAccountant[Any] = LocalAccountant.resume(out / "public" / "ledger.db")
+    devices: LocalAccountant[Any] = LocalAccountant.resume(out / "private" / "devices.db")
+    with claims:
+        server = LocalServer.resume(bandit, claims)
+        assert server.heard == server.users.start >= 300
+        assert np.any(server.model().arrays["theta"])
+    with devices:
+        client = LocalClient(bandit, devices)
+        assert server.heard <= client.left.start <= server.heard + 512
+        twin = LocalServer(bandit, LocalAccountant.for_server(bandit, Ledger.memory()), by="twin")
+        for batch in client.recorded():
+            twin.update_many(batch)
+            twin.advance()
+        for name, array in server.state.items():
+            assert np.array_equal(array, twin.state[name])
 
 
 def test_simulated_runs_are_repeated_exactly_and_secure_ones_are_not(tmp_path: Path) -> None:
