@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
@@ -100,7 +101,8 @@ def is_export(where: Path) -> bool:
     Closing any descriptor of a file lets go of the locks that SQLite holds on it for this process,
     which may be writing to it: so a database is opened only by SQLite, which knows of that.
     """
-    with closing(sqlite3.connect(f"{where.resolve().as_uri()}?immutable=1", uri=True)) as database:
+    uri = f"{where.resolve().as_uri()}?immutable=1"
+    with SQLITE, closing(sqlite3.connect(uri, uri=True)) as database:
         _confine(database)
         try:
             database.execute("PRAGMA schema_version").fetchone()
@@ -191,7 +193,7 @@ def _read_database(where: Path) -> Iterator[Record]:
 
 def _read_rows(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Record]:
     read = 0
-    for seq, data, hash in rows:
+    for seq, data, hash in SQLITE.each(rows):
         steps[0] = 0
         if seq.__class__ is not int or data.__class__ is not bytes or hash.__class__ is not bytes:
             raise ValueError(_WRONG_FORM)
@@ -203,7 +205,7 @@ def _read_rows(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Re
 
 def _read_rows_1(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Record]:
     read = 0
-    for seq, *texts in rows:
+    for seq, *texts in SQLITE.each(rows):
         steps[0] = 0
         if seq.__class__ is not int or any(text.__class__ is not bytes for text in texts):
             raise ValueError(_WRONG_FORM)

@@ -34,6 +34,7 @@ from typing import Self, final
 
 from privlearn import _held_lock, _processes
 from privlearn._exclusive import Exclusive
+from privlearn._sqlite_gate import SQLITE
 from privlearn.entries import (
     CloseEntry,
     Entry,
@@ -347,6 +348,7 @@ class Ledger:
     def _sql(self) -> Iterator[sqlite3.Connection]:
         assert self._connection is not None
         try:
+            SQLITE.__enter__()
             yield self._connection
         except BaseException as error:
             if self._connection.in_transaction:
@@ -360,6 +362,7 @@ class Ledger:
         finally:
             if self._disk is not None:
                 self._disk.leave_to_sqlite()
+            SQLITE.__exit__()
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -481,13 +484,14 @@ _TIMEOUT = 10  # seconds that another process may hold the file
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, timeout=_TIMEOUT
-    )
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_Disk.settle` does it
-    connection.execute("PRAGMA trusted_schema = OFF")
+    with SQLITE:
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=_TIMEOUT
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_Disk.settle` does it
+        connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
@@ -597,7 +601,7 @@ class _Disk:
         """Leaves one self-contained file, without -wal and -shm beside it."""
         _held_lock.let_go(self._files[0])
         # while somebody else reads, the last entries stay in the log
-        with suppress(sqlite3.OperationalError):
+        with SQLITE, suppress(sqlite3.OperationalError):
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._end()
 
@@ -608,10 +612,11 @@ class _Disk:
 
 def _close(connection: sqlite3.Connection, files: list[int], made_in: tuple[int, int]) -> None:
     if _processes.here() == made_in:
-        with suppress(sqlite3.Error):
-            connection.execute("PRAGMA synchronous = FULL")
-        _held_lock.let_go(files[0])
-        connection.close()
+        with SQLITE:
+            with suppress(sqlite3.Error):
+                connection.execute("PRAGMA synchronous = FULL")
+            _held_lock.let_go(files[0])
+            connection.close()
         for file in files:
             os.close(file)
 

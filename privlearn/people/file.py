@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Self, final
 
 from privlearn import _processes
+from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import PeopleError
 from privlearn.participation import Participation
 from privlearn.people.contents import Contents, Head
@@ -54,9 +55,10 @@ class RegistryFile:
     def __init__(self, place: Place) -> None:
         self._place = place
         try:
-            self._connection = sqlite3.connect(
-                place.path, isolation_level=None, check_same_thread=False, timeout=0
-            )
+            with SQLITE:
+                self._connection = sqlite3.connect(
+                    place.path, isolation_level=None, check_same_thread=False, timeout=0
+                )
         except sqlite3.Error as error:
             place.leave()
             raise PeopleError(f"{place.path} cannot be opened: {error}") from None
@@ -71,7 +73,7 @@ class RegistryFile:
             PeopleError: something stands there, or it cannot be written.
         """
         store = cls(Place.made(located(path)))
-        with store._ended_by_errors():
+        with SQLITE, store._ended_by_errors():
             store._configure()
             with store._transaction() as connection:
                 connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -109,7 +111,7 @@ class RegistryFile:
             raise
         had_log = place.has_log()
         store = cls(place)
-        with store._ended_by_errors():
+        with SQLITE, store._ended_by_errors():
             store._configure()
             contents = store.read()
             store._check_whole(had_log=had_log, moved=moved)
@@ -125,6 +127,7 @@ class RegistryFile:
         self._place.check()
         path = self._place.path
         try:
+            SQLITE.__enter__()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -137,6 +140,8 @@ class RegistryFile:
             raise PeopleError(f"{path} cannot be read: {error}") from None
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
             raise PeopleError(f"{path} is a damaged registry of people: {error}") from None
+        finally:
+            SQLITE.__exit__()
 
     def write(
         self, head: Head, starts: tuple[int, ...] | None, changed: Mapping[bytes, Standing]
@@ -172,7 +177,8 @@ class RegistryFile:
 
     def clean(self) -> None:
         """Takes what was overwritten out of the file and its log."""
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with SQLITE:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Lets go of the file, and leaves nothing beside it."""
@@ -222,6 +228,7 @@ class RegistryFile:
         self._place.check()
         connection = self._connection
         try:
+            SQLITE.__enter__()
             connection.execute("BEGIN IMMEDIATE")
             yield connection
             connection.execute("COMMIT")
@@ -233,6 +240,7 @@ class RegistryFile:
             if connection.in_transaction:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
+            SQLITE.__exit__()
         self._place.check()
 
     @contextmanager
@@ -254,12 +262,13 @@ def _close(connection: sqlite3.Connection, place: Place, made_in: tuple[int, int
     """Leaves one file that is everything, or, where that fails, a log that will be read again."""
     if _processes.here() != made_in:  # in a forked process it is not ours to close
         return
-    with suppress(sqlite3.Error, PeopleError):
-        place.check()
-        connection.execute("UPDATE registry SET logged = 0")
-        place.leave_log()
-        connection.execute("PRAGMA journal_mode = DELETE")
-    connection.close()
+    with SQLITE:
+        with suppress(sqlite3.Error, PeopleError):
+            place.check()
+            connection.execute("UPDATE registry SET logged = 0")
+            place.leave_log()
+            connection.execute("PRAGMA journal_mode = DELETE")
+        connection.close()
     place.leave()
 
 
