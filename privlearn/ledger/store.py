@@ -281,6 +281,25 @@ class Ledger:
         elif entry.__class__ is CloseEntry:
             self._open.discard(entry.accountant)
 
+    def check_own(self) -> None:
+        """Raises what `append` would, if the file is not there or somebody else wrote to it."""
+        if self._disk is None:
+            return
+        with self._lock:
+            if self._closed:
+                raise LedgerClosedError("the ledger is closed")
+            with self._sql():
+                self._check_place()
+                self._disk.check_log()
+                self._check_last()
+
+    def _check_last(self) -> None:
+        assert self._disk is not None
+        if self._disk.last() != self._last():
+            raise LedgerBusyError(
+                f"{self.path} was written to by another process; resume it to go on"
+            )
+
     def value(self, digest: str) -> bytes | None:
         """What was written with an entry under that digest; None where nothing was."""
         with self._lock, self._sql() as connection:
@@ -298,10 +317,7 @@ class Ledger:
             disk.defer()
             connection.execute("BEGIN IMMEDIATE")
             disk.check_log()
-            if disk.last() != self._last():
-                raise LedgerBusyError(
-                    f"{self.path} was written to by another process; resume it to go on"
-                )
+            self._check_last()
             connection.execute(
                 "INSERT INTO entries VALUES (?, ?, ?)",
                 (record.seq, record.data.decode(), record.hash),
