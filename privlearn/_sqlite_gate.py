@@ -14,10 +14,12 @@ import time
 from collections.abc import Iterator
 from typing import TypeVar, final
 
+from privlearn import _processes
+
 T = TypeVar("T")
 
 WAIT = 5.0
-"""Seconds that a fork waits at most; then it goes ahead, as a thread may wait for its own thread."""
+"""Seconds that a fork waits at most, and then goes ahead: somebody may wait for the child."""
 _LOOK = 0.0005
 
 
@@ -30,9 +32,9 @@ class _Gate:
     """
 
     def __init__(self) -> None:
-        self.renew()
+        self.inherited()
 
-    def renew(self) -> None:
+    def inherited(self) -> None:
         """As in a child, in which there is one thread, and nobody forks."""
         self._inside: dict[int, int] = {}
         self._forking: int | None = None
@@ -89,10 +91,7 @@ class _Gate:
 
 
 SQLITE = _Gate()
+_processes.INHERITED.add(SQLITE)
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=SQLITE.before_fork,
-        after_in_parent=SQLITE.after_fork_in_parent,
-        after_in_child=SQLITE.renew,
-    )
+    os.register_at_fork(before=SQLITE.before_fork, after_in_parent=SQLITE.after_fork_in_parent)

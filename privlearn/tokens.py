@@ -752,6 +752,8 @@ class Receipt:
         return self._done or self._account.outcome is not None
 
     def _check_open(self) -> None:
+        if not _processes.MARK[0]:
+            _processes.in_child()
         if self._token._lock.made_in != (_processes.forks, os.getpid()):
             raise TokenCopyError("a receipt cannot be used in a forked process")
         if self._done or self._account.outcome is not None:
@@ -761,9 +763,9 @@ class Receipt:
         """One step of a stream, which opens rows and may publish a value.
 
         If it fails after it opened rows, the token is retired as ``uncovered``, or as ``lost`` if
-        it was interrupted or the ledger refused: its sums and its noise may be out of step.  With ``each``, the users
-        whose rows it opened have no output, others go on, and the token ends ``uncovered`` if it
-        failed.
+        it was interrupted or the ledger refused: its sums and its noise may be out of step.  With
+        ``each``, the users whose rows it opened have no output, others go on, and the token ends
+        ``uncovered`` if it failed.
         """
         return _Round(self)
 

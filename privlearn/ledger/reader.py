@@ -81,7 +81,7 @@ def iterate_records(path: str | os.PathLike[str]) -> Iterator[Record]:
         size = where.stat().st_size
         if size > MOST_FILE_BYTES:
             raise ValueError(f"{size} bytes; at most {MOST_FILE_BYTES} are read")
-        reading = _read_lines(where) if is_export(where) else _read_database(where)
+        reading = _read_lines(where) if is_export(where) else SQLITE.each(_read_database(where))
         for count, record in enumerate(reading):
             if count >= MOST_ENTRIES:
                 raise ValueError(f"more than {MOST_ENTRIES} entries")
@@ -193,7 +193,7 @@ def _read_database(where: Path) -> Iterator[Record]:
 
 def _read_rows(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Record]:
     read = 0
-    for seq, data, hash in SQLITE.each(rows):
+    for seq, data, hash in rows:
         steps[0] = 0
         if seq.__class__ is not int or data.__class__ is not bytes or hash.__class__ is not bytes:
             raise ValueError(_WRONG_FORM)
@@ -205,7 +205,7 @@ def _read_rows(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Re
 
 def _read_rows_1(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Record]:
     read = 0
-    for seq, *texts in SQLITE.each(rows):
+    for seq, *texts in rows:
         steps[0] = 0
         if seq.__class__ is not int or any(text.__class__ is not bytes for text in texts):
             raise ValueError(_WRONG_FORM)

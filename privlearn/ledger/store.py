@@ -537,13 +537,15 @@ class _Disk:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection, self._path = connection, path
         self.pending = False
-        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        with SQLITE:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         self._logged = mode == "wal"
         self._cut = False
         # closing a file of its own would let go of SQLite's locks: kept until SQLite is done
         self._files = [os.open(path, os.O_RDWR)]
         if self._logged:
-            connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
+            with SQLITE:
+                connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
             with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
                 self._files.append(os.open(f"{path}-wal", os.O_RDWR))
             _held_lock.hold(self._files[0])

@@ -22,7 +22,6 @@ from privlearn.domains import Ball
 from privlearn.entries import PublishEntry, RetireEntry
 from privlearn.errors import LedgerBusyError, LedgerError, PrivlearnError, TokenSpentError
 from privlearn.ledger import Ledger
-from privlearn.ledger.store import _Disk
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
@@ -35,7 +34,7 @@ from privlearn.mechanisms import (
     ReportNoisyMax,
     mechanism,
 )
-from privlearn.noise import GaussianNoise, GumbelNoise, NoiseSource
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
 
 USERS = range(8)
@@ -287,9 +286,14 @@ def test_another_error_of_the_same_kind_may_tell(tmp_path: Path) -> None:
     made = PrefixSum(BALL, BinaryTree(8), 10.0)
     stream = made.open(accountant.issue(made.loss(), users=USERS, label="sum"))
     receipt = stream._receipt
-    with pytest.raises(LedgerError, match="of a row"), receipt.round():
-        receipt.open_integers(rows(range(1)))
-        raise LedgerError("of a row")
+
+    def fail_on_a_row() -> None:
+        with receipt.round():
+            receipt.open_integers(rows(range(1)))
+            raise LedgerError("of a row")
+
+    with pytest.raises(LedgerError, match="of a row"):
+        fail_on_a_row()
     assert outcomes(accountant.ledger) == ["uncovered"]
     accountant.close()
 

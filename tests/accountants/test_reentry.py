@@ -56,8 +56,9 @@ from privlearn.mechanisms import (
     CrossPolytope,
     NoisyMaxStream,
     PrefixSum,
+    prefix_sums,
+    receipt_stream,
 )
-from privlearn.mechanisms import prefix_sums, receipt_stream
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
