@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -24,7 +25,7 @@ from privlearn._sqlite_gate import SQLITE
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
-from privlearn.errors import TokenCopyError
+from privlearn.errors import LedgerBusyError, TokenCopyError
 from privlearn.exact_noise.words import Keystream
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
@@ -187,12 +188,73 @@ def test_a_key_is_drawn_after_the_spend_stands_and_for_it_alone(
     assert len({key for _, key in seen}) == 3
 
 
-def test_two_copies_of_a_process_that_spent_draw_different_noise(tmp_path: Path) -> None:
-    """The fork stands for an image that is restored: what is drawn later is drawn afresh."""
-    source = NoiseSource.secure()
-    source.pool().words(1)
-    found = [in_child(lambda: str(source.pool().words(4).tolist())) for _ in range(3)]
-    assert len({*found, str(source.pool().words(4).tolist())}) == 4
+@pytest.fixture
+def restored(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], str]], str]:
+    """What an act tells in a copy of this process that does not know that it is one.
+
+    As an image that is restored; it has the same process number and memory.  A fork stands for it,
+    of which this package is not told.
+    """
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+
+    def of_copy(act: Callable[[], str]) -> str:
+        forks = _processes.forks
+
+        def forget() -> str:
+            _processes.forks = forks
+            SQLITE.inherited()
+            return act()
+
+        with monkeypatch.context() as during:
+            during.setattr(_processes, "INHERITED", weakref.WeakSet())
+            return in_child(forget)
+
+    return of_copy
+
+
+Copied = Callable[[Callable[[], str]], str]
+
+
+def test_copies_that_draw_later_draw_different_noise(tmp_path: Path, restored: Copied) -> None:
+    """Also of a spend that stood when the image was made, and for which nothing was drawn yet."""
+    with Ledger.create(tmp_path / "ledger.db") as book:
+        accountant: CentralAccountant[ZCDP] = CentralAccountant(
+            ZCDP(10**6), users=USERS, ledger=book
+        )
+        token = accountant.issue(MECHANISM.loss(), users=USERS, label="sum")
+        receipt = token.spend(MECHANISM.spend())
+
+        def drawn() -> str:
+            return str(receipt._noise().words(4).tolist())
+
+        copies = [restored(drawn) for _ in range(3)]
+        mine = drawn()
+        assert len({*copies, mine}) == 4
+        # what is ahead is the same: such an image must not go on twice
+        after = [restored(drawn) for _ in range(2)]
+        assert after[0] == after[1] == drawn() != mine
+
+
+def test_of_two_copies_only_the_first_that_writes_lets_something_out(
+    tmp_path: Path, restored: Copied
+) -> None:
+    """They have the same stream, with the same noise."""
+    with Ledger.create(tmp_path / "ledger.db") as book:
+        accountant: CentralAccountant[ZCDP] = CentralAccountant(
+            ZCDP(10**6), users=USERS, ledger=book
+        )
+        made = PrefixSum(Ball(1.0, 2), BinaryTree(8), 10.0)
+        stream = made.open(accountant.issue(made.loss(), users=USERS, label="stream"))
+        stream.append(Rows.seal(np.zeros((1, 2)), users=range(1)))
+
+        def publish() -> str:
+            return stream.append(Rows.seal(np.ones((1, 2)), users=range(1, 2))).digest
+
+        left = restored(publish)
+        assert len(left) == 64
+        with pytest.raises(LedgerBusyError):
+            publish()
+        assert stream.closed
 
 
 def test_between_spend_and_draw_only_one_process_can_go_on(tmp_path: Path) -> None:
