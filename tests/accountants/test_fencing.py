@@ -200,7 +200,7 @@ def test_a_thread_that_publishes_while_the_ledger_is_resumed(tmp_path: Path) -> 
     for thread in threads:
         thread.start()
     assert some.wait(30)
-    second = None
+    second: CentralAccountant[ZCDP] | None = None
     while second is None:  # whoever publishes between reading and writing goes first
         with suppress(LedgerBusyError, LedgerError):
             second = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))

@@ -376,7 +376,7 @@ def left_again(path: Path) -> tuple[list[str], list[str]]:
         second: CentralAccountant[Any] = CentralAccountant.resume(
             book, noise=NoiseSource.simulation(0)
         )
-        ends = [e.outcome for e in book.entries if isinstance(e, RetireEntry)]
+        ends: list[str] = [e.outcome for e in book.entries if isinstance(e, RetireEntry)]
         values = []
         with second.replaying() as past:
             if past.left("sum", USERS):

@@ -27,6 +27,7 @@ from privlearn.mechanisms import (
     receipt_stream,
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.mechanisms.wiping import wipe
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.participation import Participation
 from privlearn.rows import Rows
@@ -126,5 +127,5 @@ def test_noise_in_doubles_is_overwritten_too() -> None:
     noise.next(3)
     assert isinstance(noise, NoiseStream)
     assert noise._rest.any()
-    receipt_stream.wipe(noise)
+    wipe(noise)
     assert not noise._rest.any()

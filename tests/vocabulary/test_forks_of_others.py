@@ -302,7 +302,7 @@ def within(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def watched(*args: Any, **options: Any) -> sqlite3.Connection:
         look("connect")
-        connection = connect(*args, **options)
+        connection: sqlite3.Connection = connect(*args, **options)
         connection.set_trace_callback(look)
         return connection
 
