@@ -52,6 +52,7 @@ from privlearn.entries import (
     PlanItem,
     PublishEntry,
     ReachEntry,
+    ResumeEntry,
     RetireEntry,
     ReturnEntry,
     SpendEntry,
@@ -59,6 +60,7 @@ from privlearn.entries import (
 from privlearn.errors import (
     BudgetError,
     LedgerError,
+    LedgerHeadError,
     PeopleError,
     PrivlearnError,
     TokenCopyError,
@@ -155,8 +157,7 @@ class _Accountant(Generic[B]):
             )
         _check_registry(people)
         book = ledger if ledger is not None else Ledger.memory()
-        others = [entry for entry in book.entries if isinstance(entry, OpenEntry)]
-        if book.entries and not shared:
+        if book.opened and not shared:
             raise LedgerError(
                 "the ledger has entries: use resume(...) to go on with it, or shared=True for a "
                 "further accountant with a cap of its own"
@@ -170,7 +171,7 @@ class _Accountant(Generic[B]):
         if book.path is not None:
             features[RESUME] = "critical"
         opened = OpenEntry(
-            accountant=_new_id({entry.accountant for entry in others}),
+            accountant=_new_id({entry.accountant for entry in book.opened}),
             software=f"privlearn {__version__}",
             trust=self.trust,
             adjacency=adjacency,
@@ -187,10 +188,11 @@ class _Accountant(Generic[B]):
             odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
             features=features,
             participation=None if people is None else _participation(people),
+            heads={"heads": "elsewhere"} if book.keeps_heads_elsewhere else None,
         )
 
-        def beside(entries: Sequence[Entry]) -> None:
-            check_beside(opened, [entry for entry in entries if isinstance(entry, OpenEntry)])
+        def beside(others: Sequence[OpenEntry]) -> None:
+            check_beside(opened, list(others))
 
         self._start(AccountState(opened), 1, book, source, observer, people)
         if people is not None and people.serving_only:
@@ -236,12 +238,16 @@ class _Accountant(Generic[B]):
         *,
         noise: NoiseSource | None = None,
         head: str | None = None,
+        unknown_head: bool = False,
         accountant: str | None = None,
         people: People | None = None,
     ) -> Self:
         """Goes on with an existing ledger after a restart.
 
-        ``head`` is the last hash as kept elsewhere; it tells an old copy, which forgets spends.
+        ``head`` is the last hash as kept elsewhere; it tells an old copy, which forgets spends.  It
+        is needed where the file beside the ledger that keeps one is missing, and where the ledger
+        says that its heads are kept elsewhere; ``unknown_head`` goes on without, and every audit
+        reports it.  Of an open `Ledger`, `Ledger.open` has taken both.
         ``accountant`` is the `id`, needed where several of this trust are open.  To resume several
         in one process hand them one `Ledger`, not its path.  ``people`` is the registry that it was
         begun with, as it was left; visits of the open batch are null.  If it is lost,
@@ -255,30 +261,46 @@ class _Accountant(Generic[B]):
 
         Raises:
             LedgerError: unreadable, closed, of another trust, or with entries that do not check.
+            LedgerHeadError: its head is not known, or not in it.
             PeopleError: not the registry of this accountant, or older than its ledger.
         """
         _check_registry(people)
-        book = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger, head=head)
-        if head is not None and book.head != head:
-            raise LedgerError(f"head is {book.head}, not {head}: the ledger was cut or rewritten")
+        if not isinstance(ledger, Ledger):
+            book = Ledger.open(ledger, head=head, unknown_head=unknown_head)
+        elif unknown_head:
+            raise ValueError("unknown_head = True: is for Ledger.open, where there is a Ledger")
+        else:
+            book = ledger
+            if head is not None and not book.holds(head):
+                raise LedgerHeadError(
+                    f"head is {book.head}, not {head}: the ledger was cut or rewritten"
+                )
         first = _opened(book, cls.trust, accountant)
         source = noise if noise is not None else _noise_like(first)
         if source.simulated is not first.simulated:
             raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
-        state, seen = AccountState(first), 1
+        state, seen = AccountState(first), 0
         for entry in book.entries:
-            if entry.accountant == first.accountant and entry is not first:
-                state.check(entry)
-                state.record(entry)
+            if entry.accountant == first.accountant:
+                if seen:
+                    state.check(entry)
+                    state.record(entry)
                 seen += 1
         if state.closed:
             raise LedgerError("the accountant was closed: it takes no further entries")
+        if book.unknown_head and not state.resumable:
+            raise LedgerHeadError(
+                "unknown_head = True: the account was begun by a version whose ledgers cannot say "
+                "so; give head=, the last hash, which `privlearn audit` prints"
+            )
         resumed = cls.__new__(cls)
         if people is not None or first.participation is not None:
             _check_people(people, state)
         resumed._start(state, seen, book, source, None, people)
         resumed._resumed = True
         with resumed._lock:
+            if book.unknown_head:
+                resumed._append(ResumeEntry(accountant=resumed.id))
             resumed._end_outstanding()
         return resumed
 
@@ -414,7 +436,7 @@ class _Accountant(Generic[B]):
         Raises:
             BudgetError: user or rounds under a rule of participation, which is about persons.
         """
-        return certify(self.ledger.records, delta=delta, user=user, rounds=rounds)
+        return certify(self.ledger.iterate(), delta=delta, user=user, rounds=rounds)
 
     # Spending -------------------------------------------------------------------------------------
 
@@ -792,6 +814,11 @@ class _Accountant(Generic[B]):
         try:
             kept = None if value is None else (value.digest, packed(value.value))
             self.ledger.append(entry, after=self._seen, value=kept)
+        except LedgerHeadError:  # it stands
+            self._seen += 1
+            self._state.record(entry)
+            self._interrupted = False
+            raise
         except BaseException:
             self._interrupted = self.ledger.may_hold(entry)
             raise
@@ -912,7 +939,7 @@ def _new_id(taken: set[str]) -> str:
 
 def _opened(book: Ledger, trust: Trust, accountant: str | None) -> OpenEntry:
     """The one accountant of the ledger that can be meant."""
-    of_trust = [e for e in book.entries if isinstance(e, OpenEntry) and e.trust is trust]
+    of_trust = [e for e in book.opened if e.trust is trust]
     found = [e for e in of_trust if accountant in (None, e.accountant)]
     if not found:
         named = "" if accountant is None else f" {accountant!r}"

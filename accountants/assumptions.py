@@ -293,12 +293,35 @@ def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
     return lines
 
 
+_HEADS_BESIDE = trusted(
+    "Whoever went on with the ledger compared it with the head in a file beside it, which tells "
+    "one that was cut or swapped, and not one that was put back together with that file."
+)
+_HEADS_ELSEWHERE = trusted(
+    "Each head was handed to a safer place than the file beside the ledger before anything was "
+    "released for it, and whoever went on with the ledger compared it with the last one, which "
+    "tells an older copy."
+)
+
+
 def _of_the_ledger(state: AccountState, totals: SpendTotals) -> list[Assumption]:
     lines = [trusted(f"Noise: {noise_text(state, totals)}.")]
     if not state.opened.durable:
         lines.append(
             trusted(
                 "The ledger lived in memory: after a restart nothing knows what was spent.",
+                weakens=True,
+            )
+        )
+    elif state.resumable:
+        lines.append(_HEADS_BESIDE if state.opened.heads is None else _HEADS_ELSEWHERE)
+    if state.unknown_heads:
+        times = "once" if state.unknown_heads == 1 else f"{state.unknown_heads} times"
+        lines.append(
+            declared(
+                f"The ledger was resumed {times} without a head to compare it with, as somebody "
+                "said that none was left: if it was an older copy, what was spent behind it is not "
+                "counted.",
                 weakens=True,
             )
         )

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any, final
 
 from pydantic import (
@@ -63,6 +64,8 @@ from privlearn.entries import (
 from privlearn.errors import BudgetError, UsersError
 from privlearn.exact import float_down, float_up
 from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record, iterate_records
+from privlearn.ledger.heads import Claimed
+from privlearn.ledger.recorded_values import RecordedValues
 from privlearn.losses import Loss
 from privlearn.participation import Participation
 
@@ -254,8 +257,15 @@ def audit(
         LedgerFeatureError: it needs an unknown extension to be understood.  UsersError: no
         accountant has that user.  BudgetError: user or rounds, of an account of persons.
     """
-    records = iterate_records(path)
-    return certify(records, delta=delta, head=head, user=user, rounds=rounds, restate=restate)
+    values, claimed = RecordedValues(), Claimed(Path(path).resolve(), head=None, unknown=True)
+    records = values.note(iterate_records(path, vouched=head is not None), claimed.compare)
+    found = certify(records, delta=delta, head=head, user=user, rounds=rounds, restate=restate)
+    problems, notes = values.problems_and_remarks(Path(path))
+    if older := claimed.problem():
+        problems.append(older)
+    return found.model_copy(
+        update={"problems": found.problems + problems, "remarks": found.remarks + notes}
+    )
 
 
 def certify(

@@ -43,6 +43,7 @@ from privlearn.entries import (
     PlanEntry,
     PublishEntry,
     ReachEntry,
+    ResumeEntry,
     RetireEntry,
     ReturnEntry,
     SpendEntry,
@@ -453,6 +454,8 @@ class AccountState:
         self.resumable = _is_resumable(opened)
         """Whether streams say how far they come, and are charged no further."""
         self.learner: LearnerEntry | None = None
+        self.unknown_heads = 0
+        """How often it was gone on with without a head to compare the ledger with."""
         self.closed = False
 
     # What is left -------------------------------------------------------------------------------
@@ -1006,6 +1009,9 @@ class AccountState:
         if self._begun():
             raise BudgetError("a learner is named before the plan and the first token")
 
+    def _check_resume(self, entry: ResumeEntry) -> None:
+        self._check_resumable(entry.entry)
+
     def _check_resumable(self, kind: str) -> None:
         if not self.resumable:
             raise BudgetError(f"an entry {kind!r}: {RESUME!r} was not declared when it was opened")
@@ -1180,6 +1186,9 @@ class AccountState:
 
     def _record_learner(self, entry: LearnerEntry) -> None:
         self.learner = self.learner or entry
+
+    def _record_resume(self, entry: ResumeEntry) -> None:
+        self.unknown_heads += 1
 
     def _record_reach(self, entry: ReachEntry) -> None:
         account = self._account(entry.token)
@@ -1387,6 +1396,7 @@ _CHECKS: dict[type[Any], Callable[[AccountState, Any], None]] = {
     OpenEntry: AccountState._check_open,
     BatchesEntry: AccountState._check_batches,
     LearnerEntry: AccountState._check_learner,
+    ResumeEntry: AccountState._check_resume,
     ReachEntry: AccountState._check_reach,
     PublishEntry: AccountState._check_publish,
     PlanEntry: AccountState._check_plan,
@@ -1403,6 +1413,7 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
     OpenEntry: AccountState._record_open,
     BatchesEntry: AccountState._record_batches,
     LearnerEntry: AccountState._record_learner,
+    ResumeEntry: AccountState._record_resume,
     ReachEntry: AccountState._record_reach,
     PublishEntry: AccountState._record_publish,
     PlanEntry: AccountState._record_plan,
@@ -1462,6 +1473,8 @@ def _is_resumable(opened: OpenEntry) -> bool:
             f"{RESUME!r} is declared as {declared}: must be critical, as who does not know it "
             "would not see whom a stream that ended early was charged to"
         )
+    if opened.heads not in (None, {"heads": "elsewhere"}):
+        raise BudgetError(f"data of {RESUME!r}: heads must be 'elsewhere', or not be named")
     return declared is not None
 
 

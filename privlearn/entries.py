@@ -88,9 +88,13 @@ class OpenEntry(_Entry):
     """
     participation: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
     """Data of `PARTICIPATION`: the rule, and the public id of the registry that keeps it."""
+    heads: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
+    """Data of `RESUME`: ``heads`` is ``elsewhere`` if each head is also handed to a safer place
+    than the file beside the ledger; None where it is not."""
 
     def ext(self) -> dict[str, Any]:
-        return {} if self.participation is None else {PARTICIPATION: self.participation}
+        found = {} if self.participation is None else {PARTICIPATION: self.participation}
+        return found if self.heads is None else {**found, RESUME: self.heads}
 
 
 class BatchesEntry(_Entry):
@@ -109,6 +113,16 @@ class LearnerEntry(_Entry):
     """Arguments of its constructor, as JSON."""
     made: dict[str, Any]
     """What was worked out at the start, by name: mechanisms and public numbers, as JSON."""
+
+
+class ResumeEntry(_Entry):
+    """Another process went on, without a head to compare the ledger with.
+
+    Entries behind those that it found may have been lost, and what they spent.
+    """
+
+    entry: Literal["resume"] = "resume"
+    head: Literal["unknown"] = "unknown"
 
 
 class PlanItem(BaseModel):
@@ -288,6 +302,7 @@ Entry = (
     OpenEntry
     | BatchesEntry
     | LearnerEntry
+    | ResumeEntry
     | PlanEntry
     | DelegateEntry
     | ReturnEntry
@@ -311,6 +326,7 @@ _EXTENSIONS = {
     (PARTICIPATION, "issue"): "shared",
     (PARTICIPATION, "spend"): "admitted",
     (PARTICIPATION, "retire"): "admitted",
+    (RESUME, "open"): "heads",
     (RESUME, "retire"): "value",
 }
 """Where data of an extension stand once they are read: by its name and the kind of entry."""

@@ -26,6 +26,7 @@
     │   ├── LedgerSchemaError         of a newer format, or an older one that takes no entries
     │   ├── LedgerFeatureError        needs an extension that this version does not know
     │   ├── LedgerBusyError           another process has written to it
+    │   ├── LedgerHeadError           the head is not known, or could not be kept
     │   ├── LedgerClosedError         no entry may follow ``close``
     │   └── UnknownKindError          a loss kind that this version does not know
     ├── NoiseSamplerError (RuntimeError)  damaged tables, or another arithmetic than IEEE 754's
@@ -146,6 +147,10 @@ class LedgerFeatureError(LedgerError):
 
 class LedgerBusyError(LedgerError):
     """Another process has written to this ledger since it was opened here."""
+
+
+class LedgerHeadError(LedgerError):
+    """The head of the ledger is not known, is not in it, or could not be kept."""
 
 
 class LedgerClosedError(LedgerError):

@@ -20,6 +20,7 @@ import typer
 
 from privlearn.cli.audit import audit
 from privlearn.cli.check import check
+from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, unread
 from privlearn.cli.papers import errata, reproduce_app
 from privlearn.cli.people import people_app
@@ -35,6 +36,7 @@ app = typer.Typer(
 for command in (quickstart, audit, epsilon, delta, calibrate, errata, check):
     app.command()(command)
 app.add_typer(run_app, name="run")
+app.add_typer(ledger_app, name="ledger")
 app.add_typer(people_app, name="people")
 app.add_typer(reproduce_app, name="reproduce")
 

@@ -1,5 +1,6 @@
 """The ledger: a hash chain of typed entries, in memory or in a file; see docs/ledger.md."""
 
+from privlearn.ledger.backups import backup
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import (
     GENESIS,
@@ -24,6 +25,7 @@ __all__ = [
     "Ledger",
     "MerkleTree",
     "Record",
+    "backup",
     "canonical",
     "chain_hash",
     "chain_problems",

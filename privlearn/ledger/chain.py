@@ -6,6 +6,7 @@ is read for ever and never written, has a digest for each field; see docs/ledger
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
 import secrets
@@ -24,12 +25,29 @@ MOST_BYTES = 8 * 2**20
 """Of one entry as it is stored; also of one line of an export, less its frame."""
 KNOWN_FEATURES = frozenset({EXACT, PARTICIPATION, RESUME})
 """Extensions of the format that this version understands."""
+TIMELESS = ("retire", "publish")
+"""Entries without a minute: what leaves is computed from rows just before, for as long as they
+make it take."""
 
+_FORM_OF_MINUTE = "%Y-%m-%dT%H:%MZ"
 _NO_TIME = object()
 _WRITER = re.compile(r"[0-9a-f]{16}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _MINUTE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z")
 _HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def text_of_minute(minute: int) -> str:
+    """Minutes since 1970, as entries tell them."""
+    return time.strftime(_FORM_OF_MINUTE, time.gmtime(minute * 60))
+
+
+def minute_of(text: str) -> int:
+    """The inverse of `text_of_minute`; 0 for what is no minute, such as the 31st of February."""
+    try:
+        return calendar.timegm(time.strptime(text, _FORM_OF_MINUTE)) // 60
+    except ValueError:
+        return 0
 
 
 def canonical_1(value: Any) -> bytes:
@@ -97,7 +115,7 @@ class Record:
             ext: data of extensions, by their names, if there are any.
             writer: who writes, 16 hexadecimal digits, new for every opening of the ledger.
             epoch: which opening of the ledger this is, from 1.
-            minute: minutes since 1970, default now; an end of a token tells no time.
+            minute: minutes since 1970, default now; `TIMELESS` entries tell none.
             root: of all entries before, which a ``close`` states.
 
         Raises:
@@ -108,9 +126,9 @@ class Record:
             "nonce": secrets.token_hex(16),
             "writer": writer,
         }
-        if body.get("entry") != "retire":
+        if body.get("entry") not in TIMELESS:
             found = int(time.time() // 60) if minute is None else minute
-            envelope["at"] = time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(found * 60))
+            envelope["at"] = text_of_minute(found)
         if root is not None:
             envelope["root"] = root
         if ext:
@@ -204,7 +222,7 @@ class Chain:
         self.head, self._leaf = GENESIS, bytes.fromhex(GENESIS)
         self.size = 0
         self.tree = MerkleTree()
-        self.epoch, self.writer, self._minute = 0, "", ""
+        self.epoch, self.writer, self.minute = 0, "", ""
         self._declared: dict[str, frozenset[str]] = {}
         self._whole = True
 
@@ -281,12 +299,12 @@ class Chain:
             problems.append("its nonce is not one of 32 hexadecimal digits")
         kind = body.get("entry")
         minute = envelope.get("at", _NO_TIME)
-        if kind == "retire":
+        if kind in TIMELESS:
             if minute is not _NO_TIME:
                 problems.append("it must not tell its time")
-        elif self._minute != minute or not minute:
+        elif self.minute != minute or not minute:
             if _matches(_MINUTE, minute):
-                self._minute = minute
+                self.minute = minute
             else:
                 problems.append("it must tell its minute")
         if ("root" in envelope) is not (kind == "close"):

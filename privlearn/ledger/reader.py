@@ -12,8 +12,9 @@ import math
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
+from privlearn.ledger.heads import head_path, read_head
 
 APPLICATION_ID = 0x70726C6E  # "prln"
 MOST_ENTRIES = 50_000_000
@@ -67,11 +69,16 @@ def read_records(path: str | os.PathLike[str]) -> list[Record]:
     return list(iterate_records(path))
 
 
-def iterate_records(path: str | os.PathLike[str]) -> Iterator[Record]:
+def iterate_records(path: str | os.PathLike[str], *, vouched: bool = False) -> Iterator[Record]:
     """Reads a ledger file or a JSON-lines export entry by entry, without changing it.
 
+    Args:
+        path: the file.
+        vouched: whether a file whose log is missing is read, too, because the caller compares the
+            head, or says that it is not known.
+
     Raises:
-        LedgerUnreadableError: missing, torn, not a ledger, or beyond a limit.
+        LedgerUnreadableError: missing, torn, not a ledger, without its log, or beyond a limit.
         LedgerSchemaError: newer version.  LedgerFeatureError: it needs an unknown extension.
     """
     where = Path(path)
@@ -81,7 +88,9 @@ def iterate_records(path: str | os.PathLike[str]) -> Iterator[Record]:
         size = where.stat().st_size
         if size > MOST_FILE_BYTES:
             raise ValueError(f"{size} bytes; at most {MOST_FILE_BYTES} are read")
-        reading = _read_lines(where) if is_export(where) else SQLITE.each(_read_database(where))
+        reading = (
+            _read_lines(where) if is_export(where) else SQLITE.each(_read_database(where, vouched))
+        )
         for count, record in enumerate(reading):
             if count >= MOST_ENTRIES:
                 raise ValueError(f"more than {MOST_ENTRIES} entries")
@@ -165,12 +174,18 @@ def _read_lines(where: Path) -> Iterator[Record]:
             seq += 1
 
 
-def _read_database(where: Path) -> Iterator[Record]:
-    # Without a WAL beside it the file is complete, and may lie on a read-only medium.
-    beside = Path(f"{where}-wal")
-    mode, size = "immutable=1", where.stat().st_size
-    if beside.exists():
-        mode, size = "mode=ro", size + beside.stat().st_size
+@contextmanager
+def opened_database(
+    where: Path, vouched: bool = False
+) -> Iterator[tuple[sqlite3.Connection, list[int], int, int]]:
+    """A ledger file opened for reading: connection, steps since a row, format, size in bytes.
+
+    Raises:
+        LedgerUnreadableError, LedgerSchemaError, ValueError, sqlite3.Error: as `iterate_records`.
+    """
+    # Without a log beside it the file is complete, and may lie on a read-only medium.
+    logged = Path(f"{where}-wal").exists()
+    mode, size = ("mode=ro" if logged else "immutable=1"), _size(where)
     with closing(sqlite3.connect(f"{where.resolve().as_uri()}?{mode}", uri=True)) as connection:
         steps = _confine(connection)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -186,32 +201,127 @@ def _read_database(where: Path) -> Iterator[Record]:
             )
         if connection.execute("PRAGMA encoding").fetchone() != ("UTF-8",):
             raise ValueError("its text is not UTF-8")
+        if not vouched and not (logged and _begun(Path(f"{where}-wal"))):
+            _check_log_is_not_missed(where, connection, logged)
+        yield connection, steps, schema, size
+
+
+def _begun(log: Path) -> bool:
+    """Whether a log holds a commit: one without may be that of another moment.
+
+    https://www.sqlite.org/fileformat.html#the_write_ahead_log
+    """
+    with open(log, "rb") as file:
+        header = file.read(32)
+        if header[:4] not in (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83"):
+            return False
+        page = int.from_bytes(header[8:12], "big")
+        while (frame := file.read(24))[8:16] == header[16:24]:
+            if any(frame[4:8]):
+                return True
+            file.seek(page, os.SEEK_CUR)
+    return False
+
+
+def _check_log_is_not_missed(where: Path, connection: sqlite3.Connection, logged: bool) -> None:
+    """Raises LedgerUnreadableError for a copy that was made without the log, while it was open.
+
+    Spends may stand in the log only.  Closing the ledger says in the main file that there is no log
+    any more.  An empty one is right after it was copied to the main file, and wrong if the main
+    file was copied before that.
+    """
+    if logged:
+        # through SQLite, as closing a descriptor lets go of the locks of who writes to it here
+        if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            return
+    else:
+        with open(where, "rb") as file:
+            if file.read(20)[18:] != _WITH_LOG:
+                return
+    head = read_head(where.resolve())
+    if head is not None:
+        row = connection.execute("SELECT hash FROM entries WHERE seq = ?", (head.entries - 1,))
+        if not head.entries or row.fetchone() == (head.hash,):
+            return  # another program ended the log in good order
+    raise LedgerUnreadableError(
+        f"{where} was open when it was copied, and {where.name}-wal, which may hold its last "
+        f"entries, is {'empty' if logged else 'not there'}: copy it with `privlearn ledger "
+        f"backup`, or put {where.name}-wal and {head_path(where).name} of the same moment beside "
+        "it; a head that was kept elsewhere (--head, head=) tells whether it is whole"
+    )
+
+
+_WITH_LOG = b"\2\2"
+"""Of SQLite's header: write and read version."""
+
+
+def _read_database(where: Path, vouched: bool) -> Iterator[Record]:
+    with opened_database(where, vouched) as (connection, steps, schema, size):
         connection.text_factory = bytes
-        rows = connection.execute(f"SELECT {_COLUMNS[schema]} FROM entries ORDER BY seq")
-        yield from (_read_rows if schema == 2 else _read_rows_1)(rows, steps, size)
+        read = _read_rows if schema == 2 else _read_rows_1
+        limits = _Limits(steps, size)
+        (after,) = connection.execute("SELECT min(seq) FROM entries").fetchone()
+        first = more = after is not None
+        while more:
+            # Each look but the first begins with the last row of the one before, and goes on from
+            # there page by page: a page that was torn is met, and not searched.
+            rows = connection.execute(
+                f"SELECT {_COLUMNS[schema]} FROM entries WHERE seq >= ? ORDER BY seq LIMIT ?",
+                (after, _AT_ONCE),
+            )
+            found = read(rows, limits)
+            if not first and next(found).seq != after:
+                raise ValueError(_WRONG_FORM)
+            first = more = False
+            for record in found:
+                after, more = record.seq, True
+                yield record
+            limits.left += max(0, _size(where) - limits.size)  # it may grow meanwhile
+            limits.size = max(limits.size, _size(where))
 
 
-def _read_rows(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Record]:
-    read = 0
+def _size(where: Path) -> int:
+    """Of a ledger with its log, as far as there is one."""
+    size = where.stat().st_size
+    with suppress(FileNotFoundError):
+        size += os.stat(f"{where}-wal").st_size
+    return size
+
+
+@dataclass
+class _Limits:
+    """What reading may take."""
+
+    steps: list[int]
+    """Of SQLite's since a row, counted elsewhere."""
+    size: int
+    """Bytes of the file and its log."""
+    left: int = field(init=False)
+    """Bytes of entries that may still come."""
+
+    def __post_init__(self) -> None:
+        self.left = self.size
+
+    def row(self, texts: Iterable[bytes]) -> None:
+        self.steps[0] = 0
+        self.left -= sum(map(len, texts))
+        if self.left < 0:
+            raise ValueError("its entries are larger than the file that they stand in")
+
+
+def _read_rows(rows: sqlite3.Cursor, limits: _Limits) -> Iterator[Record]:
     for seq, data, hash in rows:
-        steps[0] = 0
         if seq.__class__ is not int or data.__class__ is not bytes or hash.__class__ is not bytes:
             raise ValueError(_WRONG_FORM)
-        read += len(data) + len(hash)
-        if read > size:
-            raise ValueError(_TOO_LARGE)
+        limits.row((data, hash))
         yield _record(seq, data, hash)
 
 
-def _read_rows_1(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[Record]:
-    read = 0
+def _read_rows_1(rows: sqlite3.Cursor, limits: _Limits) -> Iterator[Record]:
     for seq, *texts in rows:
-        steps[0] = 0
         if seq.__class__ is not int or any(text.__class__ is not bytes for text in texts):
             raise ValueError(_WRONG_FORM)
-        read += sum(map(len, texts))
-        if read > size:
-            raise ValueError(_TOO_LARGE)
+        limits.row(texts)
         body, digests, hash = texts
         yield _record_1(
             seq,
@@ -221,8 +331,9 @@ def _read_rows_1(rows: sqlite3.Cursor, steps: list[int], size: int) -> Iterator[
         )
 
 
+_AT_ONCE = 512
+"""Entries of one look into the file: a longer one would keep a writer's log from being cut."""
 _WRONG_FORM = "a row is of a wrong form"
-_TOO_LARGE = "its entries are larger than the file that they stand in"
 
 
 def _confine(connection: sqlite3.Connection) -> list[int]:

@@ -19,20 +19,22 @@ own entries.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import secrets
 import sqlite3
 import time
-import weakref
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from typing import Self, final
 
-from privlearn import _held_lock, _processes
+from privlearn import _processes
 from privlearn._exclusive import Exclusive
 from privlearn._sqlite_gate import SQLITE
 from privlearn.entries import (
@@ -48,9 +50,11 @@ from privlearn.errors import (
     LedgerBusyError,
     LedgerClosedError,
     LedgerError,
+    LedgerHeadError,
     LedgerSchemaError,
     LedgerUnreadableError,
 )
+from privlearn.ledger.backups import backup
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import (
     GENESIS,
@@ -58,15 +62,18 @@ from privlearn.ledger.chain import (
     Chain,
     MerkleTree,
     Record,
+    minute_of,
+    text_of_minute,
 )
-from privlearn.ledger.reader import (
-    APPLICATION_ID,
-    ENTRIES,
-    RELEASED,
-    is_export,
-    iterate_records,
-    parse,
-)
+from privlearn.ledger.disk import Disk, connect, located, unlink_leftover_names
+from privlearn.ledger.heads import Claimed, Head, HeadFile, kept_elsewhere
+from privlearn.ledger.large_values import LARGEST_IN_DATABASE, read_large, write_large
+from privlearn.ledger.new_files import create_ledger
+from privlearn.ledger.reader import is_export, iterate_records, parse
+from privlearn.ledger.values import unpacked
+
+KeepHead = Callable[[str], object]
+"""Takes a head, 64 hexadecimal digits, to where it is kept."""
 
 _PLAIN_DEPTH = 16
 
@@ -74,7 +81,7 @@ _PLAIN_DEPTH = 16
 def _storable(values: Iterable[object], depth: int = 0) -> bool:
     """Whether values are plainly JSON that a reader takes; where not, `parse` says.
 
-    An entry in memory is not written, and what a file could not hold must not stand in it.
+    An entry in memory is not written, and what a file could not hold must not stand in it either.
     """
     for value in values:
         kind = value.__class__
@@ -122,24 +129,37 @@ def _encodes(text: str) -> bool:
 class Ledger:
     """A ledger open for writing; `create`, `open` or `memory` make one.
 
-    ``path`` is absolute, and None for a ledger in memory.
+    ``path`` is absolute, and None for a ledger in memory.  ``unknown_head`` says that it was opened
+    without a head to compare it with, which accountants that go on with it write down.
     """
 
-    def __init__(self, connection: sqlite3.Connection | None, path: Path | None) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection | None,
+        path: Path | None,
+        keep_head: KeepHead | None = None,
+    ) -> None:
         self._connection, self.path = connection, path
         self._lock = Exclusive("a ledger")
         self._doubtful: Entry | None = None
-        self._place = None if path is None else _identity(path)
-        self._entries: list[Entry] = []
+        self._newest: dict[str, Entry] = {}
+        """The last entry of each accountant, by which it is told whether an append was done."""
+        self._read: list[Entry] | None = []
+        """All entries; of a file only until the first that is written, then they are read again."""
         self._records: list[Record] = []
         self._times: list[float] = []
+        """Of a ledger in memory."""
         self._tree = MerkleTree()
-        self._head = GENESIS
+        self._head, self._minute = GENESIS, 0
         self._writer, self._epoch = secrets.token_hex(8), 1
-        self._disk = None if connection is None or path is None else _Disk(connection, path)
+        self._disk = None if connection is None or path is None else Disk(connection, path)
+        self._beside = None if path is None else HeadFile(path)
+        self._keep_head = keep_head
         self._counts: Counter[str] = Counter()
+        self._opens: list[OpenEntry] = []
         self._open: set[str] = set()
         self._closed = False
+        self.unknown_head = False
 
     @classmethod
     def memory(cls) -> Ledger:
@@ -147,79 +167,101 @@ class Ledger:
         return cls(None, None)
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str]) -> Ledger:
-        """Creates a new ledger file.
+    def create(cls, path: str | os.PathLike[str], *, keep_head: KeepHead | None = None) -> Ledger:
+        """Creates a new ledger file, and beside it one that keeps its head.
+
+        ``keep_head`` takes each head that is on disk, 64 hexadecimal digits, to a safer place: it
+        is called before any noise of the spend that stands there is drawn, and if it raises,
+        nothing is released.  It must not call this ledger.
 
         Raises:
-            LedgerError: the file exists, the directory is missing or not writable, the path names
-            no file (a URI, ``":memory:"``), or SQLite writes somewhere else.
+            LedgerError: the file exists, or the head or log of one that is gone; the directory is
+            missing or not writable, the path names no file (a URI, ``":memory:"``), or SQLite
+            writes somewhere else.
         """
-        where = _located(path)
-        try:
-            with open(where, "xb"):
-                pass
-        except FileExistsError:
-            raise LedgerError(
-                f"{where} is a directory: name a file in it"
-                if where.is_dir()
-                else f"{where} exists: ledgers are never overwritten; resume it or choose another "
-                "path"
-            ) from None
-        except OSError as error:
-            raise LedgerError(f"{where} cannot be created: {error.strerror}") from None
-        ledger = cls(_connect(where), where)
-        with ledger._sql() as connection:
-            connection.executescript(
-                f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
-                f"{ENTRIES};{RELEASED};PRAGMA wal_checkpoint(TRUNCATE);"
-            )
+        where = located(path)
+        create_ledger(where)
+        ledger = cls(connect(where), where, keep_head)
         try:
             assert ledger._disk is not None
             ledger._disk.check_header()
         except LedgerError:
             ledger.close()
             raise
-        _sync_directory(where.parent)
         return ledger
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, head: str | None = None) -> Ledger:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        head: str | None = None,
+        unknown_head: bool = False,
+        keep_head: KeepHead | None = None,
+    ) -> Ledger:
         """Opens an existing ledger file for further entries.
 
-        ``head`` is the last hash as kept elsewhere; without it an old copy cannot be told.
+        The ledger must hold the head that is kept beside it, and ``head``, if it is given: one that
+        was kept elsewhere, and needed where the file beside it is missing, and where the ledger
+        says that its heads are kept elsewhere (``keep_head``, see `create`).  An older copy, which
+        forgets spends, does not hold them.  ``unknown_head`` goes on without, and every audit
+        reports it.
 
         Raises:
+            LedgerHeadError: the head is not known, or not in this file.
             LedgerUnreadableError: missing, torn or broken.  LedgerSchemaError: newer version, or
             format 1, which takes no further entries.  LedgerFeatureError: it needs an unknown
             extension.  LedgerError: the path names no file.
         """
-        where = _located(path)
-        records, problems, chain = [], [], Chain()
-        for record in iterate_records(where):
+        where = located(path)
+        claimed = Claimed(where, head=head, unknown=unknown_head)
+        entries: list[Entry] = []
+        problems, chain = list[str](), Chain()
+        for record in iterate_records(where, vouched=head is not None or unknown_head):
             if record.format != SCHEMA:
                 raise LedgerSchemaError(
                     f"{path} cannot be resumed: it is of format {record.format}, which is read and "
                     "audited but takes no further entries; begin a new ledger with what is left "
                     "of the budget, and keep this one: what both promise adds up"
                 )
-            records.append(record)
             problems += chain.add(record)
-        problems += chain.end(head)
+            claimed.compare(record)
+            if not problems:
+                try:
+                    entries.append(parse_entry(record.body, record.ext))
+                except ValueError as error:
+                    problems.append(str(error))
         if problems:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
         if is_export(where):
             raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
+        opens = [entry for entry in entries if isinstance(entry, OpenEntry)]
+        unknown = claimed.check(chain, elsewhere=any(map(kept_elsewhere, opens)))
+        if keep_head is None and any(map(kept_elsewhere, opens)):
+            raise LedgerHeadError(
+                f"{path} says that its heads are kept elsewhere: open it with keep_head=, and hand "
+                "the Ledger to resume(...)"
+            )
         try:
-            entries = [parse_entry(record.body, record.ext) for record in records]
-            ledger = cls(_connect(where), where)
-        except (OSError, ValueError, sqlite3.Error) as error:
-            raise LedgerUnreadableError(f"{path} cannot be resumed: {error}") from None
-        ledger._records, ledger._tree, ledger._head = records, chain.tree, chain.head
-        ledger._epoch = chain.epoch + 1
+            unlink_leftover_names(where)
+            ledger = cls(connect(where), where, keep_head)
+        except (OSError, sqlite3.Error) as error:
+            raise _unwritable(where, error) from None
+        ledger.unknown_head = unknown
+        ledger._tree, ledger._head = chain.tree, chain.head
+        ledger._epoch, ledger._minute = chain.epoch + 1, minute_of(chain.minute)
+        if ledger._minute > time.time() // 60 + _CLOCK_MAY_BE_OFF:
+            warnings.warn(
+                f"{path}: the last entry was written at {chain.minute}, and the clock says "
+                f"{text_of_minute(int(time.time() // 60))}: until it is past that, entries tell "
+                "the former; look after the clock",
+                stacklevel=2,
+            )
         assert ledger._disk is not None
         ledger._disk.pending = True  # what a process left that died, its last issue, say
         for entry in entries:
             ledger._keep(entry)
+        ledger._read = entries
         return ledger
 
     def append(
@@ -228,21 +270,22 @@ class Ledger:
         *,
         after: int | None = None,
         first: bool = False,
-        beside: Callable[[Sequence[Entry]], None] | None = None,
+        beside: Callable[[Sequence[OpenEntry]], None] | None = None,
         value: tuple[str, bytes] | None = None,
     ) -> None:
         """Adds an entry; returns when what it protects is durable (at once for a memory ledger).
 
         ``after`` is the number of its accountant's entries that the writer knows of, if it relies
         on them; ``first`` says that the writer relies on an empty ledger, and ``beside`` raises
-        why the entry cannot stand behind those that the ledger holds.  ``value``, bytes and the
-        digest that they are kept under, is written with the entry, or not at all; a ledger in
-        memory keeps none.
+        why the entry cannot stand behind the accountants that the ledger opens.  ``value``, bytes
+        and the digest that they are kept under, is written with the entry, or not at all; a ledger
+        in memory keeps none.
 
         Raises:
             LedgerClosedError: closed.  LedgerBusyError: somebody else has written since then.
             TokenCopyError: called in a forked process.  LedgerError: it could not be written, or
             whether the entry before stands there is not known, as it was interrupted.
+            LedgerHeadError: it stands there, but its head could not be kept.
             ReentryError: called from inside a call that is not done.
         """
         with self._lock:
@@ -250,33 +293,42 @@ class Ledger:
                 raise LedgerClosedError("the ledger is closed")
             if self._doubtful is not None:
                 raise LedgerError("an entry was interrupted half-way: open the ledger again")
-            if first and self._entries:
+            if first and self._counts:
                 raise LedgerBusyError("another accountant has begun this ledger")
             if after is not None and after != self._counts[entry.accountant]:
                 raise LedgerBusyError(
                     "another accountant has resumed this ledger: only the last one may write"
                 )
             if beside is not None:
-                beside(self._entries)
-            if self._connection is not None:
+                beside(self._opens)
+            if self._disk is not None:
                 self._write(entry, value)
             else:
                 if not _storable(entry.__dict__.values()):
                     # raises for what a file could not hold
                     parse(canonical({"body": entry.body(), "ext": entry.ext()}))
+                self._doubtful = entry
                 self._times.append(time.time())
+                assert self._read is not None
+                self._read.append(entry)
             self._doubtful = entry  # where a signal's exception ends it
             self._keep(entry)
             self._doubtful = None
+            if self._disk is not None and not self._disk.pending:
+                self._tell_head()
 
     def may_hold(self, entry: Entry) -> bool:
-        """Whether this very entry stands here, or may stand here as `append` was interrupted."""
-        return entry is self._doubtful or any(entry is kept for kept in reversed(self._entries))
+        """Whether this very entry stands here, or may stand here as `append` was interrupted.
+
+        Asked by an accountant for its last entry, with no other on its way.
+        """
+        return entry is self._doubtful or entry is self._newest.get(entry.accountant)
 
     def _keep(self, entry: Entry) -> None:
-        self._entries.append(entry)
+        self._newest[entry.accountant] = entry
         self._counts[entry.accountant] += 1
         if entry.__class__ is OpenEntry:
+            self._opens.append(entry)
             self._open.add(entry.accountant)
         elif entry.__class__ is CloseEntry:
             self._open.discard(entry.accountant)
@@ -289,7 +341,7 @@ class Ledger:
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
             with self._sql():
-                self._check_place()
+                self._disk.check_place()
                 self._disk.check_log()
                 self._check_last()
 
@@ -300,21 +352,53 @@ class Ledger:
                 f"{self.path} was written to by another process; resume it to go on"
             )
 
+    def _tell_head(self) -> None:
+        """Keeps the head of what is on disk, beside the file and wherever else it is wanted."""
+        assert self._beside is not None
+        try:
+            self._beside.write(Head(self._tree.size, self._head))
+        except OSError as error:
+            raise self._not_kept(error) from error
+        if self._keep_head is not None:
+            try:
+                self._keep_head(self._head)
+            except Exception as error:
+                raise self._not_kept(error) from error
+
+    def _not_kept(self, error: Exception) -> LedgerHeadError:
+        return LedgerHeadError(
+            f"{self.path}: the head {self._head} could not be kept: {error!r}; its entry stands, "
+            "and a spend stays charged, but nothing was released for it"
+        )
+
     def value(self, digest: str) -> bytes | None:
-        """What was written with an entry under that digest; None where nothing was."""
+        """What was written with an entry under that digest; None where nothing was.
+
+        Raises:
+            LedgerUnreadableError: it was changed.
+        """
         with self._lock, self._sql() as connection:
             row = connection.execute("SELECT value FROM released WHERE digest = ?", (digest,))
             found = row.fetchone()
-            return None if found is None else bytes(found[0])
+        assert self.path is not None
+        data = read_large(self.path, digest) if found is None else bytes(found[0])
+        if data is not None:
+            unpacked(data, digest)
+        return data
 
     def _write(self, entry: Entry, value: tuple[str, bytes] | None) -> None:
         record = self._make(entry, time.time())
-        parse(record.data)  # raises for what a reader would refuse, and the whole file with it
-        disk = self._disk
+        if not _storable(entry.__dict__.values()):
+            parse(record.data)  # raises for what a reader would refuse, and the whole file with it
+        disk, path = self._disk, self.path
         assert disk is not None
+        assert path is not None
         with self._sql() as connection:
-            self._check_place()
-            disk.defer()
+            disk.check_sound()
+            disk.check_place()
+            if value is not None and len(value[1]) > LARGEST_IN_DATABASE:
+                write_large(path, *value)
+                value = None
             connection.execute("BEGIN IMMEDIATE")
             disk.check_log()
             self._check_last()
@@ -330,64 +414,69 @@ class Ledger:
             disk.check_log()
             if not _may_wait(entry):
                 disk.settle((record.seq, record.hash))
+                disk.check_place()
         self._add(record)
+        self._read = None
 
     def _last(self) -> tuple[int, str] | None:
-        return (len(self._records) - 1, self._head) if self._records else None
+        return (self._tree.size - 1, self._head) if self._tree.size else None
 
     def _make(self, entry: Entry, then: float) -> Record:
+        # the clock may be set back, and what entries tell of time is not to contradict their order
+        self._minute = max(self._minute, int(then // 60))
         return Record.make(
             self._head,
-            len(self._records),
+            self._tree.size,
             entry.body(),
             ext=entry.ext(),
             writer=self._writer,
             epoch=self._epoch,
-            minute=int(then // 60),
+            minute=self._minute,
             root=self._tree.root if isinstance(entry, CloseEntry) else None,
         )
 
     def _add(self, record: Record) -> None:
-        self._records.append(record)
+        if self._disk is None:
+            self._records.append(record)
         self._tree.add(bytes.fromhex(record.hash))
         self._head = record.hash
-
-    def _check_place(self) -> None:
-        """SQLite goes on writing to a file that was deleted or replaced, which nobody finds."""
-        assert self.path is not None
-        if _identity(self.path) != self._place:
-            raise LedgerError(
-                f"{self.path} was moved, deleted or replaced: nothing more can be recorded in it"
-            )
 
     @contextmanager
     def _sql(self) -> Iterator[sqlite3.Connection]:
         assert self._connection is not None
+        assert self.path is not None
         try:
             SQLITE.__enter__()
             yield self._connection
         except BaseException as error:
             if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
                 self._doubtful = None
             if isinstance(error, sqlite3.Error):
                 self._doubtful = None
             if isinstance(error, sqlite3.Error | OSError):
-                raise LedgerError(f"{self.path} could not be written: {error}") from error
+                raise _unwritable(self.path, error) from error
             raise
         finally:
-            if self._disk is not None:
-                self._disk.leave_to_sqlite()
             SQLITE.__exit__()
 
     @property
     def entries(self) -> Sequence[Entry]:
-        """All entries, oldest first."""
-        return tuple(self._entries)
+        """All entries, oldest first; of a file they are read again."""
+        with self._lock:
+            if self._read is not None:
+                return tuple(self._read)
+        return tuple(parse_entry(record.body, record.ext) for record in self.iterate())
 
     def entries_of(self, accountant: str) -> int:
         """How many entries one accountant has."""
         return self._counts[accountant]
+
+    @property
+    def opened(self) -> Sequence[OpenEntry]:
+        """How the accountants that it holds were opened, in their order."""
+        return tuple(self._opens)
 
     @property
     def open_accountants(self) -> frozenset[str]:
@@ -396,11 +485,25 @@ class Ledger:
             return frozenset(self._open)
 
     @property
+    def keeps_heads_elsewhere(self) -> bool:
+        """Whether each head is handed to somebody who keeps it."""
+        return self._keep_head is not None
+
+    @property
     def records(self) -> list[Record]:
         """All entries with their hashes, oldest first; on disk before they are told."""
+        return list(self.iterate())
+
+    def iterate(self) -> Iterator[Record]:
+        """As `records`, one by one; entries of a file are not held in memory."""
         with self._lock:
             self._complete()
-            return list(self._records)
+            size = self._tree.size
+        if self._disk is None:
+            yield from self._records[:size]
+            return
+        assert self.path is not None
+        yield from islice(iterate_records(self.path, vouched=True), size)
 
     @property
     def head(self) -> str:
@@ -408,6 +511,10 @@ class Ledger:
         with self._lock:
             self._complete()
             return self._head
+
+    def holds(self, head: str) -> bool:
+        """Whether a hash is that of one of its entries, or of none before the first."""
+        return head == GENESIS or any(record.hash == head for record in self.iterate())
 
     @property
     def root(self) -> str:
@@ -420,17 +527,32 @@ class Ledger:
         """Chains what a memory ledger holds, and brings to disk what may wait."""
         if self._disk is None:
             done = len(self._records)
-            for entry, then in zip(self._entries[done:], self._times[done:], strict=False):
+            assert self._read is not None
+            for entry, then in zip(self._read[done:], self._times[done:], strict=False):
                 self._add(self._make(entry, then))
         elif self._disk.pending and not self._closed:
             with self._sql():
                 self._disk.check_log()
-                self._disk.defer()
                 self._disk.settle(self._last())
+                own = self._disk.last() == self._last()
+            if own:
+                self._tell_head()
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Writes all entries as JSON lines."""
-        write_export(path, self.records)
+        write_export(path, self.iterate())
+
+    def backup(self, path: str | os.PathLike[str]) -> str:
+        """Copies all of it, values included, to a new file, and returns the head of the copy.
+
+        Raises:
+            LedgerError: the file exists, cannot be made, or the ledger is one in memory.
+        """
+        if self.path is None:
+            raise LedgerError("a ledger in memory has no file to copy: export(path) writes one")
+        with self._lock:
+            self._complete()
+        return backup(self.path, path)
 
     def close(self) -> None:
         """Flushes everything into the one file and releases it; may be called twice.
@@ -444,9 +566,17 @@ class Ledger:
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
             if self._disk is not None:
+                try:
+                    self._disk.check_place()
+                    self._complete()
+                except LedgerError:
+                    pass  # what may wait need not stand, and a head may be an earlier one
+                self._closed = True
                 self._disk.close()
+            self._closed = True
+            if self._beside is not None:
+                self._beside.close()
 
     @property
     def closed(self) -> bool:
@@ -460,55 +590,7 @@ class Ledger:
         self.close()
 
 
-def _located(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a ledger file, which means the same wherever the process goes.
-
-    Raises:
-        LedgerError: SQLite, or the system, would take it for something else than a file's name.
-    """
-    name = os.fspath(path)
-    if not isinstance(name, str):
-        raise TypeError(f"path = {path!r}: must be text or a path of text")
-    if not name or "\0" in name:
-        raise LedgerError(f"path = {name!r}: must name a file")
-    if name == ":memory:":
-        raise LedgerError(
-            "path = ':memory:': would be lost with the process; Ledger.memory() makes such a "
-            "ledger, and says so"
-        )
-    if name.startswith("file:"):
-        raise LedgerError(
-            f"path = {name!r}: URIs are not taken, as they can name a database in memory; give "
-            "the path of a file"
-        )
-    try:
-        return Path(name).resolve()
-    except (OSError, RuntimeError) as error:  # symbolic links in a circle
-        raise LedgerError(f"path = {name!r}: {error}") from None
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file stands there; None for none."""
-    try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return found.st_dev, found.st_ino
-
-
-_TIMEOUT = 10  # seconds that another process may hold the file
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    with SQLITE:
-        connection = sqlite3.connect(
-            path, isolation_level=None, check_same_thread=False, timeout=_TIMEOUT
-        )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `_Disk.settle` does it
-        connection.execute("PRAGMA trusted_schema = OFF")
-    return connection
+_CLOCK_MAY_BE_OFF = 2  # minutes
 
 
 def _may_wait(entry: Entry) -> bool:
@@ -518,133 +600,33 @@ def _may_wait(entry: Entry) -> bool:
     )
 
 
-@final
-class _Disk:
-    """Brings what SQLite wrote to disk with two syncs, where SQLite itself needs four.
-
-    SQLite syncs a log that it begins anew, the log, the log again and the main file, at every
-    commit.  Here the log is synced when the entries in it must stand, then copied to the main file,
-    that is synced, and the log is cut to nothing.  So one of the two is whole at every moment, and
-    the main file by itself holds every spend.  A log that is written from its beginning again
-    without having been cut could, after a cut of the power, be a mixture of old and new
-    (SQLite's ticket ff5be73dee): where it could not be cut, as somebody reads it, SQLite syncs the
-    next entry.
-
-    Another process may have resumed the ledger, and write to the log without a sync, too: what it
-    wrote is copied only behind a sync, but for what it writes while this one settles its entry.
-    """
-
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection, self._path = connection, path
-        self.pending = False
-        with SQLITE:
-            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        self._logged = mode == "wal"
-        self._cut = False
-        # closing a file of its own would let go of SQLite's locks: kept until SQLite is done
-        self._files = [os.open(path, os.O_RDWR)]
-        if self._logged:
-            with SQLITE:
-                connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
-            with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
-                self._files.append(os.open(f"{path}-wal", os.O_RDWR))
-            _held_lock.hold(self._files[0])
-        self._end = weakref.finalize(self, _close, connection, self._files, _processes.here())
-        self._end.atexit = False
-        _processes.INHERITED.add(self)
-
-    def defer(self) -> None:
-        """Leaves it to `settle` when to sync, if the log began with nothing."""
-        if self._cut:
-            self._connection.execute("PRAGMA synchronous = OFF")
-
-    def leave_to_sqlite(self) -> None:
-        """SQLite syncs for itself, whatever ends the connection."""
-        if self._cut:
-            self._connection.execute("PRAGMA synchronous = FULL")
-
-    def check_header(self) -> None:
-        """Raises LedgerError unless what SQLite wrote stands in the file itself."""
-        header = os.pread(self._files[0], 100, 0)
-        # the fields of the header: https://www.sqlite.org/fileformat.html#the_database_header
-        if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
-            raise LedgerError(
-                f"{self._path} is not the file that SQLite writes to: it holds {len(header)} bytes "
-                "of a ledger; nothing can be recorded in it"
-            )
-
-    def check_log(self) -> None:
-        """Raises LedgerBusyError if another process ended the log and may have begun a new one.
-
-        It can do so where `privlearn._held_lock` knows no lock that keeps it from that.
-        """
-        if self._logged:
-            found = [(file.st_dev, file.st_ino) for file in map(os.fstat, self._files[1:])]
-            if [_identity(Path(f"{self._path}-wal"))] != found:
-                raise LedgerBusyError(
-                    f"{self._path} was closed by another process; resume it to go on"
-                )
-
-    def last(self) -> tuple[int, str] | None:
-        """Position and hash of the last entry in the file, whoever wrote it; None for none."""
-        found = self._connection.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1")
-        last: tuple[int, str] | None = found.fetchone()
-        return last
-
-    def settle(self, written: tuple[int, str] | None) -> None:
-        """Returns when everything that was committed is on disk, and in the main file.
-
-        If ``written`` is not the last entry, somebody else writes, perhaps now: then SQLite syncs
-        the log by itself, between reading its end and copying it.
-        """
-        if self._logged:
-            main, log = self._files
-            try:
-                if self.last() != written:
-                    self.leave_to_sqlite()
-                os.fsync(log)
-                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-                os.fsync(main)
-                # what a reader, who is gone now, kept from being copied is synced by SQLite
-                self._connection.execute("PRAGMA synchronous = FULL")
-                self._connection.execute("PRAGMA busy_timeout = 0")
-                cut = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                self._connection.execute(f"PRAGMA busy_timeout = {_TIMEOUT * 1000}")
-            except sqlite3.Error as error:  # what was committed stands in the log
-                raise OSError(str(error)) from error
-            self._cut = cut == (0, 0, 0)
-        self.pending = False
-
-    def close(self) -> None:
-        """Leaves one self-contained file, without -wal and -shm beside it."""
-        _held_lock.let_go(self._files[0])
-        # while somebody else reads, the last entries stay in the log
-        with SQLITE, suppress(sqlite3.OperationalError):
-            self._connection.execute("PRAGMA journal_mode = DELETE")
-        self._end()
-
-    def inherited(self) -> None:
-        """Keeps the connection, which is not a forked child's to close."""
-        _processes.never_end(self._connection)
-
-
-def _close(connection: sqlite3.Connection, files: list[int], made_in: tuple[int, int]) -> None:
-    if _processes.here() == made_in:
-        with SQLITE:
-            with suppress(sqlite3.Error):
-                connection.execute("PRAGMA synchronous = FULL")
-            _held_lock.let_go(files[0])
-            connection.close()
-        for file in files:
-            os.close(file)
-
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _unwritable(path: Path, error: sqlite3.Error | OSError) -> LedgerError:
+    """What to do about a ledger that could not be written; nothing of the entry stands there."""
+    code = getattr(error, "sqlite_errorcode", None)
+    primary = None if code is None else code & 0xFF
+    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or isinstance(
+        error, BlockingIOError
+    ):
+        return LedgerBusyError(
+            f"{path} could not be written: {error}: another process holds it; end what it does "
+            "there, and try again: nothing was recorded"
+        )
+    todo = {
+        sqlite3.SQLITE_FULL: "make room and try again",
+        sqlite3.SQLITE_READONLY: "the file or its directory is read-only: make both writable",
+        sqlite3.SQLITE_CANTOPEN: "its directory must be there, and writable",
+        sqlite3.SQLITE_IOERR: "look after the disk and its limits, and try again",
+    }.get(primary or 0, "")
+    if isinstance(error, OSError):
+        todo = {
+            errno.ENOSPC: "make room and try again",
+            errno.EDQUOT: "make room and try again",
+            errno.EROFS: "the file system is read-only: make it writable",
+            errno.EACCES: "make the file and its directory writable",
+        }.get(error.errno or 0, "")
+    return LedgerError(
+        f"{path} could not be written: {error}{'; ' if todo else ''}{todo}: nothing was recorded"
+    )
 
 
 def write_export(path: str | os.PathLike[str], records: Iterable[Record]) -> None:

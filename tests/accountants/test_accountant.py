@@ -323,8 +323,7 @@ def test_an_old_copy_is_told_by_its_head(tmp_path: Path) -> None:
     path, old = tmp_path / "ledger.db", tmp_path / "old.db"
     book = CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.create(path))
     token = book.issue(ZCDP("0.5"), users=USERS, label="x")
-    head = book.ledger.head  # on disk, in the main file, before it is told
-    old.write_bytes(path.read_bytes())
+    head = book.ledger.backup(old)
     assert len(read_records(old)) == 2
     assert CentralAccountant.resume(old, head=head).ledger.open_accountants
     token.retire()

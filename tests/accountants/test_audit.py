@@ -132,7 +132,7 @@ def test_an_untouched_ledger_is_whole(ledger: Path, tmp_path: Path) -> None:
     assert found.closed
     assert (found.spends, found.lost) == (4, 1)
     assert not found.simulation
-    Ledger.open(ledger).export(tmp_path / "export.jsonl")
+    Ledger.open(ledger, head=found.head).export(tmp_path / "export.jsonl")
     again = audit(tmp_path / "export.jsonl", head=found.head)
     assert again == found.model_copy(update={"head_compared": True, "head_at": found.entries})
     assert json.loads(found.model_dump_json())["entries"] == found.entries

@@ -22,7 +22,7 @@ from privlearn.entries import EXACT, SpendEntry, parse_entry
 from privlearn.errors import BudgetError
 from privlearn.exact_noise.tables import SAMPLER, SHA256
 from privlearn.grid import Grid
-from privlearn.ledger import Ledger, Record, chain_problems, write_export
+from privlearn.ledger import Ledger, Record, chain_problems, read_records, write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import PureLoss
 from privlearn.mechanisms import BallReport, NoisySum
@@ -411,7 +411,8 @@ def old_ledger(tmp_path: Path) -> Path:
 
 def test_a_ledger_from_before_is_resumed_for_its_rest_under_its_old_line(tmp_path: Path) -> None:
     path = old_ledger(tmp_path)
-    book: CentralAccountant[ZCDP] = CentralAccountant.resume(path)
+    head = read_records(path)[-1].hash  # it kept none beside it
+    book: CentralAccountant[ZCDP] = CentralAccountant.resume(path, head=head)
     assert book.left("sum", USERS) == 1
     SUM.release(sealed(), book.issue(SUM.loss(), users=USERS, label="sum"))
     book.close()
@@ -437,7 +438,7 @@ def test_a_ledger_of_exact_spends_is_resumed_with_exact_spends(tmp_path: Path) -
 
 def test_beside_an_accountant_from_before_a_new_one_is_exact(tmp_path: Path) -> None:
     path = old_ledger(tmp_path)
-    ledger = Ledger.open(path)
+    ledger = Ledger.open(path, head=read_records(path)[-1].hash)
     with CentralAccountant(ZCDP(1), users=USERS, ledger=ledger, shared=True) as book:
         SUM.release(sealed(), book.issue(SUM.loss(), users=USERS, label="sum"))
     found = certify(ledger.records)

@@ -47,7 +47,8 @@ def examine(ledger: Path) -> int:
 
 
 def files(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    """But for the heads beside ledgers."""
+    return {path.name for path in folder.iterdir() if path.suffix != ".head"}
 
 
 def means(output: str, who: str) -> tuple[float, float, float]:

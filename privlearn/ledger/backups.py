@@ -1,0 +1,69 @@
+"""Copies of a ledger that are whole, whoever writes to it meanwhile."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from privlearn._sqlite_gate import SQLITE
+from privlearn.errors import LedgerSchemaError, LedgerUnreadableError
+from privlearn.ledger.chain import SCHEMA, Chain
+from privlearn.ledger.disk import located, sync_directory
+from privlearn.ledger.large_values import values_path, write_large
+from privlearn.ledger.new_files import check_written, named_when_whole
+from privlearn.ledger.reader import is_export, iterate_records, opened_database
+
+
+def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
+    """Copies a ledger file, with its values, to a new file; returns the head of the copy.
+
+    The copy is as the ledger was at one moment, also while another process writes to it or after
+    one died.  It is on disk, and was read and checked, before it has its name.  No head is kept
+    beside it: who resumes it says which one it must hold.
+
+    Raises:
+        LedgerUnreadableError: missing, torn, broken, or an export.  LedgerSchemaError: of a newer
+        version.  LedgerError: ``to`` exists, or cannot be made.
+    """
+    where, target = located(ledger), located(to)
+    chain = Chain()
+    with named_when_whole(target) as new:
+        try:
+            if not where.is_file():
+                raise LedgerUnreadableError(f"{where}: no such file")
+            if is_export(where):
+                raise LedgerUnreadableError(f"{where} is an export: copy it as a file")
+            _copy(where, new)
+        except (sqlite3.Error, ValueError) as error:
+            raise LedgerUnreadableError(f"{where} could not be copied: {error}") from None
+        check_written(new, target)
+        problems = [problem for record in iterate_records(new) for problem in chain.add(record)]
+        if problems:
+            raise LedgerUnreadableError(f"{where} could not be copied: {'; '.join(problems[:3])}")
+        _copy_values(where, target)
+    return chain.head
+
+
+def _copy(where: Path, new: Path) -> None:
+    with (
+        SQLITE,
+        opened_database(where) as (source, _, schema, _),
+        closing(sqlite3.connect(new, isolation_level=None)) as copy,
+    ):
+        if schema > SCHEMA:
+            raise LedgerSchemaError(f"{where} has schema {schema}: upgrade privlearn")
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # it has no log
+
+
+def _copy_values(where: Path, target: Path) -> None:
+    """After the entries, so that what they name is there."""
+    folder = values_path(where)
+    if not folder.is_dir():
+        return
+    for value in sorted(folder.iterdir()):
+        if len(value.name) == 64 and not (values_path(target) / value.name).exists():
+            write_large(target, value.name, value.read_bytes())
+    sync_directory(target.parent)

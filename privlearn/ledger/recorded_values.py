@@ -1,0 +1,76 @@
+"""Whether the released values that a ledger names stand beside its entries, as they were."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import final
+
+from privlearn._sqlite_gate import SQLITE
+from privlearn.entries import RESUME
+from privlearn.errors import LedgerError
+from privlearn.ledger.chain import Record
+from privlearn.ledger.large_values import read_large
+from privlearn.ledger.reader import is_export, opened_database
+from privlearn.ledger.values import unpacked
+
+
+@final
+class RecordedValues:
+    """Notes the digests in records that pass, and then looks for their values."""
+
+    def __init__(self) -> None:
+        self._digests: set[str] = set()
+
+    def note(self, records: Iterable[Record], also: Callable[[Record], None]) -> Iterator[Record]:
+        """Lets records pass, which ``also`` looks at, too."""
+        for record in records:
+            also(record)
+            said = record.body if record.body.get("entry") == "publish" else record.ext.get(RESUME)
+            digest = said.get("digest") if isinstance(said, dict) else None
+            if isinstance(digest, str):
+                self._digests.add(digest)
+            yield record
+
+    def problems_and_remarks(self, path: Path) -> tuple[list[str], list[str]]:
+        """What is wrong with values that were changed, and what is to be said of missing ones.
+
+        An export has none, and nothing is said of that.
+        """
+        if not self._digests or is_export(path):
+            return [], []
+        missing, changed = set(self._digests), list[str]()
+        for digest, data in SQLITE.each(_kept(path, self._digests)):
+            missing.discard(digest)
+            try:
+                unpacked(data, digest)
+            except LedgerError as error:
+                changed.append(str(error))
+        remarks = []
+        if missing:
+            remarks.append(
+                f"{len(missing)} of {len(self._digests)} released values that the entries name are "
+                "missing from this file. No guarantee needs them; a learner cannot go on without."
+            )
+        return sorted(changed), remarks
+
+
+def _kept(path: Path, digests: set[str]) -> Iterator[tuple[str, bytes]]:
+    for digest in digests:
+        large = read_large(path.resolve(), digest)
+        if large is not None:
+            yield digest, large
+    with opened_database(path, vouched=True) as (connection, steps, _, _):
+        rows = connection.execute("SELECT digest FROM released").fetchall()
+        for (digest,) in rows:
+            steps[0] = 0
+            if digest not in digests:
+                continue
+            try:
+                (found,) = connection.execute(
+                    "SELECT value FROM released WHERE digest = ?", (digest,)
+                ).fetchone()
+            except sqlite3.DataError:  # larger than an entry may be, which it was not when written
+                found = b""
+            yield digest, found
