@@ -133,6 +133,16 @@ class Replay:
                 found.add(token.users.stop)
         return sorted(found)
 
+    def taken(self, unbounded: frozenset[str] = frozenset()) -> int:
+        """One past the last user whose row was certainly there when something was released."""
+        stop = 0
+        for token in self._ended:
+            assert token.spend is not None
+            stop = max([stop, *(upto for _, upto in token.digests)])
+            if not token.spend.interactive and token.issue.label not in unbounded:
+                stop = max(stop, token.users.stop)
+        return stop
+
     def left(self, label: str, users: range) -> int:
         """How many tokens of these users released something that has not left again."""
         return sum(token.users == users for token in self._waiting[label, users.stop])

@@ -11,10 +11,12 @@ from privlearn._validate import count
 from privlearn.billboard import Billboard
 from privlearn.errors import HorizonError, LedgerError, ProvenanceError
 from privlearn.learners.inputs import absent
+from privlearn.learners.kept_rows import KeptRows, Recovered
 from privlearn.learners.messages import PrivateMessages
 from privlearn.learners.participation import declare_batches
 from privlearn.learners.stored import restored, stored
 from privlearn.protocols import Accountant, Plan
+from privlearn.rows import RowStore
 
 T = TypeVar("T")
 
@@ -33,6 +35,8 @@ class Learner(ABC):
     on_private_message: Callable[[int, str], object] | None = None
     _takes_timetables: ClassVar[bool] = False
     """Whether a slot may hold any number of visits (`Participation` with clock = 'timetable')."""
+    _row_kinds: ClassVar[tuple[type[Any], ...]] = ()
+    """The classes of named tuples that its rows are made of."""
     _unbounded: ClassVar[frozenset[str]] = frozenset()
     """Labels of tokens that name all users, whoever has come."""
 
@@ -71,7 +75,7 @@ class Learner(ABC):
         if not hasattr(self, "_accountant"):
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
 
-    def start(self, accountant: Accountant[Any]) -> Self:
+    def start(self, accountant: Accountant[Any], *, store: RowStore | None = None) -> Self:
         """Calibrates the noise to the accountant's cap, and commits the plan of all releases.
 
         Under an accountant that was resumed the learner goes on where the process before ended: its
@@ -79,16 +83,23 @@ class Learner(ABC):
         numbers that were worked out then.  ``clock_`` is the next arrival index: whoever came later
         was in no release, and can be sent again or is lost.
 
+        Args:
+            accountant: with nothing in its ledger, or resumed.
+            store: where rows are written as they arrive, and taken from again after a restart, so
+                that ``clock_`` is then behind the last of them; ``recovered_`` says which rows came
+                back.  Without one, rows that are needed after a restart are null.
+
         Raises:
             ValueError, TypeError: a parameter is out of range, or the learner has no price under
             the accountant's rule of participation.  CurrencyError: the cap's currency has no price
             for the noise.  BudgetError: the accountant has begun with something else, or its cap
             does not hold the plan.  ProvenanceError: an accountant of another trust.  LedgerError:
-            the ledger holds another learner, or one with other parameters.  RuntimeError: started
-            before.
+            the ledger holds another learner, or one with other parameters.  RowStoreError: the
+            store is of another accountant, or older than the ledger.  RuntimeError: started before.
         """
         self._check_fresh()
         self._check_accountant(accountant)
+        self._kept = KeptRows(store, accountant, self._row_kinds)
         begun = accountant.learner
         mine = {name: stored_parameter(value) for name, value in self.get_params().items()}
         if begun is not None:
@@ -100,17 +111,27 @@ class Learner(ABC):
             accountant.record_learner(type(self).__name__, mine, self._made)
         declare_batches(accountant, self._rule_batches)
         accountant.commit(self._plan())
+        self._kept.begin()
         self._begin(accountant)
         if accountant.resumed:
             self._replay()
         return self
 
+    @property
+    def recovered_(self) -> Recovered:
+        """Which rows came back at the last `start`, for the operator only."""
+        self._check_started()
+        return self._kept.recovered
+
     @classmethod
-    def resume(cls, accountant: Accountant[Any], **given: Any) -> Self:
+    def resume(
+        cls, accountant: Accountant[Any], *, store: RowStore | None = None, **given: Any
+    ) -> Self:
         """The learner that was begun under a resumed accountant, as `start` goes on with it.
 
         Args:
             accountant: resumed.
+            store: see `start`.
             given: parameters that are objects of your own, which no ledger holds; handed in again.
 
         Raises:
@@ -125,7 +146,7 @@ class Learner(ABC):
         if own != set(given):
             raise TypeError(f"resume: must be given {sorted(own)}, not {sorted(given)}")
         kept = {n: restored(data) for n, data in begun.parameters.items() if n not in own}
-        return cls(**kept, **given).start(accountant)
+        return cls(**kept, **given).start(accountant, store=store)
 
     def _check_same(self, name: str, before: dict[str, Any], now: dict[str, Any]) -> None:
         if name != type(self).__name__:
@@ -166,12 +187,26 @@ class Learner(ABC):
     def _pass_again(self, users: range) -> None:
         """Lets the next users pass as null records, in a replay; silent."""
 
+    @abstractmethod
+    def _needed_from(self) -> int:
+        """The first user whose row may be opened later, of those that were taken in."""
+
     def _replay(self) -> None:
         """Makes the public state again from what was released before a restart."""
-        with self._accountant.replaying() as past:
-            for point in past.points(self._unbounded):
-                if point > self.clock_:
-                    self._pass_again(range(self.clock_, point))
+        with self._kept.again(self):
+            with self._accountant.replaying() as past:
+                self._kept.check(past.taken(self._unbounded))
+                for point in past.points(self._unbounded):
+                    if point > self.clock_:
+                        self._pass_again(range(self.clock_, point))
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Lets those pass who came after the last release: with rows that were kept, or null."""
+        people = self._accountant.people
+        stop = max(self._kept.clock, (people.clock or 0) if people is not None else 0)
+        if stop > self.clock_:
+            self._pass_again(range(self.clock_, stop))
 
     def _check_clock(self, accountant: Accountant[Any]) -> None:
         """Raises ProvenanceError for a timetable, if it takes one row for each slot."""
@@ -213,6 +248,7 @@ class Learner(ABC):
                 "person: the accountant has no rule of participation (people=...), and knows nobody"
             )
         self._accountant.people.forget(person)
+        self._kept.forget()
 
     # Users ---------------------------------------------------------------------------------------
 

@@ -96,6 +96,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
     context_bound: float
     reward_bound: float
     _pending_state = "had an arm pulled"
+    _row_kinds = (Feedback,)
 
     @abstractmethod
     def _arms(self, contexts: Array, turn: Arms) -> Arms:

@@ -174,6 +174,11 @@ class Strategy(ABC):
     def batches(self) -> Sequence[int]:
         """As `StreamLearner._rule_batches`."""
 
+    def needed_from(self, clock: int) -> int:
+        """As `StreamLearner._needed_from`: rows are kept to the end of their batch at most."""
+        starts = self.batches()
+        return clock if clock in starts else max(start for start in starts if start <= clock)
+
     @abstractmethod
     def let_go(self) -> None:
         """Drops the data of persons who were forgotten from the rows that are kept."""
@@ -219,6 +224,9 @@ class StrategyLearner(ConvexLearner):
 
     def _take(self, rows: Rows[Example]) -> None:
         self._strategy.take(rows)
+
+    def _needed_from(self) -> int:
+        return self._strategy.needed_from(self.clock_)
 
     def forget(self, person: Any) -> None:
         super().forget(person)

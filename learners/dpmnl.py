@@ -299,6 +299,14 @@ class DPMNL(ServedMNL):
 
     # Learning ------------------------------------------------------------------------------------
 
+    def _needed_from(self) -> int:
+        """Each fit takes the answers of all users so far."""
+        if self.trigger == "public":
+            fits_to_come = self.clock_ <= max(self._fits_at)
+        else:
+            fits_to_come = self.updates_ < self.max_updates
+        return self._accountant.users.start if fits_to_come else super()._needed_from()
+
     def forget(self, person: Any) -> None:
         super().forget(person)
         self._answers = [rows.without_forgotten() for rows in self._answers]

@@ -246,16 +246,22 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._let_pass(users)
         self._passed = users.stop
 
-    def _replay(self) -> None:
-        """Under a rule visits may have been counted since; these slots stay null."""
-        super()._replay()
-        people = self._accountant.people
-        if people is None:
+    def _go_on(self) -> None:
+        if not self._timed:
+            super()._go_on()
             return
-        # on a timetable the slot in which somebody came last goes on
-        ahead = (people.clock or 0) - self._timed - self.clock_
-        if ahead > 0:  # on a timetable no `skip`, after which the clock is public
+        people = self._accountant.people
+        # the slot in which somebody came last goes on
+        ahead = (0 if people is None else people.clock or 0) - 1 - self.clock_
+        if ahead > 0:  # no `skip`, after which the clock is public
             self._let_pass(range(self.clock_, self.clock_ + ahead))
+        if self.clock_ < self._accountant.users.stop:
+            null: Rows[Any] = Rows.null(range(self.clock_, self.clock_ + 1))
+            if self._accountant.trust is Trust.JOINT:
+                null = Rows._served_by(null, self._board)
+            came = self._kept.arrived(null, self._needed_from)
+            if came is not null:
+                self._pending.append(came)
 
     def _absent(self, users: range) -> Rows[Any]:
         """Null records with the source that the accountant's other rows have.
@@ -322,11 +328,15 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     def _take(self, rows: Rows[Heard]) -> None:
         """Adds answers up to the clock and, where the public state may change, learns from them."""
-        self._pending.append(rows)
+        self._pending.append(self._kept.arrived(rows, self._needed_from))
         if self.clock_ < self._next_change():
             return
         rows, self._pending = Rows.concat(self._pending), []
         self._learn(rows)
+        self._kept.over(self.clock_)
+
+    def _needed_from(self) -> int:
+        return self._pending[0].users.start if self._pending else self.clock_
 
     def _tell(self, users: Sequence[int], unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
         """Messages to single users, for the operator's private records only."""
@@ -369,6 +379,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
     outside_option: bool
     feature_scale: float
     _pending_state = "was shown items"
+    _row_kinds = (Answer,)
 
     @abstractmethod
     def _ties(self, n: int) -> Array:

@@ -145,6 +145,8 @@ class StreamLearner(Learner):
         self._calibrate(accountant)
 
     def _pass_again(self, users: range) -> None:
+        if self._accountant.people is not None:
+            self._accountant.people.skip_to(users.stop)
         self._take_all(Rows.null(users))
 
     @property
@@ -229,13 +231,19 @@ class StreamLearner(Learner):
     def _take_all(self, rows: Rows[Example]) -> None:
         users = rows.users
         self._failed = True  # until all is taken in: a half-taken row must not be sent again
+        rows = self._kept.arrived(rows, self._needed_from)
         while self.clock_ < users.stop:
             stop = min(self._next_change(), users.stop)
             whole = (self.clock_, stop) == (users.start, users.stop)
             part = rows if whole else rows.slice(range(self.clock_, stop))
             self.clock_ = stop
             self._take(part)
+        self._kept.over(self.clock_)
         self._failed = False
+
+    def _needed_from(self) -> int:
+        """Everybody, where the subclass does not know better."""
+        return self._accountant.users.start
 
     def _block(self, x: Any, y: Any) -> Example:
         x, y = _logged("x", x), _logged("y", y)

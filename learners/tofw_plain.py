@@ -98,6 +98,9 @@ class Plain(Strategy):
     def let_go(self) -> None:
         """No rows are kept."""
 
+    def needed_from(self, clock: int) -> int:
+        return clock
+
     def take(self, rows: Rows[Example]) -> None:
         released = self._stream.append(rows.map_rows(self._increments))
         if released is not None:

@@ -20,6 +20,7 @@
     ├── DataError (ValueError)        an input file cannot be read as described
     ├── SolverError (RuntimeError)    a minimiser was not certified: the release is lost
     ├── PeopleError (RuntimeError)    the registry of people is lost, a copy, or another one's
+    ├── RowStoreError (RuntimeError)  a store of rows is damaged, older, or another one's
     ├── ReentryError (RuntimeError)   called from inside an unfinished call of its own
     ├── LedgerError (RuntimeError)
     │   ├── LedgerUnreadableError     missing, truncated or not a ledger
@@ -123,6 +124,10 @@ class SolverError(PrivlearnError, RuntimeError):
 
 class PeopleError(PrivlearnError, RuntimeError):
     """The registry of people cannot be used: nothing more of anybody is learned through it."""
+
+
+class RowStoreError(PrivlearnError, RuntimeError):
+    """The encrypted store of rows cannot be used: what it holds is not taken for what was kept."""
 
 
 class ReentryError(PrivlearnError, RuntimeError):

@@ -123,6 +123,9 @@ class Replaying(Protocol):
     def points(self, unbounded: frozenset[str], /) -> list[int]:
         """Where public time stood when something was released, or lost; ascending."""
 
+    def taken(self, unbounded: frozenset[str], /) -> int:
+        """One past the last user whose row was certainly there when something was released."""
+
 
 class Accountant(Issuer, Protocol[B_inv]):
     """What a learner is handed: it can commit a plan and issue tokens, and knows its cap."""

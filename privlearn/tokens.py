@@ -481,6 +481,8 @@ class Receipt:
             self._reach(total.users[-1].stop)
             self._next = total.users[-1].stop
             self._left = False
+        if self._past is not None:  # as in `_opened`
+            return np.zeros(self._spend.domain.size, np.int64)
         try:
             return PartialSum._opened(total)
         except RowLocalityError:
@@ -546,6 +548,8 @@ class Receipt:
             self._next = users.stop
             self._left = False
             self._due += len(users)
+        if self._past is not None:  # nothing is opened for what left before a restart
+            rows = Rows.null(users)
         try:
             values = self._clipping.contributions(rows)
         except RowLocalityError:

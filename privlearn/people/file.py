@@ -1,9 +1,7 @@
 """A registry as one SQLite file, in which each change is on disk before it counts.
 
-SQLite writes a change to a log beside the file, and syncs that, before it is taken for done
-(``synchronous = FULL`` with ``journal_mode = WAL``): neither a kill nor a cut of the power brings
-an older standing back.  A file that is closed has no log, and is everything; one that was not says
-so, and cannot be read without its log.
+A second registry at work would give everybody the whole of the rule again, and so would a copy or
+an older one: see `privlearn._held_file`.
 """
 
 from __future__ import annotations
@@ -11,23 +9,18 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from typing import Any, Self, final
 
-from privlearn import _processes
-from privlearn._sqlite_gate import SQLITE
+from privlearn._held_file import HeldFile, Kind
 from privlearn.errors import PeopleError
 from privlearn.participation import Participation
 from privlearn.people.contents import Contents, Head
 from privlearn.people.identities import HASH_BYTES, KEY_BYTES, KINDS
-from privlearn.people.place import Place, busy, located
 from privlearn.people.quotas import FORGOTTEN, Standing
 
 APPLICATION_ID = 0x70704C50
 FORMAT = 1
-_MAGIC = b"SQLite format 3\0"
 _TABLES = """
 CREATE TABLE registry (
     id TEXT NOT NULL, key BLOB NOT NULL, rule TEXT NOT NULL,
@@ -48,22 +41,31 @@ ON CONFLICT (number) DO UPDATE SET used = excluded.used, last = excluded.last,
 """
 
 
+KIND = Kind(
+    name="a registry of people",
+    error=PeopleError,
+    application_id=APPLICATION_ID,
+    format=FORMAT,
+    tables=_TABLES,
+    table="registry",
+    never="a registry of people is never overwritten; open it, or choose another path",
+    missing="a registry of people that is lost cannot be made anew with what people have left; "
+    "People.create begins one, and People.replace_lost goes on without learning",
+    unlogged="visits that were learned are not in it. Bring the log, or go on without learning "
+    "(People.replace_lost)",
+    copied="with two of them everybody would have the whole of the rule twice. If it was moved and "
+    "is the only one, and the newest, open it with moved=True",
+    one="one registry of people is used by one accountant in one process",
+    stops="nothing more is learned",
+)
+
+
 @final
 class RegistryFile:
     """The store of a durable registry; `create` and `open` make one."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        try:
-            with SQLITE:
-                self._connection = sqlite3.connect(
-                    place.path, isolation_level=None, check_same_thread=False, timeout=0
-                )
-        except sqlite3.Error as error:
-            place.leave()
-            raise PeopleError(f"{place.path} cannot be opened: {error}") from None
-        self._end = weakref.finalize(self, _close, self._connection, place, _processes.here())
-        _processes.INHERITED.add(self)
+    def __init__(self, file: HeldFile) -> None:
+        self._file = file
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], head: Head) -> Self:
@@ -72,29 +74,20 @@ class RegistryFile:
         Raises:
             PeopleError: something stands there, or it cannot be written.
         """
-        store = cls(Place.made(located(path)))
-        with SQLITE, store._ended_by_errors():
-            store._configure()
-            with store._transaction() as connection:
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {FORMAT}")
-                for statement in _TABLES.split(";")[:-1]:
-                    connection.execute(statement)
-                connection.execute(
-                    "INSERT INTO registry (id, key, rule, serving_only, place, clock)"
-                    " VALUES (?, ?, ?, ?, ?, ?)",
-                    (
-                        head.id,
-                        head.key,
-                        json.dumps(head.rule.to_dict(), sort_keys=True),
-                        head.serving_only,
-                        store._place.identity,
-                        head.clock,
-                    ),
-                )
-            store._settle_in()
-            _sync_folder(store._place)
-        return store
+        with HeldFile.create(path, KIND) as file:
+            file.connection.execute(
+                "INSERT INTO registry (id, key, rule, serving_only, place, clock)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    head.id,
+                    head.key,
+                    json.dumps(head.rule.to_dict(), sort_keys=True),
+                    head.serving_only,
+                    file.identity,
+                    head.clock,
+                ),
+            )
+        return cls(file)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, moved: bool) -> tuple[Self, Contents]:
@@ -103,19 +96,9 @@ class RegistryFile:
         Raises:
             PeopleError: missing, no registry, damaged, of another format, a copy, or open already.
         """
-        place = Place.found(located(path))
-        try:
-            _check_header(place)
-        except PeopleError:
-            place.leave()
-            raise
-        had_log = place.has_log()
-        store = cls(place)
-        with SQLITE, store._ended_by_errors():
-            store._configure()
+        with HeldFile.open(path, KIND, moved=moved) as file:
+            store = cls(file)
             contents = store.read()
-            store._check_whole(had_log=had_log, moved=moved)
-            store._settle_in()
         return store, contents
 
     def read(self) -> Contents:
@@ -124,24 +107,14 @@ class RegistryFile:
         Raises:
             PeopleError: it is damaged, or not at its place.
         """
-        self._place.check()
-        path = self._place.path
+        file = self._file
         try:
-            SQLITE.__enter__()
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise ValueError("its pages do not fit together")
-            return _contents(self._connection)
+            file.check_pages()
+            return _contents(file.connection)
         except sqlite3.OperationalError as error:
-            if _is_busy(error):
-                raise busy(path) from None
-            raise PeopleError(f"{path} cannot be read: {error}") from None
+            raise file.raised(error, "read") from None
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
-            raise PeopleError(f"{path} is a damaged registry of people: {error}") from None
-        finally:
-            SQLITE.__exit__()
+            raise PeopleError(f"{file.path} is a damaged registry of people: {error}") from None
 
     def write(
         self, head: Head, starts: tuple[int, ...] | None, changed: Mapping[bytes, Standing]
@@ -152,7 +125,7 @@ class RegistryFile:
             PeopleError: it could not be written.
         """
         users = head.users
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             connection.execute(
                 "UPDATE registry SET accountant = ?, first = ?, stop = ?, clock = ?, kind = ?",
                 (
@@ -177,128 +150,11 @@ class RegistryFile:
 
     def clean(self) -> None:
         """Takes what was overwritten out of the file and its log."""
-        with SQLITE:
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._file.clean()
 
     def close(self) -> None:
         """Lets go of the file, and leaves nothing beside it."""
-        self._end()
-
-    def inherited(self) -> None:
-        """Keeps the connection, which is not a forked child's to close."""
-        _processes.never_end(self._connection)
-
-    def _configure(self) -> None:
-        for setting in (
-            "trusted_schema = OFF",
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            "fullfsync = ON",  # macOS: to the disk, not to its cache
-            "secure_delete = ON",
-        ):
-            self._connection.execute(f"PRAGMA {setting}").fetchall()
-
-    def _check_whole(self, *, had_log: bool, moved: bool) -> None:
-        """Raises PeopleError for a copy, and for a file whose log is missing."""
-        stated, logged = self._connection.execute("SELECT place, logged FROM registry").fetchone()
-        place = self._place
-        if logged and not had_log:
-            raise PeopleError(
-                f"{place.path} was not closed, and its log, {place.log}, is missing: visits that "
-                "were learned are not in it. Bring the log, or go on without learning "
-                "(People.replace_lost)"
-            )
-        if stated != place.identity and not moved:
-            raise PeopleError(
-                f"{place.path} was made at another place, and is a copy: with two of them "
-                "everybody would have the whole of the rule twice. If it was moved and is the "
-                "only one, and the newest, open it with moved=True"
-            )
-
-    def _settle_in(self) -> None:
-        """States in the file itself where it stands, and that it has a log."""
-        with self._transaction() as connection:
-            connection.execute("UPDATE registry SET logged = 1, place = ?", (self._place.identity,))
-        self.clean()
-        self._place.take_log()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One change: on disk when the block is left, or not at all."""
-        self._place.check()
-        connection = self._connection
-        try:
-            SQLITE.__enter__()
-            connection.execute("BEGIN IMMEDIATE")
-            yield connection
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            if _is_busy(error):
-                raise busy(self._place.path) from None
-            raise PeopleError(f"{self._place.path} cannot be written: {error}") from None
-        finally:
-            if connection.in_transaction:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-            SQLITE.__exit__()
-        self._place.check()
-
-    @contextmanager
-    def _ended_by_errors(self) -> Iterator[None]:
-        """Lets go of the file if the block fails."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            self._end()
-            if _is_busy(error):
-                raise busy(self._place.path) from None
-            raise PeopleError(f"{self._place.path} cannot be used: {error}") from None
-        except BaseException:
-            self._end()
-            raise
-
-
-def _close(connection: sqlite3.Connection, place: Place, made_in: tuple[int, int]) -> None:
-    """Leaves one file that is everything, or, where that fails, a log that will be read again."""
-    if _processes.here() != made_in:  # in a forked process it is not ours to close
-        return
-    with SQLITE:
-        with suppress(sqlite3.Error, PeopleError):
-            place.check()
-            connection.execute("UPDATE registry SET logged = 0")
-            place.leave_log()
-            connection.execute("PRAGMA journal_mode = DELETE")
-        connection.close()
-    place.leave()
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-    )
-
-
-def _sync_folder(place: Place) -> None:
-    if os.name == "posix":
-        folder = os.open(place.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _check_header(place: Place) -> None:
-    """Raises PeopleError for another file: https://www.sqlite.org/fileformat.html, 1.3."""
-    header = place.header(100)
-    if header[:16] != _MAGIC or header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
-        raise PeopleError(f"{place.path} is no registry of people")
-    found = int.from_bytes(header[60:64], "big")
-    if found != FORMAT:
-        raise PeopleError(
-            f"{place.path} is a registry of people of format {found}: this version reads format "
-            f"{FORMAT}"
-        )
+        self._file.close()
 
 
 def _contents(connection: sqlite3.Connection) -> Contents:

@@ -2,5 +2,6 @@
 
 from privlearn.rows.partial_sums import PartialSum, merge
 from privlearn.rows.sealed import Rows, Sealed, Source
+from privlearn.rows.store import RowStore
 
-__all__ = ["PartialSum", "Rows", "Sealed", "Source", "merge"]
+__all__ = ["PartialSum", "RowStore", "Rows", "Sealed", "Source", "merge"]

@@ -36,6 +36,7 @@ from privlearn._records import (
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 from privlearn.rows.functions import RowFunction, attempt
+from privlearn.rows.packing import PackedStamp, Parts
 from privlearn.rows.stamps import (
     NOBODY,
     Admitted,
@@ -383,8 +384,57 @@ class Rows(Sealed, Generic[T]):
         return rows.__known()
 
     @staticmethod
+    def _parts_of(rows: Rows[T]) -> Parts:
+        """Everything that the rows hold, of persons that are not forgotten.
+
+        For `privlearn.rows.store` only, which encrypts it.
+        """
+        stamp = rows.__stamp
+        return Parts(
+            rows.__users,
+            tuple((chunk.block, chunk.valid) for chunk in rows.__known()),
+            rows.__board is not None,
+            rows.__functions,
+            None if rows.__defect is None else str(rows.__defect),
+            None
+            if stamp is None
+            else PackedStamp(
+                None if stamp.registry is None else stamp.registry.id,
+                stamp.persons,
+                stamp.counted,
+                stamp.pooled,
+            ),
+            rows.__at,
+        )
+
+    @staticmethod
+    def _of_parts(
+        parts: Parts, board: object | None, registry: Registry | None, call: int
+    ) -> Rows[T]:
+        """Rows as they were before a restart; for `privlearn.rows.store` only.
+
+        Args:
+            parts: that the store's key says were written by the store.
+            board: the billboard that served them, or None.
+            registry: that admitted them; without it, rows that one admitted are null.
+            call: stands for that of the registry, lower than any of this process.
+        """
+        chunks: list[_Chunk[T]] = [_Chunk(block, valid) for block, valid in parts.chunks]
+        stamp: Stamp | None = None
+        if parts.stamp is not None and parts.stamp.registry is None:
+            stamp = NOBODY
+        elif parts.stamp is not None and registry is None:
+            stamp, chunks = NOBODY, [_Chunk.of_nulls(len(chunk.valid)) for chunk in chunks]
+        elif parts.stamp is not None:
+            _, persons, counted, pooled = parts.stamp
+            stamp = Stamp(registry, persons, counted, pooled, (call, call))
+        defect = None if parts.defect is None else RowLocalityError(parts.defect)
+        rows: Rows[T] = Rows(parts.users, chunks, board, parts.functions, defect, stamp, parts.at)
+        return rows.without_forgotten()
+
+    @staticmethod
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
-        """The same rows, marked as served by ``board``; for `privlearn.billboard` only."""
+        """The same rows, marked as served by ``board``; for `privlearn.billboard` and learners."""
         return Rows(
             rows.__users,
             rows.__chunks,

@@ -29,6 +29,10 @@ Calls = tuple[int, int]
 class Registry(Protocol):
     """What rows know of the registry that admitted them."""
 
+    @property
+    def id(self) -> str:
+        """Its public name."""
+
     def batches(self, users: range) -> Sequence[range]:
         """The public batches of a range of slots, which is cut nowhere else."""
 

@@ -143,3 +143,29 @@ def test_the_picture_of_the_error_tree_is_the_tree() -> None:
         if name != "PrivlearnError":
             above = next(line.index(parent) for line in picture if parent in line)
             assert above < depth
+
+
+def test_what_looks_into_sealed_rows_is_a_short_list() -> None:
+    """Each of these calls hands over, or makes up, what rows hold; a further one is for review."""
+    calls = ("_unseal", "_parts_of", "_of_parts", "_admitted", "_of_own", "_served_by")
+    found = {
+        (name, file.relative_to(ROOT).as_posix())
+        for folder in ("privlearn", *LAYERS)
+        for file in (ROOT / folder).rglob("*.py")
+        for name in calls
+        if f"Rows.{name}(" in file.read_text(encoding="utf-8")
+    }
+    assert found == {
+        ("_unseal", "privlearn/billboard.py"),
+        ("_unseal", "privlearn/contributions.py"),
+        ("_parts_of", "privlearn/rows/store.py"),
+        ("_of_parts", "privlearn/rows/store.py"),
+        ("_admitted", "privlearn/billboard.py"),
+        ("_admitted", "privlearn/local/client.py"),
+        ("_admitted", "privlearn/people/registry.py"),
+        ("_of_own", "learners/served.py"),
+        ("_of_own", "learners/streaming.py"),
+        ("_of_own", "privlearn/local/client.py"),
+        ("_served_by", "privlearn/billboard.py"),
+        ("_served_by", "learners/served.py"),
+    }

@@ -40,7 +40,7 @@ STORY = textwrap.dedent("""
         if kind == "line":
             sys.settrace(line)
         elif kind == "statement":
-            people._People__store._connection.set_trace_callback(lambda told: step())
+            people._People__store._file.connection.set_trace_callback(lambda told: step())
 
     def visit(ids, kind=None, left=0):
         reading, writing = os.pipe()
