@@ -776,8 +776,12 @@ class _Accountant(Generic[B]):
             return reach
 
     def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
-        """For receipts: writes a value that is about to leave a spend which stays open."""
+        """For receipts: writes a value that is about to leave a spend which stays open.
+
+        What was begun before there were such entries only looks whether the ledger is still its.
+        """
         if not self._state.resumable:
+            self.ledger.check_own()
             return
         with self._lock:
             entry = PublishEntry(

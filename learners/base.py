@@ -12,6 +12,7 @@ from privlearn.billboard import Billboard
 from privlearn.errors import HorizonError, LedgerError, ProvenanceError
 from privlearn.learners.inputs import absent
 from privlearn.learners.kept_rows import KeptRows, Recovered
+from privlearn.learners.messages import PrivateMessages
 from privlearn.learners.participation import declare_batches
 from privlearn.learners.stored import restored, stored
 from privlearn.protocols import Accountant, Plan
@@ -24,11 +25,14 @@ class Learner(ABC):
     """Is started once, with one accountant, and learns from its users in order of arrival.
 
     After `start`, ``clock_`` is the next arrival index and ``private_messages_`` holds messages
-    about single users' data, for the operator only.
+    about single users' data, for the operator only: the last 10,000 of them.  All of them go to
+    ``on_private_message``, if it is set: a function of the user's index and the text, which must
+    write them where nobody else reads.  What it raises is not passed on, as it would tell of data.
     """
 
     clock_: int
-    private_messages_: list[tuple[int, str]]
+    private_messages_: PrivateMessages
+    on_private_message: Callable[[int, str], object] | None = None
     _takes_timetables: ClassVar[bool] = False
     """Whether a slot may hold any number of visits (`Participation` with clock = 'timetable')."""
     _row_kinds: ClassVar[tuple[type[Any], ...]] = ()
@@ -218,7 +222,7 @@ class Learner(ABC):
         self._board = Billboard(accountant, accountant.users)
         self._failed = False
         self.clock_ = accountant.users.start
-        self.private_messages_ = []
+        self.private_messages_ = PrivateMessages()
 
     def _begin(self, accountant: Accountant[Any]) -> None:
         """From here on the learner takes users."""
@@ -259,12 +263,21 @@ class Learner(ABC):
     def _absent_users(self, n: int) -> range:
         """The next n users, who never came, after the message that says so."""
         users = self._next_users(count(n=n))
-        self.private_messages_.append((users.start, absent(users)))
+        self._leave_message(users.start, absent(users))
         return users
 
     def _notify(self, user: int, complaint: str) -> None:
         """A message to a single user, for the operator's private records only."""
-        self.private_messages_.append((user, f"{complaint}; your record does not count"))
+        self._leave_message(user, f"{complaint}; your record does not count")
+
+    def _leave_message(self, user: int, text: str) -> None:
+        self.private_messages_.append((user, text))
+        if self.on_private_message is not None:
+            try:
+                self.on_private_message(user, text)
+            except Exception as error:
+                failed = f"on_private_message failed: {type(error).__name__}"
+                self.private_messages_.append((user, failed))
 
 
 def stored_parameter(value: Any) -> Any:

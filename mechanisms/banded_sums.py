@@ -78,6 +78,8 @@ def banded_matrices(terms: BandedTerms) -> BandedMatrices:
             lost[:, k] = [float(power[BLOCK - 1 - k]) for power in far]
             rows[k + 1 :, states + k] = [-x for x in gone[: BLOCK - 1 - k]]
     state_lost = np.array([[float(1 - power[BLOCK])] for power in near])
+    for each in (rows, state_lost, lost):  # all streams share them
+        each.flags.writeable = False
     return BandedMatrices(
         rows,
         state_lost,

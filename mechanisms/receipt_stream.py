@@ -7,10 +7,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Annotated, Any, Generic, Self, TypeVar
 
+from privlearn import _processes
 from privlearn._exclusive import Exclusive
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
+from privlearn.mechanisms.wiping import wipe
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
@@ -33,7 +35,7 @@ class ReceiptStream(ABC, Generic[X]):
     ``append`` works inside ``with self._lock, self._receipt.round():`` and takes rows by `_opened`.
     """
 
-    __slots__ = ("_in_step", "_lock", "_next", "_receipt")
+    __slots__ = ("__weakref__", "_in_step", "_lock", "_next", "_receipt")
 
     def __init__(self, spend: Spend, token: Token[Any], adjacency: Adjacency) -> None:
         """Spends ``token``.
@@ -47,6 +49,11 @@ class ReceiptStream(ABC, Generic[X]):
         self._next = token.users.start
         self._in_step = self._next  # a stream of sums: users up to here were added up to the end
         self._lock = Exclusive("a stream")
+        _processes.INHERITED.add(self)
+
+    def inherited(self) -> None:
+        """Overwrites what it keeps of rows and noise, in a forked child."""
+        wipe(self)
 
     @abstractmethod
     def append(self, rows: Rows[X]) -> Released[Any] | None:

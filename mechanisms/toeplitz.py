@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
 from typing import TypeAlias, final
@@ -133,7 +133,7 @@ def toeplitz(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> Toepl
     log_output = np.log1p(-np.array([float(x) for x in outputs]))
     gap = np.array([[float(x + y - x * y) for y in outputs] for x in outputs])
     gap[0, 0] = 1.0
-    return Toeplitz(
+    found = Toeplitz(
         decay=tuple(a),
         weights=tuple(w),
         **_data_matrices(a, w),
@@ -147,6 +147,11 @@ def toeplitz(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> Toepl
         pair_rate=np.add.outer(log_output, log_output),
         pair_gap=gap,
     )
+    for field in fields(found):
+        each = getattr(found, field.name)
+        if isinstance(each, np.ndarray):  # all streams share them
+            each.flags.writeable = False
+    return found
 
 
 def _residue(a: list[Fraction], b: list[Fraction], i: int) -> Fraction:

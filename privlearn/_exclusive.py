@@ -41,7 +41,7 @@ class Exclusive:
     ) -> None:
         lock = threading.RLock()
         self._refusal, self._why = refusal, why
-        self.made_in = (_processes.forks, os.getpid())
+        self.made_in = _processes.here()
         self._what, self._acquire, self.__exit__ = what, lock.acquire, lock.__exit__
         self._owned: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]
 
@@ -52,6 +52,8 @@ class Exclusive:
             ReentryError: this thread holds it already.  TokenCopyError, or what ``refusal`` says:
             in a forked child.
         """
+        if not _processes.MARK[0]:
+            _processes.in_child()
         if self.made_in != (_processes.forks, os.getpid()):
             raise self.refused()
         if self._owned():

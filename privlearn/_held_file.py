@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Self, final
 
 from privlearn import _held_lock, _processes
+from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import PrivlearnError
 
 try:
@@ -201,9 +202,10 @@ class HeldFile:
     def __init__(self, place: _Place) -> None:
         self._place, self._kind, self.path = place, place.kind, place.path
         try:
-            self.connection = sqlite3.connect(
-                place.path, isolation_level=None, check_same_thread=False, timeout=0
-            )
+            with SQLITE:
+                self.connection = sqlite3.connect(
+                    place.path, isolation_level=None, check_same_thread=False, timeout=0
+                )
         except sqlite3.Error as error:
             place.leave()
             raise self._kind.error(f"{place.path} cannot be opened: {error}") from None
@@ -221,7 +223,7 @@ class HeldFile:
         place = _Place.made(located(path, kind), kind)
         file = cls(place)
         try:
-            with file._ended_by_errors():
+            with SQLITE, file._ended_by_errors():
                 file._configure()
                 with file.transaction() as connection:
                     connection.execute(f"PRAGMA application_id = {kind.application_id}")
@@ -253,7 +255,7 @@ class HeldFile:
         place = _Place.found(located(path, kind), kind)
         had_log = place.log.exists()
         file = cls(place)
-        with file._ended_by_errors():
+        with SQLITE, file._ended_by_errors():
             file._configure()
             file._place.check()
             yield file
@@ -268,9 +270,10 @@ class HeldFile:
     def check_pages(self) -> None:
         """Raises PrivlearnError where it is not at its place, ValueError where it is damaged."""
         self._place.check()
-        if self.connection.in_transaction:
-            self.connection.execute("ROLLBACK")
-        (found,) = self.connection.execute("PRAGMA quick_check(1)").fetchone()
+        with SQLITE:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            (found,) = self.connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise ValueError("its pages do not fit together")
 
@@ -280,6 +283,7 @@ class HeldFile:
         self._place.check()
         connection = self.connection
         try:
+            SQLITE.__enter__()
             connection.execute("BEGIN IMMEDIATE")
             yield connection
             connection.execute("COMMIT")
@@ -289,6 +293,7 @@ class HeldFile:
             if connection.in_transaction:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
+            SQLITE.__exit__()
         self._place.check()
 
     def raised(self, error: sqlite3.Error, what: str) -> PrivlearnError:
@@ -302,7 +307,8 @@ class HeldFile:
 
     def clean(self) -> None:
         """Takes what was overwritten out of the file and its log."""
-        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with SQLITE:
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Lets go of the file, and leaves nothing beside it."""
@@ -364,12 +370,13 @@ def _close(connection: sqlite3.Connection, place: _Place, made_in: tuple[int, in
     """Leaves one file that is everything, or, where that fails, a log that will be read again."""
     if _processes.here() != made_in:  # in a forked process it is not ours to close
         return
-    with suppress(sqlite3.Error, PrivlearnError):
-        place.check()
-        connection.execute(f"UPDATE {place.kind.table} SET logged = 0")
-        place.leave_log()
-        connection.execute("PRAGMA journal_mode = DELETE")
-    connection.close()
+    with SQLITE:
+        with suppress(sqlite3.Error, PrivlearnError):
+            place.check()
+            connection.execute(f"UPDATE {place.kind.table} SET logged = 0")
+            place.leave_log()
+            connection.execute("PRAGMA journal_mode = DELETE")
+        connection.close()
     place.leave()
 
 

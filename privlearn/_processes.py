@@ -3,14 +3,17 @@
 A child begins with the parent's memory: tokens, connections, keys, and locks that are held by
 threads it does not have.  Its process number does not tell it apart: the first process of a
 container and one that it forks into another container may both be process 1.  So forks are counted,
-in the child, before any other code of ours runs there.  The number is compared besides, for a
-fork in C of which Python is not told.
+in the child, before any other code of ours runs there.  For a fork in C, of which Python is not
+told, the number is compared besides, and there is a page that the kernel wipes in every child
+(Linux): whoever finds it wiped counts then.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import weakref
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,11 +22,31 @@ forks = 0
 """How many lie between this process and the one that loaded this module."""
 
 
+_WIPE_ON_FORK = 18
+"""``MADV_WIPEONFORK``, Linux 4.14, which Python does not name."""
+
+
+def _mark() -> mmap.mmap | bytearray:
+    if not hasattr(mmap.mmap, "madvise") or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return bytearray(1)
+    page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):
+        page.madvise(_WIPE_ON_FORK)
+    return page
+
+
+MARK: Any = _mark()
+"""Its first byte is 1, and 0 in a child that was not counted yet."""
+MARK[0] = 1
+
+
 def here() -> tuple[int, int]:
     """This process: equal to what another call gives here, and to none in a child or parent.
 
-    Where each call counts, ``(_processes.forks, os.getpid())`` is written out.
+    Where each call counts, `MARK` and ``(_processes.forks, os.getpid())`` are written out.
     """
+    if not MARK[0]:
+        in_child()
     return forks, os.getpid()
 
 
@@ -51,12 +74,14 @@ def never_end(thing: object) -> None:
     circle[0], circle[1] = thing, circle
 
 
-def _in_child() -> None:
+def in_child() -> None:
+    """Counts a fork, and tells what the parent made; called in the child."""
     global forks
     forks += 1
+    MARK[0] = 1
     for each in list(INHERITED):
         each.inherited()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=in_child)

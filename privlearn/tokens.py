@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
@@ -41,6 +42,7 @@ from privlearn.contributions import partial_sum as partial_sum
 from privlearn.domains import Array
 from privlearn.errors import (
     LossExceedsTokenError,
+    PrivlearnError,
     RowLocalityError,
     TokenCopyError,
     TokenError,
@@ -328,7 +330,8 @@ class Receipt:
     opens rows inside the ``with`` block (a stream: inside `round`).  If it leaves the block with an
     exception, or without a release, the token is retired and stays charged: as ``lost``, or as
     ``uncovered`` where rows were opened, because what it computed from them may be the reason.
-    Only an interrupt from outside (KeyboardInterrupt) is no such reason.
+    Only an interrupt from outside (KeyboardInterrupt), and a ledger that cannot be written to, are
+    no such reasons.
     """
 
     __slots__ = (
@@ -346,6 +349,7 @@ class Receipt:
         "_past",
         "_pool",
         "_reached",
+        "_refused",
         "_rounds",
         "_scopes",
         "_served",
@@ -370,6 +374,8 @@ class Receipt:
         self._done = False
         self._outcome: Outcome = "released"  # what `close` will write
         self._left = False  # whether a value left since rows were opened
+        # what the ledger raised last: it says nothing of rows
+        self._refused: weakref.ref[PrivlearnError] | None = None
         self._rounds = 0  # of `round`, that it is in
         self._scopes = 0  # blocks, of `with receipt` and `round`, that it is in
         self._named: set[str] = set()
@@ -383,8 +389,24 @@ class Receipt:
             return
         new = tuple(name for name in functions if name not in self._named)
         if new:
-            self._issuer.record_functions(self._token, new)
+            with self._recording():
+                self._issuer.record_functions(self._token, new)
             self._named.update(new)
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        """What is raised in the block comes of what everybody sees, and not of rows."""
+        try:
+            yield
+        except PrivlearnError as error:
+            self._refused = weakref.ref(error)  # with its frames it would keep rows alive
+            raise
+
+    def _may_tell(self, error: BaseException | None) -> bool:
+        """Whether an error may depend on opened rows; an interrupt comes from outside."""
+        if error is None or isinstance(error, KeyboardInterrupt):
+            return False
+        return self._refused is None or self._refused() is not error
 
     def _name_passed(self, functions: tuple[str, ...]) -> None:
         """As `_name`, for what rows passed through before; on a timetable always the same."""
@@ -544,7 +566,8 @@ class Receipt:
                 f"token {self._token.label!r}: what it released before a restart is all that it did"
             )
         if stop > self._reached:
-            self._reached = self._issuer.record_reach(self._token, stop)
+            with self._recording():
+                self._reached = self._issuer.record_reach(self._token, stop)
 
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh noise of the stated family and scale.
@@ -672,13 +695,15 @@ class Receipt:
         frozen = np.array(value)
         frozen.setflags(write=False)
         leaving = ReleasedValue(frozen, digest_of(frozen), self._next)
-        self._digest.update(leaving.digest.encode())
         if last:
             self._left = True
+            self._digest.update(leaving.digest.encode())
             self._retire(leaving)
         else:
-            self._issuer.record_publish(self._token, leaving)
+            with self._recording():
+                self._issuer.record_publish(self._token, leaving)
             self._left = True
+            self._digest.update(leaving.digest.encode())
         return Released(_MINT, frozen, self._token.id, leaving.digest)
 
     def _released_again(self, past: Past, *, last: bool) -> Released[Array]:
@@ -731,6 +756,8 @@ class Receipt:
         return self._done or self._account.outcome is not None
 
     def _check_open(self) -> None:
+        if not _processes.MARK[0]:
+            _processes.in_child()
         if self._token._lock.made_in != (_processes.forks, os.getpid()):
             raise TokenCopyError("a receipt cannot be used in a forked process")
         if self._done or self._account.outcome is not None:
@@ -740,18 +767,22 @@ class Receipt:
         """One step of a stream, which opens rows and may publish a value.
 
         If it fails after it opened rows, the token is retired as ``uncovered``, or as ``lost`` if
-        it was interrupted: its sums and its noise may be out of step.  With ``each``, the users
-        whose rows it opened have no output, others go on, and the token ends ``uncovered`` if it
-        failed.
+        it was interrupted or the ledger refused: its sums and its noise may be out of step.  With
+        ``each``, the users whose rows it opened have no output, others go on, and the token ends
+        ``uncovered`` if it failed.
         """
         return _Round(self)
 
-    def _fail(self, tells: bool) -> None:
+    def _fail(self, error: BaseException) -> None:
+        tells = self._may_tell(error)
         if self._spend.arithmetic == "each":
             self._due = 0  # their noise, which may not have been drawn, is not counted any more
             self._outcome = "uncovered" if tells else self._outcome
+        elif tells:
+            self._end("uncovered")
         else:
-            self._end("uncovered" if tells else "lost")
+            with suppress(PrivlearnError):  # the first error says why; without an end it is lost
+                self._end("lost")
 
     def __enter__(self) -> Self:
         self._scopes += 1
@@ -770,7 +801,7 @@ class Receipt:
         own = self._opened_rows and not (self._spend.arithmetic == "sum" and self._clipping.own)
         # A stream is closed, without an error, by somebody who sees what everybody sees.
         silent = error is None and not self._spend.interactive
-        self._end("uncovered" if own and (silent or _may_tell(error)) else "lost")
+        self._end("uncovered" if own and (silent or self._may_tell(error)) else "lost")
 
     def abandon(self, error: BaseException | None = None) -> None:
         """Retires the token of a stream that is left open.
@@ -780,7 +811,7 @@ class Receipt:
         rows were opened it is ``uncovered``.
         """
         if not self._done:
-            self._end("uncovered" if self._opened_rows and _may_tell(error) else "lost")
+            self._end("uncovered" if self._opened_rows and self._may_tell(error) else "lost")
 
     def _end(self, outcome: Outcome) -> None:
         self._done = True
@@ -811,12 +842,7 @@ class _Round:
         receipt._scopes -= 1
         receipt._rounds -= 1
         if error is not None and receipt._next > self._before and not receipt._done:
-            receipt._fail(_may_tell(error))
-
-
-def _may_tell(error: BaseException | None) -> bool:
-    """Whether an error may depend on opened rows; an interrupt comes from outside."""
-    return error is not None and not isinstance(error, KeyboardInterrupt)
+            receipt._fail(error)
 
 
 @final

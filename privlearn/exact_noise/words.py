@@ -44,6 +44,8 @@ class Keystream:
         _processes.INHERITED.add(self)
 
     def words(self, n: int) -> WordArray:
+        if not _processes.MARK[0]:
+            _processes.in_child()
         if self._first is None:
             raise TokenCopyError(_WIPED)
         zeros = _ZEROS[: 8 * n] if 8 * n <= len(_ZEROS) else bytes(8 * n)
@@ -52,6 +54,8 @@ class Keystream:
         return words[:n]
 
     def more(self) -> int:
+        if not _processes.MARK[0]:
+            _processes.in_child()
         if self._first is None:
             raise TokenCopyError(_WIPED)
         # setdefault: of two threads that find none, both take the one that was first

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.chain import SCHEMA, Chain
 from privlearn.ledger.disk import located, sync_directory
@@ -47,6 +48,7 @@ def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
 
 def _copy(where: Path, new: Path) -> None:
     with (
+        SQLITE,
         opened_database(where) as (source, _, schema, _),
         closing(sqlite3.connect(new, isolation_level=None)) as copy,
     ):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import final
 
 from privlearn import _held_lock, _processes
+from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger.reader import APPLICATION_ID
 
@@ -47,13 +48,14 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 def connect(path: Path) -> sqlite3.Connection:
     """A connection that writes: in WAL mode, syncing unless `Disk` does."""
-    connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, timeout=TIMEOUT
-    )
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Disk.settle` does it
-    connection.execute("PRAGMA trusted_schema = OFF")
+    with SQLITE:
+        connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=TIMEOUT
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Disk.settle` does it
+        connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
@@ -93,7 +95,8 @@ class Disk:
         self._main_name, self._log_name = os.fspath(path), f"{path}-wal"
         self.pending = False
         self._failed = ""
-        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        with SQLITE:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         self._logged = mode == "wal"
         self._cut, self._syncs_itself = False, True
         self._ready = 0
@@ -101,7 +104,8 @@ class Disk:
         # closing a file of its own would let go of SQLite's locks: kept until SQLite is done
         self._files = [os.open(path, os.O_RDWR)]
         if self._logged:
-            connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
+            with SQLITE:
+                connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
             with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
                 self._files.append(os.open(self._log_name, os.O_RDWR))
             _held_lock.hold(self._files[0])
@@ -261,10 +265,11 @@ class Disk:
             _processes.never_end(self._connection)
             return
         _held_lock.let_go(self._files[0])
-        self._leave_to_sqlite(True)
-        # while somebody else reads, the last entries stay in the log
-        with suppress(sqlite3.OperationalError):
-            self._connection.execute("PRAGMA journal_mode = DELETE")
+        with SQLITE:
+            self._leave_to_sqlite(True)
+            # while somebody else reads, the last entries stay in the log
+            with suppress(sqlite3.OperationalError):
+                self._connection.execute("PRAGMA journal_mode = DELETE")
         self._end()
 
     def inherited(self) -> None:
@@ -274,10 +279,11 @@ class Disk:
 
 def _close(connection: sqlite3.Connection, files: list[int], made_in: tuple[int, int]) -> None:
     if _processes.here() == made_in:
-        with suppress(sqlite3.Error):
-            connection.execute("PRAGMA synchronous = FULL")
-        _held_lock.let_go(files[0])
-        connection.close()
+        with SQLITE:
+            with suppress(sqlite3.Error):
+                connection.execute("PRAGMA synchronous = FULL")
+            _held_lock.let_go(files[0])
+            connection.close()
         for file in files:
             os.close(file)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerError
 from privlearn.ledger.chain import GENESIS, SCHEMA
 from privlearn.ledger.disk import sync_directory
@@ -79,7 +80,7 @@ def create_ledger(path: Path) -> None:
             "path, or remove the head if nothing of that run is ever to be counted"
         )
     with named_when_whole(path) as new:
-        with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        with SQLITE, closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.executescript(
                 "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;"
                 f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"

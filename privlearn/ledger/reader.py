@@ -21,6 +21,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
@@ -87,7 +88,9 @@ def iterate_records(path: str | os.PathLike[str], *, vouched: bool = False) -> I
         size = where.stat().st_size
         if size > MOST_FILE_BYTES:
             raise ValueError(f"{size} bytes; at most {MOST_FILE_BYTES} are read")
-        reading = _read_lines(where) if is_export(where) else _read_database(where, vouched)
+        reading = (
+            _read_lines(where) if is_export(where) else SQLITE.each(_read_database(where, vouched))
+        )
         for count, record in enumerate(reading):
             if count >= MOST_ENTRIES:
                 raise ValueError(f"more than {MOST_ENTRIES} entries")
@@ -107,7 +110,8 @@ def is_export(where: Path) -> bool:
     Closing any descriptor of a file lets go of the locks that SQLite holds on it for this process,
     which may be writing to it: so a database is opened only by SQLite, which knows of that.
     """
-    with closing(sqlite3.connect(f"{where.resolve().as_uri()}?immutable=1", uri=True)) as database:
+    uri = f"{where.resolve().as_uri()}?immutable=1"
+    with SQLITE, closing(sqlite3.connect(uri, uri=True)) as database:
         _confine(database)
         try:
             database.execute("PRAGMA schema_version").fetchone()

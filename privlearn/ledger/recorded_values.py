@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import final
 
+from privlearn._sqlite_gate import SQLITE
 from privlearn.entries import RESUME
 from privlearn.errors import LedgerError
 from privlearn.ledger.chain import Record
@@ -40,7 +41,7 @@ class RecordedValues:
         if not self._digests or is_export(path):
             return [], []
         missing, changed = set(self._digests), list[str]()
-        for digest, data in _kept(path, self._digests):
+        for digest, data in SQLITE.each(_kept(path, self._digests)):
             missing.discard(digest)
             try:
                 unpacked(data, digest)

@@ -36,6 +36,7 @@ from typing import Self, final
 
 from privlearn import _processes
 from privlearn._exclusive import Exclusive
+from privlearn._sqlite_gate import SQLITE
 from privlearn.entries import (
     CloseEntry,
     Entry,
@@ -333,6 +334,25 @@ class Ledger:
         elif entry.__class__ is CloseEntry:
             self._open.discard(entry.accountant)
 
+    def check_own(self) -> None:
+        """Raises what `append` would, if the file is not there or somebody else wrote to it."""
+        if self._disk is None:
+            return
+        with self._lock:
+            if self._closed:
+                raise LedgerClosedError("the ledger is closed")
+            with self._sql():
+                self._disk.check_place()
+                self._disk.check_log()
+                self._check_last()
+
+    def _check_last(self) -> None:
+        assert self._disk is not None
+        if self._disk.last() != self._last():
+            raise LedgerBusyError(
+                f"{self.path} was written to by another process; resume it to go on"
+            )
+
     def _tell_head(self) -> None:
         """Keeps the head of what is on disk, beside the file and wherever else it is wanted."""
         assert self._beside is not None
@@ -382,10 +402,7 @@ class Ledger:
                 value = None
             connection.execute("BEGIN IMMEDIATE")
             disk.check_log()
-            if disk.last() != self._last():
-                raise LedgerBusyError(
-                    f"{path} was written to by another process; resume it to go on"
-                )
+            self._check_last()
             connection.execute(
                 "INSERT INTO entries VALUES (?, ?, ?)",
                 (record.seq, record.data.decode(), record.hash),
@@ -430,6 +447,7 @@ class Ledger:
         assert self._connection is not None
         assert self.path is not None
         try:
+            SQLITE.__enter__()
             yield self._connection
         except BaseException as error:
             if self._connection.in_transaction:
@@ -441,6 +459,8 @@ class Ledger:
             if isinstance(error, sqlite3.Error | OSError):
                 raise _unwritable(self.path, error) from error
             raise
+        finally:
+            SQLITE.__exit__()
 
     @property
     def entries(self) -> Sequence[Entry]:

@@ -27,6 +27,7 @@ import numpy as np
 from privlearn import _processes
 from privlearn._exclusive import Exclusive
 from privlearn._held_file import HeldFile, Kind
+from privlearn._sqlite_gate import SQLITE
 from privlearn._validate import count, text
 from privlearn.errors import RowStoreError, UsersError
 from privlearn.rows.cipher import KEY_BYTES, TAG_BYTES, Cipher, check_key
@@ -202,9 +203,9 @@ class RowStore(Sealed):
     def __verified(self) -> Iterator[_Kept]:
         """All records; raises ValueError unless they are those that the mark names."""
         number, before = self.__mark.first, self.__mark.before
-        for found, record in self.__file.connection.execute(
-            "SELECT number, record FROM kept ORDER BY number"
-        ):
+        with SQLITE:
+            rows = self.__file.connection.execute("SELECT number, record FROM kept ORDER BY number")
+        for found, record in SQLITE.each(rows):
             if found != number:
                 raise ValueError(f"record {number} is missing")
             yield _Kept(
@@ -437,9 +438,11 @@ class RowStore(Sealed):
         if not self.__index:
             return
         first = self.__index[0].number
-        for found, record in self.__file.connection.execute(
-            "SELECT number, record FROM kept WHERE number >= ? ORDER BY number", (number,)
-        ):
+        with SQLITE:
+            rows = self.__file.connection.execute(
+                "SELECT number, record FROM kept WHERE number >= ? ORDER BY number", (number,)
+            )
+        for found, record in SQLITE.each(rows):
             kept = self.__index[found - first]
             data = self.__cipher.decrypt(record, self.__about(found, kept.before))
             yield kept, data[_FRAME:]

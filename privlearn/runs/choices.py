@@ -41,7 +41,7 @@ from privlearn.runs.common import (
     write_public,
 )
 from privlearn.runs.configs import VISITS, ChoiceConfig
-from privlearn.runs.null_records import NullRecords
+from privlearn.runs.null_records import NullRecords, messages_of
 from privlearn.runs.persons import check_registry, close, registry_of, told
 from privlearn.simulation import choice as experiments
 
@@ -96,6 +96,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     learner = OnePassNewtonMNL(
         n_items=100, dim=dim, max_items=SHELF, random_state=config.seed
     ).start(accountant)
+    messages = messages_of(learner)
     serve = market.serve if people is None else market.serve_people
     regrets = {f"private ({config.budget})": serve(learner, progress("private", horizon))}
     shown, sold = dict(market.shown), dict(market.sold)
@@ -113,7 +114,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     title = "10 of 100 real cars shown to each person"
     title += "" if people is None else f", at each of {VISITS} visits"
     plot_regret(folders.private / "regret.png", regrets, title, unit)
-    nulls = NullRecords.of(horizon, learner.private_messages_)
+    nulls = NullRecords.of(horizon, messages)
     nulls.write(folders.private)
     first = {name: float(regret[: horizon // 10].mean()) for name, regret in regrets.items()}
     last = {name: float(regret[-(horizon // 10 or 1) :].mean()) for name, regret in regrets.items()}
@@ -151,6 +152,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
         feature_scale=survey.scale,
         random_state=config.seed,
     ).start(accountant)
+    messages = messages_of(learner)
     advance = progress("private", users)
     learner.partial_fit(survey.features, survey.choices, people=survey.people)
     if survey.absent:
@@ -158,7 +160,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     advance(users)
     close(accountant)
     certificate = _write_public(folders, accountant, learner)
-    nulls = NullRecords.of(users, survey.messages, learner.private_messages_, absent=survey.absent)
+    nulls = NullRecords.of(users, survey.messages, messages, absent=survey.absent)
     nulls.write(folders.private)
     lines = nulls.lines(rule=survey.people is not None)
     if survey.held_out is not None:

@@ -12,10 +12,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from privlearn.learners.base import Learner
+
 REASONS = 3
 """The leading reasons are so many."""
 
 Messages = Iterable[tuple[int, str]]
+
+
+def messages_of(learner: Learner) -> list[tuple[int, str]]:
+    """All messages of a learner from now on; it keeps the last ones only."""
+    told: list[tuple[int, str]] = []
+
+    def keep(user: int, text: str) -> None:
+        told.append((user, text))
+
+    learner.on_private_message = keep
+    return told
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from privlearn.runs.common import (
     write_public,
 )
 from privlearn.runs.configs import TableConfig
-from privlearn.runs.null_records import NullRecords
+from privlearn.runs.null_records import Messages, NullRecords, messages_of
 from privlearn.runs.persons import check_registry, close, registry_of, told
 from privlearn.simulation.linear_bandit import ArmMarket
 
@@ -228,6 +228,7 @@ def _learn(
 ) -> Outcome:
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
+    messages = messages_of(learner)
     assert isinstance(learner, StreamLearner)
     learner.start(accountant)
     inputs, targets = table.inputs(), table.targets()
@@ -245,7 +246,7 @@ def _learn(
     close(accountant)
     warnings = _warnings(config, table)
     certificate = _write_public(folders, accountant, learner, table, warnings)
-    lines = _null_lines(folders.private, learner, table)
+    lines = _null_lines(folders.private, messages, table)
     score = _Score(table)
     with np.errstate(all="ignore"):
         curve = score.curve(foreseen, learner.predict(inputs), targets)
@@ -361,6 +362,7 @@ def _serve(
 ) -> Outcome:
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
+    messages = messages_of(learner)
     assert isinstance(learner, DPHDB | PrivateLeastSquares)
     assert table.classes is not None
     learner.start(accountant)
@@ -374,7 +376,7 @@ def _serve(
     _skip_absent(learner, table, advance)
     close(accountant)
     certificate = _write_public(folders, accountant, learner, table, [])
-    lines = _null_lines(folders.private, learner, table)
+    lines = _null_lines(folders.private, messages, table)
     names = [*table.classes, ""]  # the arm of a null user is -1
     pulls = ((user, names[arm]) for user, arm in enumerate(pulled))
     write_csv(folders.private / "pulls.csv", ["user", "arm"], pulls)
@@ -448,11 +450,9 @@ def _skip_absent(learner: Bandit | StreamLearner, table: Table, advance: Any) ->
         advance(table.absent)
 
 
-def _null_lines(private: Path, learner: Bandit | StreamLearner, table: Table) -> list[str]:
+def _null_lines(private: Path, messages: Messages, table: Table) -> list[str]:
     """Writes which records were null; what the operator should see of it."""
-    nulls = NullRecords.of(
-        len(table), table.messages, learner.private_messages_, absent=table.absent
-    )
+    nulls = NullRecords.of(len(table), table.messages, messages, absent=table.absent)
     nulls.write(private)
     return nulls.lines(rule=table.people is not None)
 

@@ -39,6 +39,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
+from privlearn.entries import PublishEntry, RetireEntry
 from privlearn.errors import (
     InsufficientBudgetError,
     LedgerError,
@@ -55,6 +56,8 @@ from privlearn.mechanisms import (
     CrossPolytope,
     NoisyMaxStream,
     PrefixSum,
+    prefix_sums,
+    receipt_stream,
 )
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
@@ -337,6 +340,70 @@ def test_after_an_exception_a_file_holds_what_its_ledger_says_or_takes_no_more(
     assert step > 40
     assert doubted > 1
     book.close()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+STREAM = PrefixSum(Ball(1.0, 2), BinaryTree(4), 10.0)
+
+
+def publishing(path: Path, left: list[str], step: int) -> bool:
+    """A stream that is interrupted before the ``step``-th line; the process then ends."""
+    first: CentralAccountant[ZCDP] = CentralAccountant(
+        ZCDP(10), users=USERS, ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
+    )
+    stream = STREAM.open(first.issue(STREAM.loss(), users=USERS, label="sum"))
+
+    def act() -> None:
+        users = range(stream._next, stream._next + 2)
+        left.append(stream.append(Rows.seal(np.ones((2, 2)), users=users)).digest)
+
+    more = True
+    with suppress(KeyboardInterrupt):
+        more = stepped(act, interrupt, step, [*MODULES, receipt_stream, prefix_sums])
+    with suppress(PrivlearnError):  # it may be open still
+        act()
+    assert first.ledger._disk is not None
+    first.ledger._disk._end()
+    return more
+
+
+def left_again(path: Path) -> tuple[list[str], list[str]]:
+    """How its token ended, and what a replay of the next process hands out."""
+    with Ledger.open(path) as book:
+        second: CentralAccountant[Any] = CentralAccountant.resume(
+            book, noise=NoiseSource.simulation(0)
+        )
+        ends: list[str] = [e.outcome for e in book.entries if isinstance(e, RetireEntry)]
+        values = []
+        with second.replaying() as past:
+            if past.left("sum", USERS):
+                stream = STREAM.open(second.issue(STREAM.loss(), users=USERS, label="sum"))
+                for _ in range(sum(isinstance(e, PublishEntry) for e in book.entries)):
+                    rows: Rows[Any] = Rows.null(range(stream._next, stream._next + 2))
+                    values.append(stream.append(rows).digest)
+        assert not certify(book.records).problems
+    return ends, values
+
+
+def test_an_interrupt_at_any_line_of_a_stream_lets_nothing_out_that_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every third; all of them take three times as long."""
+    monkeypatch.setattr("os.fsync", lambda file: None)
+    step, more = 1, True
+    while more:
+        step += 3
+        left = list[str]()
+        more = publishing(tmp_path / f"{step}.db", left, step)
+        ends, again = left_again(tmp_path / f"{step}.db")
+        assert ends == ["lost"], "an interrupt depends on no row"
+        recorded = iter(again)
+        assert all(digest in recorded for digest in left)
+        assert len(again) - len(left) <= 1, "recorded, and interrupted before it left"
+    assert step > 100
 
 
 def test_a_real_signal_between_check_and_entry(monkeypatch: pytest.MonkeyPatch) -> None:
