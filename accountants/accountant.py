@@ -529,11 +529,15 @@ class _Accountant(Generic[B]):
             token.retire()
         return made
 
-    def left(self, label: str, users: range) -> int:
-        """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
+    def left(self, label: str, users: range, upto: int | None = None) -> int:
+        """How many tokens of a committed plan item are still to be issued; 0 if there is none.
+
+        While a learner runs again over what was released, as many as released something then, of
+        rows before ``upto``: by default the users', which some tokens take only a part of.
+        """
         with self._lock:
             if self._past is not None:
-                return self._past.left(label, users)
+                return self._past.left(label, users, users.stop if upto is None else upto)
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
 

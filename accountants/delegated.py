@@ -177,7 +177,7 @@ class Delegated(Generic[B]):
         """
         raise BudgetError("a delegated part takes no plan: commit one with the whole accountant")
 
-    def left(self, label: str, users: range) -> int:
+    def left(self, label: str, users: range, upto: int | None = None) -> int:
         """0: there is no plan here."""
         return 0
 

@@ -8,6 +8,7 @@ of the streams before plus that of the one that is open; its variance is the sum
 
 from __future__ import annotations
 
+import math
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
@@ -31,6 +32,8 @@ class PlannedStream(Generic[X]):
         label: of the plan item.
         users: of the plan item, in order of arrival.
         sums: the mechanism, for all users.
+
+    ``first`` is the first user whose row the open stream took.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class PlannedStream(Generic[X]):
         self._accountant, self.label, self.users, self.sums = accountant, label, users, sums
         self._stream: PrefixSumStream[X] | BatchedStream[X] | None = None
         self._open: PrefixSum[X] | BatchedPrefixSum[X] = sums
-        self._first = self._last = users.start  # of the open stream; when a value left it last
+        self.first = self._last = users.start  # of the open stream; when a value left it last
         self._before: Array | float = 0.0
         self._total: Array | float = 0.0
         self._variance = 0.0
@@ -88,9 +91,20 @@ class PlannedStream(Generic[X]):
         now = self._open.error_std(own) if own else 0.0
         return float(np.sqrt(self._variance + now * now))
 
+    def excess(self) -> float:
+        """How much more the noisiest running sum has, in standard deviations, than without crashes.
+
+        1 for one stream; that of those before is added to that of the open one, by their variances.
+        """
+        if not self._variance:
+            return 1.0
+        worst = self.sums.noise_std * self.sums.factorization.max_error_std()
+        now = self._open.noise_std * self._open.factorization.max_error_std()
+        return math.sqrt(self._variance + now * now) / worst
+
     def _steps(self, upto: int) -> int:
         """Rows of the open stream's factorisation up to there."""
-        users = upto - self._first
+        users = upto - self.first
         if isinstance(self._open, PrefixSum):
             return users
         return int(np.searchsorted(np.cumsum(self._open.sizes), users, side="right"))
@@ -108,7 +122,7 @@ class PlannedStream(Generic[X]):
             own = self._steps(self._last)
             self._variance += self._open.error_std(own) ** 2 if own else 0.0
             self._before, self._total = self._before + self._total, 0.0
-        self._first = self._last = first
+        self.first = self._last = first
         self._open = self.sums.for_last(users)
         token = self._accountant.issue(self._open.loss(), users=users, label=self.label)
         self._stream = self._open.open(token)

@@ -166,8 +166,9 @@ class Accountant(Issuer, Protocol[B_inv]):
     def rest(self, label: str, users: range, /) -> range | None:
         """The users of whom a planned stream can still take rows."""
 
-    def left(self, label: str, users: range, /) -> int:
-        """How many tokens of a committed plan item are still to be issued."""
+    def left(self, label: str, users: range, upto: int | None = None, /) -> int:
+        """How many tokens of a committed plan item are still to be issued; in a `replaying` block,
+        released something of rows before ``upto``, by default those of all the users."""
 
     def spends(self, label: str, users: range, /) -> int:
         """How many tokens of that label were spent on some of the users."""

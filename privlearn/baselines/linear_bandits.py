@@ -40,7 +40,6 @@ from privlearn.learners.contextual import (
     scores,
 )
 from privlearn.learners.participation import declare_batches, rule_of
-from privlearn.learners.served import ANSWERS_ARE_LOST
 from privlearn.losses import Loss
 from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, even_sizes
@@ -68,7 +67,6 @@ class _GramBandit(ServedBandit):
     norm_clip: float
     reward_clip: float
     curvature: float | None
-    _recovery_hint = ANSWERS_ARE_LOST
 
     @abstractmethod
     def _mechanism(
