@@ -37,6 +37,9 @@ class BatchSums(ABC, Generic[X]):
     def plan(self) -> list[Plan]:
         """All that will be spent."""
 
+    def begin(self, users: range) -> None:
+        """What has to be done for a batch before anything is released of it."""
+
     @abstractmethod
     def release(self, rows: Rows[X], board: Billboard, batch: int) -> Array | None:
         """Releases, and posts, what gives the noisy sum over a batch; returns that sum.
@@ -101,6 +104,9 @@ class CorrelatedSums(BatchSums[X]):
 
     def plan(self) -> list[Plan]:
         return [self._stream.plan()]
+
+    def begin(self, users: range) -> None:
+        self._stream.begin(users)
 
     def release(self, rows: Rows[X], board: Billboard, batch: int) -> Array | None:
         released = self._stream.append(rows)

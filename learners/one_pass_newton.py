@@ -329,6 +329,8 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     def _release(self, rows: Rows[Answer], batch: range) -> None:
         theta, number = self.belief_.mean, self._batch
         gradient, hessian = self._contributions(rows, theta)
+        for sums in (self._gradient, self._hessian):
+            sums.begin(batch)
         # both in any case: a stream takes every batch
         moved = self._gradient.release(gradient, self._board, number)
         bent = self._hessian.release(hessian, self._board, number)
