@@ -668,6 +668,12 @@ class _Accountant(Generic[B]):
         """Whether the account was begun by an earlier process."""
         return self._resumed
 
+    @property
+    def begun(self) -> bool:
+        """Whether a plan stands in the ledger, or a token was issued."""
+        with self._lock:
+            return self._state.begun
+
     def record_learner(self, name: str, parameters: dict[str, Any], made: dict[str, Any]) -> None:
         """For learners: writes, before the plan, what makes the same learner again."""
         with self._lock:

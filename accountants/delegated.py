@@ -124,6 +124,11 @@ class Delegated(Generic[B]):
         """False: a part ends with its process."""
         return False
 
+    @property
+    def begun(self) -> bool:
+        """False: there is no plan here."""
+        return False
+
     def record_learner(self, name: str, parameters: dict[str, Any], made: dict[str, Any]) -> None:
         """Refuses, as `commit`.
 

@@ -720,11 +720,13 @@ class AccountState:
             )
         if self.visits.starts:
             raise BudgetError("batches are declared once")
-        if self._begun():
+        if self.begun:
             raise BudgetError("batches are declared before the plan and the first token")
         check_starts(entry.starts, self.users)
 
-    def _begun(self) -> bool:
+    @property
+    def begun(self) -> bool:
+        """Whether there is a plan, or was a token."""
         return bool(self.accounts or self.folded) or self.plan is not None
 
     def _check_issue(self, entry: IssueEntry) -> None:
@@ -1003,7 +1005,7 @@ class AccountState:
         self._check_resumable(entry.entry)
         if self.learner is not None:
             raise BudgetError(f"a second learner {entry.name!r}: an account has one")
-        if self._begun():
+        if self.begun:
             raise BudgetError("a learner is named before the plan and the first token")
 
     def _check_resumable(self, kind: str) -> None:
@@ -1196,7 +1198,7 @@ class AccountState:
         account.functions.update(dict.fromkeys(entry.names))
 
     def _record_batches(self, entry: BatchesEntry) -> None:
-        if self.visits is None or self.visits.starts or self._begun():
+        if self.visits is None or self.visits.starts or self.begun:
             return  # only in what an audit reads: what was charged stays as it was priced
         self.visits.starts = check_starts(entry.starts, self.users)
 

@@ -155,6 +155,10 @@ class Accountant(Issuer, Protocol[B_inv]):
     def resumed(self) -> bool:
         """Whether an earlier process began the account."""
 
+    @property
+    def begun(self) -> bool:
+        """Whether a plan stands in the ledger, or a token was issued."""
+
     def record_learner(
         self, name: str, parameters: dict[str, Any], made: dict[str, Any], /
     ) -> None:
