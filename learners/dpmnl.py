@@ -353,7 +353,7 @@ class DPMNL(ServedMNL):
             token = self._accountant.issue(fit.loss(), users=charged, label=label)
             self._pool(self._board.post(f"theta/{self.updates_}", fit.release(rows, token)))
             self._answers = [rows]
-            self._volume = float(np.linalg.slogdet(self.gram_).logabsdet)
+        self._volume = float(np.linalg.slogdet(self.gram_).logabsdet)
         self.updates_ += 1
 
     def _pool(self, theta: Array) -> None:

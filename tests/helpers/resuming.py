@@ -19,6 +19,7 @@ from privlearn.learners.hdb_epochs import GaussianEpochs, NoisyMaxEpochs
 from privlearn.ledger import Ledger
 from privlearn.mnl import NO_ITEM
 from privlearn.noise import NoiseSource
+from privlearn.people import People
 
 T, N_ITEMS, DIM = 900, 4, 2
 """More users than a stream says ahead that it takes (`accountant.SEGMENT`), several times."""
@@ -46,13 +47,18 @@ STREAMS = ("newton correlated", "dpmnl", "dpmnl determinant", "least squares", "
 """Whose noise is that of one stream."""
 
 
-def begin(path: Path, seed: int = 0) -> JointAccountant[ZCDP]:
-    noise = NoiseSource.simulation(seed)
-    return JointAccountant(ZCDP(1), users=range(T), ledger=Ledger.create(path), noise=noise)
+def begin(path: Path, seed: int = 0, people: People | None = None) -> JointAccountant[ZCDP]:
+    return JointAccountant(
+        ZCDP(1),
+        users=range(T),
+        ledger=Ledger.create(path),
+        noise=NoiseSource.simulation(seed),
+        people=people,
+    )
 
 
-def again(path: Path, seed: int = 1) -> JointAccountant[ZCDP]:
-    return JointAccountant.resume(path, noise=NoiseSource.simulation(seed))
+def again(path: Path, seed: int = 1, people: People | None = None) -> JointAccountant[ZCDP]:
+    return JointAccountant.resume(path, noise=NoiseSource.simulation(seed), people=people)
 
 
 def die(accountant: Any) -> None:

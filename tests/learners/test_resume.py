@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,24 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import audit
-from privlearn.entries import LearnerEntry, RetireEntry
+from privlearn.baselines import linear_bandits
+from privlearn.budgets import ZCDP
+from privlearn.entries import LearnerEntry, RetireEntry, SpendEntry
+from privlearn.errors import LedgerError
+from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL, dpmnl, hdb, one_pass_newton
+from privlearn.learners.base import Learner
+from privlearn.learners.stored import restored, stored
+from privlearn.mechanisms import NoisySum, ObjectivePerturbation, PrefixSum
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
+from privlearn.mechanisms.noisy_max import ReportNoisyMax
+from privlearn.mechanisms.one_of_k import OneOfK
+from privlearn.mechanisms.scalar_objectives import SquaredObjective
+from privlearn.participation import Participation
+from privlearn.people import People
 from tests.helpers.resuming import (
+    DIM,
     LEARNERS,
+    N_ITEMS,
     Population,
     T,
     again,
@@ -83,3 +99,317 @@ def test_a_learner_goes_on_after_every_entry(name: str, tmp_path: Path) -> None:
     streams = 2 if name == "newton correlated" else 1  # that are open at once
     assert certificate.lost == ends.count("lost") <= streams * deaths
     assert sum(isinstance(e, LearnerEntry) for e in accountant.ledger.entries) == 1
+
+
+# Numbers of the first start ----------------------------------------------------------------------
+
+
+def refuse(*args: Any, **kwargs: Any) -> Any:
+    raise AssertionError("worked out anew")
+
+
+def refuse_to_work_out(patch: pytest.MonkeyPatch) -> None:
+    """All that chooses noise or public numbers is gone, or is otherwise in a later version."""
+    for kind in (
+        NoisySum,
+        PrefixSum,
+        BatchedPrefixSum,
+        OneOfK,
+        ReportNoisyMax,
+        ObjectivePerturbation,
+    ):
+        patch.setattr(kind, "calibrated", classmethod(refuse))
+    for module, name in (
+        (one_pass_newton, "batch_ends"),
+        (one_pass_newton, "default_first_batch"),
+        (one_pass_newton, "one_row_budget"),
+        (one_pass_newton, "PersonBudgets"),
+        (hdb, "epoch_ends"),
+        (hdb, "one_row_budget"),
+        (hdb, "_METHODS"),
+        (dpmnl, "dpmnl_noise"),
+        (linear_bandits, "even_sizes"),
+    ):
+        patch.setattr(module, name, refuse)
+    for method in ("_fit_times", "_block_ends", "_first_rounds"):
+        patch.setattr(DPMNL, method, refuse)
+    patch.setattr(DPHDB, "_setting", refuse)
+
+
+@ALL
+def test_nothing_is_worked_out_again(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger"
+    accountant: Any = begin(path)
+    learner: Any = LEARNERS[name]().start(accountant)
+    Population().play(learner, 400)
+    state = estimates(learner)
+    die(accountant)
+    refuse_to_work_out(monkeypatch)
+    accountant, learner = resumed(name, path)
+    assert estimates(learner) == state
+    Population().play(learner, T)
+    entry = accountant.ledger.entries[1]
+    assert len(entry.model_dump_json()) < 8_000
+
+
+def test_a_learner_that_recalibrates_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check above can fail."""
+
+    def worked_out_again(self: Any, name: str, make: Any) -> Any:
+        return self._made.setdefault(name, stored(made := make())) and made
+
+    for name in LEARNERS:
+        path = tmp_path / name
+        accountant: Any = begin(path)
+        LEARNERS[name]().start(accountant)
+        die(accountant)
+        with monkeypatch.context() as patch:
+            patch.setattr(Learner, "_fixed", worked_out_again)
+            refuse_to_work_out(patch)
+            with pytest.raises((AssertionError, TypeError, AttributeError)):
+                resumed(name, path)
+
+
+@ALL
+def test_what_is_worked_out_survives_the_ledger(name: str, tmp_path: Path) -> None:
+    accountant: Any = begin(tmp_path / "ledger")
+    LEARNERS[name]().start(accountant)
+    for data in accountant.learner.made.values():
+        found = restored(data)
+        assert stored(found) == data
+        assert repr(restored(json.loads(json.dumps(data)))) == repr(found)
+
+
+# Start -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", [None, Participation(1, per_batch=1)], ids=["users", "rule"])
+@ALL
+def test_a_start_that_was_cut_off_is_made_whole(
+    name: str, rule: Participation | None, tmp_path: Path
+) -> None:
+    if rule is not None and name == "dpmnl determinant":
+        pytest.skip("refuses rules")
+    people = None if rule is None else People.memory(rule)
+    whole: Any = begin(tmp_path / "whole", people=people)
+    LEARNERS[name]().start(whole)
+    expected = [e.entry for e in whole.ledger.entries]
+    for entry in range(2, len(expected) + 2):
+        for written in (False, True):
+            path = tmp_path / f"{entry}{written}"
+            people = None if rule is None else People.memory(rule)
+            accountant: Any = begin(path, people=people)
+            with killed_at(accountant, entry - 1, written=written):
+                LEARNERS[name]().start(accountant)
+            die(accountant)
+            accountant = again(path, people=people)
+            learner = LEARNERS[name]().start(accountant)
+            assert [e.entry for e in accountant.ledger.entries] == expected
+            assert accountant.remaining() == whole.remaining()
+            assert learner.clock_ == 0
+
+
+def test_other_parameters_are_refused_by_name(tmp_path: Path) -> None:
+    accountant: Any = begin(tmp_path / "ledger")
+    LEARNERS["newton"]().start(accountant)
+    die(accountant)
+    other = LEARNERS["newton"]().set_params(growth=1.7)
+    with pytest.raises(LedgerError, match=r"growth = 1\.7: the learner was begun with 1\.3"):
+        other.start(again(tmp_path / "ledger"))
+    with pytest.raises(LedgerError, match="holds a OnePassNewtonMNL, not a DPMNL"):
+        LEARNERS["dpmnl"]().start(again(tmp_path / "ledger"))
+    with pytest.raises(LedgerError, match="DPHDB: the ledger holds a OnePassNewtonMNL"):
+        DPHDB.resume(again(tmp_path / "ledger"))
+    with pytest.raises(TypeError, match="must be given no parameters"):
+        OnePassNewtonMNL.resume(again(tmp_path / "ledger"), growth=1.7)
+
+
+def test_a_ledger_without_a_learner_is_not_gone_on_with(tmp_path: Path) -> None:
+    accountant: Any = begin(tmp_path / "ledger")
+    with pytest.raises(LedgerError, match="no learner: start one"):
+        OnePassNewtonMNL.resume(accountant)
+    accountant.issue(ZCDP("0.1"), users=range(T), label="mine")
+    die(accountant)
+    for kind in (LEARNERS["newton"], LEARNERS["dpmnl"]):
+        with pytest.raises(LedgerError, match="begun without a learner"):
+            kind().start(again(tmp_path / "ledger"))
+
+
+class Own(SquaredObjective):
+    """Somebody's own loss."""
+
+
+def test_objects_of_ones_own_are_handed_in_again(tmp_path: Path) -> None:
+    def make(loss: Any) -> DPHDB:
+        return DPHDB(n_arms=N_ITEMS, dim=DIM, first_epoch=60, loss=loss)
+
+    accountant: Any = begin(tmp_path / "ledger")
+    learner = make(Own(1.0)).start(accountant)
+    Population().play(learner, 300)
+    state = learner.public_state()
+    die(accountant)
+    with pytest.raises(TypeError, match="must be given loss"):
+        DPHDB.resume(again(tmp_path / "ledger"))
+    with pytest.raises(LedgerError, match=r"loss = 'squared': the learner was begun with .*Own"):
+        make("squared").start(again(tmp_path / "ledger"))
+    accountant = again(tmp_path / "ledger")
+    assert estimates(DPHDB.resume(accountant, loss=Own(1.0))) == {
+        n: v for n, v in state.items() if n in estimates(learner)
+    }
+    die(accountant)
+    path = tmp_path / "shipped"
+    accountant = begin(path)
+    make(SquaredObjective(1.0)).start(accountant)
+    die(accountant)
+    assert DPHDB.resume(again(path)).loss == SquaredObjective(1.0)
+
+
+# What is lost ------------------------------------------------------------------------------------
+
+
+def test_batches_that_were_lost_are_neither_drawn_again_nor_confused(tmp_path: Path) -> None:
+    """A crash between the two releases of a batch costs that batch, and no other."""
+    path, crowd = tmp_path / "ledger", Population()
+    accountant: Any = begin(path)
+    learner: Any = LEARNERS["newton"]().start(accountant)
+    crowd.play(learner, 120)
+    released = learner._batch
+    with killed_at(accountant, 4, written=True):  # issue, spend and retire of one, issue
+        crowd.play(learner, T)
+    accountant, learner = resumed("newton", path)
+    lost = learner._batches[released]
+    assert learner.clock_ == lost.stop
+    assert learner._batch == released + 1
+    crowd.play(learner, T)
+    state = learner.public_state()
+    spends = [e for e in accountant.ledger.entries if isinstance(e, SpendEntry)]
+    assert [e.users for e in spends].count((lost.start, lost.stop)) == 1
+    assert f"hessian/{released}" not in learner.billboard_
+    die(accountant)
+    accountant, learner = resumed("newton", path)
+    assert learner.public_state() == state
+    assert len(state["evidence"]["batches"]) == len(learner._batches) - 1
+    assert f"hessian/{released}" not in learner.billboard_
+
+
+def test_a_fit_that_was_lost_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
+    """Under a determinant trigger all later fits name all users."""
+    name, path, crowd = "dpmnl determinant", tmp_path / "ledger", Population()
+    accountant: Any = begin(path)
+    learner: Any = LEARNERS[name]().start(accountant)
+    crowd.play(learner, 60)
+    label = ["later fit"]
+    append = accountant.ledger.append
+
+    def dies_with_a_fit(entry: Any, *args: Any, **kwargs: Any) -> Any:
+        done = append(entry, *args, **kwargs)
+        if entry.entry == "spend" and accountant._state.accounts[entry.token].label in label:
+            die(accountant)
+            raise KeyboardInterrupt
+        return done
+
+    accountant.ledger.append = dies_with_a_fit
+    with pytest.raises((KeyboardInterrupt, LedgerError)):
+        crowd.play(learner, T)
+    accountant, learner = resumed(name, path)
+    assert (learner.updates_, accountant.left("later fit", range(T))) == (2, 2)
+    theta = learner.theta_
+    while np.array_equal(theta, learner.theta_):
+        crowd.play(learner, learner.clock_ + 10)
+    state = estimates(learner)
+    at = learner.updates_
+    die(accountant)
+    accountant, learner = resumed(name, path)
+    assert estimates(learner) == state
+    assert learner.updates_ == at
+
+
+def test_the_noise_after_a_crash_is_stated_as_it_is(tmp_path: Path) -> None:
+    """Covariances of sums from two streams, against the mechanisms' own rows."""
+    path, crowd = tmp_path / "ledger", Population()
+    accountant: Any = begin(path)
+    learner: Any = LEARNERS["newton correlated"]().start(accountant)
+    crowd.play(learner, 150)
+    die(accountant)
+    accountant, learner = resumed("newton correlated", path)
+    crowd.play(learner, T)
+    sums, batches = learner._gradient, learner._released.numbers
+    first = [b for b in batches if learner._batches[b].stop <= 150]
+    second = [b for b in batches if b not in first]
+    assert first
+    assert len(second) > 3
+    expected = np.zeros((len(batches), len(batches)))
+    whole = sums._stream.sums
+    for part, mechanism in ((first, whole), (second, whole.for_last(range(256, T)))):
+        unit = iter(np.eye(len(whole.sizes)))
+        draw = lambda n, u=unit: np.array([next(u) for _ in range(n)])  # noqa: E731
+        running = mechanism.factorization.stream(draw).next(len(part)) * mechanism.noise_std
+        own = np.diff(running, axis=0, prepend=0.0)
+        at = [batches.index(b) for b in part]
+        expected[np.ix_(at, at)] = own @ own.T
+    assert sums.covariance(batches) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["dpmnl", "dpucb", "least squares"])
+def test_shifts_follow_the_noise_that_is_there(name: str, tmp_path: Path) -> None:
+    path, crowd = tmp_path / "ledger", Population()
+    accountant: Any = begin(path)
+    learner: Any = LEARNERS[name]().start(accountant)
+    crowd.play(learner, 200)
+    sums = learner._sums
+    ended = sums.error_std(sums._last)
+    assert sums.excess() == 1
+    before = learner._shift if name == "dpmnl" else learner._shift(200)
+    die(accountant)
+    accountant, learner = resumed(name, path)
+    crowd.play(learner, T - 100)
+    sums = learner._sums
+    worst = sums.sums.noise_std * sums._open.factorization.max_error_std()
+    assert sums.largest_error_std() == pytest.approx(np.hypot(ended, worst))
+    own = sums._open.error_std(sums._steps(sums._last))
+    assert sums.error_std(sums._last) == pytest.approx(np.hypot(ended, own))
+    after = learner._shift if name == "dpmnl" else learner._shift(learner.clock_)
+    assert after > before * 1.02
+
+
+def test_one_crash_does_not_undo_what_was_learned(tmp_path: Path) -> None:
+    """A crash just before a fit: its few rows do not take the place of all that came before."""
+    errors = []
+    for seed in range(4):
+        path, crowd = tmp_path / f"{seed}", Population(seed)
+        accountant: Any = begin(path, seed)
+        learner: Any = LEARNERS["dpmnl"]().start(accountant)
+        times = sorted(learner._fits_at)
+        crowd.play(learner, times[-2] + 10)
+        kept = learner.theta_
+        die(accountant)
+        accountant, learner = resumed("dpmnl", path)
+        crowd.play(learner, T)
+        assert learner._weight == times[-1] - learner._sums.first + times[-2]
+        errors.append(np.linalg.norm([kept - crowd.theta, learner.theta_ - crowd.theta], axis=1))
+    before, after = np.mean(errors, axis=0)
+    assert after < 1.3 * before
+
+
+def test_a_round_that_failed_is_gone_on_from_by_resuming(tmp_path: Path) -> None:
+    path, crowd = tmp_path / "ledger", Population()
+    accountant: Any = begin(path)
+    learner: Any = LEARNERS["dpmnl"]().start(accountant)
+    crowd.play(learner, 100)
+
+    def interrupted(own: Any, shown: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learner.play(crowd.features[100:200], interrupted)
+    with pytest.raises(RuntimeError, match="failed half-way: resume its ledger"):
+        crowd.play(learner, 200)
+    accountant.ledger.close()
+    accountant, learner = resumed("dpmnl", path)
+    crowd.play(learner, T)
+    accountant.close()
+    assert audit(path).problems == []
