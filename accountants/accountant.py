@@ -529,17 +529,24 @@ class _Accountant(Generic[B]):
             token.retire()
         return made
 
-    def left(self, label: str, users: range, upto: int | None = None) -> int:
-        """How many tokens of a committed plan item are still to be issued; 0 if there is none.
-
-        While a learner runs again over what was released, as many as released something then, of
-        rows before ``upto``: by default the users', which some tokens take only a part of.
-        """
+    def left(self, label: str, users: range) -> int:
+        """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
         with self._lock:
             if self._past is not None:
-                return self._past.left(label, users, users.stop if upto is None else upto)
+                return self._past.left(label, users)
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
+
+    def lost(self, label: str, users: range, upto: int | None = None) -> bool:
+        """Whether a step was lost with a process that died; False outside of `replaying`.
+
+        That is, whether no token of these users released anything of rows before ``upto``, by
+        default of all of them.
+        """
+        with self._lock:
+            if self._past is None:
+                return False
+            return not self._past.released(label, users, users.stop if upto is None else upto)
 
     def rest(self, label: str, users: range) -> range | None:
         """The users of whom a planned stream can still take rows; None if there are none.

@@ -145,6 +145,10 @@ class Delegated(Generic[B]):
         """
         raise BudgetError("a delegated part ends with its process: nothing goes on from it")
 
+    def lost(self, label: str, users: range, upto: int | None = None) -> bool:
+        """False: nothing goes on from here."""
+        return False
+
     def rest(self, label: str, users: range) -> None:
         """None: there is no plan here."""
         return
@@ -182,7 +186,7 @@ class Delegated(Generic[B]):
         """
         raise BudgetError("a delegated part takes no plan: commit one with the whole accountant")
 
-    def left(self, label: str, users: range, upto: int | None = None) -> int:
+    def left(self, label: str, users: range) -> int:
         """0: there is no plan here."""
         return 0
 

@@ -133,9 +133,13 @@ class Replay:
                 found.add(token.users.stop)
         return sorted(found)
 
-    def left(self, label: str, users: range, upto: int) -> int:
-        """How many tokens of these users next release something of rows before ``upto``."""
-        return sum(
+    def left(self, label: str, users: range) -> int:
+        """How many tokens of these users released something that has not left again."""
+        return sum(token.users == users for token in self._waiting[label, users.stop])
+
+    def released(self, label: str, users: range, upto: int) -> bool:
+        """Whether a token of these users next releases something of rows before ``upto``."""
+        return any(
             token.users == users and token.digests[0][1] == upto
             for token in self._waiting[label, users.stop]
         )

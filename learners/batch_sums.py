@@ -72,7 +72,7 @@ class IndependentSums(BatchSums[X]):
 
     def release(self, rows: Rows[X], board: Billboard, batch: int) -> Array | None:
         users = self.batches[batch]
-        if not self._accountant.left(self.label, users):
+        if self._accountant.lost(self.label, users):
             return None
         token = self._accountant.issue(self._mechanism.loss(), users=users, label=self.label)
         return board.post(f"{self.label}/{batch}", self._mechanism.release(rows, token))

@@ -348,7 +348,7 @@ class DPMNL(ServedMNL):
             label, charged = "fit", rows.users
         else:
             label, charged = "later fit", users
-        if self._accountant.left(label, charged, rows.users.stop):
+        if not self._accountant.lost(label, charged, rows.users.stop):
             fit = self._noise.fit
             token = self._accountant.issue(fit.loss(), users=charged, label=label)
             self._pool(self._board.post(f"theta/{self.updates_}", fit.release(rows, token)))

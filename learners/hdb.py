@@ -258,7 +258,7 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def _release(self, rows: Rows[Feedback], epoch: range) -> None:
         step, theta = self._steps[self._batch], self._estimate.theta
-        if not self._accountant.left("epoch", epoch):
+        if self._accountant.lost("epoch", epoch):
             return
         token = self._accountant.issue(step.loss(), users=epoch, label="epoch")
         computed, contexts = self._contributions(rows, theta)
@@ -294,7 +294,7 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def _damping(self, contexts: Rows[Array], epoch: range, sums: NoisySum[Array]) -> Array:
         """Releases Σxxᵀ of the epoch; what follows from all so far."""
-        if not self._accountant.left("moments", epoch):  # lost with a process that died
+        if self._accountant.lost("moments", epoch):
             return self._moments.damping(self._public.curvature)
         token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
         total = self._board.post(f"moments/{self._batch}", sums.release(contexts, token))

@@ -170,9 +170,11 @@ class Accountant(Issuer, Protocol[B_inv]):
     def rest(self, label: str, users: range, /) -> range | None:
         """The users of whom a planned stream can still take rows."""
 
-    def left(self, label: str, users: range, upto: int | None = None, /) -> int:
-        """How many tokens of a committed plan item are still to be issued; in a `replaying` block,
-        released something of rows before ``upto``, by default those of all the users."""
+    def left(self, label: str, users: range, /) -> int:
+        """How many tokens of a committed plan item are still to be issued."""
+
+    def lost(self, label: str, users: range, upto: int | None = None, /) -> bool:
+        """Whether a step of a process that died released nothing of the rows before ``upto``."""
 
     def spends(self, label: str, users: range, /) -> int:
         """How many tokens of that label were spent on some of the users."""
