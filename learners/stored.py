@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
+import reprlib
 from enum import Enum
 from fractions import Fraction
 from importlib import import_module
@@ -148,7 +149,7 @@ def restored(data: Any) -> Any:
         raise
     except Exception as error:  # whatever a class says of its fields
         raise LedgerUnreadableError(
-            f"the ledger's {data!r:.120} cannot be read as a value: {error}"
+            f"the ledger's {reprlib.repr(data)} cannot be read as a value: {error}"
         ) from None
 
 
@@ -176,6 +177,8 @@ def _restored(data: Any) -> Any:
             return _class_named(name)[member]
         case {"class": name, "fields": dict(fields), **rest} if not rest:
             kind = _class_named(name)
+            if issubclass(kind, Enum):
+                raise ValueError(f"{name} has members, no fields")
             return kind(**{field: _restored(item) for field, item in fields.items()})
     raise ValueError("no known form")
 
