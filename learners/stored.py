@@ -91,7 +91,7 @@ def stored(value: Any) -> Any:
     Raises:
         TypeError: it is neither made of numbers and text nor a class of this package.
     """
-    if type(value) in (int, bool, str, type(None)):
+    if type(value) in (bool, str, type(None)):
         return value
     kind = type(value)
     if _is_listed(kind):
@@ -102,6 +102,8 @@ def stored(value: Any) -> Any:
             "fields": {name: stored(getattr(value, name)) for name in _fields(kind)},
         }
     match value:
+        case int() if kind is int:
+            return value if abs(value) < 2**53 else {"whole": str(value)}
         case float() if kind is float:
             return _real(value)
         case Fraction():
@@ -161,6 +163,8 @@ def _restored(data: Any) -> Any:
             return [_restored(item) for item in data]
         case {"exact": str(text), **rest} if not rest:
             return exact("exact", text)
+        case {"whole": str(text), **rest} if not rest:
+            return int(text)
         case {"real": str(text), **rest} if not rest:
             return float(text)
         case {"budget": dict(form), **rest} if not rest:
