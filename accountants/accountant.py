@@ -747,7 +747,8 @@ class _Accountant(Generic[B]):
             account = self._state.accounts[token.id]
             if self._past is not None or account.stream is None:
                 return token.users.stop
-            reach = min(max(stop, account.reach + SEGMENT), token.users.stop)
+            ahead = min(max(stop, account.reach + SEGMENT), token.users.stop)
+            reach = self._state.whole_batches(ahead, token.users.stop)
             self._append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
             return reach
 

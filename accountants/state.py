@@ -1029,6 +1029,17 @@ class AccountState:
             raise UsersError(
                 f"token {entry.token}: reach {entry.stop} after {before}, of users {account.users}"
             )
+        if self.whole_batches(entry.stop, account.users[1]) != entry.stop:
+            raise UsersError(
+                f"token {entry.token}: reach {entry.stop} cuts a batch of the rule, and a person "
+                "is charged for whole ones"
+            )
+
+    def whole_batches(self, stop: int, last: int) -> int:
+        """Where the batch of the rule ends that ``stop`` is in; ``stop`` if there are none."""
+        if self.visits is None or not self.visits.rule.batched:
+            return stop
+        return min((start for start in self.visits.starts if start >= stop), default=last)
 
     def _check_publish(self, entry: PublishEntry) -> None:
         self._check_upto(self._running_account(entry), entry.upto)

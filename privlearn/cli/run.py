@@ -40,17 +40,25 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
     """Adds ``privlearn run NAME``, with an option for every setting of ``form``."""
     fixed = {"learner": name} if "learner" in form.model_fields else {}
 
-    def command(config: Path | None, out: Path, **options: Any) -> None:
+    def command(config: Path | None, out: Path, resume: bool, **options: Any) -> None:
         given = {name: value for name, value in options.items() if value is not None}
-        _run(form, _settings(config) | given | fixed, out)
+        _run(form, _settings(config) | given | fixed, out, resume=resume)
 
     names = [name for name in _in_order(form) if name not in _FILE_ONLY]
     options = [_option(name, form.model_fields[name]) for name in names]
     file = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]
     folder = Annotated[Path, typer.Option(help="New folder for the run.")]
+    going_on = Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a run that was cut off in that folder, with the same settings.",
+        ),
+    ]
     keyword = inspect.Parameter.KEYWORD_ONLY
     options.append(inspect.Parameter("config", keyword, default=None, annotation=file))
     options.append(inspect.Parameter("out", keyword, default=Path("out"), annotation=folder))
+    options.append(inspect.Parameter("resume", keyword, default=False, annotation=going_on))
     # typer reads options from both of these
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     command.__annotations__ = {option.name: option.annotation for option in options}
@@ -111,11 +119,13 @@ def _work(form: type[RunConfig]) -> Callable[..., Any]:
     return run_local
 
 
-def _run(form: type[RunConfig], settings: dict[str, Any], out: Path) -> None:
+def _run(
+    form: type[RunConfig], settings: dict[str, Any], out: Path, *, resume: bool = False
+) -> None:
     with clear_errors(), _stoppable(out):
         config = _validated(form, settings)
         with progress_bars() as progress:
-            outcome = _work(form)(config, out, progress)
+            outcome = _work(form)(config, out, progress, resume=resume)
     _show_outcome(outcome)
 
 

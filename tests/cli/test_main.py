@@ -45,11 +45,11 @@ def test_a_run_leaves_a_public_and_a_private_folder(market: Path) -> None:
         "billboard.json",
         "certificate.json",
         "certificate.md",
-        "learner.json",
         "ledger.db",
         "ledger.jsonl",
+        "model.json",
     }
-    assert private == {"choices.csv", "regret.csv", "regret.png"}
+    assert private == {"choices.csv", "regret.csv", "regret.png", "settings.json"}
     assert (market / "private").stat().st_mode & 0o077 == 0
 
 
@@ -101,7 +101,7 @@ def test_the_audit_of_a_run_succeeds_and_says_so_in_json(market: Path) -> None:
     assert guarantee["trust"] == "joint"
     assert guarantee["delta"] == 1e-8
     assert guarantee["rho"] == pytest.approx(1, abs=1e-9)
-    assert told["entries"] == 3 + 3 * told["spends"]
+    assert told["entries"] == 4 + 3 * told["spends"], "opening, learner, plan, close"
     assert sum(share["share"] for share in told["mechanisms"]) == pytest.approx(1)
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from privlearn.accountants import audit
+from privlearn.accountants import JointAccountant, audit
+from privlearn.accountants.replay import Replay
 from privlearn.baselines import linear_bandits
 from privlearn.budgets import ZCDP
 from privlearn.entries import LearnerEntry, RetireEntry, SpendEntry
-from privlearn.errors import LedgerError
+from privlearn.errors import BudgetError, LedgerError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL, dpmnl, hdb, one_pass_newton
 from privlearn.learners.base import Learner
+from privlearn.learners.batch_sums import CorrelatedSums
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.stored import restored, stored
 from privlearn.mechanisms import NoisySum, ObjectivePerturbation, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
@@ -413,3 +417,148 @@ def test_a_round_that_failed_is_gone_on_from_by_resuming(tmp_path: Path) -> None
     crowd.play(learner, T)
     accountant.close()
     assert audit(path).problems == []
+
+
+# Persons -----------------------------------------------------------------------------------------
+
+RULES = {
+    "pooled": Participation(1, pooled=True),
+    "once": Participation(1),
+    "once, public": Participation(1, pattern="public"),
+}
+
+
+def ids(crowd: Population) -> list[str]:
+    return [f"person {number}" for number in np.random.default_rng(8).integers(0, 400, size=T)]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_correlated_noise_goes_on_under_rules(name: str, tmp_path: Path) -> None:
+    """The default where each person is learned from once; killed at entries, many times."""
+    rule, crowd, rng = RULES[name], Population(), np.random.default_rng(11)
+    path, who = tmp_path / "ledger", ids(crowd)
+    people = People.create(tmp_path / "people", rule)
+    accountant: Any = begin(path, people=people)
+    learner = OnePassNewtonMNL(n_items=N_ITEMS, dim=DIM, first_batch=40, growth=1.1)
+    learner.start(accountant)
+    deaths = 0
+    for entry in rng.integers(2, 9, size=40):
+        with killed_at(accountant, int(entry), written=bool(rng.integers(2))) as left:
+            crowd.play(learner, T, people=who[learner.clock_ :])
+        if left[0] > 0:
+            break
+        deaths += 1
+        state, released = estimates(learner), len(learner.billboard_.history())
+        people.close()
+        people = People.open(tmp_path / "people")
+        accountant = again(path, deaths, people=people)
+        learner = OnePassNewtonMNL.resume(accountant)
+        assert isinstance(learner._gradient, CorrelatedSums)
+        assert learner.clock_ >= (people.clock or 0)
+        if len(learner.billboard_.history()) == released:
+            assert estimates(learner) == state
+        if learner.clock_ == T:
+            break
+    assert deaths > 3
+    assert len(learner._released.batches) > 2
+    accountant.close()
+    assert audit(path).problems == []
+    people.close()
+
+
+def test_where_persons_are_in_several_streams_nothing_more_is_learned(tmp_path: Path) -> None:
+    """Such a stream is charged whole, and has no rest; the learner serves on."""
+    rule = Participation(2, pooled=True)
+    path, people, crowd = tmp_path / "ledger", People.memory(rule), Population()
+    accountant: Any = begin(path, people=people)
+    learner = OnePassNewtonMNL(
+        n_items=N_ITEMS, dim=DIM, first_batch=40, growth=1.1, correlated=True
+    ).start(accountant)
+    crowd.play(learner, 300, people=ids(crowd)[:300])
+    state = estimates(learner)
+    die(accountant)
+    accountant = again(path, people=people)
+    learner = OnePassNewtonMNL.resume(accountant)
+    assert estimates(learner) == state
+    crowd.play(learner, T, people=ids(crowd)[learner.clock_ :])
+    assert estimates(learner) == state
+    accountant.close()
+    assert audit(path).problems == []
+
+
+# Faults that the tests above catch ---------------------------------------------------------------
+
+
+def forget_to_skip(patch: pytest.MonkeyPatch) -> None:
+    """A batch that was lost is taken for one that was not."""
+    patch.setattr(JointAccountant, "lost", lambda *args: False)
+
+
+def any_later_fit(patch: pytest.MonkeyPatch) -> None:
+    """A fit is that of whatever time."""
+    honest = Replay.released
+    patch.setattr(
+        Replay,
+        "released",
+        lambda self, label, users, upto: (
+            bool(self.left(label, users))
+            if label == "later fit"
+            else honest(self, label, users, upto)
+        ),
+    )
+
+
+def one_stream(patch: pytest.MonkeyPatch) -> None:
+    """The noise of a second stream is taken for that of the first one, going on."""
+
+    def covariance(self: Any, batches: Any) -> Any:
+        steps = list(range(len(batches)))
+        return self._mixed[np.ix_(steps, steps)]
+
+    patch.setattr(CorrelatedSums, "covariance", covariance)
+
+
+def one_variance(patch: pytest.MonkeyPatch) -> None:
+    """The shift forgets the noise of the streams before."""
+    patch.setattr(PlannedStream, "excess", lambda self: 1.0)
+
+
+def only_the_last_fit(patch: pytest.MonkeyPatch) -> None:
+    """A fit of the few rows since a crash takes the place of all."""
+
+    def pool(self: Any, theta: Any) -> None:
+        self.theta_, self._weight = theta, self.clock_ - self._sums.first
+
+    patch.setattr(DPMNL, "_pool", pool)
+
+
+@pytest.mark.parametrize(
+    ("fault", "check"),
+    [
+        (forget_to_skip, test_batches_that_were_lost_are_neither_drawn_again_nor_confused),
+        (any_later_fit, test_a_fit_that_was_lost_is_not_taken_for_a_later_one),
+        (one_stream, test_the_noise_after_a_crash_is_stated_as_it_is),
+        (one_variance, partial(test_shifts_follow_the_noise_that_is_there, "dpmnl")),
+        (only_the_last_fit, test_one_crash_does_not_undo_what_was_learned),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_planted_faults_are_caught(
+    fault: Any, check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault(monkeypatch)
+    with pytest.raises((AssertionError, LedgerError)):
+        check(tmp_path)
+
+
+def test_a_batch_that_was_lost_cannot_be_paid_for_again(tmp_path: Path) -> None:
+    """What a learner that reuses a lost batch would have to do."""
+    accountant: Any = begin(tmp_path / "ledger")
+    learner: Any = LEARNERS["newton"]().start(accountant)
+    with killed_at(accountant, 2, written=True):
+        Population().play(learner, 41)
+    accountant, learner = resumed("newton", tmp_path / "ledger")
+    lost = learner._batches[0]
+    assert learner.clock_ == lost.stop
+    with pytest.raises(BudgetError, match="no longer"):
+        accountant.issue(learner._gradient.plan()[0].loss, users=lost, label="gradient")
