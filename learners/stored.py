@@ -130,7 +130,7 @@ def stored(value: Any) -> Any:
 def _fields(kind: type[Any]) -> list[str]:
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind) if field.init]
-    return list(kind._fields)  # type: ignore[attr-defined]  # a NamedTuple
+    return list(kind._fields)  # of a NamedTuple
 
 
 def _real(value: float) -> Any:
