@@ -66,7 +66,10 @@ def spent_lines(out: Path, before: frozenset[Path]) -> list[str]:
     if not found:
         return ["stopped before a ledger was begun: nothing was spent"]
     told = [line for path in found for line in _of_ledger(path)]
-    return [*told, "a stopped run cannot go on: a new one needs another folder and its own budget"]
+    return [
+        *told,
+        "--resume goes on with it, in the same folder, with the same settings and budget",
+    ]
 
 
 def _of_ledger(path: Path) -> list[str]:

@@ -40,7 +40,7 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
     """Adds ``privlearn run NAME``, with an option for every setting of ``form``."""
     fixed = {"learner": name} if "learner" in form.model_fields else {}
 
-    def command(config: Path | None, out: Path, resume: bool, **options: Any) -> None:
+    def command(config: Path | None, out: Path, *, resume: bool = False, **options: Any) -> None:
         given = {name: value for name, value in options.items() if value is not None}
         _run(form, _settings(config) | given | fixed, out, resume=resume)
 
@@ -58,7 +58,8 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
     keyword = inspect.Parameter.KEYWORD_ONLY
     options.append(inspect.Parameter("config", keyword, default=None, annotation=file))
     options.append(inspect.Parameter("out", keyword, default=Path("out"), annotation=folder))
-    options.append(inspect.Parameter("resume", keyword, default=False, annotation=going_on))
+    if form is not LocalConfig:  # simulated devices and their secrets end with their process
+        options.append(inspect.Parameter("resume", keyword, default=False, annotation=going_on))
     # typer reads options from both of these
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     command.__annotations__ = {option.name: option.annotation for option in options}
@@ -125,7 +126,8 @@ def _run(
     with clear_errors(), _stoppable(out):
         config = _validated(form, settings)
         with progress_bars() as progress:
-            outcome = _work(form)(config, out, progress, resume=resume)
+            going_on = {"resume": True} if resume else {}
+            outcome = _work(form)(config, out, progress, **going_on)
     _show_outcome(outcome)
 
 

@@ -36,12 +36,13 @@ class Folders:
     private: Path
 
     @classmethod
-    def create(cls, out: Path, config: RunConfig, *, resume: bool = False) -> Folders:
+    def create(cls, out: Path, config: RunConfig | None = None, *, resume: bool = False) -> Folders:
         """Makes both folders, or finds those of a run that was cut off.
 
         Args:
             out: the folder of both.
-            config: settings of the run, which stand in the private folder.
+            config: settings of the run, which stand in the private folder; None for a run that
+                cannot go on.
             resume: whether to go on in a folder in which a run with these settings has begun.
 
         Raises:
@@ -51,7 +52,7 @@ class Folders:
         folders = cls(out / "public", out / "private")
         settings = folders.private / "settings.json"
         try:
-            if resume and settings.exists():
+            if resume and config is not None and settings.exists():
                 _check_settings(out, json.loads(settings.read_text("utf-8")), config)
                 return folders
             out.mkdir(parents=True, exist_ok=True)
@@ -63,7 +64,8 @@ class Folders:
                 )
             folders.public.mkdir()
             folders.private.mkdir(mode=0o700)
-            settings.write_text(config.model_dump_json(indent=1), "utf-8")
+            if config is not None:
+                settings.write_text(config.model_dump_json(indent=1), "utf-8")
         except OSError as error:
             raise DataError(f"{out} cannot be written: {error.strerror}") from None
         except json.JSONDecodeError:

@@ -49,24 +49,16 @@ _HORIZONS = {"electricity": 50_000}
 _HORIZON = 20_000
 
 
-def run_local(
-    config: LocalConfig, out: Path, progress: Progress, *, resume: bool = False
-) -> Outcome:
+def run_local(config: LocalConfig, out: Path, progress: Progress) -> Outcome:
     """Serves simulated customers; leaves a public and a private folder.
 
     Raises:
-        DataError: ``resume``, as the devices' secrets end with the process that simulates them;
-        the file cannot be used, or the folder not written.  PrivlearnError, ValueError: the
-        settings do not go together; nothing is written then.
+        DataError: the file cannot be used, or the folder not written.  PrivlearnError, ValueError:
+        the settings do not go together; nothing is written then.
     """
-    if resume:
-        raise DataError(
-            "--resume: the simulated devices and their secrets ended with their process; run anew "
-            "in another folder"
-        )
     market, plain, facts = _market(config)
     bandit = LocalBanditConfig(name=_name(config), method=_method(config, market))
-    folders = Folders.create(out, config)
+    folders = Folders.create(out)
     horizon = market.users.horizon
     accounts: dict[str, LocalAccountant[Any]] = {
         place: LocalAccountant(

@@ -116,14 +116,14 @@ def test_a_changed_entry_is_named(market: Path, tmp_path: Path) -> None:
     forged = tmp_path / "forged.db"
     forged.write_bytes((market / "public" / "ledger.db").read_bytes())
     with closing(sqlite3.connect(forged)) as connection, connection:
-        (stored,) = connection.execute("SELECT entry FROM entries WHERE seq = 3").fetchone()
+        (stored,) = connection.execute("SELECT entry FROM entries WHERE seq = 4").fetchone()
         changed = json.loads(stored)
         changed["body"]["noise"]["std"] = 100.0
-        connection.execute("UPDATE entries SET entry = ? WHERE seq = 3", (json.dumps(changed),))
+        connection.execute("UPDATE entries SET entry = ? WHERE seq = 4", (json.dumps(changed),))
     connection.close()
     result = run("audit", forged)
     assert result.exit_code == PROBLEMS
-    assert "entry 3: its hash does not fit; it was changed" in " ".join(result.output.split())
+    assert "entry 4: its hash does not fit; it was changed" in " ".join(result.output.split())
 
 
 def test_a_head_kept_elsewhere_detects_a_cut(market: Path, tmp_path: Path) -> None:

@@ -101,6 +101,3 @@ def test_a_folder_of_no_run_is_not_gone_on_with(choices: list[object], tmp_path:
     code, told = run(*choices, "--out", tmp_path, "--resume")
     assert code == BAD_INPUT
     assert "it is no run to go on with" in told
-    code, told = run("ldp-sgd", "--budget", "epsilon=1", "--out", tmp_path / "new", "--resume")
-    assert code == BAD_INPUT
-    assert "devices and their secrets ended" in told
