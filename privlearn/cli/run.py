@@ -6,6 +6,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -123,7 +124,7 @@ def _work(form: type[RunConfig]) -> Callable[..., Any]:
 def _run(
     form: type[RunConfig], settings: dict[str, Any], out: Path, *, resume: bool = False
 ) -> None:
-    with clear_errors(), _stoppable(out):
+    with clear_errors(), _stoppable(form, out, resume=resume):
         config = _validated(form, settings)
         with progress_bars() as progress:
             going_on = {"resume": True} if resume else {}
@@ -188,20 +189,21 @@ def _show_folders(folders: Any, screen: Any, public: str) -> None:
 
 
 @contextmanager
-def _stoppable(out: Path) -> Iterator[None]:
+def _stoppable(form: type[RunConfig], out: Path, *, resume: bool) -> Iterator[None]:
     """A run that is stopped says what its ledger says was spent; one too large says so."""
     from privlearn.cli import interruption
 
-    before = interruption.present_ledgers(out)
+    before = frozenset() if resume else interruption.present_ledgers(out)
+    spent_lines = partial(interruption.spent_lines, resumable=form is not LocalConfig)
     try:
         with interruption.termination_interrupts():
             yield
     except KeyboardInterrupt:
         with interruption.undisturbed():
-            for line in interruption.spent_lines(out, before):
+            for line in spent_lines(out, before):
                 typer.echo(line, err=True)
         raise typer.Exit(INTERRUPTED) from None
     except MemoryError:
         with interruption.undisturbed():
-            told = "; ".join(interruption.spent_lines(out, before))
+            told = "; ".join(spent_lines(out, before))
         fail(f"not enough memory for so many users, items or columns; {told}", BAD_INPUT)
