@@ -9,6 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from resuming import (
+    DIM,
+    LEARNERS,
+    N_ITEMS,
+    Population,
+    T,
+    again,
+    begin,
+    die,
+    estimates,
+    killed_at,
+)
 
 from privlearn.accountants import JointAccountant, audit
 from privlearn.accountants.replay import Replay
@@ -28,18 +40,6 @@ from privlearn.mechanisms.one_of_k import OneOfK
 from privlearn.mechanisms.scalar_objectives import SquaredObjective
 from privlearn.participation import Participation
 from privlearn.people import People
-from tests.helpers.resuming import (
-    DIM,
-    LEARNERS,
-    N_ITEMS,
-    Population,
-    T,
-    again,
-    begin,
-    die,
-    estimates,
-    killed_at,
-)
 
 ALL = pytest.mark.parametrize("name", LEARNERS)
 
