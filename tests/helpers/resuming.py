@@ -24,8 +24,8 @@ from privlearn.people import People
 T, N_ITEMS, DIM = 900, 4, 2
 """More users than a stream says ahead that it takes (`accountant.SEGMENT`), several times."""
 
-_ITEMS = {"n_items": N_ITEMS, "dim": DIM, "max_items": 2}
-_ARMS = {"n_arms": N_ITEMS, "dim": DIM}
+_ITEMS: dict[str, Any] = {"n_items": N_ITEMS, "dim": DIM, "max_items": 2}
+_ARMS: dict[str, Any] = {"n_arms": N_ITEMS, "dim": DIM}
 
 LEARNERS: dict[str, Callable[[], Any]] = {
     "newton": lambda: OnePassNewtonMNL(**_ITEMS, first_batch=40, growth=1.3),
@@ -106,7 +106,7 @@ class Population:
         self.arms = rng.normal(size=(N_ITEMS, DIM))
         self.luck = rng.random((n, 1))
 
-    def _choose(self, own: Any, shown: Any) -> Array:
+    def _choose(self, own: Any, shown: Any) -> Any:
         worth = np.exp(own.features @ self.theta)
         picked = np.where(shown == NO_ITEM, 0.0, np.take_along_axis(worth, shown, axis=1))
         edges = np.cumsum(picked, axis=1) / (1 + picked.sum(axis=1, keepdims=True))

@@ -734,9 +734,10 @@ def test_after_a_restart_it_is_as_if_it_had_never_stopped(
     assert resumed.clock_ == begun
     crowd.play(resumed, begun)
 
-    other, reference = Crowd(13), fresh(method=method)
+    other, whole = Crowd(13), joint()
+    reference = unstarted(method=method).start(whole)
     other.play(reference, 0, begun)
-    reference._accountant.noise = NoiseSource.simulation(99)  # type: ignore[attr-defined]
+    whole.noise = NoiseSource.simulation(99)
     other.play(reference, begun)
     assert crowd.arms[:begun] + crowd.arms[at:] == other.arms
     assert resumed.public_state() == reference.public_state()
