@@ -90,9 +90,6 @@ from privlearn.tokens import (
 X = TypeVar("X")
 T = TypeVar("T")
 
-SEGMENT = 256
-"""Users that a stream says it takes, at least, before it opens their rows: what a crash costs."""
-
 Of = Literal["guarantee", "spent"]
 _Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]
 """Domain, noise and loss of a spend as they are written, and whether the loss follows from them."""
@@ -565,6 +562,17 @@ class _Accountant(Generic[B]):
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
 
+    def lost(self, label: str, users: range, upto: int | None = None) -> bool:
+        """Whether a step was lost with a process that died; False outside of `replaying`.
+
+        That is, whether no token of these users released anything of rows before ``upto``, by
+        default of all of them.
+        """
+        with self._lock:
+            if self._past is None:
+                return False
+            return not self._past.released(label, users, users.stop if upto is None else upto)
+
     def rest(self, label: str, users: range) -> range | None:
         """The users of whom a planned stream can still take rows; None if there are none.
 
@@ -696,6 +704,12 @@ class _Accountant(Generic[B]):
         """Whether the account was begun by an earlier process."""
         return self._resumed
 
+    @property
+    def begun(self) -> bool:
+        """Whether a plan stands in the ledger, or a token was issued."""
+        with self._lock:
+            return self._state.begun
+
     def record_learner(self, name: str, parameters: dict[str, Any], made: dict[str, Any]) -> None:
         """For learners: writes, before the plan, what makes the same learner again."""
         with self._lock:
@@ -771,7 +785,7 @@ class _Accountant(Generic[B]):
             account = self._state.accounts[token.id]
             if self._past is not None or account.stream is None:
                 return token.users.stop
-            reach = min(max(stop, account.stream.reach + SEGMENT), token.users.stop)
+            reach = min(account.stream.ahead(stop), token.users.stop)
             self._append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
             return reach
 

@@ -124,6 +124,11 @@ class Delegated(Generic[B]):
         """False: a part ends with its process."""
         return False
 
+    @property
+    def begun(self) -> bool:
+        """False: there is no plan here."""
+        return False
+
     def record_learner(self, name: str, parameters: dict[str, Any], made: dict[str, Any]) -> None:
         """Refuses, as `commit`.
 
@@ -139,6 +144,10 @@ class Delegated(Generic[B]):
             BudgetError: always.
         """
         raise BudgetError("a delegated part ends with its process: nothing goes on from it")
+
+    def lost(self, label: str, users: range, upto: int | None = None) -> bool:
+        """False: nothing goes on from here."""
+        return False
 
     def rest(self, label: str, users: range) -> None:
         """None: there is no plan here."""

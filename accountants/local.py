@@ -17,7 +17,8 @@ from typing import Any, Protocol, cast, final
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import text, user_range
-from privlearn.accountants.accountant import SEGMENT, _Accountant
+from privlearn.accountants.accountant import _Accountant
+from privlearn.accountants.streams import SEGMENT
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B, Currency, GaussianDP, PureDP
 from privlearn.domains import Array

@@ -166,6 +166,13 @@ class Replay:
         """How many tokens of these users released something that has not left again."""
         return len(self._waiting.get((label, (users.start, users.stop)), ()))
 
+    def released(self, label: str, users: range, upto: int) -> bool:
+        """Whether a token of these users next releases something of rows before ``upto``."""
+        return any(
+            token.users == users and token.digests[0][1] == upto
+            for token in self._waiting[label, users.stop]
+        )
+
     def rest(self, label: str, users: range) -> range | None:
         """Of a stream of these users: those of the next token that released something."""
         waiting = self._by_end.get((label, users.stop), deque())

@@ -723,11 +723,13 @@ class AccountState:
             )
         if self.visits.starts:
             raise BudgetError("batches are declared once")
-        if self._begun():
+        if self.begun:
             raise BudgetError("batches are declared before the plan and the first token")
         check_starts(entry.starts, self.users)
 
-    def _begun(self) -> bool:
+    @property
+    def begun(self) -> bool:
+        """Whether there is a plan, or was a token."""
         return bool(self.accounts or self.folded) or self.plan is not None
 
     def _check_issue(self, entry: IssueEntry) -> None:
@@ -1009,7 +1011,7 @@ class AccountState:
         self._check_resumable(entry.entry)
         if self.learner is not None:
             raise BudgetError(f"a second learner {entry.name!r}: an account has one")
-        if self._begun():
+        if self.begun:
             raise BudgetError("a learner is named before the plan and the first token")
 
     def _check_resume(self, entry: ResumeEntry) -> None:
@@ -1237,7 +1239,7 @@ class AccountState:
         account.functions.update(dict.fromkeys(entry.names))
 
     def _record_batches(self, entry: BatchesEntry) -> None:
-        if self.visits is None or self.visits.starts or self._begun():
+        if self.visits is None or self.visits.starts or self.begun:
             return  # only in what an audit reads: what was charged stays as it was priced
         self.visits.starts = check_starts(entry.starts, self.users)
 
@@ -1317,7 +1319,10 @@ class AccountState:
             self._add_spent(piece, part)
         early = self.resumable and ends_early(self.opened, self.visits, entry, loss)
         if early and not account.wrong:
-            account.stream = Stream(entry.mechanism, loss, entry.derived, users, users.start)
+            each = entry.arithmetic == "each"
+            account.stream = Stream(
+                entry.mechanism, loss, entry.derived, users, users.start, each
+            )
         if self.plan is not None:
             return
         if held and account.wrong and self._holds(account, self.price_of_person(loss, users)):

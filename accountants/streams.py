@@ -19,6 +19,14 @@ from privlearn.entries import OpenEntry, SpendEntry
 from privlearn.losses import Loss
 
 
+SEGMENT = 256
+"""The most users that a stream says it takes beyond those whose rows it is about to open."""
+_LARGE = 16
+"""Users of a block that is a segment by itself."""
+_SHARE = 8
+"""One in so many of the users so far is the most that a crash costs a stream of sums."""
+
+
 @final
 @dataclass(slots=True)
 class Stream:
@@ -31,6 +39,8 @@ class Stream:
     users: range
     reach: int
     """One past the last user whose row it may have taken."""
+    each: bool = False
+    """Whether every user has a report of their own."""
     freed: tuple[Freed, ...] = ()
     """Once it has ended: whose charges were taken off."""
 
@@ -38,6 +48,18 @@ class Stream:
     def paid(self) -> int:
         """One past the last user who is charged for it, once it has ended, or may be."""
         return min((kept.stop for _, kept, _ in self.freed), default=self.users.stop)
+
+    def ahead(self, stop: int) -> int:
+        """How far it should say that it comes, before it opens rows below ``stop``.
+
+        Each word costs a sync, and each user beyond the last whose row was opened a crash: who
+        takes rows one by one says somewhat more than is needed.
+        """
+        if self.each:
+            return max(stop, self.reach + SEGMENT)
+        if stop - self.reach >= _LARGE:
+            return stop
+        return stop + min(SEGMENT, (stop - self.users.start) // _SHARE)
 
     def come_to(self, stop: int) -> None:
         """Rows below ``stop`` may be taken from now on."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -74,9 +75,7 @@ def without_theorem_n(
     fit = ObjectivePerturbation.published(
         objective, Tilt(ridge, std(ridge)), max_rows=shape.horizon, adjacency=adjacency
     )
-    return whole._replace(
-        fit=fit, width=dpmnl_noise._width(shape, fit, whole.shift, others["kappa"])
-    )
+    return replace(whole, fit=fit, width=dpmnl_noise._width(shape, fit, others["kappa"]))
 
 
 def with_tree(
@@ -91,8 +90,7 @@ def with_tree(
         adjacency=adjacency,
     )
     shift = gram.factorization.max_error_std() * gram.noise_std * dpmnl_noise._norm(shape)
-    width = dpmnl_noise._width(shape, whole.fit, shift, others["kappa"])
-    return whole._replace(gram=gram, shift=shift, width=width)
+    return replace(whole, gram=gram, shift=shift)
 
 
 # Players ------------------------------------------------------------------------------------------

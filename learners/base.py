@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 from privlearn._validate import count
 from privlearn.billboard import Billboard
+from privlearn.entries import LearnerEntry
 from privlearn.errors import HorizonError, LedgerError, ProvenanceError
 from privlearn.learners.inputs import absent
 from privlearn.learners.kept_rows import KeptRows, Recovered
@@ -100,11 +101,11 @@ class Learner(ABC):
         self._check_fresh()
         self._check_accountant(accountant)
         self._kept = KeptRows(store, accountant, self._row_kinds)
-        begun = accountant.learner
+        begun = self._begun_under(accountant)
         mine = {name: stored_parameter(value) for name, value in self.get_params().items()}
         if begun is not None:
             self._check_same(begun.name, begun.parameters, mine)
-        self._made_before = {} if begun is None else begun.made
+        self._made_before = None if begun is None else begun.made
         self._made: dict[str, Any] = {}
         self._prepare(accountant)
         if begun is None:
@@ -123,6 +124,20 @@ class Learner(ABC):
         self._check_started()
         return self._kept.recovered
 
+    def _begun_under(self, accountant: Accountant[Any]) -> LearnerEntry | None:
+        """What an earlier process began.
+
+        Raises:
+            LedgerError: something that cannot go on as a learner.
+        """
+        if accountant.learner is None and accountant.resumed and accountant.begun:
+            raise LedgerError(
+                f"{type(self).__name__}: the ledger was begun without a learner, or by a version "
+                "that kept none, so that nothing of it can be gone on with; it can be audited. "
+                "Start the learner with a new ledger"
+            )
+        return accountant.learner
+
     @classmethod
     def resume(
         cls, accountant: Accountant[Any], *, store: RowStore | None = None, **given: Any
@@ -140,29 +155,36 @@ class Learner(ABC):
         """
         begun = accountant.learner
         if begun is None or begun.name != cls.__name__:
-            had = "no learner" if begun is None else f"a {begun.name}"
+            had = "no learner: start one" if begun is None else f"a {begun.name}"
             raise LedgerError(f"{cls.__name__}: the ledger holds {had}")
         own = {name for name, data in begun.parameters.items() if _is_own(data)}
         if own != set(given):
-            raise TypeError(f"resume: must be given {sorted(own)}, not {sorted(given)}")
+            wanted = " and ".join(sorted(own)) or "no parameters, which the ledger holds"
+            raise TypeError(f"resume: must be given {wanted}, not {sorted(given)}")
         kept = {n: restored(data) for n, data in begun.parameters.items() if n not in own}
         return cls(**kept, **given).start(accountant, store=store)
 
     def _check_same(self, name: str, before: dict[str, Any], now: dict[str, Any]) -> None:
         if name != type(self).__name__:
             raise LedgerError(f"the ledger holds a {name}, not a {type(self).__name__}")
-        different = sorted(n for n in {*before, *now} if before.get(n) != now.get(n))
-        if different:
-            n = different[0]
-            raise LedgerError(
-                f"{n} = {now.get(n)!r:.80}: the learner was begun with {before.get(n)!r:.80}; "
-                f"{name}.resume(accountant) takes the parameters from the ledger"
-            )
+        for n in sorted({*before, *now}):
+            if before.get(n) != now.get(n):
+                raise LedgerError(
+                    f"{n} = {_told(now, n)}: the learner was begun with {_told(before, n)}; "
+                    f"{name}.resume(accountant) takes the parameters from the ledger"
+                )
 
     def _fixed(self, name: str, make: Callable[[], T]) -> T:
         """What ``make`` works out at the first start; later what stands in the ledger."""
-        before = self._made_before.get(name)
-        found = make() if before is None else cast(T, restored(before))
+        if self._made_before is None:
+            found = make()
+        elif name in self._made_before:
+            found = cast(T, restored(self._made_before[name]))
+        else:
+            raise LedgerError(
+                f"{type(self).__name__}: the ledger holds no {name!r}, which this version needs; "
+                "go on with the version that began it"
+            )
         self._made[name] = stored(found)
         return found
 
@@ -286,6 +308,14 @@ def stored_parameter(value: Any) -> Any:
         return stored(value)
     except TypeError:
         return {"own": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+
+def _told(parameters: dict[str, Any], name: str) -> str:
+    """The value of a parameter, for a message."""
+    if name not in parameters:
+        return "no such parameter"
+    data = parameters[name]
+    return f"{data['own'] if _is_own(data) else restored(data)!r:.120}"
 
 
 def _is_own(data: Any) -> bool:

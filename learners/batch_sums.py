@@ -1,8 +1,9 @@
 """Noisy sums over public batches, one label each: with noise of their own, or correlated noise.
 
-Independent noise needs one token for each batch, so that a learner goes on after a crash.  Running
-sums (`BatchedPrefixSum`) need one token for all batches, and their noise ends with the process; but
-a total over many batches is then hardly noisier than the sum over one.
+Independent noise needs one token for each batch.  Running sums (`BatchedPrefixSum`) need one token
+for all batches, and a total over many of them is then hardly noisier than the sum over one.  Their
+noise ends with its process: what comes after a restart is a second stream (`PlannedStream`), whose
+noise has nothing to do with that of the first.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 
 from privlearn.billboard import Billboard
 from privlearn.domains import Array
-from privlearn.losses import Loss
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.mechanisms import NoisySum
-from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -25,97 +26,102 @@ X = TypeVar("X")
 
 
 class BatchSums(ABC, Generic[X]):
-    """Noisy sums over each of the public ``batches``, in order.
-
-    Attributes:
-        mixing: the noise of the sums is ``mixing`` @ z for rows z of independent noise of standard
-            deviation ``std`` a coordinate, shape (batches, batches).
-    """
+    """Noisy sums over each of the public ``batches``, in order."""
 
     label: str
     batches: Sequence[range]
     std: float
-    mixing: Array
-
-    @abstractmethod
-    def loss(self) -> Loss:
-        """The price of one token: of a batch, or of all."""
+    """Of the independent noise that the noise of the sums is mixed from, per coordinate."""
 
     @abstractmethod
     def plan(self) -> list[Plan]:
         """All that will be spent."""
 
-    @abstractmethod
-    def left(self, accountant: Accountant[Any], batch: int) -> bool:
-        """Whether the sum over a batch can still be released."""
+    def begin(self, users: range) -> None:
+        """What has to be done for a batch before anything is released of it."""
 
     @abstractmethod
-    def release(
-        self, rows: Rows[X], accountant: Accountant[Any], board: Billboard, batch: int
-    ) -> Array:
-        """Releases, and posts, what gives the noisy sum over a batch; returns that sum."""
+    def release(self, rows: Rows[X], board: Billboard, batch: int) -> Array | None:
+        """Releases, and posts, what gives the noisy sum over a batch; returns that sum.
+
+        To be called for every batch in order.  None if a process that died took what pays for it.
+        """
+
+    @abstractmethod
+    def covariance(self, batches: Sequence[int]) -> Array:
+        """Of the noise of the sums over these batches, all released, shape (n, n)."""
 
 
 @final
 class IndependentSums(BatchSums[X]):
     """Each batch has a release of its own."""
 
-    def __init__(self, label: str, mechanism: NoisySum[X], batches: Sequence[range]) -> None:
+    def __init__(
+        self,
+        label: str,
+        mechanism: NoisySum[X],
+        batches: Sequence[range],
+        accountant: Accountant[Any],
+    ) -> None:
         self.label, self._mechanism, self.batches = label, mechanism, batches
-        self.std, self.mixing = mechanism.error_std(), np.eye(len(batches))
-
-    def loss(self) -> Loss:
-        return self._mechanism.loss()
+        self._accountant, self.std = accountant, mechanism.error_std()
 
     def plan(self) -> list[Plan]:
-        return [Plan(self.label, self.loss(), users) for users in self.batches]
+        loss = self._mechanism.loss()
+        return [Plan(self.label, loss, users) for users in self.batches]
 
-    def left(self, accountant: Accountant[Any], batch: int) -> bool:
-        return accountant.left(self.label, self.batches[batch]) > 0
-
-    def release(
-        self, rows: Rows[X], accountant: Accountant[Any], board: Billboard, batch: int
-    ) -> Array:
+    def release(self, rows: Rows[X], board: Billboard, batch: int) -> Array | None:
         users = self.batches[batch]
-        token = accountant.issue(self.loss(), users=users, label=self.label)
+        if self._accountant.lost(self.label, users):
+            return None
+        token = self._accountant.issue(self._mechanism.loss(), users=users, label=self.label)
         return board.post(f"{self.label}/{batch}", self._mechanism.release(rows, token))
+
+    def covariance(self, batches: Sequence[int]) -> Array:
+        return np.asarray(self.std**2 * np.eye(len(batches)))
 
 
 @final
 class CorrelatedSums(BatchSums[X]):
-    """All batches have one stream of running sums, whose differences are the sums over batches."""
+    """Running sums over all batches, whose differences are the sums over each."""
 
     def __init__(
-        self, label: str, mechanism: BatchedPrefixSum[X], batches: Sequence[range]
+        self,
+        label: str,
+        mechanism: BatchedPrefixSum[X],
+        batches: Sequence[range],
+        accountant: Accountant[Any],
     ) -> None:
-        self.label, self._mechanism, self.batches = label, mechanism, batches
-        self._users = range(batches[0].start, batches[-1].stop)
-        self._stream: BatchedStream[X] | None = None
+        self.label, self.batches, self.std = label, batches, mechanism.noise_std
+        users = range(batches[0].start, batches[-1].stop)
+        self._stream = PlannedStream(accountant, label, users, mechanism)
         self._before: Array | float = 0.0
+        self._released: dict[int, tuple[int, int]] = {}
+        """Of batches: the first user of their stream, and how many it had released before."""
         running = mechanism.factorization.stream(_unit_rows(len(batches))).next(len(batches))
-        self.std, self.mixing = mechanism.noise_std, np.diff(running, axis=0, prepend=0.0)
-
-    def loss(self) -> Loss:
-        return self._mechanism.loss()
+        mixing = np.diff(running, axis=0, prepend=0.0)
+        self._mixed = self.std**2 * mixing @ mixing.T  # of the noise within one stream
 
     def plan(self) -> list[Plan]:
-        return [Plan(self.label, self.loss(), self._users)]
+        return [self._stream.plan()]
 
-    def left(self, accountant: Accountant[Any], batch: int) -> bool:
-        return self._stream is not None or accountant.left(self.label, self._users) > 0
+    def begin(self, users: range) -> None:
+        self._stream.begin(users)
 
-    def release(
-        self, rows: Rows[X], accountant: Accountant[Any], board: Billboard, batch: int
-    ) -> Array:
-        if self._stream is None:
-            token = accountant.issue(self.loss(), users=self._users, label=self.label)
-            self._stream = self._mechanism.open(token)
+    def release(self, rows: Rows[X], board: Billboard, batch: int) -> Array | None:
         released = self._stream.append(rows)
         if released is None:
-            raise AssertionError("rows of a whole batch complete it")
+            return None
+        first = self._stream.first
         total = board.post(f"{self.label}/{batch}", released)
-        before, self._before = self._before, total
+        step = sum(stream == first for stream, _ in self._released.values())
+        self._released[batch] = first, step
+        before, self._before = self._before if step else 0.0, total
         return np.asarray(total - before)
+
+    def covariance(self, batches: Sequence[int]) -> Array:
+        streams, steps = np.array([self._released[batch] for batch in batches]).T
+        return np.where(streams[:, None] == streams, self._mixed[np.ix_(steps, steps)], 0.0)
 
 
 def _unit_rows(n: int) -> Any:

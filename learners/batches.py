@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 from privlearn.learners.served import Served
 from privlearn.rows import Rows
@@ -14,14 +14,16 @@ from privlearn.rows import Rows
 class BatchLearner(Served[Any, Any, Any]):
     """Learns at the end of each public batch."""
 
-    _labels: ClassVar[tuple[str, ...]]
-    """Of the tokens that every batch needs, all planned."""
     _batches: list[range]
     _batch: int
 
     @abstractmethod
     def _release(self, rows: Rows[Any], batch: range) -> None:
-        """Releases what the rows of a batch tell, and learns from it."""
+        """Releases what the rows of a batch tell, and learns from it.
+
+        What a process that died took of the plan is passed over: nothing is drawn twice, and the
+        estimates stay.
+        """
 
     @abstractmethod
     def _learned_state(self) -> dict[str, Any]:
@@ -33,26 +35,16 @@ class BatchLearner(Served[Any, Any, Any]):
 
     def _cut(self, users: range, ends: Sequence[int]) -> None:
         """Batches of consecutive users from how many users have come at their ends."""
-        bounds = [users.start, *(users.start + end for end in ends)]
-        self._batches, self._batch = [range(a, b) for a, b in pairwise(bounds)], 0
+        self._batches, self._batch = ranges(users, ends), 0
 
     def _next_change(self) -> int:
         return self._batches[self._batch].stop
 
     def _learn(self, rows: Rows[Any]) -> None:
-        batch = self._batches[self._batch]
-        # After a crash in the middle of a release, this batch's tokens are gone and its outcome is
-        # lost: nothing is drawn twice, the estimates stay, the next batch goes on.
-        if self._can_release(self._batch):
-            self._failed = True  # until the release is whole
-            self._release(rows, batch)
-            self._failed = False
+        self._failed = True  # until the release is whole
+        self._release(rows, self._batches[self._batch])
+        self._failed = False
         self._batch += 1
-
-    def _can_release(self, batch: int) -> bool:
-        """Whether everything that a batch needs is left of the plan."""
-        users = self._batches[batch]
-        return all([self._accountant.left(label, users) for label in self._labels])
 
     def public_state(self) -> dict[str, Any]:
         """Everything the learner acts on, as JSON: a function of releases and the clock.
@@ -66,3 +58,8 @@ class BatchLearner(Served[Any, Any, Any]):
         if not self._timed or self._batch == len(self._batches):
             return self.clock_
         return max(self._passed, self._batches[self._batch].start)
+
+
+def ranges(users: range, ends: Sequence[int]) -> list[range]:
+    """Consecutive users, from how many of them have come at the ends."""
+    return [users[a:b] for a, b in pairwise([0, *ends])]

@@ -30,7 +30,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, final
 
 import numpy as np
@@ -46,7 +45,7 @@ from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
 from privlearn.learners.newton import Belief
 from privlearn.learners.participation import rule_of
 from privlearn.learners.planned_stream import PlannedStream
-from privlearn.learners.served import ANSWERS_ARE_LOST, ServedMNL, Visit
+from privlearn.learners.served import ServedMNL, Visit
 from privlearn.learners.serving import optimistic_items, random_items
 from privlearn.losses import Loss, compose
 from privlearn.mnl import Answer, Items
@@ -89,7 +88,6 @@ class DPMNL(ServedMNL):
     matrix, ``clock_`` the next arrival index and ``updates_`` the number of fits.
     """
 
-    _recovery_hint = ANSWERS_ARE_LOST
     _unbounded = frozenset({"later fit"})
 
     n_items: int
@@ -133,10 +131,16 @@ class DPMNL(ServedMNL):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         users, rule = accountant.users, rule_of(accountant)
-        self._noise = self._noise_for(len(users), accountant.budget, accountant.adjacency, rule)
+        self._check_params()
+        self._noise = self._fixed(
+            "noise",
+            lambda: self._noise_for(len(users), accountant.budget, accountant.adjacency, rule),
+        )
+        self._times = self._fixed("fits", lambda: self._fit_times(len(users)))
+        ends = self._fixed("blocks", lambda: self._block_ends(len(users)))
         self._prepare_serving(accountant)
-        self._ends = [users.start + end for end in self._block_ends(len(users))]
-        self._fits_at = {users.start + time for time in self._fit_times(len(users))}
+        self._ends = [users.start + end for end in ends]
+        self._fits_at = {users.start + time for time in self._times}
         self._block = 0
         self._answers: list[Rows[Answer]] = []
         self.theta_: Array = frozen(np.zeros(self.dim))
@@ -145,13 +149,18 @@ class DPMNL(ServedMNL):
         self._volume = -math.inf
         self._sums = PlannedStream(accountant, "gram", users, self._noise.gram)
         self._width = 0.0
+        self._earlier: tuple[Array, int] = self.theta_, 0  # of other processes: θ, and of how many
+        self._weight = 0  # of how many users θ is
+        self._since = users.start
 
     def _plan(self) -> list[Plan]:
-        return self._plan_of(self._board.users, self._noise)
+        return self._plan_of(self._board.users, self._noise, self._times)
 
     @property
     def _rule_batches(self) -> Sequence[int]:
-        return [batch.start for batch in self._between_fits(self._board.users)]
+        """Between fits."""
+        users = self._board.users
+        return [users[at] for at in sorted({0, *self._times} - {len(users)})]
 
     def worst_loss(
         self,
@@ -164,7 +173,8 @@ class DPMNL(ServedMNL):
         With a published calibration, which takes no ``budget``, this is what the accountant's cap
         must hold: ``JointAccountant(ZCDP(learner.worst_loss(T).zcdp()), …)``.
         """
-        plan = self._plan_of(range(horizon), self._noise_for(horizon, budget, adjacency))
+        noise = self._noise_for(horizon, budget, adjacency)
+        plan = self._plan_of(range(horizon), noise, self._fit_times(horizon))
         return compose([(item.loss, item.count) for item in plan])
 
     def _noise_for(
@@ -226,20 +236,13 @@ class DPMNL(ServedMNL):
                 "about single rows; use 'proved'"
             )
 
-    def _between_fits(self, users: range) -> list[range]:
-        """The public batches that a rule may count within."""
-        times = self._fit_times(len(users))
-        bounds = sorted({0, *times, len(users)})
-        return [users[a:b] for a, b in pairwise(bounds)]
-
     def _visits(self, rule: Participation, horizon: int) -> list[int]:
         """The most rows of one person in each fit."""
         times = self._fit_times(horizon)
         return [rule.visits(time, batches) for batches, time in enumerate(times, start=1)]
 
-    def _plan_of(self, users: range, noise: DPMNLNoise) -> list[Plan]:
+    def _plan_of(self, users: range, noise: DPMNLNoise, times: Sequence[int]) -> list[Plan]:
         fit = noise.fit.loss()
-        times = self._fit_times(len(users))
         plan = [Plan("gram", noise.gram.loss(), users)]
         if self.trigger == "public":
             return plan + [Plan("fit", fit, users[:time]) for time in times]
@@ -322,15 +325,19 @@ class DPMNL(ServedMNL):
             self._fit()
         self._block += 1
         served = self.clock_ - self._accountant.users.start
-        self._width = self._noise.width(served)
+        self._width = self._noise.width(served, self._shift)
         if self._block == len(self._ends):
             self._sums.close()
+
+    @property
+    def _shift(self) -> float:
+        """λ for the noise that is really there, of which there is more after a restart."""
+        return self._noise.shift * self._sums.excess()
 
     def _shifted(self, noisy: Array) -> Array:
         """V = sum + 2λI; eigenvalues below λ, which noise brings about w.p. 1/T², are set to λ."""
         values, vectors = np.linalg.eigh(noisy)
-        floor = self._noise.shift
-        raised = np.maximum(values + 2 * floor, floor)
+        raised = np.maximum(values + 2 * self._shift, self._shift)
         return frozen((vectors * raised) @ vectors.T)
 
     def _fit_is_due(self) -> bool:
@@ -342,29 +349,37 @@ class DPMNL(ServedMNL):
         return not last and not spent and volume > self._volume + math.log(2)
 
     def _fit(self) -> None:
+        """One of the fits, also if it was lost with a process that died; θ̂ then stays."""
         users = self._accountant.users
         rows = Rows.concat(self._answers)
         if self.trigger == "public" or self.updates_ == 0:
             label, charged = "fit", rows.users
         else:
             label, charged = "later fit", users
-        if not self._accountant.left(label, charged):  # lost with a process that died
-            self.updates_ += 1
-            return
-        fit = self._noise.fit
-        token = self._accountant.issue(fit.loss(), users=charged, label=label)
-        self.theta_ = self._board.post(f"theta/{self.updates_}", fit.release(rows, token))
-        self._answers = [rows]
+        if not self._accountant.lost(label, charged, rows.users.stop):
+            fit = self._noise.fit
+            token = self._accountant.issue(fit.loss(), users=charged, label=label)
+            self._pool(self._board.post(f"theta/{self.updates_}", fit.release(rows, token)))
+            self._answers = [rows]
         self._volume = float(np.linalg.slogdet(self.gram_).logabsdet)
         self.updates_ += 1
+
+    def _pool(self, theta: Array) -> None:
+        """θ̂ from a fit; answers of other processes are not in it, but in their last θ̂.
+
+        They are weighed by public numbers of users, as the noise of a fit is by that of its users.
+        """
+        if self._sums.first != self._since:
+            self._earlier, self._since = (self.theta_, self._weight), self._sums.first
+        before, users = self._earlier
+        now = self.clock_ - self._since
+        self._weight = users + now
+        self.theta_ = frozen((users * before + now * theta) / self._weight) if users else theta
 
     # Public state --------------------------------------------------------------------------------
 
     def public_state(self) -> dict[str, Any]:
-        """Everything the learner acts on, as JSON: a function of releases and the clock.
-
-        A run cannot go on from it in another process: fits need the sealed answers of all users.
-        """
+        """Everything the learner acts on, as JSON: a function of releases and the clock."""
         params = self.get_params()
         if self.nominal is not None:
             params["nominal"] = self.nominal.to_dict()
@@ -374,6 +389,6 @@ class DPMNL(ServedMNL):
             "updates": self.updates_,
             "theta": self.theta_.tolist(),
             "gram": self.gram_.tolist(),
-            "shift": self._noise.shift,
+            "shift": self._shift,
             "width": self._width,
         }

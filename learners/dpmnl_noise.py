@@ -13,8 +13,9 @@ with public constants only.  None of this touches privacy: both are post-process
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 from privlearn.adjacency import Adjacency, Calibration
 from privlearn.budgets import ZCDP, ApproxDP, Currency
@@ -41,7 +42,28 @@ class Shape(NamedTuple):
         return MultinomialLogit(self.max_items, self.dim, self.outside)
 
 
-class DPMNLNoise(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Width:
+    """α_t = κ⁻¹√… + constant + √(3λ), with √… of t or of t + 1."""
+
+    dim: int
+    kappa: float
+    constant: float
+    """Of tilt and noise of the fits."""
+    ahead: int = 0
+    """What is added to t."""
+
+    def __call__(self, t: int, shift: float) -> float:
+        """After t users, for λ = ``shift``."""
+        d, users = self.dim, t + self.ahead
+        sampling = math.sqrt(d / 2 * math.log1p(users / d) + math.log(users))
+        return sampling / self.kappa + self.constant + math.sqrt(3 * shift)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DPMNLNoise:
     """What DPMNL releases, and the public numbers it acts on them with."""
 
     fit: ObjectivePerturbation[Answer]
@@ -50,8 +72,8 @@ class DPMNLNoise(NamedTuple):
     """The private prefix sums of Σ x xᵀ over offered items."""
     shift: float
     """λ, unit of the Gram matrix."""
-    width: Callable[[int], float]
-    """α_t after t users."""
+    width: Width
+    """α_t."""
 
 
 def proved(
@@ -87,7 +109,7 @@ def proved(
         participation=rule,
     )
     shift = gram.factorization.max_error_std() * gram.noise_std * _norm(shape)
-    return DPMNLNoise(fit, gram, shift, _width(shape, fit, shift, kappa))
+    return DPMNLNoise(fit, gram, shift, _width(shape, fit, kappa))
 
 
 def _norm(shape: Shape) -> float:
@@ -100,17 +122,9 @@ def _norm(shape: Shape) -> float:
     return math.sqrt(2 * shape.dim) + math.sqrt(4 * math.log(max(shape.horizon, 2)))
 
 
-def _width(
-    shape: Shape, fit: ObjectivePerturbation[Answer], shift: float, kappa: float
-) -> Callable[[int], float]:
-    d = shape.dim
-    tilt = 2 * fit.noise_std * math.sqrt(d * math.log(max(shape.horizon, 2)) / shape.max_items)
-
-    def width(t: int) -> float:
-        sampling = math.sqrt(d / 2 * math.log1p(t / d) + math.log(t))
-        return (sampling + fit.ridge + tilt) / kappa + math.sqrt(3 * shift)
-
-    return width
+def _width(shape: Shape, fit: ObjectivePerturbation[Answer], kappa: float) -> Width:
+    spread = math.sqrt(shape.dim * math.log(max(shape.horizon, 2)) / shape.max_items)
+    return Width(shape.dim, kappa, (fit.ridge + 2 * fit.noise_std * spread) / kappa)
 
 
 def published(
@@ -124,7 +138,7 @@ def published(
     domain = PSDTrace(shape.max_items, shape.dim, "triangle")
     fit, gram = _printed(shape, tilt, domain, sigma, adjacency)
     shift = _printed_shift(shape, sigma)
-    return DPMNLNoise(fit, gram, shift, _width(shape, fit, shift, kappa))
+    return DPMNLNoise(fit, gram, shift, _width(shape, fit, kappa))
 
 
 def benchmark(
@@ -146,14 +160,10 @@ def benchmark(
         node_std = math.sqrt(2) * sigma
     domain = PSDTrace(shape.max_items, shape.dim)
     fit, gram = _printed(shape, tilt, domain, node_std, adjacency)
-    d, items, shift = shape.dim, shape.max_items, _printed_shift(shape, sigma)
-    noise = 2 * tilt.noise_std * math.sqrt(d * math.log(max(shape.horizon, 2)) / items)
-
-    def width(t: int) -> float:
-        sampling = math.sqrt(d / 2 * math.log1p((t + 1) / d) + math.log(t + 1))
-        return sampling + 2 * tilt.ridge / math.sqrt(items) + noise + math.sqrt(3 * shift)
-
-    return DPMNLNoise(fit, gram, shift, width)
+    spread = math.sqrt(shape.dim * math.log(max(shape.horizon, 2)) / shape.max_items)
+    constant = 2 * tilt.ridge / math.sqrt(shape.max_items) + 2 * tilt.noise_std * spread
+    width = Width(shape.dim, 1.0, constant, ahead=1)
+    return DPMNLNoise(fit, gram, _printed_shift(shape, sigma), width)
 
 
 def _printed(

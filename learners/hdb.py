@@ -42,7 +42,7 @@ import numpy as np
 
 from privlearn._validate import count, positive, within
 from privlearn.domains import Array
-from privlearn.learners.batches import BatchLearner
+from privlearn.learners.batches import BatchLearner, ranges
 from privlearn.learners.contextual import (
     Arms,
     Feedback,
@@ -62,6 +62,7 @@ from privlearn.learners.hdb_epochs import (
 )
 from privlearn.learners.participation import one_row_budget, rule_of
 from privlearn.mechanisms.noisy_sum import NoisySum
+from privlearn.mechanisms.one_of_k import OneOfK
 from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -128,8 +129,6 @@ class DPHDB(BatchLearner, ServedBandit):
     the next arrival index.
     """
 
-    _labels = ("epoch",)
-
     n_arms: int
     dim: int
     loss: Literal["squared", "logistic"] | ScalarObjective = "squared"
@@ -186,29 +185,53 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
-        setting = self._setting(accountant)
-        self._method = _METHODS[self.method] if isinstance(self.method, str) else self.method
-        self._cut_epochs(accountant.users, setting)
-        rule = rule_of(accountant)
-        if rule is not None:  # the noise depends on the number of epochs, and the warm-up on it
-            row = one_row_budget(accountant, self._batches)
-            self._cut_epochs(accountant.users, setting._replace(budget=row))
-            setting = setting._replace(budget=one_row_budget(accountant, self._batches))
-        self._public, method = setting, self._method
+        self._method = self._fixed(
+            "method", lambda: _METHODS[self.method] if isinstance(self.method, str) else self.method
+        )
+        users, rule = accountant.users, rule_of(accountant)
+        self._cut(users, self._fixed("ends", lambda: self._ends(accountant)))
+        self._public = self._fixed("setting", lambda: self._setting_of_row(accountant))
+        # late epochs have equal ones, each of which is written once
+        distinct, which = self._fixed("steps", self._distinct_steps)
+        self._steps = [distinct[place] for place in which]
+        self._curved = self._fixed("moments", lambda: self._method.second_moments(self._public))
         self._pooled = rule is not None and rule.pooled
-        self._steps = [method.mechanism(setting, k) for k in range(len(self._batches))]
-        self._curved = method.second_moments(setting)
         self._moments = Moments(np.zeros((self.dim, self.dim)), 0, 0.0)
         blank = np.zeros((self.n_arms, self.dim))
         self._estimate = Estimate(blank, blank, 0.0, 0.0)
         self._warm = blank
         self._prepare_serving(accountant)
 
-    def _cut_epochs(self, users: range, setting: EpochSetting) -> None:
+    def _ends(self, accountant: Accountant[Any]) -> list[int]:
+        """How many users have come at the ends of the epochs."""
+        setting = self._setting(accountant)
+        ends = self._ends_for(setting)
+        if rule_of(accountant) is None:
+            return ends
+        # the noise depends on the number of epochs, and the warm-up on it
+        row = one_row_budget(accountant, ranges(accountant.users, ends))
+        return self._ends_for(setting._replace(budget=row))
+
+    def _ends_for(self, setting: EpochSetting) -> list[int]:
         first = self.first_epoch or self._method.first_length(setting)
-        if first > len(users):
-            raise ValueError(f"first_epoch = {first}: must be at most {len(users)}, all users")
-        self._cut(users, epoch_ends(len(users), first, self._method.growth))
+        if first > setting.horizon:
+            raise ValueError(f"first_epoch = {first}: must be at most {setting.horizon}, all users")
+        return epoch_ends(setting.horizon, first, self._method.growth)
+
+    def _setting_of_row(self, accountant: Accountant[Any]) -> EpochSetting:
+        """With the budget that one row may cost in each epoch."""
+        return self._setting(accountant)._replace(budget=one_row_budget(accountant, self._batches))
+
+    def _distinct_steps(self) -> tuple[list[OneOfK[Array]], list[int]]:
+        """The mechanisms of the epochs, without repetition, and which is whose."""
+        distinct: list[OneOfK[Array]] = []
+        which: list[int] = []
+        for epoch in range(len(self._batches)):
+            step = self._method.mechanism(self._public, epoch)
+            if step not in distinct[-1:]:
+                distinct.append(step)
+            which.append(len(distinct) - 1)
+        return distinct, which
 
     @property
     def coef_(self) -> Array:
@@ -235,14 +258,15 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def _release(self, rows: Rows[Feedback], epoch: range) -> None:
         step, theta = self._steps[self._batch], self._estimate.theta
+        if self._accountant.lost("epoch", epoch):
+            return
         token = self._accountant.issue(step.loss(), users=epoch, label="epoch")
-
         computed, contexts = self._contributions(rows, theta)
         released = self._board.post(f"epoch/{self._batch}", step.release(computed, token))
         if self._curved is not None:
             released = released @ self._damping(contexts, epoch, self._curved)
         self._estimate = self._method.learn(
-            self._estimate, released, self._public, self._batch, len(epoch)
+            self._estimate, released, self._public, self._batch, len(epoch), step
         )
         if self._batch == 0:
             self._warm = self._estimate.theta
@@ -270,6 +294,8 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def _damping(self, contexts: Rows[Array], epoch: range, sums: NoisySum[Array]) -> Array:
         """Releases Σxxᵀ of the epoch; what follows from all so far."""
+        if self._accountant.lost("moments", epoch):
+            return self._moments.damping(self._public.curvature)
         token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
         total = self._board.post(f"moments/{self._batch}", sums.release(contexts, token))
         old, noise = self._moments, sums.error_std() ** 2

@@ -94,6 +94,8 @@ class Moments(NamedTuple):
         Along eigenvectors of the mean of xxᵀ whose eigenvalue exceeds ``curvature`` by more than
         the usual largest eigenvalue of the noise it is curvature/eigenvalue, else 1.
         """
+        if not self.users:
+            return np.eye(len(self.total))
         values, vectors = np.linalg.eigh(self.total / self.users)
         noise = math.sqrt(2 * len(values) * self.variance) / self.users
         factors = np.where(values > curvature + noise, curvature / values, 1.0)
@@ -117,9 +119,15 @@ class Epochs(Protocol):
         """What is released of contexts only at the end of an epoch; None for nothing."""
 
     def learn(
-        self, old: Estimate, released: Array, setting: EpochSetting, epoch: int, users: int
+        self,
+        old: Estimate,
+        released: Array,
+        setting: EpochSetting,
+        epoch: int,
+        users: int,
+        mechanism: OneOfK[Array],
     ) -> Estimate:
-        """The next estimate, from what was released after ``users`` users."""
+        """The next estimate, from what ``mechanism`` released after ``users`` users."""
 
 
 @final
@@ -190,11 +198,17 @@ class GaussianEpochs:
         )
 
     def learn(
-        self, old: Estimate, released: Array, setting: EpochSetting, epoch: int, users: int
+        self,
+        old: Estimate,
+        released: Array,
+        setting: EpochSetting,
+        epoch: int,
+        users: int,
+        mechanism: OneOfK[Array],
     ) -> Estimate:
         """One noisy Newton step, pooled with those before and thresholded."""
         step = setting.step(users) * (self.first_step if epoch == 0 else self.step)
-        variance = (step * _noise_std(self.mechanism(setting, epoch))) ** 2
+        variance = (step * _noise_std(mechanism)) ** 2
         weight = old.weight * self.memory + 1 / variance
         share = 1 / (variance * weight)
         pooled = (1 - share) * old.pooled + share * (old.theta + step * released)
@@ -260,7 +274,13 @@ class NoisyMaxEpochs:
         return _choice(setting.dim, clip, setting.budget, top, setting.adjacency)
 
     def learn(
-        self, old: Estimate, released: Array, setting: EpochSetting, epoch: int, users: int
+        self,
+        old: Estimate,
+        released: Array,
+        setting: EpochSetting,
+        epoch: int,
+        users: int,
+        mechanism: OneOfK[Array],
     ) -> Estimate:
         """A step along the picked vertices."""
         length = self.first_step if epoch == 0 else self.step * self.step_decay ** (epoch - 1)

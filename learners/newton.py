@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class BatchStatistics:
     hessian_std: float
     batches: list[_Batch] = field(default_factory=list)
 
-    def add(self, users: int, at: Array, gradient: Array, hessian: Array) -> None:
+    def add(self, batch: int, users: int, at: Array, gradient: Array, hessian: Array) -> None:
         """Adds the sums that a batch of ``users`` users released at the parameter ``at``."""
         self.batches.append(_Batch(users, at, gradient, hessian))
 
@@ -109,11 +109,6 @@ class BatchStatistics:
     def to_dict(self) -> dict[str, Any]:
         """JSON form of what was added."""
         return {"batches": [[b.users, *(x.tolist() for x in b[1:])] for b in self.batches]}
-
-    def restored(self, data: dict[str, Any]) -> Self:
-        """Takes back what `to_dict` gave."""
-        self.batches = [_Batch(n, *(np.array(x) for x in xs)) for n, *xs in data["batches"]]
-        return self
 
 
 def shrunk(matrix: Array, target: Array, noise: float) -> Array:

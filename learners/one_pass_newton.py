@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, Self, final
 
 import numpy as np
@@ -54,6 +55,7 @@ from privlearn.learners.serving import (
     optimistic_items,
 )
 from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mnl import NO_ITEM, Answer, Items, gradients, hessian_factors
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
@@ -77,8 +79,9 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         trace_bound: bound on the trace of one user's Hessian; beyond it gradient and Hessian are
             scaled down together.  Default 1, which no single answer exceeds, and 0.7 under a rule.
         correlated: whether the noise of the batches is correlated; default under rules with
-            ``most=1`` only, as it costs more where a person is in several batches.  A learner with
-            correlated noise cannot go on in another process after its first batch.
+            ``most=1`` only, as it costs more where a person is in several batches.  After a restart
+            the rest of the batches has noise of its own, if ``most=1`` or there is no rule; under
+            other rules nothing more is learned.
         hessian_share: part of the budget that pays for the Hessian sums, in (0, 1).
         prior_precision: precision of the prior belief about each coordinate of θ.
         exploration: α of the bonus α·‖x‖_{P⁻¹}, centred over the user's items; 0 is greedy.
@@ -90,7 +93,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     the next arrival index.
     """
 
-    _labels = ("gradient", "hessian")
     _takes_timetables = True
 
     n_items: int
@@ -139,60 +141,78 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
                 "timetable any number of them; leave it out, or use clock = 'arrivals'"
             )
         once = rule is not None and rule.most == 1 and not timed
-        correlated = once if self.correlated is None else self.correlated
+        correlated = self._fixed(
+            "correlated", lambda: once if self.correlated is None else self.correlated
+        )
         default_bound = 1.0 if rule is None else 0.7
-        self._bound = default_bound if self.trace_bound is None else self.trace_bound
-        growth = self.growth or (1.2 if correlated else 1.5)
-        users = accountant.users
-        rho = float(accountant.budget.gaussian_mass() / 2)
-        # correlated noise ends with little in the totals, so that batches may begin small
-        enough = 4 * rho if correlated else rho
-        first = self.first_batch or default_first_batch(len(users), self.dim, enough)
-        self._cut(users, self._fixed("ends", lambda: batch_ends(len(users), first, growth)))
+        self._bound = self._fixed("trace_bound", lambda: self.trace_bound or default_bound)
+        ends = self._fixed("ends", lambda: self._ends(accountant, correlated))
+        self._cut(accountant.users, ends)
         self._pooled = rule is not None and rule.pooled
-        gradient, hessian = Ball(self.gradient_clip, self.dim), PSDTrace(self._bound, self.dim)
-        share = exact("hessian_share", self.hessian_share)
         make = self._correlate if correlated else self._separate
-        self._gradient, self._hessian = make(accountant, gradient, hessian, share)
+        self._gradient, self._hessian = make(accountant)
         self._prepare_serving(accountant)
-        noise = self._gradient.std, self._hessian.std
         self._released: BatchStatistics | MixedStatistics
         if correlated or rule is not None:
-            mixing = self._gradient.mixing
-            self._released = MixedStatistics(self.dim, self.prior_precision, *noise, mixing)
+            noise = self._gradient.covariance, self._hessian.covariance
+            self._released = MixedStatistics(self.dim, self.prior_precision, *noise)
         else:
-            self._released = BatchStatistics(self.dim, self.prior_precision, *noise)
+            stds = self._gradient.std, self._hessian.std
+            self._released = BatchStatistics(self.dim, self.prior_precision, *stds)
         self.belief_ = self._released.belief()
 
-    def _separate(
-        self, accountant: Accountant[Any], gradient: Ball, hessian: PSDTrace, share: Fraction
-    ) -> tuple[BatchSums[Array], BatchSums[Array]]:
+    def _ends(self, accountant: Accountant[Any], correlated: bool) -> list[int]:
+        """How many users have come at the ends of the batches."""
+        users, rho = len(accountant.users), float(accountant.budget.gaussian_mass() / 2)
+        # correlated noise ends with little in the totals, so that batches may begin small
+        enough = 4 * rho if correlated else rho
+        first = self.first_batch or default_first_batch(users, self.dim, enough)
+        return batch_ends(users, first, self.growth or (1.2 if correlated else 1.5))
+
+    def _domains(self) -> dict[str, tuple[Domain[Array], Fraction]]:
+        """Of gradients and of Hessians, with their shares of the budget."""
+        share = exact("hessian_share", self.hessian_share)
+        return {
+            "gradient": (Ball(self.gradient_clip, self.dim), 1 - share),
+            "hessian": (PSDTrace(self._bound, self.dim), share),
+        }
+
+    def _separate(self, accountant: Accountant[Any]) -> list[BatchSums[Array]]:
         """Sums with noise of their own, each at what one row may cost."""
-        budget: Currency = one_row_budget(accountant, self._batches)
 
-        def sums(label: str, domain: Domain[Array], part: Fraction) -> IndependentSums[Array]:
-            mechanism: NoisySum[Array] = self._fixed(
+        def mechanism(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
+            budget: Currency = one_row_budget(accountant, self._batches)
+            share = budget.share(part)
+            return NoisySum.calibrated(domain, share, adjacency=accountant.adjacency)
+
+        return [
+            IndependentSums(
                 label,
-                lambda: NoisySum.calibrated(
-                    domain, budget.share(part), adjacency=accountant.adjacency
-                ),
+                self._fixed(label, partial(mechanism, *domain)),
+                self._batches,
+                accountant,
             )
-            return IndependentSums(label, mechanism, self._batches)
+            for label, domain in self._domains().items()
+        ]
 
-        return sums("gradient", gradient, 1 - share), sums("hessian", hessian, share)
-
-    def _correlate(
-        self, accountant: Accountant[Any], gradient: Ball, hessian: PSDTrace, share: Fraction
-    ) -> tuple[BatchSums[Array], BatchSums[Array]]:
+    def _correlate(self, accountant: Accountant[Any]) -> list[BatchSums[Array]]:
         """Running sums, each priced for all visits of a person."""
-        sizes = [len(batch) for batch in self._batches]
-        budgets = PersonBudgets(accountant, [accountant.users], [len(sizes)])
 
-        def sums(label: str, domain: Domain[Array], part: Fraction) -> CorrelatedSums[Array]:
-            (made,) = self._fixed(label, lambda: budgets.sums([domain], [sizes], part))
-            return CorrelatedSums(label, made, self._batches)
+        def mechanism(domain: Domain[Array], part: Fraction) -> BatchedPrefixSum[Array]:
+            sizes = [len(batch) for batch in self._batches]
+            budgets = PersonBudgets(accountant, [accountant.users], [len(sizes)])
+            (made,) = budgets.sums([domain], [sizes], part)
+            return made
 
-        return sums("gradient", gradient, 1 - share), sums("hessian", hessian, share)
+        return [
+            CorrelatedSums(
+                label,
+                self._fixed(label, partial(mechanism, *domain)),
+                self._batches,
+                accountant,
+            )
+            for label, domain in self._domains().items()
+        ]
 
     @property
     def theta_(self) -> Array:
@@ -309,13 +329,14 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     def _release(self, rows: Rows[Answer], batch: range) -> None:
         theta, number = self.belief_.mean, self._batch
         gradient, hessian = self._contributions(rows, theta)
-        paid = self._accountant, self._board, number
-        self._released.add(
-            len(batch),
-            theta,
-            self._gradient.release(gradient, *paid),
-            self._hessian.release(hessian, *paid),
-        )
+        for sums in (self._gradient, self._hessian):
+            sums.begin(batch)
+        # both in any case: a stream takes every batch
+        moved = self._gradient.release(gradient, self._board, number)
+        bent = self._hessian.release(hessian, self._board, number)
+        if moved is None or bent is None:
+            return
+        self._released.add(number, len(batch), theta, moved, bent)
         self.belief_ = self._released.belief()
 
     def _contributions(self, rows: Rows[Answer], theta: Array) -> tuple[Rows[Array], Rows[Array]]:
@@ -329,12 +350,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         own = rows.map_rows(lambda a: contributions(a, theta, outside=outside))
         one = own.pool(pooled(self._bound)) if self._pooled else own.map_rows(scaled(self._bound))
         return one.map_rows(lambda c: c.gradient), one.map_rows(lambda c: c.factors)
-
-    def _can_release(self, batch: int) -> bool:
-        return all(sums.left(self._accountant, batch) for sums in self._both())
-
-    def _both(self) -> tuple[BatchSums[Array], BatchSums[Array]]:
-        return self._gradient, self._hessian
 
     # Public state --------------------------------------------------------------------------------
 

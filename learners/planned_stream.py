@@ -8,6 +8,7 @@ of the streams before plus that of the one that is open; its variance is the sum
 
 from __future__ import annotations
 
+import math
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
@@ -31,6 +32,8 @@ class PlannedStream(Generic[X]):
         label: of the plan item.
         users: of the plan item, in order of arrival.
         sums: the mechanism, for all users.
+
+    ``first`` is the first user whose row the open stream took.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class PlannedStream(Generic[X]):
         self._accountant, self.label, self.users, self.sums = accountant, label, users, sums
         self._stream: PrefixSumStream[X] | BatchedStream[X] | None = None
         self._open: PrefixSum[X] | BatchedPrefixSum[X] = sums
-        self._first = self._last = users.start  # of the open stream; when a value left it last
+        self.first = self._last = users.start  # of the open stream; when a value left it last
         self._before: Array | float = 0.0
         self._total: Array | float = 0.0
         self._variance = 0.0
@@ -88,31 +91,55 @@ class PlannedStream(Generic[X]):
         now = self._open.error_std(own) if own else 0.0
         return float(np.sqrt(self._variance + now * now))
 
+    def largest_error_std(self) -> float:
+        """The largest standard deviation per coordinate of all running sums, if no crash follows.
+
+        With several streams the variance of those before is added to the largest of the open one.
+        """
+        now = self._open.noise_std * self._open.factorization.max_error_std()
+        return math.sqrt(self._variance + now * now) if self._variance else now
+
+    def excess(self) -> float:
+        """How many times as large as without a crash the largest standard deviation is."""
+        first = self.sums.noise_std * self.sums.factorization.max_error_std()
+        return self.largest_error_std() / first
+
     def _steps(self, upto: int) -> int:
         """Rows of the open stream's factorisation up to there."""
-        users = upto - self._first
+        users = upto - self.first
         if isinstance(self._open, PrefixSum):
             return users
         return int(np.searchsorted(np.cumsum(self._open.sizes), users, side="right"))
 
     def _mine(self, rows: Rows[X]) -> Rows[X] | None:
         """The rows that the open stream takes; opens one, if none is."""
-        if self._stream is not None and not self._stream.closed:
-            return rows
-        left = self._accountant.rest(self.label, self.users)
-        if left is None or rows.users.stop <= left.start:
+        if not self.begin(rows.users):
             return None
-        first = max(left.start, rows.users.start)
-        users = range(first, self.users.stop)
+        return rows.slice(range(max(self.first, rows.users.start), rows.users.stop))
+
+    def begin(self, users: range) -> bool:
+        """Opens a stream for these users and all that follow, unless one is open; whether one is.
+
+        Where several streams take the same rows, all of them begin before the first takes any:
+        otherwise the first users could be in a sum of one, and the others have nothing to go on
+        from after a crash.
+        """
+        if self._stream is not None and not self._stream.closed:
+            return True
+        left = self._accountant.rest(self.label, self.users)
+        if left is None or users.stop <= left.start:
+            return False
+        first = max(left.start, users.start)
+        rest = range(first, self.users.stop)
         if self._stream is not None:
             own = self._steps(self._last)
             self._variance += self._open.error_std(own) ** 2 if own else 0.0
             self._before, self._total = self._before + self._total, 0.0
-        self._first = self._last = first
-        self._open = self.sums.for_last(users)
-        token = self._accountant.issue(self._open.loss(), users=users, label=self.label)
+        self.first = self._last = first
+        self._open = self.sums.for_last(rest)
+        token = self._accountant.issue(self._open.loss(), users=rest, label=self.label)
         self._stream = self._open.open(token)
-        return rows.slice(range(first, rows.users.stop))
+        return True
 
     @property
     def ended(self) -> bool:

@@ -57,18 +57,17 @@ _COINS = 4_096
 """Users whose unused coins are drawn at once; bounds memory, changes no result."""
 
 
-ANSWERS_ARE_LOST = (
-    "the sealed answers are lost; serve other users with a new learner, accountant and ledger"
+_RECOVERY = (
+    "resume its ledger, if that is a file: JointAccountant.resume(path), and then resume of the "
+    "learner; what was released stands there, and the rows that were on their way are null"
 )
-"""After a failed round of a learner that saves nothing."""
+"""What to do after a round that failed half-way."""
 
 
 class Served(Learner, Generic[Own, Act, Heard]):
     """Serves users under a joint guarantee, and takes in their answers."""
 
     random_state: int
-    _recovery_hint: ClassVar[str]
-    """What to do after a round that failed half-way."""
     _pending_state: ClassVar[str]
     """What the last user was served, while no answer has come."""
 
@@ -365,7 +364,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _check_running(self) -> None:
         self._check_started()
         if self._failed:
-            raise RuntimeError(f"a round or release failed half-way: {self._recovery_hint}")
+            raise RuntimeError(f"a round or release failed half-way: {_RECOVERY}")
         if self.clock_ >= self._accountant.users.stop:
             raise HorizonError(f"all users of {self._accountant.users} were served")
 

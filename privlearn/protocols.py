@@ -158,6 +158,10 @@ class Accountant(Issuer, Protocol[B_inv]):
     def resumed(self) -> bool:
         """Whether an earlier process began the account."""
 
+    @property
+    def begun(self) -> bool:
+        """Whether a plan stands in the ledger, or a token was issued."""
+
     def record_learner(
         self, name: str, parameters: dict[str, Any], made: dict[str, Any], /
     ) -> None:
@@ -174,6 +178,9 @@ class Accountant(Issuer, Protocol[B_inv]):
 
     def held(self, label: str, users: range, /) -> list[range]:
         """Whose rows tokens of that label are for, that are out or were spent on some of them."""
+
+    def lost(self, label: str, users: range, upto: int | None = None, /) -> bool:
+        """Whether a step of a process that died released nothing of the rows before ``upto``."""
 
     def issue(self, price: Loss | B_inv, /, *, users: range, label: str) -> Token[B_inv]:
         """Issues a token for ``users``."""

@@ -734,6 +734,11 @@ class Receipt:
         A mechanism that opened rows and let nothing leave since ends ``uncovered``; so does a
         stream within a `round`, but outside of one it is closed by what everybody sees.
         """
+        if self._past is not None and not self._done:
+            self._done = (
+                True  # how it ended stands in the ledger, maybe as lost after the last value
+            )
+            return
         self._check_open()
         knows = self._rounds > 0 or not self._spend.interactive
         if self._opened_rows and knows and not self._left:

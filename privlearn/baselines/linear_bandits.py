@@ -20,8 +20,9 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, final
+from typing import Any, final
 
 import numpy as np
 
@@ -39,25 +40,17 @@ from privlearn.learners.contextual import (
     best_in_turn,
     scores,
 )
-from privlearn.learners.participation import declare_batches, rule_of
-from privlearn.learners.served import ANSWERS_ARE_LOST
-from privlearn.losses import Loss
+from privlearn.learners.participation import rule_of
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, even_sizes
 from privlearn.participation import Participation
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Token
+from privlearn.tokens import Released
 
 ArmFactors = tuple[Array, Arms]
 """Blocks of factors (n, 1, d + 1), and the arms (n,) they belong to."""
-
-
-class _Sums(Protocol):
-    """A mechanism for the sums, of either kind."""
-
-    def loss(self) -> Loss: ...
-    def error_std(self, t: int, /) -> float: ...
 
 
 class _GramBandit(ServedBandit):
@@ -68,7 +61,6 @@ class _GramBandit(ServedBandit):
     norm_clip: float
     reward_clip: float
     curvature: float | None
-    _recovery_hint = ANSWERS_ARE_LOST
 
     @abstractmethod
     def _mechanism(
@@ -78,24 +70,20 @@ class _GramBandit(ServedBandit):
         budget: Currency,
         adjacency: Adjacency,
         rule: Participation | None,
-    ) -> _Sums:
+    ) -> PrefixSum[Any] | BatchedPrefixSum[Any]:
         """The sums, at the least noise."""
 
     @abstractmethod
-    def _advance(self, rows: Rows[ArmFactors]) -> Released[Array]:
+    def _advance(self, rows: Rows[ArmFactors]) -> Released[Array] | None:
         """Feeds a whole block and releases the sums, shape (K, d + 1, d + 1) (or 1 before it)."""
-
-    @abstractmethod
-    def _open(self, token: Token[Any]) -> None:
-        """Opens the stream."""
 
     @abstractmethod
     def _weight(self, norm: float, reward: float) -> float:
         """w, the weight of rewards in the factors."""
 
     @abstractmethod
-    def _shift(self, users: int) -> float:
-        """What is added to the diagonal of the noisy Σxxᵀ after so many users."""
+    def _shift(self, upto: int) -> float:
+        """What is added to the diagonal of the noisy Σxxᵀ of the users before ``upto``."""
 
     def _solved(self) -> None:
         """Called whenever the public estimates have changed."""
@@ -112,46 +100,45 @@ class _GramBandit(ServedBandit):
         if self.curvature is not None:
             within("(0, 1]", curvature=self.curvature)
 
-    def start(self, accountant: Accountant[Any]) -> Self:
-        """Calibrates the noise to the accountant's cap and commits the one stream of all arms.
+    # Life ----------------------------------------------------------------------------------------
 
-        Raises:
-            ValueError: a parameter is out of range, or a rule of participation is pooled or has a
-            timetable.  CurrencyError: no Gaussian fits the cap's currency.  BudgetError: the
-            accountant has begun.  RuntimeError: started before.
-        """
-        self._check_fresh()
+    def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
-        self._check_clock(accountant)
         users, rule = accountant.users, rule_of(accountant)
         if rule is not None and rule.pooled:
             raise ValueError(
                 f"{rule}: a contribution is one row (x, y) of one arm, and several visits of a "
                 "person make none; use per_batch=1 instead of pooled=True"
             )
-        curvature = self.curvature or 1 / max(2 * math.log(self.dim), 1.0)
+        curvature = self._fixed(
+            "curvature", lambda: self.curvature or 1 / max(2 * math.log(self.dim), 1.0)
+        )
         self._norm = self.norm_clip * math.sqrt(self.dim * curvature)
         self._reward = self.reward_clip * self.reward_bound
         self._share = self._weight(self._norm, self._reward)
         domain = OneOf(PSDTrace(1 + self._share**2, self.dim + 1), self.n_arms)
-        self._sums = self._mechanism(
-            domain, len(users), accountant.budget, accountant.adjacency, rule
+        mechanism = self._fixed(
+            "sums",
+            lambda: self._mechanism(
+                domain, len(users), accountant.budget, accountant.adjacency, rule
+            ),
         )
-        sizes = even_sizes(len(users), self.blocks)
+        self._sums = PlannedStream(accountant, "sums", users, mechanism)
+        sizes = self._fixed("blocks", lambda: even_sizes(len(users), self.blocks))
         self._ends = [users.start + int(end) for end in np.cumsum(sizes)]
-        starts = [users.start, *self._ends[:-1]]
-        blocks = [range(a, b) for a, b in zip(starts, self._ends, strict=True)]
-        declare_batches(accountant, blocks)
-        accountant.commit([Plan("sums", self._sums.loss(), users)])
         self._prepare_serving(accountant)
         self._at = 0
         self._theta = np.zeros((self.n_arms, self.dim))
         self._precision = np.tile(self._shift(0) * np.eye(self.dim), (self.n_arms, 1, 1))
         self._roots = _inverse_roots(self._precision)
         self._solved()
-        self._open(accountant.issue(self._sums.loss(), users=users, label="sums"))
-        self._begin(accountant)
-        return self
+
+    def _plan(self) -> list[Plan]:
+        return [self._sums.plan()]
+
+    @property
+    def _rule_batches(self) -> Sequence[int]:
+        return [self._board.users.start, *self._ends[:-1]]
 
     @property
     def coef_(self) -> Array:
@@ -174,12 +161,16 @@ class _GramBandit(ServedBandit):
 
     def _learn(self, rows: Rows[Feedback]) -> None:
         """At the end of a public block: releases the sums and solves."""
-        released = self._board.post("sums", self._advance(rows.map_rows(self._factors)))
+        released = self._advance(rows.map_rows(self._factors))
+        self._at += 1
+        if released is not None:
+            self._solve(self._sums.whole(self._board.post("sums", released)))
+
+    def _solve(self, released: Array) -> None:
         sums = np.reshape(released, (self.n_arms, self.dim + 1, self.dim + 1))
         gram = self._norm**2 * sums[:, : self.dim, : self.dim]
         moment = self._norm * self._reward / self._share * sums[:, : self.dim, self.dim]
-        self._at += 1
-        shift = self._shift(self.clock_ - self._accountant.users.start)
+        shift = self._shift(self.clock_)
         self._precision = _at_least(gram + shift * np.eye(self.dim), shift / 2)
         self._roots = _inverse_roots(self._precision)
         self._theta = np.einsum("kie,kid,kd->ke", self._roots, self._roots, moment)
@@ -257,26 +248,20 @@ class PrivateLeastSquares(_GramBandit):
         budget: Currency,
         adjacency: Adjacency,
         rule: Participation | None,
-    ) -> _Sums:
-        self._batched = BatchedPrefixSum.calibrated(
+    ) -> BatchedPrefixSum[Any]:
+        return BatchedPrefixSum.calibrated(
             domain,
             budget,
             sizes=even_sizes(users, self.blocks),
             adjacency=adjacency,
             participation=rule,
         )
-        return self._batched
 
-    def _open(self, token: Token[Any]) -> None:
-        self._stream = self._batched.open(token)
+    def _advance(self, rows: Rows[ArmFactors]) -> Released[Array] | None:
+        return self._sums.append(rows)
 
-    def _advance(self, rows: Rows[ArmFactors]) -> Released[Array]:
-        released = self._stream.append(rows)
-        assert released is not None  # the rows are a whole batch
-        return released
-
-    def _shift(self, users: int) -> float:
-        std = self._batched.error_std(max(self._at, 1) if users else 1)
+    def _shift(self, upto: int) -> float:
+        std = self._sums.error_std(max(upto, self._ends[0]))
         return self.ridge * std * self._norm**2 * math.sqrt(2 * self.dim)
 
 
@@ -339,41 +324,50 @@ class DPUCB(_GramBandit):
         budget: Currency,
         adjacency: Adjacency,
         rule: Participation | None,
-    ) -> _Sums:
-        self._tree = PrefixSum.calibrated(
+    ) -> PrefixSum[Any]:
+        return PrefixSum.calibrated(
             domain,
             budget,
             factorization=BinaryTree(users),
             adjacency=adjacency,
             participation=rule,
         )
-        worst = self._tree.noise_std * self._tree.factorization.max_error_std()
-        tail = math.sqrt(4 * math.log(max(users, 2)))
-        entry = worst * self._norm**2
-        self._gamma = entry * (math.sqrt(2 * self.dim) + tail)
-        self._tilt = entry / math.sqrt(2) * (math.sqrt(self.dim) + tail) / math.sqrt(self._gamma)
-        self._confidence = 2 * math.log(2 * users)
-        return self._tree
 
-    def _open(self, token: Token[Any]) -> None:
-        self._stream = self._tree.open(token)
+    def _prepare(self, accountant: Accountant[Any]) -> None:
+        self._confidence = self._fixed(
+            "confidence", lambda: 2 * math.log(2 * len(accountant.users))
+        )
+        self._tail = math.sqrt(4 * math.log(max(len(accountant.users), 2)))
+        super()._prepare(accountant)
 
-    def _advance(self, rows: Rows[ArmFactors]) -> Released[Array]:
-        released = self._stream.advance(rows)
+    def _advance(self, rows: Rows[ArmFactors]) -> Released[Array] | None:
+        released = self._sums.advance(rows)
         if self.clock_ == self._accountant.users.stop:
-            self._stream.close()
+            self._sums.close()
         return released
 
-    def _shift(self, users: int) -> float:
+    @property
+    def _gamma(self) -> float:
+        """Γ, for the noise that is really there, of which there is more after a restart."""
+        return self._entry * (math.sqrt(2 * self.dim) + self._tail)
+
+    @property
+    def _entry(self) -> float:
+        """s."""
+        return self._norm**2 * self._sums.largest_error_std()
+
+    def _shift(self, upto: int) -> float:
         return 2 * self._gamma
 
     def _solved(self) -> None:
+        gamma = self._gamma
         volume = float(np.linalg.slogdet(self._precision).logabsdet.sum())
-        spare = volume - self.n_arms * self.dim * math.log(self._gamma)
+        spare = volume - self.n_arms * self.dim * math.log(gamma)
+        moment = self._entry / math.sqrt(2) * (math.sqrt(self.dim) + self._tail)
         self._width = self.exploration * (
             self.noise_std * math.sqrt(self._confidence + spare)
-            + self.theta_norm * math.sqrt(3 * self._gamma)
-            + self._tilt
+            + self.theta_norm * math.sqrt(3 * gamma)
+            + moment / math.sqrt(gamma)
         )
 
     def _bonus(self, contexts: Array) -> Array | None:

@@ -55,18 +55,21 @@ def present_ledgers(out: Path) -> frozenset[Path]:
     return frozenset(path for path in (out.joinpath(*parts) for parts in LEDGERS) if path.is_file())
 
 
-def spent_lines(out: Path, before: frozenset[Path]) -> list[str]:
+def spent_lines(out: Path, before: frozenset[Path], *, resumable: bool = True) -> list[str]:
     """What the ledgers of a stopped run say.
 
     Args:
         out: the folder of the run.
         before: the ledgers that stood there when it began, of which it is not.
+        resumable: whether another process can go on with it.
     """
     found = sorted(present_ledgers(out) - before, reverse=True)
     if not found:
         return ["stopped before a ledger was begun: nothing was spent"]
     told = [line for path in found for line in _of_ledger(path)]
-    return [*told, "a stopped run cannot go on: a new one needs another folder and its own budget"]
+    if not resumable:
+        return [*told, "simulated devices end with their run: a new one needs another folder"]
+    return [*told, "privlearn run with --resume goes on, in this folder and with these settings"]
 
 
 def _of_ledger(path: Path) -> list[str]:

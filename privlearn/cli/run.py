@@ -6,6 +6,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -40,17 +41,26 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
     """Adds ``privlearn run NAME``, with an option for every setting of ``form``."""
     fixed = {"learner": name} if "learner" in form.model_fields else {}
 
-    def command(config: Path | None, out: Path, **options: Any) -> None:
+    def command(config: Path | None, out: Path, *, resume: bool = False, **options: Any) -> None:
         given = {name: value for name, value in options.items() if value is not None}
-        _run(form, _settings(config) | given | fixed, out)
+        _run(form, _settings(config) | given | fixed, out, resume=resume)
 
     names = [name for name in _in_order(form) if name not in _FILE_ONLY]
     options = [_option(name, form.model_fields[name]) for name in names]
     file = Annotated[Path | None, typer.Option(help="TOML file with the same names.")]
     folder = Annotated[Path, typer.Option(help="New folder for the run.")]
+    going_on = Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with a run that was cut off in that folder, with the same settings.",
+        ),
+    ]
     keyword = inspect.Parameter.KEYWORD_ONLY
     options.append(inspect.Parameter("config", keyword, default=None, annotation=file))
     options.append(inspect.Parameter("out", keyword, default=Path("out"), annotation=folder))
+    if form is not LocalConfig:  # simulated devices and their secrets end with their process
+        options.append(inspect.Parameter("resume", keyword, default=False, annotation=going_on))
     # typer reads options from both of these
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     command.__annotations__ = {option.name: option.annotation for option in options}
@@ -111,11 +121,14 @@ def _work(form: type[RunConfig]) -> Callable[..., Any]:
     return run_local
 
 
-def _run(form: type[RunConfig], settings: dict[str, Any], out: Path) -> None:
-    with clear_errors(), _stoppable(out):
+def _run(
+    form: type[RunConfig], settings: dict[str, Any], out: Path, *, resume: bool = False
+) -> None:
+    with clear_errors(), _stoppable(form, out, resume=resume):
         config = _validated(form, settings)
         with progress_bars() as progress:
-            outcome = _work(form)(config, out, progress)
+            going_on = {"resume": True} if resume else {}
+            outcome = _work(form)(config, out, progress, **going_on)
     _show_outcome(outcome)
 
 
@@ -176,20 +189,21 @@ def _show_folders(folders: Any, screen: Any, public: str) -> None:
 
 
 @contextmanager
-def _stoppable(out: Path) -> Iterator[None]:
+def _stoppable(form: type[RunConfig], out: Path, *, resume: bool) -> Iterator[None]:
     """A run that is stopped says what its ledger says was spent; one too large says so."""
     from privlearn.cli import interruption
 
-    before = interruption.present_ledgers(out)
+    before = frozenset() if resume else interruption.present_ledgers(out)
+    spent_lines = partial(interruption.spent_lines, resumable=form is not LocalConfig)
     try:
         with interruption.termination_interrupts():
             yield
     except KeyboardInterrupt:
         with interruption.undisturbed():
-            for line in interruption.spent_lines(out, before):
+            for line in spent_lines(out, before):
                 typer.echo(line, err=True)
         raise typer.Exit(INTERRUPTED) from None
     except MemoryError:
         with interruption.undisturbed():
-            told = "; ".join(interruption.spent_lines(out, before))
+            told = "; ".join(spent_lines(out, before))
         fail(f"not enough memory for so many users, items or columns; {told}", BAD_INPUT)

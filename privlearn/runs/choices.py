@@ -35,6 +35,8 @@ from privlearn.runs.common import (
     Folders,
     Outcome,
     Progress,
+    gone_on_from,
+    resumed,
     write_csv,
     write_curves,
     write_json,
@@ -57,55 +59,72 @@ _MARKET_TUNING = (
 )
 
 
-def run_choices(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
+def run_choices(
+    config: ChoiceConfig, out: Path, progress: Progress, *, resume: bool = False
+) -> Outcome:
     """Serves simulated people, or learns from logged choices; leaves a public and a private folder.
+
+    With ``resume`` a run with the same settings that was cut off goes on.
 
     Raises:
         DataError: the data cannot be used, or the folder not written.
     """
     work = _run_logged if config.task == "logged" else _run_market
-    return work(config, out, progress)
+    return work(config, out, progress, resume)
 
 
-def _run_market(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
+def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: bool) -> Outcome:
     """Serves simulated people real car profiles, privately, and compares with both references."""
     horizon = config.horizon or 10_000
-    folders = Folders.create(out)
+    folders = Folders.create(out, config, resume=resume)
+    begun, registry = folders.begun, folders.private / "people.db"
     people: People | None = None
     if config.task == "returning":
         market = returning_car_market(config.seed, persons=horizon // VISITS)
-        people = People.create(folders.private / "people.db", _ONE_BATCH)
+        if not begun:
+            registry.unlink(missing_ok=True)  # of a process that ended before its first entry
+        people = People.open(registry) if begun else People.create(registry, _ONE_BATCH)
     else:
         market = car_market(config.seed, horizon=horizon)
     dim = len(market.theta)
     budget, currency = config.cap()
-    path = folders.public / "ledger.db"
-    accountant: JointAccountant[Any] = JointAccountant(
-        budget,
-        users=range(horizon),
-        ledger=Ledger.create(path),
-        noise=config.noise(),
-        currency=currency,
-        side_information=(
-            *CAR_MARKET_SIDE_INFORMATION,
-            _MARKET_TUNING,
-            *config.side_information,
-        ),
-        people=people,
+    accountant: JointAccountant[Any] = (
+        resumed(JointAccountant, folders, config.noise(), people)
+        if begun
+        else JointAccountant(
+            budget,
+            users=range(horizon),
+            ledger=Ledger.create(folders.ledger),
+            noise=config.noise(),
+            currency=currency,
+            side_information=(
+                *CAR_MARKET_SIDE_INFORMATION,
+                _MARKET_TUNING,
+                *config.side_information,
+            ),
+            people=people,
+        )
     )
     learner = OnePassNewtonMNL(
         n_items=100, dim=dim, max_items=SHELF, random_state=config.seed
     ).start(accountant)
     messages = messages_of(learner)
     serve = market.serve if people is None else market.serve_people
-    regrets = {f"private ({config.budget})": serve(learner, progress("private", horizon))}
+    first = learner.clock_
+    regrets = {
+        f"private ({config.budget})": serve(
+            learner, progress("private", horizon - first), start=first
+        )
+    }
     shown, sold = dict(market.shown), dict(market.sold)
     close(accountant)
-    certificate = _write_public(folders, accountant, learner)
+    names = [*FEATURE_NAMES, "constant"]
+    certificate = _write_public(folders, accountant, learner, names)
     nonprivate = NonPrivateMNL(horizon=horizon, dim=dim, max_items=SHELF, random_state=config.seed)
     random = RandomAssortments(max_items=SHELF, random_state=config.seed)
-    regrets["non-private"] = market.serve(nonprivate, progress("non-private reference", horizon))
-    regrets["random"] = market.serve(random, progress("random reference", horizon))
+    everybody = progress("non-private reference", horizon)
+    regrets["non-private"] = market.serve(nonprivate, everybody)[first:]
+    regrets["random"] = market.serve(random, progress("random reference", horizon))[first:]
     totals = {name: np.cumsum(regret) for name, regret in regrets.items()}
     unit = "user" if people is None else "visit"
     write_curves(folders.private / "regret.csv", f"{unit}s", totals, ".4f")
@@ -113,37 +132,43 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     write_csv(folders.private / "choices.csv", [unit, "shown", "choice"], chosen)
     title = "10 of 100 real cars shown to each person"
     title += "" if people is None else f", at each of {VISITS} visits"
-    plot_regret(folders.private / "regret.png", regrets, title, unit)
+    if first < horizon:
+        plot_regret(folders.private / "regret.png", regrets, title, unit)
     nulls = NullRecords.of(horizon, messages)
     nulls.write(folders.private)
-    first = {name: float(regret[: horizon // 10].mean()) for name, regret in regrets.items()}
-    last = {name: float(regret[-(horizon // 10 or 1) :].mean()) for name, regret in regrets.items()}
+    tenth = (horizon - first) // 10 or 1
     lines = nulls.lines() if nulls.count else []
     lines += [
-        f"{name}: total regret {regret.sum():.0f}; per {unit} {first[name]:.4f} in the first "
-        f"tenth, {last[name]:.4f} in the last"
+        f"{name}: total regret {regret.sum():.0f}; per {unit} {regret[:tenth].mean():.4f} in the "
+        f"first tenth, {regret[-tenth:].mean():.4f} in the last"
         for name, regret in regrets.items()
+        if len(regret)
     ]
-    released = [_strongest([*FEATURE_NAMES, "constant"], learner)]
+    released = [*gone_on_from(first, begun), _strongest(names, learner)]
     return Outcome(certificate, released, lines, folders)
 
 
-def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
+def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: bool) -> Outcome:
     """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
     survey = _car_log() if config.data == "cars" else _csv_log(config)
-    check_registry(config, out)
-    folders = Folders.create(out)
+    check_registry(config, out, resume=resume)
+    folders = Folders.create(out, config, resume=resume)
     budget, currency = config.cap()
-    path = folders.public / "ledger.db"
+    begun = folders.begun
+    people = registry_of(config, begun=begun)
     users = len(survey.features) + survey.absent
-    accountant: CentralAccountant[Any] = CentralAccountant(
-        budget,
-        users=range(users),
-        ledger=Ledger.create(path),
-        noise=config.noise(),
-        currency=currency,
-        side_information=(*survey.side_information, *config.side_information),
-        people=registry_of(config),
+    accountant: CentralAccountant[Any] = (
+        resumed(CentralAccountant, folders, config.noise(), people)
+        if begun
+        else CentralAccountant(
+            budget,
+            users=range(users),
+            ledger=Ledger.create(folders.ledger),
+            noise=config.noise(),
+            currency=currency,
+            side_information=(*survey.side_information, *config.side_information),
+            people=people,
+        )
     )
     learner = OnePassNewtonMNL(
         n_items=survey.features.shape[1],
@@ -154,18 +179,21 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress) -> Outcome:
     ).start(accountant)
     messages = messages_of(learner)
     advance = progress("private", users)
-    learner.partial_fit(survey.features, survey.choices, people=survey.people)
-    if survey.absent:
-        learner.skip(survey.absent)
+    first = learner.clock_
+    ids = None if survey.people is None else survey.people[first:]
+    if first < len(survey.features):
+        learner.partial_fit(survey.features[first:], survey.choices[first:], people=ids)
+    if learner.clock_ < users:
+        learner.skip(users - learner.clock_)
     advance(users)
     close(accountant)
-    certificate = _write_public(folders, accountant, learner)
+    certificate = _write_public(folders, accountant, learner, survey.names)
     nulls = NullRecords.of(users, survey.messages, messages, absent=survey.absent)
     nulls.write(folders.private)
     lines = nulls.lines(rule=survey.people is not None)
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
-    released = [*told(config), _strongest(survey.names, learner)]
+    released = [*gone_on_from(first, begun), *told(config), _strongest(survey.names, learner)]
     return Outcome(certificate, released, lines, folders)
 
 
@@ -357,9 +385,17 @@ def _one_user(
     raise ValueError(f"{chosen} items chosen")
 
 
-def _write_public(folders: Folders, accountant: Any, learner: OnePassNewtonMNL) -> Certificate:
-    learner.save(folders.public / "learner.json")
-    return write_public(folders, accountant, {"billboard.json": learner.billboard_.history()})
+def _write_public(
+    folders: Folders, accountant: Any, learner: OnePassNewtonMNL, names: Sequence[str]
+) -> Certificate:
+    model = {
+        "learner": type(learner).__name__,
+        "features": list(names),
+        "coef": learner.theta_.tolist(),
+        "state": learner.public_state(),
+    }
+    files = {"billboard.json": learner.billboard_.history(), "model.json": model}
+    return write_public(folders, accountant, files)
 
 
 def _strongest(names: Sequence[str], learner: OnePassNewtonMNL) -> str:

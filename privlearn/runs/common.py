@@ -13,8 +13,13 @@ import numpy as np
 
 from privlearn.accountants import Certificate
 from privlearn.domains import Array
+from privlearn.entries import CloseEntry
 from privlearn.errors import DataError
+from privlearn.ledger import Ledger
+from privlearn.noise import NoiseSource
+from privlearn.people import People
 from privlearn.reporting.certificates import certificate_markdown
+from privlearn.runs.settings import RunConfig
 
 MOST_ROWS: Final = 200
 """Of a file of curves."""
@@ -31,22 +36,87 @@ class Folders:
     private: Path
 
     @classmethod
-    def create(cls, out: Path) -> Folders:
-        """Makes both folders.
+    def create(cls, out: Path, config: RunConfig | None = None, *, resume: bool = False) -> Folders:
+        """Makes both folders, or finds those of a run that was cut off.
+
+        Args:
+            out: the folder of both.
+            config: settings of the run, which stand in the private folder; None for a run that
+                cannot go on.
+            resume: whether to go on in a folder in which a run with these settings has begun.
 
         Raises:
-            DataError: the folder has contents, or cannot be written.
+            DataError: the folder has contents that are not to be gone on with, or of a run with
+            other settings, or cannot be written.
         """
+        folders = cls(out / "public", out / "private")
+        settings = folders.private / "settings.json"
         try:
+            if resume and config is not None and settings.exists():
+                _check_settings(out, json.loads(settings.read_text("utf-8")), config)
+                return folders
             out.mkdir(parents=True, exist_ok=True)
             if any(out.iterdir()):
-                raise DataError(f"{out} is not empty: runs are never overwritten, choose another")
-            folders = cls(out / "public", out / "private")
+                raise DataError(
+                    f"{out} is not empty: runs are never overwritten, choose another"
+                    + (f"; {settings} is missing, so that it is no run to go on with" * resume)
+                    + ("; --resume goes on with a run that was cut off" * settings.exists())
+                )
             folders.public.mkdir()
             folders.private.mkdir(mode=0o700)
+            if config is not None:
+                settings.write_text(config.model_dump_json(indent=1), "utf-8")
         except OSError as error:
             raise DataError(f"{out} cannot be written: {error.strerror}") from None
+        except json.JSONDecodeError:
+            raise DataError(f"{settings} cannot be read: it is no JSON") from None
         return folders
+
+    @property
+    def ledger(self) -> Path:
+        """The ledger of the learner."""
+        return self.public / "ledger.db"
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier process began the ledger, which this one goes on with."""
+        return self.ledger.exists()
+
+
+def _check_settings(out: Path, before: dict[str, Any], config: RunConfig) -> None:
+    """Raises DataError if a run was begun with other settings."""
+    now = json.loads(config.model_dump_json())
+    for name in sorted({*before, *now}):
+        if before.get(name) != now.get(name):
+            raise DataError(
+                f"{name} = {now.get(name)!r}: the run in {out} was begun with "
+                f"{before.get(name)!r}; --resume goes on with the same settings"
+            )
+
+
+def resumed(kind: Any, folders: Folders, noise: NoiseSource, people: People | None) -> Any:
+    """The accountant of a run that was cut off.
+
+    Raises:
+        DataError: the run has ended.  LedgerError: the ledger cannot be gone on with.
+    """
+    if any(isinstance(entry, CloseEntry) for entry in Ledger.open(folders.ledger).entries):
+        raise DataError(
+            f"{folders.ledger} is closed: the run has learned from everybody, and nothing is left "
+            "to go on with; it can be audited"
+        )
+    return kind.resume(folders.ledger, noise=noise, people=people)
+
+
+def gone_on_from(first: int, begun: bool) -> list[str]:
+    """What a run that was cut off says of where it goes on; public."""
+    if not begun:
+        return []
+    return [
+        f"the run was cut off and goes on with user {first:,}; what was released before stands in "
+        "the ledger, rows of which nothing was released by then are null or come again, and "
+        "private curves are of the users from there on"
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +135,7 @@ class Outcome:
     released: list[str]
     lines: list[str]
     folders: Folders
-    published: str = "ledger, billboard, certificate, learner"
+    published: str = "ledger, billboard, certificate, model"
 
 
 def write_public(folders: Folders, accountant: Any, files: Mapping[str, Any]) -> Certificate:

@@ -67,14 +67,20 @@ class PersonConfig(RunConfig):
         return Participation(self.most, self.apart or 1, self.per_batch, self.pooled)
 
 
-def check_registry(config: PersonConfig, out: Path) -> None:
+def check_registry(config: PersonConfig, out: Path, *, resume: bool = False) -> None:
     """Checks that there is room for the registry before anything is written in ``out``.
 
     Raises:
         DataError: something stands there, or it would stand in the public folder, or there is no
         such folder, and the run makes none.
     """
+    begun = resume and (out / "public" / "ledger.db").exists()
     if config.registry is None:
+        if begun and config.people is not None:
+            raise DataError(
+                "registry: who came was kept in memory and ended with the run that was cut off; "
+                "name a file with --registry in a new run"
+            )
         return
     public, parents = (out / "public").resolve(), Path(config.registry).resolve().parents
     if public in parents:
@@ -84,15 +90,15 @@ def check_registry(config: PersonConfig, out: Path) -> None:
         )
     if not parents[0].is_dir() and parents[0] not in (out.resolve(), (out / "private").resolve()):
         raise DataError(f"registry = {config.registry!r}: there is no such folder")
-    if Path(config.registry).exists():
+    if Path(config.registry).exists() and not begun:
         raise DataError(
             f"registry = {config.registry!r}: there is a file; it belongs to the run that made it, "
             "and a new run needs a new one, in which nobody has come yet"
         )
 
 
-def registry_of(config: PersonConfig) -> People | None:
-    """A new registry; None where each row is a person.
+def registry_of(config: PersonConfig, *, begun: bool) -> People | None:
+    """A registry, new or that of the run that was begun; None where each row is a person.
 
     Raises:
         PeopleError: it cannot be written.
@@ -100,7 +106,9 @@ def registry_of(config: PersonConfig) -> People | None:
     rule = config.rule()
     if rule is None:
         return None
-    return People.memory(rule) if config.registry is None else People.create(config.registry, rule)
+    if config.registry is None:
+        return People.memory(rule)
+    return People.open(config.registry) if begun else People.create(config.registry, rule)
 
 
 def close(accountant: Any) -> None:

@@ -40,6 +40,8 @@ from privlearn.runs.common import (
     Folders,
     Outcome,
     Progress,
+    gone_on_from,
+    resumed,
     write_csv,
     write_curves,
     write_json,
@@ -65,8 +67,12 @@ _NOT_BETTER = (
 Bandit = DPHDB | PrivateLeastSquares
 
 
-def run_table(config: TableConfig, out: Path, progress: Progress) -> Outcome:
+def run_table(
+    config: TableConfig, out: Path, progress: Progress, *, resume: bool = False
+) -> Outcome:
     """Learns from a table within a budget; leaves a public and a private folder.
+
+    With ``resume`` a run with the same settings that was cut off goes on.
 
     Raises:
         DataError: the table cannot be used, or the folder not written.  PrivlearnError, ValueError:
@@ -75,10 +81,11 @@ def run_table(config: TableConfig, out: Path, progress: Progress) -> Outcome:
     table, test = _split(config)
     if config.learner == "hdb" and table.classes is None:
         raise DataError(f"{config.data!r} is a regression: hdb needs classes, which are its arms")
-    check_registry(config, out)
+    check_registry(config, out, resume=resume)
     _rehearse(config, table)
     work = _serve if config.learner == "hdb" else _learn
-    return work(config, table, test, Folders.create(out), progress)
+    folders = Folders.create(out, config, resume=resume)
+    return work(config, table, test, folders, progress)
 
 
 def _wanted(config: TableConfig) -> Wanted:
@@ -209,14 +216,17 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
             "a table of classes is played as a bandit: a user's response is +1 for the arm of the "
             "user's own class and -1 for all others"
         )
+    people = registry_of(config, begun=folders.begun)
+    if folders.begun:
+        return resumed(kind, folders, config.noise(), people)
     return kind(
         budget,
         users=range(len(table)),
-        ledger=Ledger.create(folders.public / "ledger.db"),
+        ledger=Ledger.create(folders.ledger),
         noise=config.noise(),
         currency=currency,
         side_information=side,
-        people=registry_of(config),
+        people=people,
     )
 
 
@@ -226,16 +236,19 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
 def _learn(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
 ) -> Outcome:
+    begun = folders.begun
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
     messages = messages_of(learner)
     assert isinstance(learner, StreamLearner)
     learner.start(accountant)
+    first = learner.clock_
     inputs, targets = table.inputs(), table.targets()
     rows = len(targets)
     foreseen = np.full(rows, np.nan)
     advance, size = progress("private", len(table)), _block(rows)
-    for start in range(0, rows, size):
+    advance(first)
+    for start in range(first, rows, size):
         part = slice(start, min(start + size, rows))
         with np.errstate(all="ignore"):  # a warning would tell of sealed data
             foreseen[part] = learner.predict(inputs[part])
@@ -249,12 +262,13 @@ def _learn(
     lines = _null_lines(folders.private, messages, table)
     score = _Score(table)
     with np.errstate(all="ignore"):
-        curve = score.curve(foreseen, learner.predict(inputs), targets)
+        curve = score.curve(foreseen, learner.predict(inputs), targets, first)
     _write_totals(folders.private, curve, score.curve_name)
     picture = folders.private / "progress.png"
     plot_running_averages(picture, curve, "rows learned from", score.curve_name, bottom=0)
     lines += score.lines(test, learner, folders.private)
-    released = [*(f"warning: {line}" for line in warnings), *told(config)]
+    released = [*gone_on_from(first, begun), *(f"warning: {line}" for line in warnings)]
+    released += told(config)
     released.append(_strongest(table, learner.coef_))
     return Outcome(certificate, released, lines, folders)
 
@@ -281,13 +295,15 @@ class _Score:
             return np.asarray((scores - targets) ** 2)
         return np.asarray(((scores > 0) != (targets > 0)).astype(np.float64))
 
-    def curve(self, foreseen: Array, hindsight: Array, targets: Array) -> dict[str, Array]:
+    def curve(
+        self, foreseen: Array, hindsight: Array, targets: Array, first: int
+    ) -> dict[str, Array]:
         """Errors of forecasts made before a row was learned from, and of the final model's.
 
-        On usable rows only.  A learner that moves at the end of the stream shows only in the
-        final model.
+        On usable rows from ``first`` on only.  A learner that moves at the end of the stream shows
+        only in the final model.
         """
-        kept = self.table.usable
+        kept = self.table.usable & (np.arange(len(targets)) >= first)
         constant = np.full(int(kept.sum()), self.constant())
         return {
             "private, while it learned": self.errors(foreseen[kept], targets[kept]),
@@ -360,28 +376,32 @@ def _strongest(table: Table, coef: Array) -> str:
 def _serve(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
 ) -> Outcome:
+    begun = folders.begun
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
     messages = messages_of(learner)
     assert isinstance(learner, DPHDB | PrivateLeastSquares)
     assert table.classes is not None
     learner.start(accountant)
-    kept, arms = table.usable, len(table.classes)
+    first = learner.clock_
+    inputs, targets = table.inputs()[first:], table.targets()[first:]
+    kept, arms = table.usable[first:], len(table.classes)
     advance = progress("private", len(table))
-    market = _market(table.inputs(), table.targets(), arms)
+    advance(first)
+    market = _market(inputs, targets, arms)
     private = f"private ({config.budget})"
     player = learner if table.people is None else _OfPersons(learner, table.people)
-    regrets = {private: market.serve(player, advance)[kept]}
+    regrets = {private: market.serve(player, advance)[kept] if len(targets) else np.zeros(0)}
     pulled = market.pulled
     _skip_absent(learner, table, advance)
     close(accountant)
     certificate = _write_public(folders, accountant, learner, table, [])
     lines = _null_lines(folders.private, messages, table)
     names = [*table.classes, ""]  # the arm of a null user is -1
-    pulls = ((user, names[arm]) for user, arm in enumerate(pulled))
+    pulls = ((user, names[arm]) for user, arm in enumerate(pulled, first))
     write_csv(folders.private / "pulls.csv", ["user", "arm"], pulls)
     if kept.any():
-        usable = _market(table.inputs()[kept], table.targets()[kept], arms)
+        usable = _market(inputs[kept], targets[kept], arms)
         lasso = LassoBandit(n_arms=arms, dim=table.dim)
         regrets["non-private Lasso bandit"] = usable.serve(lasso)
         regrets["random"] = usable.serve(RandomArms(n_arms=arms, random_state=config.seed))
@@ -402,7 +422,8 @@ def _serve(
     if kept.any() and ours >= constant:
         lines.append(_NOT_BETTER.format("bandit", "arm"))
     released = [f"{arms} arms, {_updates(learner)}; an estimate per arm after each"]
-    return Outcome(certificate, [*told(config), *released], lines, folders)
+    released = [*gone_on_from(first, begun), *told(config), *released]
+    return Outcome(certificate, released, lines, folders)
 
 
 def _commonest(market: ArmMarket) -> int:
@@ -445,9 +466,10 @@ def _block(users: int) -> int:
 
 
 def _skip_absent(learner: Bandit | StreamLearner, table: Table, advance: Any) -> None:
-    if table.absent:
-        learner.skip(table.absent)
-        advance(table.absent)
+    left = len(table) - learner.clock_
+    if left:
+        learner.skip(left)
+        advance(left)
 
 
 def _null_lines(private: Path, messages: Messages, table: Table) -> list[str]:

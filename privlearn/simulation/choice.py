@@ -97,9 +97,9 @@ class Market:
         chosen = np.take_along_axis(features, np.maximum(shown, 0)[..., None], axis=1)
         return np.where(shown == NO_ITEM, -np.inf, utilities(chosen, self.theta))
 
-    def blocks(self) -> Iterator[tuple[range, Array, Array | None, Array]]:
+    def blocks(self, first: int = 0) -> Iterator[tuple[range, Array, Array | None, Array]]:
         """Users in order of arrival: indices, features, revenues, private part of the row."""
-        for start in range(0, self.horizon, BLOCK):
+        for start in range(first, self.horizon, BLOCK):
             users = range(start, min(start + BLOCK, self.horizon))
             private = np.stack(
                 [self.uniforms[users.start : users.stop], np.arange(*_ends(users))], 1
@@ -109,8 +109,14 @@ class Market:
     def _earned(self, users: range) -> Array | None:
         return None if self.revenues is None else self.revenues[users.start : users.stop]
 
-    def serve(self, player: Player, progress: Callable[[int], None] = lambda n: None) -> Array:
-        """Lets ``player`` serve everybody; returns the regret of each user, shape (T,).
+    def serve(
+        self,
+        player: Player,
+        progress: Callable[[int], None] = lambda n: None,
+        *,
+        start: int = 0,
+    ) -> Array:
+        """Lets ``player`` serve the users from ``start`` on; the regret of each, shape (n,).
 
         ``progress`` is called with the number of users of each block.
         """
@@ -118,10 +124,14 @@ class Market:
         def play(users: range, features: Array, earned: Array | None, private: Array) -> None:
             player.play(features, self.respond, earned, private)
 
-        return self._serve(play, progress)
+        return self._serve(play, progress, start)
 
     def serve_people(
-        self, player: PeoplePlayer, progress: Callable[[int], None] = lambda n: None
+        self,
+        player: PeoplePlayer,
+        progress: Callable[[int], None] = lambda n: None,
+        *,
+        start: int = 0,
     ) -> Array:
         """As `serve`, for a player under a rule of participation, who is told who comes.
 
@@ -136,25 +146,28 @@ class Market:
             ids = people[users.start : users.stop].tolist()
             player.play(features, self.respond, earned, private, people=ids)
 
-        return self._serve(play, progress)
+        return self._serve(play, progress, start)
 
     def _serve(
         self,
         play: Callable[[range, Array, Array | None, Array], None],
         progress: Callable[[int], None],
+        start: int,
     ) -> Array:
         self.shown.clear()
         self.sold.clear()
-        for users, features, earned, private in self.blocks():
+        for users, features, earned, private in self.blocks(start):
             play(users, features, earned, private)
             progress(len(users))
-        return self.regrets()
+        return self.regrets(start)
 
-    def regrets(self) -> Array:
-        """Expected revenue of the best set minus that of the set shown, per user."""
+    def regrets(self, start: int = 0) -> Array:
+        """Expected revenue of the best set minus that of the set shown, per user from ``start``."""
+        if start == self.horizon:
+            return np.zeros(0)
         size = len(next(iter(self.shown.values())))
         regret = np.empty(self.horizon)
-        for users, features, earned, _ in self.blocks():
+        for users, features, earned, _ in self.blocks(start):
             values = utilities(features, self.theta)
             if earned is None:
                 earned, best = np.ones(values.shape), largest_utilities(values, size)
@@ -163,7 +176,7 @@ class Market:
             shown = np.stack([self.shown[user] for user in users])
             ideal = self._revenue(features, earned, best)
             regret[users.start : users.stop] = ideal - self._revenue(features, earned, shown)
-        return regret
+        return regret[start:]
 
     def _revenue(self, features: Array, earned: Array, items: Items) -> Array:
         weights = np.exp(self._offered_utilities(features, items))

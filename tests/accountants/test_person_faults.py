@@ -393,7 +393,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_entries_of_batches_stand_once_and_first,
     ),
     (
-        f"{STATE}:AccountState._begun",
+        f"{STATE}:AccountState.begun",
         "bool(self.accounts or self.folded) or",
         "",
         test_entries_of_batches_stand_once_and_first,

@@ -87,7 +87,7 @@ def test_one_stream_of_all_arms_costs_the_cap_and_its_sensitivity_is_attained(ki
     assert certificate.spent[0].rho == pytest.approx(1.0, rel=1e-9)
     (spend,) = (entry for entry in accountant.ledger.entries if isinstance(entry, SpendEntry))
     assert spend.domain["kind"] == "one-of"
-    domain = learner._sums.domain
+    domain = learner._sums.sums.domain
     heard = type("Heard", (), {})()
     heard.context = 10 * np.eye(DIM)[[0, 1, 0]]
     heard.arm, heard.reward = np.array([0, 0, 1]), np.array([0.0, 0.0, 0.0])

@@ -45,11 +45,11 @@ def test_a_run_leaves_a_public_and_a_private_folder(market: Path) -> None:
         "billboard.json",
         "certificate.json",
         "certificate.md",
-        "learner.json",
         "ledger.db",
         "ledger.jsonl",
+        "model.json",
     }
-    assert private == {"choices.csv", "regret.csv", "regret.png"}
+    assert private == {"choices.csv", "regret.csv", "regret.png", "settings.json"}
     assert (market / "private").stat().st_mode & 0o077 == 0
 
 
@@ -101,7 +101,7 @@ def test_the_audit_of_a_run_succeeds_and_says_so_in_json(market: Path) -> None:
     assert guarantee["trust"] == "joint"
     assert guarantee["delta"] == 1e-8
     assert guarantee["rho"] == pytest.approx(1, abs=1e-9)
-    assert told["entries"] == 3 + 3 * told["spends"]
+    assert told["entries"] == 4 + 3 * told["spends"], "opening, learner, plan, close"
     assert sum(share["share"] for share in told["mechanisms"]) == pytest.approx(1)
 
 
@@ -116,14 +116,14 @@ def test_a_changed_entry_is_named(market: Path, tmp_path: Path) -> None:
     forged = tmp_path / "forged.db"
     forged.write_bytes((market / "public" / "ledger.db").read_bytes())
     with closing(sqlite3.connect(forged)) as connection, connection:
-        (stored,) = connection.execute("SELECT entry FROM entries WHERE seq = 3").fetchone()
+        (stored,) = connection.execute("SELECT entry FROM entries WHERE seq = 4").fetchone()
         changed = json.loads(stored)
         changed["body"]["noise"]["std"] = 100.0
-        connection.execute("UPDATE entries SET entry = ? WHERE seq = 3", (json.dumps(changed),))
+        connection.execute("UPDATE entries SET entry = ? WHERE seq = 4", (json.dumps(changed),))
     connection.close()
     result = run("audit", forged)
     assert result.exit_code == PROBLEMS
-    assert "entry 3: its hash does not fit; it was changed" in " ".join(result.output.split())
+    assert "entry 4: its hash does not fit; it was changed" in " ".join(result.output.split())
 
 
 def test_a_head_kept_elsewhere_detects_a_cut(market: Path, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_radius_of_lemma_s10(d: int, K: int, D: int, T: int, rho: str, kappa
         sampling = mp.sqrt(mp.mpf(d) / 2 * mp.log(1 + mp.mpf(t) / d) + mp.log(t))
         tilt = 4 * D * mp.sqrt(d) * root / (q * rho_1) * mp.sqrt(mp.log(T) / K)
         alpha = (sampling + delta + tilt) / mp.mpf(kappa) + mp.sqrt(3 * shift)
-        assert noise.width(t) == pytest.approx(float(alpha), rel=1e-12)
+        assert noise.width(t, noise.shift) == pytest.approx(float(alpha), rel=1e-12)
 
 
 @pytest.mark.parametrize(("d", "K", "D", "T"), [(2, 3, 1, 64), (5, 10, 58, 10_000), (15, 4, 8, 99)])
@@ -117,7 +117,7 @@ def test_the_radius_of_the_benchmark(d: int, K: int, D: int, T: int, epsilon: st
             + mp.sqrt(4 * d * mp.log(T) * sigma**2) / mp.sqrt(K)
             + mp.sqrt(3 * shift)
         )
-        assert noise.width(t) == pytest.approx(float(alpha), rel=1e-12)
+        assert noise.width(t, noise.shift) == pytest.approx(float(alpha), rel=1e-12)
     # (N' + N'^T)/√2 with iid N'_ij ~ N(0, σ²)
     draws = np.random.default_rng(0).normal(size=(20_000, d * (d + 1) // 2))
     matrices = noise.gram.domain.decode(draws * noise.gram.noise_std)
@@ -238,7 +238,7 @@ def test_the_radius_has_the_noise_really_in_use(d: int, kappa: float) -> None:
         sampling = mp.sqrt(mp.mpf(d) / 2 * mp.log(1 + mp.mpf(t) / d) + mp.log(t))
         tilt = 2 * noise.fit.noise_std * mp.sqrt(d * mp.log(400) / 4)
         alpha = (sampling + noise.fit.ridge + tilt) / kappa + mp.sqrt(3 * noise.shift)
-        assert noise.width(t) == pytest.approx(float(alpha), rel=1e-12)
+        assert noise.width(t, noise.shift) == pytest.approx(float(alpha), rel=1e-12)
     # ‖b‖ <= 2σ√(d·log T) but for a probability of 1/T²
     tilts = np.linalg.norm(np.random.default_rng(0).normal(size=(20_000, d)), axis=1)
     assert tilts.max() < 2 * math.sqrt(d * math.log(400))
@@ -453,4 +453,4 @@ def test_the_gram_sums_begin_with_the_first_user() -> None:
     np.testing.assert_allclose(
         learner.gram_, everything.T @ everything + 2 * learner._noise.shift * np.eye(DIM), atol=1e-2
     )
-    assert learner._noise.width(T) == learner._width
+    assert learner._noise.width(T, learner._shift) == learner._width

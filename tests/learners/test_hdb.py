@@ -32,7 +32,6 @@ from privlearn.entries import PlanEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     CurrencyError,
-    DataError,
     HorizonError,
     InterferenceError,
     ProvenanceError,
@@ -57,8 +56,11 @@ DIM, ARMS, HORIZON, FIRST = 3, 3, 40, 8
 METHODS: list[Any] = ["gaussian", "noisy_max"]
 
 
-def joint(horizon: int = HORIZON, *, rho: Any = 1, seed: int = 0) -> JointAccountant[ZCDP]:
-    return JointAccountant(ZCDP(rho), users=range(horizon), noise=NoiseSource.simulation(seed))
+def joint(
+    horizon: int = HORIZON, *, rho: Any = 1, seed: int = 0, ledger: Ledger | None = None
+) -> JointAccountant[ZCDP]:
+    noise = NoiseSource.simulation(seed)
+    return JointAccountant(ZCDP(rho), users=range(horizon), noise=noise, ledger=ledger)
 
 
 def unstarted(**changes: Any) -> DPHDB:
@@ -418,9 +420,9 @@ def true_pull_counts(learner: Any) -> None:
         counts[:] = np.bincount(heard.arm[np.isfinite(heard.reward)], minlength=ARMS)
         return increments(heard, theta)
 
-    def learn(old: Any, released: Array, setting: Any, epoch: int, users: int) -> Any:
+    def learn(old: Any, released: Array, setting: Any, epoch: int, users: int, step: Any) -> Any:
         fair = users / setting.n_arms / np.maximum(counts, 1)
-        return method.learn(old, fair[:, None] * released, setting, epoch, users)
+        return method.learn(old, fair[:, None] * released, setting, epoch, users, step)
 
     learner._increments = counting
     learner._method = SimpleNamespace(learn=learn)
@@ -437,10 +439,10 @@ def unnoised_signs(learner: Any) -> None:
         sums[:] = [np.nansum(rows[arms == arm], axis=0) for arm in range(ARMS)]
         return rows, arms
 
-    def learn(old: Any, released: Array, setting: Any, epoch: int, users: int) -> Any:
+    def learn(old: Any, released: Array, setting: Any, epoch: int, users: int, step: Any) -> Any:
         axis = np.asarray(released, dtype=np.int64) % DIM
         signed = np.where(np.take_along_axis(sums, axis, axis=1) >= 0, axis, axis + DIM)
-        return method.learn(old, signed, setting, epoch, users)
+        return method.learn(old, signed, setting, epoch, users, step)
 
     learner._increments = summing
     learner._method = SimpleNamespace(learn=learn)
@@ -698,22 +700,17 @@ def test_only_directions_that_stand_out_are_damped() -> None:
 
 
 def test_released_moments_survive_a_restart(tmp_path: Path) -> None:
-    crowd, path, state = Crowd(13), tmp_path / "ledger.sqlite", tmp_path / "state.json"
+    crowd, path = Crowd(13), tmp_path / "ledger.sqlite"
     with Ledger.create(path) as ledger:
-        learner = unstarted(method=GaussianEpochs(moments=0.2)).start(
-            JointAccountant(
-                ZCDP(1), users=range(HORIZON), ledger=ledger, noise=NoiseSource.simulation(0)
-            )
-        )
-        crowd.play(learner, 0, 20)
-        learner.save(state)
+        learner = unstarted(method=GaussianEpochs(moments=0.2)).start(joint(ledger=ledger))
+        crowd.play(learner, 0, learner._batches[1].stop)
     accountant: JointAccountant[ZCDP] = JointAccountant.resume(
         path, noise=NoiseSource.simulation(9)
     )
-    resumed = DPHDB.load(state, accountant)
+    resumed = DPHDB.resume(accountant)
     assert resumed.public_state() == learner.public_state()
     assert np.any(resumed._moments.total)
-    crowd.play(resumed, 20)
+    crowd.play(resumed, resumed.clock_)
     accountant.close()
     certificate = audit(path)
     assert (certificate.problems, certificate.lost) == ([], 0)
@@ -722,93 +719,32 @@ def test_released_moments_survive_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("at", [0, 3, FIRST, 13, 30])
-def test_after_a_restart_the_learner_goes_on_and_lost_rows_are_null(
+def test_after_a_restart_it_is_as_if_it_had_never_stopped(
     at: int, method: Any, tmp_path: Path
 ) -> None:
-    crowd, path, state = Crowd(13), tmp_path / "ledger.sqlite", tmp_path / "state.json"
+    """The users of the open epoch come again; but for its noise the run is the same."""
+    crowd, path = Crowd(13), tmp_path / "ledger.sqlite"
     with Ledger.create(path) as ledger:
-        learner = unstarted(method=method)
-        learner.start(
-            JointAccountant(
-                ZCDP(1), users=range(HORIZON), ledger=ledger, noise=NoiseSource.simulation(0)
-            )
-        )
+        learner = unstarted(method=method).start(joint(ledger=ledger))
         crowd.play(learner, 0, at)
         begun = learner._batches[learner._batch].start
-        learner.save(state)
-    resumed_accountant: JointAccountant[ZCDP] = JointAccountant.resume(
-        path, noise=NoiseSource.simulation(99)
-    )
-    resumed = DPHDB.load(state, resumed_accountant)
-    assert resumed.public_state() == learner.public_state()
-    crowd.play(resumed, at)
+    accountant: Any = JointAccountant.resume(path, noise=NoiseSource.simulation(0))
+    resumed = DPHDB.resume(accountant)
+    accountant.noise = NoiseSource.simulation(99)
+    assert resumed.clock_ == begun
+    crowd.play(resumed, begun)
 
-    # The reference never stops: the rows of the open epoch are null there from the start.
-    reference, expected = fresh(method=method), []
-    accountant: Any = reference._accountant
-    for i, (context, rewards) in enumerate(zip(crowd.contexts, crowd.rewards, strict=True)):
-        if i == at:
-            accountant.noise = NoiseSource.simulation(99)
-        arm = reference.select(context)
-        expected.append(arm)
-        reference.observe(None if begun <= i < at else float(rewards[arm]))
-    assert crowd.arms == expected
+    other, whole = Crowd(13), joint()
+    reference = unstarted(method=method).start(whole)
+    other.play(reference, 0, begun)
+    whole.noise = NoiseSource.simulation(99)
+    other.play(reference, begun)
+    assert crowd.arms[:begun] + crowd.arms[at:] == other.arms
     assert resumed.public_state() == reference.public_state()
-    resumed_accountant.close()
+    accountant.close()
     certificate = audit(path)
     assert (certificate.problems, certificate.lost) == ([], 0)
     assert certificate.spends == len(resumed._batches)
-
-
-def test_an_old_state_spends_no_epoch_twice_and_goes_on_with_the_next(tmp_path: Path) -> None:
-    crowd, learner = Crowd(15), fresh()
-    crowd.play(learner, 0, 5)
-    learner.save(tmp_path / "old.json")
-    crowd.play(learner, 5, 20)
-    accountant: Any = learner._accountant
-    again: JointAccountant[ZCDP] = JointAccountant.resume(
-        accountant.ledger, noise=NoiseSource.simulation(1)
-    )
-    old = DPHDB.load(tmp_path / "old.json", again)
-    crowd.play(old, 5, FIRST)
-    assert not old.coef_.any(), "the outcome is lost, nothing is drawn twice"
-    crowd.play(old, FIRST)
-    assert old.clock_ == HORIZON
-    assert "epoch/0" not in old.billboard_
-    assert old.coef_.any(), "later epochs are learned from"
-    again.close()
-    assert again.certificate().problems == []
-    assert again.budget.covers(again.spent())
-
-
-def test_a_state_saved_before_the_last_answer_of_an_epoch_closes_it(tmp_path: Path) -> None:
-    crowd, learner = Crowd(14), fresh()
-    crowd.play(learner, 0, FIRST - 1)
-    learner.select(crowd.contexts[FIRST - 1])
-    learner.save(tmp_path / "state.json")
-    accountant: Any = learner._accountant
-    again: JointAccountant[ZCDP] = JointAccountant.resume(
-        accountant.ledger, noise=NoiseSource.simulation(1)
-    )
-    resumed = DPHDB.load(tmp_path / "state.json", again)
-    assert (resumed.clock_, resumed._batch) == (FIRST, 1)
-    crowd.play(resumed, FIRST)
-
-
-def test_states_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    fresh().save(path)
-    with pytest.raises(DataError, match="nothing of this learner's plan is left"):
-        DPHDB.load(path, joint())
-    fresh(loss=SquaredObjective(1.0)).save(path)
-    with pytest.raises(DataError, match="its loss has no name"):
-        DPHDB.load(path, joint())
-    for text in ("", "not json", "[]", "3", '{"privlearn_hdb": 99}', '{"privlearn_hdb": 1}'):
-        path.write_text(text)
-        with pytest.raises(DataError, match="state"):
-            DPHDB.load(path, joint())
-    with pytest.raises(DataError, match="is not a saved learner"):
-        DPHDB.load(tmp_path / "missing.json", joint())
 
 
 # Bad input ------------------------------------------------------------------------------

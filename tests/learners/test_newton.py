@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -49,7 +48,7 @@ def test_without_noise_large_batches_recover_the_truth() -> None:
     statistics = BatchStatistics(3, prior_precision=1e-3, gradient_std=0.0, hessian_std=0.0)
     for k, n in enumerate((2_000, 20_000, 40_000)):
         at = statistics.belief().mean
-        statistics.add(n, at, *sums(answers(n, k), at))
+        statistics.add(0, n, at, *sums(answers(n, k), at))
     belief = statistics.belief()
     assert np.abs(belief.mean - THETA).max() < 0.03
     spread = belief.spread(np.eye(3))
@@ -61,7 +60,7 @@ def test_without_noise_one_batch_at_the_optimum_is_the_ridge_estimate() -> None:
     fit = fit_mle(answer, outside=True)
     gradient, hessian = sums(answer, fit)
     statistics = BatchStatistics(3, prior_precision=2.0, gradient_std=0.0, hessian_std=0.0)
-    statistics.add(500, fit, gradient, hessian)
+    statistics.add(0, 500, fit, gradient, hessian)
     belief = statistics.belief()
     assert belief.precision == pytest.approx(hessian + 2 * np.eye(3), rel=1e-9)
     assert belief.mean == pytest.approx(np.linalg.solve(belief.precision, hessian @ fit), rel=1e-5)
@@ -86,7 +85,7 @@ def test_information_is_never_negative_whatever_was_released(
     statistics = BatchStatistics(3, prior_precision=1.5, gradient_std=noise, hessian_std=noise)
     for k in range(batches):
         half = size * rng.normal(size=(3, 3))
-        statistics.add(10 * 2**k, rng.normal(size=3), size * rng.normal(size=3), half + half.T)
+        statistics.add(0, 10 * 2**k, rng.normal(size=3), size * rng.normal(size=3), half + half.T)
         belief = statistics.belief()
         lowest = np.linalg.eigvalsh(belief.precision).min()
         assert lowest >= 1.5 * (1 - 1e-6) - 1e-12 * size
@@ -100,7 +99,7 @@ def test_more_gradient_noise_means_less_information() -> None:
     lowest = []
     for std in (0.0, 3.0, 10.0, 100.0, 1e6):
         statistics = BatchStatistics(3, prior_precision=1.0, gradient_std=std, hessian_std=0.0)
-        statistics.add(300, at, gradient, hessian)
+        statistics.add(0, 300, at, gradient, hessian)
         lowest.append(np.linalg.eigvalsh(statistics.belief().precision).min())
     assert (np.diff(lowest) < 0).all()
     assert lowest[-1] == pytest.approx(1.0, abs=1e-6), "only the prior is left"
@@ -111,7 +110,7 @@ def test_the_information_of_one_batch_is_that_of_its_noisy_newton_step() -> None
     at = np.array([0.2, 0.1, -0.3])
     gradient, hessian = sums(answers(400, 5), at)
     statistics = BatchStatistics(3, prior_precision=1.0, gradient_std=6.0, hessian_std=0.0)
-    statistics.add(400, at, gradient, hessian)
+    statistics.add(0, 400, at, gradient, hessian)
     inverse = np.linalg.inv(hessian)
     covariance = inverse @ (hessian + 36 * np.eye(3)) @ inverse
     information = np.linalg.inv(covariance)
@@ -150,7 +149,7 @@ def test_shrunk_hessians_are_nearer_to_the_truth_than_noisy_ones() -> None:
             half = rng.normal(size=(3, 3))
             noise = 5.0 * (np.triu(half, 1) + np.triu(half, 1).T) / math.sqrt(2)
             noise += 5.0 * np.diag(np.diag(half))
-            statistics.add(n, np.zeros(3), np.zeros(3), hessian + noise)
+            statistics.add(0, n, np.zeros(3), np.zeros(3), hessian + noise)
             raw += float(np.linalg.norm(noise) ** 2)
         for (_, hessian), found in zip(parts, statistics._denoised_hessians(), strict=True):
             better += float(np.linalg.norm(found - hessian) ** 2)
@@ -223,16 +222,3 @@ def test_the_default_first_batch_rises_above_the_noise_within_an_eighth_of_the_u
     assert default_first_batch(5, 5, 0.1) == 1
     for horizon in range(1, 40):
         assert 1 <= default_first_batch(horizon, 50, 1e-6) <= max(horizon // 8, 1)
-
-
-def test_evidence_survives_json() -> None:
-    rng = np.random.default_rng(2)
-    statistics = BatchStatistics(3, 1.0, gradient_std=2.0, hessian_std=3.0)
-    for n in (10, 30):
-        half = rng.normal(size=(3, 3))
-        statistics.add(n, rng.normal(size=3), rng.normal(size=3), half + half.T)
-    data = json.loads(json.dumps(statistics.to_dict()))
-    again = BatchStatistics(3, 1.0, gradient_std=2.0, hessian_std=3.0).restored(data)
-    assert again.to_dict() == statistics.to_dict()
-    assert np.array_equal(again.belief().mean, statistics.belief().mean)
-    assert np.array_equal(again.belief().precision, statistics.belief().precision)

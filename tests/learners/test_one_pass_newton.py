@@ -25,7 +25,6 @@ from privlearn.entries import IssueEntry, PlanEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     CurrencyError,
-    DataError,
     HorizonError,
     LedgerClosedError,
     ProvenanceError,
@@ -798,14 +797,14 @@ def test_the_plan_is_exhaustive() -> None:
     (plan,) = (entry for entry in accountant.ledger.entries if isinstance(entry, PlanEntry))
     assert len(plan.items) == 2 * len(learner._batches)
     with pytest.raises(BudgetError, match=r"not \(or no longer\) in the committed plan"):
-        accountant.issue(learner._gradient.loss(), users=range(HORIZON), label="more")
+        accountant.issue(learner._gradient.plan()[0].loss, users=range(HORIZON), label="more")
     with pytest.raises(BudgetError, match="issue tokens for its losses"):
         accountant.issue(ZCDP("0.001"), users=range(HORIZON), label="more")
     features, _, uniforms = users()
     learner.play(features, Crowd().respond, None, uniforms)
     last = learner._batches[-1]
     with pytest.raises(BudgetError, match="no longer"):
-        accountant.issue(learner._gradient.loss(), users=last, label="gradient")
+        accountant.issue(learner._gradient.plan()[0].loss, users=last, label="gradient")
 
 
 def test_the_schedule_starts_where_the_accountant_does() -> None:
@@ -926,182 +925,59 @@ def test_a_public_batch_is_moved_once_and_by_at_most_its_diameter() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 3, 8, 13, 30])
-def test_after_a_restart_the_learner_goes_on_and_lost_rows_are_null(
-    at: int, tmp_path: Path
-) -> None:
+def test_after_a_restart_it_is_as_if_it_had_never_stopped(at: int, tmp_path: Path) -> None:
+    """The users of the open batch come again; but for its noise the run is the same."""
     features, _, uniforms = users(13)
-    path, state = tmp_path / "ledger.sqlite", tmp_path / "state.json"
+    path = tmp_path / "ledger.sqlite"
     with Ledger.create(path) as ledger:
         learner = unstarted().start(joint(ledger=ledger))
         before = one_by_one(learner, features[:at], uniforms[:at])
         begun = learner._batches[learner._batch].start
-        learner.save(state)
-        batches = [batch.stop for batch in learner._batches if batch.stop <= at]
-    noise = NoiseSource.simulation(99)
-    accountant: JointAccountant[ZCDP] = JointAccountant.resume(path, noise=noise)
-    resumed = OnePassNewtonMNL.load(state, accountant)
-    assert (resumed.clock_, resumed.get_params()) == (at, learner.get_params())
+    accountant: JointAccountant[ZCDP] = JointAccountant.resume(
+        path, noise=NoiseSource.simulation(0)
+    )
+    resumed = OnePassNewtonMNL.resume(accountant)
+    accountant.noise = NoiseSource.simulation(99)
+    assert (resumed.clock_, resumed.get_params()) == (begun, learner.get_params())
     assert np.array_equal(resumed.theta_, learner.theta_)
-    after = one_by_one(resumed, features[at:], uniforms[at:])
+    after = one_by_one(resumed, features[begun:], uniforms[begun:])
 
-    # The reference never stops: the rows of the open batch are null there from the start.
     reference = fresh()
-    expected = []
-    for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):
-        if i == at:
-            accountant_: Any = reference._accountant
-            accountant_.noise = NoiseSource.simulation(99)
-        items = reference.select(x)
-        expected.append(items.tolist())
-        reference.observe(12345 if begun <= i < at else choose(x, items, float(u[0])))
-    assert before + after == expected
-    assert np.array_equal(resumed.theta_, reference.theta_)
+    expected = one_by_one(reference, features[:begun], uniforms[:begun])
+    accountant_: Any = reference._accountant
+    accountant_.noise = NoiseSource.simulation(99)
+    expected += one_by_one(reference, features[begun:], uniforms[begun:])
+    assert before[:begun] + after == expected
+    assert before[begun:] == after[: at - begun]
     assert resumed.public_state() == reference.public_state()
     accountant.close()
     certificate = audit(path)
     assert certificate.problems == []
     assert certificate.lost == 0
     assert certificate.spends == 2 * len(resumed._batches)
-    assert batches == [batch.stop for batch in resumed._batches if batch.stop <= at]
 
 
-def test_a_state_saved_before_the_last_answer_of_a_batch_closes_that_batch(tmp_path: Path) -> None:
-    features, _, uniforms = users(14)
-    learner = fresh()
-    one_by_one(learner, features[:7], uniforms[:7])
-    learner.select(features[7])
-    learner.save(tmp_path / "state.json")
-    accountant: Any = learner._accountant
-    resumed = OnePassNewtonMNL.load(
-        tmp_path / "state.json",
-        JointAccountant.resume(accountant.ledger, noise=NoiseSource.simulation(1)),
-    )
-    assert resumed.clock_ == 8
-    one_by_one(resumed, features[8:], uniforms[8:])
-    assert resumed.clock_ == HORIZON
-
-
-def spends_by_batch(learner: OnePassNewtonMNL) -> dict[tuple[int, int], list[str]]:
-    """Domains of the recorded spends, per range of users."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for entry in ledger_of(learner).entries:
-        if isinstance(entry, SpendEntry):
-            found.setdefault(entry.users, []).append(entry.domain["kind"])
-    return found
-
-
-def test_an_old_state_spends_no_batch_twice_and_goes_on_with_the_next(tmp_path: Path) -> None:
-    features, _, uniforms = users(15)
-    learner = fresh()
-    one_by_one(learner, features[:5], uniforms[:5])
-    learner.save(tmp_path / "old.json")
-    one_by_one(learner, features[5:20], uniforms[5:20])
-    again: JointAccountant[ZCDP] = JointAccountant.resume(
-        ledger_of(learner), noise=NoiseSource.simulation(1)
-    )
-    old = OnePassNewtonMNL.load(tmp_path / "old.json", again)
-    before = spends_by_batch(old)
-    assert (0, 8) in before
-    one_by_one(old, features[5:8], uniforms[5:8])
-    assert spends_by_batch(old) == before, "the outcome is lost, nothing is drawn twice"
-    assert old.theta_.tolist() == [0, 0], "and the belief stays"
-    one_by_one(old, features[8:], uniforms[8:])
-    assert old.clock_ == HORIZON
-    assert "gradient/0" not in old.billboard_
-    assert all(sorted(kinds) == ["ball", "psd-trace"] for kinds in spends_by_batch(old).values())
-    assert len(spends_by_batch(old)) == len(old._batches)
-    again.close()
-    assert again.certificate().problems == []
-    assert again.budget.covers(again.spent())
-
-
-def test_a_crash_between_the_two_releases_of_a_batch_costs_that_batch_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    features, _, uniforms = users(17)
-    learner = fresh()
-    one_by_one(learner, features[:7], uniforms[:7])
-    learner.save(tmp_path / "state.json")
-    honest = NoisySum.release
-
-    def crashes_on_matrices(self: Any, rows: Any, token: Any) -> Any:
-        if isinstance(self.domain, PSDTrace):
-            raise KeyboardInterrupt
-        return honest(self, rows, token)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(NoisySum, "release", crashes_on_matrices)
-        with pytest.raises(KeyboardInterrupt):
-            one_by_one(learner, features[7:8], uniforms[7:8])
-    again: JointAccountant[ZCDP] = JointAccountant.resume(
-        ledger_of(learner), noise=NoiseSource.simulation(1)
-    )
-    resumed = OnePassNewtonMNL.load(tmp_path / "state.json", again)
-    one_by_one(resumed, features[7:], uniforms[7:])
-    assert resumed.clock_ == HORIZON
-    spends = spends_by_batch(resumed)
-    assert spends.pop((0, 8)) == ["ball"], "no second gradient"
-    assert all(sorted(kinds) == ["ball", "psd-trace"] for kinds in spends.values())
-    assert np.linalg.norm(resumed.theta_) > 0, "later batches are learned from"
-    again.close()
-    assert again.certificate().problems == []
-
-
-def test_a_state_is_refused_under_an_accountant_without_its_plan(tmp_path: Path) -> None:
-    learner = fresh()
-    learner.save(tmp_path / "state.json")
-    for other in (joint(), joint(HORIZON + 1)):
-        with pytest.raises(DataError, match="nothing of this learner's plan is left"):
-            OnePassNewtonMNL.load(tmp_path / "state.json", other)
-        assert len(other.ledger.entries) == 1
-
-
-def test_a_finished_learner_is_loaded_as_finished(tmp_path: Path) -> None:
+def test_a_finished_learner_is_resumed_as_finished(tmp_path: Path) -> None:
     features, _, uniforms = users(18)
-    learner = fresh()
-    learner.play(features, Crowd().respond, None, uniforms)
-    learner.save(tmp_path / "state.json")
-    again: JointAccountant[ZCDP] = JointAccountant.resume(
-        ledger_of(learner), noise=NoiseSource.simulation(1)
-    )
-    loaded = OnePassNewtonMNL.load(tmp_path / "state.json", again)
-    assert np.array_equal(loaded.theta_, learner.theta_)
+    with Ledger.create(tmp_path / "ledger") as ledger:
+        learner = unstarted().start(joint(ledger=ledger))
+        learner.play(features, Crowd().respond, None, uniforms)
+    noise = NoiseSource.simulation(0)
+    again: JointAccountant[ZCDP] = JointAccountant.resume(tmp_path / "ledger", noise=noise)
+    resumed = OnePassNewtonMNL.resume(again)
+    assert resumed.public_state() == learner.public_state()
     with pytest.raises(HorizonError, match="were served"):
-        loaded.select(features[0])
+        resumed.select(features[0])
 
 
-def test_a_saved_state_holds_public_values_only(tmp_path: Path) -> None:
+def test_the_public_state_holds_public_values_only() -> None:
     features, revenues, uniforms = users(16)
     learner = fresh()
     learner.play(features[:20], Crowd().respond, revenues[:20], uniforms[:20])
     learner.select(np.full((N_ITEMS, DIM), np.nan))
-    learner.save(tmp_path / "state.json")
-    state = json.loads((tmp_path / "state.json").read_text("utf-8"))
-    assert sorted(state) == ["batch", "clock", "coins", "evidence", "params", "privlearn_learner"]
+    state = json.loads(json.dumps(learner.public_state()))
+    assert sorted(state) == ["batch", "clock", "coins", "evidence"]
     assert "does not count" not in json.dumps(state)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "not json",
-        "[]",
-        "{}",
-        "3",
-        '{"privlearn_learner": 99}',
-        '{"privlearn_learner": 1}',
-        '{"privlearn_learner": 1, "params": {"colour": "red"}}',
-        "\udcff",
-    ],
-)
-def test_a_broken_state_is_a_data_error(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(DataError, match="state"):
-        OnePassNewtonMNL.load(path, joint())
-    with pytest.raises(DataError, match="is not a saved learner"):
-        OnePassNewtonMNL.load(tmp_path / "missing.json", joint())
 
 
 def test_a_learner_needs_only_the_public_side_of_a_plan() -> None:
@@ -1112,8 +988,8 @@ def test_a_learner_needs_only_the_public_side_of_a_plan() -> None:
         Plan(label, loss, batch)
         for batch in learner._batches
         for label, loss in (
-            ("gradient", learner._gradient.loss()),
-            ("hessian", learner._hessian.loss()),
+            ("gradient", learner._gradient.plan()[0].loss),
+            ("hessian", learner._hessian.plan()[0].loss),
         )
     ]
     (plan,) = (entry for entry in accountant.ledger.entries if isinstance(entry, PlanEntry))
@@ -1137,7 +1013,9 @@ def test_after_a_failed_release_the_learner_refuses_to_go_on() -> None:
     end = learner._batches[0].stop
     one_by_one(learner, features[: end - 1], uniforms[: end - 1])
     accountant: Any = learner._accountant
-    accountant.issue(learner._gradient.loss(), users=range(0, end), label="gradient").retire()
+    accountant.issue(
+        learner._gradient.plan()[0].loss, users=range(0, end), label="gradient"
+    ).retire()
     accountant.ledger.close()
     items = learner.select(features[end - 1])
     with pytest.raises(LedgerClosedError):

@@ -97,7 +97,7 @@ def moves(case: str, rule: Rule) -> tuple[list[Any], list[int]]:
                 into[batch, start:stop] = 1
             mixing = matrix_c(stream.factorization, len(sizes)) @ into
         maps.append((mixing, rows / spend.noise.std))
-    starts = [0] if not rule.batched else list(learner._rule_batches())
+    starts = [0] if not rule.batched else list(learner._rule_batches)
     return maps, starts
 
 

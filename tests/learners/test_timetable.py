@@ -181,7 +181,6 @@ def test_it_goes_on_after_a_crash_in_the_middle_of_a_slot(served: int, tmp_path:
     for i in range(served):
         while learner.clock_ < 2 * i:
             learner.skip(1)
-        learner.save(tmp_path / "state")
         learner.select(features[i], person="a")
         learner.observe(0)
     present = learner.clock_
@@ -189,7 +188,7 @@ def test_it_goes_on_after_a_crash_in_the_middle_of_a_slot(served: int, tmp_path:
     again: JointAccountant[ZCDP] = JointAccountant.resume(
         tmp_path / "book", noise=NoiseSource.simulation(1), people=people
     )
-    back = OnePassNewtonMNL.load(tmp_path / "state", again)
+    back = OnePassNewtonMNL.resume(again)
     assert back.clock_ == present
     back.select(features[0], person="b")
     back.observe(1)
@@ -200,7 +199,7 @@ def test_it_goes_on_after_a_crash_in_the_middle_of_a_slot(served: int, tmp_path:
 
 
 def test_the_public_state_does_not_tell_who_came_last() -> None:
-    """The saved clock is what was let pass, also before the present slot is over."""
+    """The public clock is what was let pass, also before the present slot is over."""
     found = []
     for slots in ([3], [3, 4], [3, 5]):
         learner = fresh(joint(POOLED)).skip(2)
@@ -217,7 +216,7 @@ def test_the_public_state_does_not_tell_who_came_last() -> None:
     assert found[0]["clock"] == 2
 
 
-def test_a_state_saved_while_time_has_not_passed_goes_on(tmp_path: Path) -> None:
+def test_it_goes_on_while_time_has_not_passed(tmp_path: Path) -> None:
     """Neither slots that were visited nor batches that were released come again."""
     people, visits = People.memory(POOLED), Visits(n=40)
     book = Ledger.create(tmp_path / "book")
@@ -229,13 +228,12 @@ def test_a_state_saved_while_time_has_not_passed_goes_on(tmp_path: Path) -> None
         people=["a", "b"],
         slots=[3, 9],
     )
-    learner.save(tmp_path / "state")
     assert learner.public_state()["clock"] == 6  # the first batch was released
     book.close()
     again: JointAccountant[ZCDP] = JointAccountant.resume(
         tmp_path / "book", noise=NoiseSource.simulation(1), people=people
     )
-    back = OnePassNewtonMNL.load(tmp_path / "state", again)
+    back = OnePassNewtonMNL.resume(again)
     assert back.clock_ == 9
     assert back.public_state()["clock"] == 6
     back.skip(SLOTS - 9)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import LocalAccountant, audit
-from privlearn.accountants.accountant import SEGMENT
+from privlearn.accountants.streams import SEGMENT
 from privlearn.accountants.audit import Certificate, certify
 from privlearn.accountants.state import Account, AccountState
 from privlearn.budgets import ZCDP, PureDP

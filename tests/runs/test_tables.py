@@ -82,7 +82,12 @@ def test_streaming_regression_on_diabetes(learner: str, tmp_path: Path) -> None:
         assert f"private {told['private']:.3f}" in result.output
     assert np.mean(gains) > 0.25
     assert files(out / "public") == PUBLIC
-    assert files(out / "private") == {"held_out.json", "progress.csv", "progress.png"}
+    assert files(out / "private") == {
+        "held_out.json",
+        "progress.csv",
+        "progress.png",
+        "settings.json",
+    }
     assert (out / "private").stat().st_mode & 0o077 == 0
     (guarantee,) = audit(out / "public" / "ledger.db").guarantees
     assert (guarantee.trust.value, guarantee.delta) == ("central", 0.001)
@@ -170,7 +175,12 @@ def test_a_bandit_on_digits(method: str, bound: float, tmp_path: Path) -> None:
         shares.append(float(share))
     assert np.mean(shares) < bound
     assert files(out / "public") == PUBLIC
-    assert files(out / "private") == {"progress.csv", "pulls.csv", "regret.png"}
+    assert files(out / "private") == {
+        "progress.csv",
+        "pulls.csv",
+        "regret.png",
+        "settings.json",
+    }
     (guarantee,) = audit(out / "public" / "ledger.db").guarantees
     assert guarantee.trust.value == "joint"
     assert 3 < guarantee.epsilon <= 4

@@ -29,6 +29,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import isroutine
+from itertools import islice, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
@@ -49,6 +52,7 @@ from privlearn.checking.replay.recording import (
     Transplanter,
 )
 from privlearn.errors import CheckError, InterferenceError
+from privlearn.ledger import Ledger
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation
 from privlearn.people import People
@@ -93,6 +97,7 @@ def assert_noninterference(
     accountant: Callable[..., Any] = JointAccountant,
     rule: Participation | None = None,
     may_spend_nothing: bool = False,
+    restarts: Sequence[int] = (),
     seconds: float = 60.0,
 ) -> Replay:
     """Runs a learner on two neighbouring data sets and raises if it breaks the billboard lemma.
@@ -120,6 +125,9 @@ def assert_noninterference(
             fresh registry as ``people``, and the protocol (`serve_people` if none is given) must
             hand the ids on.
         may_spend_nothing: whether it is right that nothing is spent on these data.
+        restarts: after how many users the process ends each time.  The ledger is then a file, the
+            accountant is resumed, and the factory's learner goes on from what was released; users
+            whom its ``clock_`` is past by then receive nothing, others that it misses are skipped.
         seconds: for everything together.
 
     Returns:
@@ -139,18 +147,29 @@ def assert_noninterference(
     )
 
     def body(accountant: Any, users: Sequence[Any], observer: Recorder, note: _Note) -> None:
-        learner = learner_factory(accountant)
-        note.learner = learner
         canonical = CanonicalForm({"accountant": accountant}, objects=True)
-        for output in protocol(learner, observer.arriving(users, n)):
-            observer.run.outputs.append(canonical.of(output, "the output"))
+        arriving = observer.arriving(users, n)
+        for start, stop in pairwise([0, *sorted(restarts), n]):
+            if start:
+                accountant = _restarted(accountant)
+            note.accountant = accountant
+            note.learner = learner = learner_factory(accountant)
+            late = range(start, min(learner.clock_, stop)) if start else range(0)
+            if start > getattr(learner, "clock_", start):
+                learner.skip(start - learner.clock_)
+            observer.run.outputs += [
+                canonical.of(None, "the output") for _ in islice(arriving, len(late))
+            ]
+            for output in protocol(learner, islice(arriving, stop - start - len(late))):
+                observer.run.outputs.append(canonical.of(output, "the output"))
         if len(observer.run.outputs) != n:
             raise CheckError(
                 "protocol: must yield once per user, and yielded "
                 f"{len(observer.run.outputs)} times for {n} users"
             )
 
-    setup = _Setup(body, accountant, ZCDP(1) if budget is None else budget, n, seed, rule)
+    cap = ZCDP(1) if budget is None else budget
+    setup = _Setup(body, accountant, cap, n, seed, rule, in_file=bool(restarts))
     return _check(setup, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
 
 
@@ -288,6 +307,7 @@ class _Note:
     """What a run leaves for its end."""
 
     learner: Any = None
+    accountant: Any = None
 
 
 @dataclass(frozen=True)
@@ -300,12 +320,23 @@ class _Setup:
     users: int
     seed: int
     rule: Participation | None = None
+    in_file: bool = False
+    """Whether the ledger is a file, so that another process can go on from it."""
 
     def run(self, data: Any, observer: Recorder) -> tuple[RecordedRun, bool]:
         """One run, and whether all outputs are public."""
+        if not self.in_file:
+            return self._run(data, observer, {})
+        with TemporaryDirectory() as folder, Ledger.create(Path(folder) / "ledger") as ledger:
+            return self._run(data, observer, {"ledger": ledger})
+
+    def _run(
+        self, data: Any, observer: Recorder, given: dict[str, Any]
+    ) -> tuple[RecordedRun, bool]:
         noise = NoiseSource.simulation(self.seed)
         people = None if self.rule is None else People.memory(self.rule)
-        given = {} if people is None else {"people": people}
+        if people is not None:
+            given["people"] = people
         accountant = self.accountant(
             self.cap, users=range(self.users), noise=noise, observer=observer, **given
         )
@@ -324,16 +355,29 @@ class _Setup:
                 raise
             except (Exception, SystemExit) as error:  # an exception is an output like any other
                 run.error = observer.nameless(f"{type(error).__name__}: {error}")
+            accountant = note.accountant or accountant
             if note.learner is not None:
                 run.state = _public_state(note.learner, accountant)
             if people is not None:
                 run.state["the clock of the registry"] = CanonicalForm({}).of(people.clock, "clock")
         entries = accountant.ledger.entries
+        if self.in_file:
+            accountant.ledger.close()
         run.ledger = [observer.nameless(entry.model_dump_json()) for entry in entries]
         run.captured = [
             (at, observer.nameless(text), where) for at, text, where in capture.captured
         ]
         return run, accountant.trust is Trust.CENTRAL
+
+
+def _restarted(accountant: Any) -> Any:
+    """What another process goes on with after this one ended."""
+    ledger = accountant.ledger
+    ledger.close()
+    again = type(accountant).resume(ledger.path, noise=accountant.noise, people=accountant.people)
+    again.observer = accountant.observer
+    again.observer.follow(again.ledger)
+    return again
 
 
 def _room(people: People, users: range) -> int:

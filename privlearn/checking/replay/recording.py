@@ -87,9 +87,11 @@ class Recorder:
         self._limit = limit
         self._spends: dict[str, Spend] = {}
 
-    def follow(self, ledger: Ledger, names: Mapping[str, str]) -> None:
+    def follow(self, ledger: Ledger, names: Mapping[str, str] | None = None) -> None:
         """Says where the entries stand, and what random names in them are replaced by."""
-        self._ledger, self._names = ledger, names
+        self._ledger = ledger
+        if names is not None:
+            self._names = names
 
     def nameless(self, text: str) -> str:
         """A text without random names."""

@@ -326,7 +326,7 @@ MUTANTS = (
         "What is told to single users is saved for everybody.",
         (
             Edit(
-                "privlearn.learners.checkpoint:BatchLearner.public_state",
+                "privlearn.learners.batches:BatchLearner.public_state",
                 '"clock": self._public_clock(),',
                 '"clock": self.clock_, "messages": self.private_messages_,',
             ),
