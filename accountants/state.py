@@ -1320,9 +1320,7 @@ class AccountState:
         early = self.resumable and ends_early(self.opened, self.visits, entry, loss)
         if early and not account.wrong:
             each = entry.arithmetic == "each"
-            account.stream = Stream(
-                entry.mechanism, loss, entry.derived, users, users.start, each
-            )
+            account.stream = Stream(entry.mechanism, loss, entry.derived, users, users.start, each)
         if self.plan is not None:
             return
         if held and account.wrong and self._holds(account, self.price_of_person(loss, users)):

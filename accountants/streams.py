@@ -18,7 +18,6 @@ from privlearn.adjacency import Adjacency
 from privlearn.entries import OpenEntry, SpendEntry
 from privlearn.losses import Loss
 
-
 SEGMENT = 256
 """The most users that a stream says it takes beyond those whose rows it is about to open."""
 _LARGE = 16

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import LocalAccountant, audit
-from privlearn.accountants.streams import SEGMENT
 from privlearn.accountants.audit import Certificate, certify
 from privlearn.accountants.state import Account, AccountState
+from privlearn.accountants.streams import SEGMENT
 from privlearn.budgets import ZCDP, PureDP
 from privlearn.entries import IssueEntry, SumsEntry
 from privlearn.errors import (
