@@ -1,21 +1,21 @@
 """A planned stream of running sums that goes on where its process died.
 
-Noise of an open stream is secret, and ends with its process.  Its token is then charged to the
-users whose rows it may have taken, and a second stream takes the rows of the others, with noise of
-its own at the same price: users are disjoint, so nobody pays twice.  A running sum is the last one
-of the streams before plus that of the one that is open; its variance is the sum of theirs.
+A running sum is the last one of the streams before plus that of the one that is open; their noise
+is independent, so that its variance is the sum of theirs.
 """
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, final
+import math
+from typing import Any, Generic, TypeVar, cast, final
 
 import numpy as np
 
 from privlearn.domains import Array
+from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
-from privlearn.protocols import Accountant, Plan
+from privlearn.protocols import Accountant
 from privlearn.rows import Rows
 from privlearn.tokens import Released
 
@@ -23,7 +23,7 @@ X = TypeVar("X")
 
 
 @final
-class PlannedStream(Generic[X]):
+class PlannedStream(SuccessiveStreams[PrefixSumStream[X] | BatchedStream[X]], Generic[X]):
     """Running sums over all of ``users``, by one stream or, after crashes, by several.
 
     Args:
@@ -40,17 +40,19 @@ class PlannedStream(Generic[X]):
         users: range,
         sums: PrefixSum[X] | BatchedPrefixSum[X],
     ) -> None:
-        self._accountant, self.label, self.users, self.sums = accountant, label, users, sums
-        self._stream: PrefixSumStream[X] | BatchedStream[X] | None = None
-        self._open: PrefixSum[X] | BatchedPrefixSum[X] = sums
-        self._first = self._last = users.start  # of the open stream; when a value left it last
+        super().__init__(accountant, label, users, sums)
+        self.sums = sums
         self._before: Array | float = 0.0
-        self._total: Array | float = 0.0
         self._variance = 0.0
+        self._learned = 0
+        # Of the open stream: what it released last, and the user behind those whose rows are in it.
+        self._total: Array | float = 0.0
+        self._last = users.start
 
-    def plan(self) -> Plan:
-        """The item of the plan."""
-        return Plan(self.label, self.sums.loss(), self.users)
+    @property
+    def _now(self) -> PrefixSum[X] | BatchedPrefixSum[X]:
+        """The mechanism of the last stream."""
+        return cast("PrefixSum[X] | BatchedPrefixSum[X]", self._open)
 
     def append(self, rows: Rows[X]) -> Released[Array] | None:
         """Adds the next rows; what is released, whose `whole` is the running sum.
@@ -59,17 +61,21 @@ class PlannedStream(Generic[X]):
         ended with its process may have taken; they are null.
         """
         mine = self._mine(rows)
-        if mine is None or self._stream is None:
-            return None
-        released = self._stream.append(mine)
-        return self._seen(released, rows.users.stop)
+        return None if mine is None else self._seen(self.open.append(mine), mine.users.stop)
 
     def advance(self, rows: Rows[X]) -> Released[Array] | None:
         """As `append`, but of the running sums only the last is released, shape (1, size)."""
         mine = self._mine(rows)
-        if mine is None or not isinstance(self._stream, PrefixSumStream):
+        if mine is None:
             return None
-        return self._seen(self._stream.advance(mine), rows.users.stop)
+        stream = cast("PrefixSumStream[X]", self.open)
+        return self._seen(stream.advance(mine), mine.users.stop)
+
+    def _mine(self, rows: Rows[X]) -> Rows[X] | None:
+        taken = self.takes(rows.users)
+        if not taken:
+            return None
+        return rows if taken == rows.users else rows.slice(taken)
 
     def _seen(self, released: Released[Array] | None, upto: int) -> Released[Array] | None:
         if released is not None:
@@ -78,49 +84,46 @@ class PlannedStream(Generic[X]):
             self._last = upto
         return released
 
+    def _begin(self, users: range) -> None:
+        """Opens a stream, after adding up what those before released."""
+        learned = self._last - self.first
+        if learned:
+            self._variance += self._now.error_std(self._steps(self._last)) ** 2
+        self._learned += learned
+        self._before, self._total = self._before + self._total, 0.0
+        super()._begin(users)
+        self._last = users.start
+
     def whole(self, value: Array) -> Array:
         """The running sum over all users, of what was released last."""
         return np.asarray(self._before + value)
 
+    @property
+    def learned(self) -> int:
+        """How many users' rows are in the running sum that was released last."""
+        return self._learned + self._last - self.first
+
     def error_std(self, upto: int) -> float:
         """Standard deviation per coordinate of the running sum after the users before ``upto``."""
         own = self._steps(upto)
-        now = self._open.error_std(own) if own else 0.0
-        return float(np.sqrt(self._variance + now * now))
+        now = self._now.error_std(own) if own else 0.0
+        return math.sqrt(self._variance + now * now)
+
+    def excess(self) -> float:
+        """How much more the noisiest running sum has, in standard deviations, than without crashes.
+
+        1 for one stream; that of those before is added to that of the open one, by their variances.
+        """
+        if not self._variance:
+            return 1.0
+        worst = self.sums.noise_std * self.sums.factorization.max_error_std()
+        now = self._now.noise_std * self._now.factorization.max_error_std()
+        return math.sqrt(self._variance + now * now) / worst
 
     def _steps(self, upto: int) -> int:
-        """Rows of the open stream's factorisation up to there."""
-        users = upto - self._first
-        if isinstance(self._open, PrefixSum):
+        """Rows of the last stream's factorisation up to there."""
+        users = upto - self.first
+        now = self._now
+        if isinstance(now, PrefixSum):
             return users
-        return int(np.searchsorted(np.cumsum(self._open.sizes), users, side="right"))
-
-    def _mine(self, rows: Rows[X]) -> Rows[X] | None:
-        """The rows that the open stream takes; opens one, if none is."""
-        if self._stream is not None and not self._stream.closed:
-            return rows
-        left = self._accountant.rest(self.label, self.users)
-        if left is None or rows.users.stop <= left.start:
-            return None
-        first = max(left.start, rows.users.start)
-        users = range(first, self.users.stop)
-        if self._stream is not None:
-            own = self._steps(self._last)
-            self._variance += self._open.error_std(own) ** 2 if own else 0.0
-            self._before, self._total = self._before + self._total, 0.0
-        self._first = self._last = first
-        self._open = self.sums.for_last(users)
-        token = self._accountant.issue(self._open.loss(), users=users, label=self.label)
-        self._stream = self._open.open(token)
-        return rows.slice(range(first, rows.users.stop))
-
-    @property
-    def ended(self) -> bool:
-        """Whether a stream ended, and none can take the rows of the users who are left."""
-        running = self._stream is not None and not self._stream.closed
-        return not running and self._accountant.rest(self.label, self.users) is None
-
-    def close(self) -> None:
-        """Ends the open stream, if there is one."""
-        if self._stream is not None and not self._stream.closed:
-            self._stream.close()
+        return int(np.searchsorted(np.cumsum(now.sizes), users, side="right"))

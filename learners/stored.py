@@ -1,52 +1,87 @@
 """Parameters and mechanisms of a learner as JSON, and back, number by number.
 
 What a learner works out at its start stands in its ledger in this form, and is read from there when
-another process goes on with it: nothing is calibrated anew, by whatever version.
+another process goes on with it: nothing is calibrated anew, by whatever version.  Classes are
+written by name, and only those that are listed here are made again.
 """
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import math
 from enum import Enum
 from fractions import Fraction
-from functools import cache
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from privlearn.budgets import Budget, budget_from_dict
 from privlearn.errors import LedgerUnreadableError
 from privlearn.exact import exact, exact_text
 
-_MODULES = (
-    "adjacency",
-    "budgets",
-    "domains",
-    "grid",
-    "participation",
-    "noise",
-    "mechanisms",
-    "mechanisms.factorization",
-    "mechanisms.least_error",
-    "mechanisms.constraint_sets",
-    "mechanisms.regions",
-    "mechanisms.scalar_objectives",
-    "mechanisms.vertices",
-    "learners",
-)
-"""Of this package: whose classes are written by name, with their fields."""
+_HOMES = {
+    "adjacency": "Adjacency Calibration Trust",
+    "participation": "Participation",
+    "grid": "Grid",
+    "domains.balls": "Ball",
+    "domains.boxes": "Box",
+    "domains.categories": "Categories",
+    "domains.matrices": "PSDTrace",
+    "domains.one_of": "OneOf",
+    "noise.additive": "GaussianNoise LaplaceNoise",
+    "noise.caps": "CapNoise",
+    "noise.categories": "CategoryNoise",
+    "noise.choices": "ExponentialNoise GumbelNoise",
+    "noise.generalized_gaussian": "GeneralizedGaussianNoise",
+    "mechanisms.ball_reports": "BallReport",
+    "mechanisms.banded_blt": "BandedBLT",
+    "mechanisms.batched_sums": "BatchedPrefixSum",
+    "mechanisms.binary_tree": "BinaryTree",
+    "mechanisms.buffered_toeplitz": "AnytimeBLT BufferedToeplitz",
+    "mechanisms.category_reports": "CategoryReport",
+    "mechanisms.column_normalized": "ColumnNormalizedBLT",
+    "mechanisms.constraint_sets": "LpBall Polytope Simplex",
+    "mechanisms.envelope": "LipschitzEnvelope",
+    "mechanisms.linear_models": "LinearObjective",
+    "mechanisms.multinomial": "MultinomialLogit",
+    "mechanisms.noisy_max": "ReportNoisyMax",
+    "mechanisms.noisy_max_stream": "NoisyMaxStream",
+    "mechanisms.noisy_report": "NoisyReport",
+    "mechanisms.noisy_sum": "NoisySum",
+    "mechanisms.objective_perturbation": "ObjectivePerturbation",
+    "mechanisms.one_of_k": "OneOfK",
+    "mechanisms.one_of_k_reports": "OneOfKReport",
+    "mechanisms.prefix_sums": "PrefixSum",
+    "mechanisms.projected_reports": "ProjectedReport",
+    "mechanisms.published": "Tilt",
+    "mechanisms.regions": "EuclideanBall WholeSpace",
+    "mechanisms.scalar_objectives": (
+        "HuberObjective LogisticObjective PoissonObjective SquaredObjective"
+    ),
+    "mechanisms.vertices": "CrossPolytope SimplexVertices",
+    "learners.convex": "ProblemScale",
+    "learners.dpmnl_noise": "DPMNLNoise Width",
+    "learners.hdb_epochs": "EpochSetting GaussianEpochs NoisyMaxEpochs",
+    "learners.tofw_restarts": "Epoch",
+    "learners.tofw_whitened": "Whitening",
+}
+"""Of this package: modules, and the classes in them that can be written, with their fields."""
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
-@cache
-def _classes() -> dict[str, type[Any]]:
-    found: dict[str, type[Any]] = {}
-    for name in _MODULES:
-        for value in vars(import_module(f"privlearn.{name}")).values():
-            ours = isinstance(value, type) and value.__module__.startswith("privlearn.")
-            if ours and (dataclasses.is_dataclass(value) or issubclass(value, Enum)):
-                found[value.__name__] = value
+def _class_named(name: object) -> type[Any]:
+    if not isinstance(name, str) or name not in _HOME_OF:
+        raise ValueError(f"{name!r:.80} is no class that a ledger can hold, in this version")
+    found: type[Any] = getattr(import_module(f"privlearn.{_HOME_OF[name]}"), name)
     return found
+
+
+def _is_listed(kind: type[Any]) -> bool:
+    home = _HOME_OF.get(kind.__name__)
+    return home is not None and kind.__module__ == f"privlearn.{home}"
 
 
 def stored(value: Any) -> Any:
@@ -57,37 +92,48 @@ def stored(value: Any) -> Any:
     """
     if type(value) in (int, bool, str, type(None)):
         return value
+    kind = type(value)
+    if _is_listed(kind):
+        if isinstance(value, Enum):
+            return {"class": kind.__name__, "member": value.name}
+        return {
+            "class": kind.__name__,
+            "fields": {name: stored(getattr(value, name)) for name in _fields(kind)},
+        }
     match value:
-        case float():
-            return _real(float(value))
+        case float() if kind is float:
+            return _real(value)
         case Fraction():
             return {"exact": exact_text(value)}
-        case range():
+        case Budget():
+            return {"budget": value.to_dict()}
+        case range() if value.step == 1:
             return {"range": [value.start, value.stop]}
-        case tuple():
+        case tuple() if kind is tuple:
             return {"tuple": [stored(item) for item in value]}
-        case list():
+        case list() if kind is list:
             return [stored(item) for item in value]
-        case dict():
+        case dict() if kind is dict and all(type(name) is str for name in value):
             return {"names": {name: stored(item) for name, item in value.items()}}
-        case np.ndarray() if value.dtype.kind in "biuf":
-            numbers = [stored(number) for number in value.ravel().tolist()]
-            return {"array": {"dtype": value.dtype.str, "shape": list(value.shape), "of": numbers}}
-        case np.generic():
+        case np.ndarray() if kind is np.ndarray and value.dtype.kind in "biuf":
+            numbers = base64.b64encode(value.tobytes()).decode("ascii")
+            form = {"dtype": value.dtype.str, "shape": list(value.shape), "base64": numbers}
+            return {"array": form}
+        case np.generic() if value.dtype.kind in "biuf":
             return stored(value.item())
-    if type(value) is not _classes().get(type(value).__name__):
-        raise TypeError(f"{value!r:.200}: a {type(value).__name__} cannot be written to a ledger")
-    if isinstance(value, Enum):
-        return {"class": type(value).__name__, "member": value.name}
-    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
-    return {"class": type(value).__name__, "fields": stored(fields)["names"]}
+    raise TypeError(f"{value!r:.200}: a {kind.__name__} cannot be written to a ledger")
+
+
+def _fields(kind: type[Any]) -> list[str]:
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind) if field.init]
+    return list(kind._fields)  # type: ignore[attr-defined]  # a NamedTuple
 
 
 def _real(value: float) -> Any:
-    """A float; JSON writes whole ones as it writes integers."""
-    if not math.isfinite(value):
-        return {"real": str(value)}
-    return {"real": int(value)} if value.is_integer() and abs(value) < 2**53 else value
+    """A float; JSON writes whole ones as it writes integers, and knows no infinity."""
+    whole = not math.isfinite(value) or value.is_integer()
+    return {"real": repr(value)} if whole else value
 
 
 def restored(data: Any) -> Any:
@@ -98,31 +144,43 @@ def restored(data: Any) -> Any:
     """
     try:
         return _restored(data)
-    except (KeyError, TypeError, ValueError) as error:
-        raise LedgerUnreadableError(f"{data!r:.200} cannot be read as a value: {error}") from None
+    except LedgerUnreadableError:
+        raise
+    except Exception as error:  # whatever a class says of its fields
+        raise LedgerUnreadableError(
+            f"the ledger's {data!r:.120} cannot be read as a value: {error}"
+        ) from None
 
 
 def _restored(data: Any) -> Any:
-    if isinstance(data, list):
-        return [_restored(item) for item in data]
-    if not isinstance(data, dict):
-        return data
     match data:
-        case {"exact": text}:
+        case bool() | int() | float() | str() | None:
+            return data
+        case list():
+            return [_restored(item) for item in data]
+        case {"exact": str(text), **rest} if not rest:
             return exact("exact", text)
-        case {"real": number}:
-            return float(number)
-        case {"range": [start, stop]}:
+        case {"real": str(text), **rest} if not rest:
+            return float(text)
+        case {"budget": dict(form), **rest} if not rest:
+            return budget_from_dict(form)
+        case {"range": [int(start), int(stop)], **rest} if not rest:
             return range(start, stop)
-        case {"tuple": items}:
+        case {"tuple": list(items), **rest} if not rest:
             return tuple(_restored(item) for item in items)
-        case {"names": items}:
+        case {"names": dict(items), **rest} if not rest:
             return {name: _restored(item) for name, item in items.items()}
-        case {"array": {"dtype": dtype, "shape": shape, "of": numbers}}:
-            return np.array([_restored(n) for n in numbers], dtype=np.dtype(dtype)).reshape(shape)
-        case {"class": name, "member": member}:
-            return _classes()[name][member]
-        case {"class": name, "fields": fields}:
-            kinds = _classes()[name]
-            return kinds(**{field: _restored(item) for field, item in fields.items()})
+        case {"array": {"dtype": dtype, "shape": shape, "base64": text}, **rest} if not rest:
+            return _array(np.dtype(dtype), shape, base64.b64decode(text, validate=True))
+        case {"class": name, "member": member, **rest} if not rest:
+            return _class_named(name)[member]
+        case {"class": name, "fields": dict(fields), **rest} if not rest:
+            kind = _class_named(name)
+            return kind(**{field: _restored(item) for field, item in fields.items()})
     raise ValueError("no known form")
+
+
+def _array(dtype: np.dtype[Any], shape: list[int], numbers: bytes) -> np.ndarray[Any, Any]:
+    if dtype.kind not in "biuf" or any(size < 0 for size in shape):
+        raise ValueError(f"no numbers of type {dtype} and shape {shape}")
+    return np.frombuffer(numbers, dtype=dtype).reshape(shape).copy()

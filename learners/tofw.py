@@ -119,12 +119,14 @@ class DPTOFW(LpLearner, StrategyLearner):
     def _calibrate(self, accountant: Accountant[Any]) -> None:
         inside = LpBall(self.dim, self.p, self.radius) if self.theta_set is None else self.theta_set
         self._start_in(inside, self.initial)
-        self._scale = scale_of(
-            self._loss,
-            dim=self.dim,
-            q=self._feature_norm,
-            feature_bound=self.usual_norm or self.feature_bound,
-            reach=self._set.diameter(exponent(p=self.p)) / 4,
+        self._scaled(
+            lambda: scale_of(
+                self._loss,
+                dim=self.dim,
+                q=self._feature_norm,
+                feature_bound=self.usual_norm or self.feature_bound,
+                reach=self._set.diameter(exponent(p=self.p)) / 4,
+            )
         )
         strategies: dict[Method, Callable[[DPTOFW, Accountant[Any], float | None], Strategy]] = {
             "plain": partial(Plain, anytime=self.anytime),
@@ -134,8 +136,16 @@ class DPTOFW(LpLearner, StrategyLearner):
         }
         self._strategy = strategies[self.method](self, accountant, self.clip)
 
+    def _replay(self) -> None:
+        super()._replay()
+        # A stream that died is ended by now, so that this one was closed, and with it the learner.
+        self._closed = self._strategy.running
+
     def close(self) -> None:
-        """Ends an open stream before its horizon, as released; nothing more can be learned."""
+        """Ends an open stream before its horizon, as released; nothing more can be learned.
+
+        A resumed ledger tells so where a stream was open.
+        """
         self._check_running()
         self._strategy.close()
         self._closed = True
