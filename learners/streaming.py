@@ -117,8 +117,8 @@ class StreamLearner(Learner):
 
     @property
     def _rule_batches(self) -> Sequence[int]:
-        """For a learner whose `_check_rule` lets rules pass that count within batches."""
-        raise TypeError(f"{type(self).__name__}: has no batches that a rule could count within")
+        """None; for a learner whose `_check_rule` lets rules pass that count within batches."""
+        return ()
 
     # Life ----------------------------------------------------------------------------------------
 
