@@ -195,9 +195,9 @@ class Strategy(ABC):
         return ()
 
     @property
-    def running(self) -> bool:
-        """Whether a stream is open; straight after a replay, whether one was closed early."""
-        return any(stream.running for stream in self.streams())
+    def was_closed(self) -> bool:
+        """After a replay: whether an earlier process closed what was open."""
+        return any(stream.was_closed for stream in self.streams())
 
     def close(self) -> None:
         """Ends what is open, as released."""

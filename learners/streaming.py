@@ -145,7 +145,16 @@ class StreamLearner(Learner):
         self._calibrate(accountant)
 
     def _pass_again(self, users: range) -> None:
+        if self._accountant.people is not None:
+            self._accountant.people.skip_to(users.stop)
         self._take_all(Rows.null(users))
+
+    def _replay(self) -> None:
+        """Under a rule visits may have been counted since the last release; their rows are null."""
+        super()._replay()
+        people = self._accountant.people
+        if people is not None and (people.clock or 0) > self.clock_:
+            self._pass_again(range(self.clock_, people.clock or 0))
 
     @property
     def coef_(self) -> Array:

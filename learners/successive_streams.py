@@ -25,6 +25,10 @@ class OpenStream(Protocol):
     def died(self) -> bool:
         """Whether it ended with its process."""
 
+    @property
+    def was_closed(self) -> bool:
+        """Whether its process closed it."""
+
     def close(self) -> None:
         """Retires the token."""
 
@@ -102,9 +106,9 @@ class SuccessiveStreams(Generic[S]):
         return self._stream
 
     @property
-    def running(self) -> bool:
-        """Whether a stream is open; straight after a replay, whether one was closed early."""
-        return self._stream is not None and not self._stream.closed
+    def was_closed(self) -> bool:
+        """After a replay: whether the last stream was closed before all its users had come."""
+        return self._stream is not None and self._stream.was_closed
 
     def close(self) -> None:
         """Ends the open stream, if there is one."""

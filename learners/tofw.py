@@ -138,8 +138,7 @@ class DPTOFW(LpLearner, StrategyLearner):
 
     def _replay(self) -> None:
         super()._replay()
-        # A stream that died is ended by now, so that this one was closed, and with it the learner.
-        self._closed = self._strategy.running
+        self._closed = self._strategy.was_closed
 
     def close(self) -> None:
         """Ends an open stream before its horizon, as released; nothing more can be learned.

@@ -100,7 +100,7 @@ class Whitening(NamedTuple):
 class _Epoch(NamedTuple):
     users: range
     moments: PlannedStream[Array]
-    """One batch: contributions are added up as rows arrive, so that no d² per row is kept."""
+    """One batch, handed over in parts, so that no d² per row is kept."""
     steps: NoisySum[Array]
     number: int
     """Of steps."""
@@ -186,9 +186,6 @@ class Whitened(Strategy):
     def next_change(self) -> int:
         return self._epochs.stop
 
-    def streams(self) -> list[PlannedStream[Array]]:
-        return [self._sums[min(self._epochs.number, len(self._sums) - 1)].moments]
-
     def let_go(self) -> None:
         self._epochs.let_go()
 
@@ -196,16 +193,13 @@ class Whitened(Strategy):
         own = rows.map_rows(self._learner._calling(self._learner._examples))
         self._number = self._epochs.number
         epoch = self._sums[self._number]
-        pooled = self._rule is not None and self._rule.pooled
-        if not pooled:
-            self._add(epoch, own.map_rows(_features))
         kept = self._epochs.add(own)
         if kept is None:
             return
         features = kept.map_rows(_features)
-        if pooled:
+        if self._rule is not None and self._rule.pooled:
             features = features.pool(_first)
-            self._add(epoch, features)
+        self._add(epoch, features)
         slots = epoch.moments.learned
         self._users_now = self._learned[self._number].after(features, slots)
         if not slots:  # they ended with their process, and their rows with them
