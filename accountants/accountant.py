@@ -565,8 +565,8 @@ class _Accountant(Generic[B]):
         """What left under a label, also before a restart: values, and whose rows they are made of.
 
         Raises:
-            LedgerError: the ledger keeps no values, as it is in memory or of an older version.
-            LedgerUnreadableError: a value is missing, or was changed.
+            LedgerError: the ledger keeps no values, as it is in memory or of an older version; or
+            the accountant was closed.  LedgerUnreadableError: a value is missing, or was changed.
         """
         if not self._state.resumable:
             raise LedgerError(
@@ -574,6 +574,8 @@ class _Accountant(Generic[B]):
                 "version on; here only their digests are"
             )
         with self._lock:
+            if self._state.closed:
+                raise LedgerError("released: the accountant was closed; ask it before")
             entries = [entry for entry in self.ledger.entries if entry.accountant == self.id]
         return list(recorded_values(self.ledger, entries, label))
 
