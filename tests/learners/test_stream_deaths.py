@@ -14,7 +14,7 @@ import pytest
 from privlearn.accountants import accountant as accountants
 from privlearn.accountants import audit
 from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
-from privlearn.budgets import ZCDP, PureDP
+from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.domains import Array
 from privlearn.errors import LedgerError, TokenError
 from privlearn.learners import tofw_buffered, tofw_plain, tofw_whitened
@@ -263,6 +263,28 @@ def test_the_gradient_is_that_of_the_rows_that_were_learned(
     found = stream._before + np.asarray(stream._total).reshape(-1)
     np.testing.assert_allclose(found, stream.learned * gradient, atol=0.02)
     accountant.close()
+
+
+@pytest.mark.parametrize(("method", "bound"), [("plain", 4e-3), ("restarts", 1e-3)])
+def test_one_death_does_not_undo_what_was_learned(
+    method: Any, bound: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With segments as they are; 0 for every score would have an excess risk of 0.04."""
+    monkeypatch.setattr(accountants, "SEGMENT", 256)
+    users, dim = 2_000, 10
+    rng = np.random.default_rng(3)
+    theta, x = rng.normal(size=dim), rng.normal(size=(users, dim))
+    theta *= 0.9 / np.linalg.norm(theta)
+    x /= np.linalg.norm(x, axis=1)[:, None]
+    y = x @ theta + 0.05 * rng.normal(size=users)
+    accountant = begun(tmp_path / "l.db", ApproxDP(1, 1e-5), users, currency=GaussianDP)
+    learner = DPTOFW(dim, method=method).start(accountant).partial_fit(x[:1_100], y[:1_100])
+    die(accountant)
+    accountant = resumed(tmp_path / "l.db")
+    learner = DPTOFW.resume(accountant)
+    learner.partial_fit(x[learner.clock_ :], y[learner.clock_ :])
+    assert ((learner.coef_ - theta) ** 2).sum() / (2 * dim) < bound
+    whole(tmp_path / "l.db", accountant)
 
 
 # Steps on rows that are gone ----------------------------------------------------------------
