@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from deaths import begun, die, resumed
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import ZCDP
@@ -14,7 +15,6 @@ from privlearn.errors import BudgetError, LedgerError
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
-from tests.helpers.deaths import begun, die, resumed
 
 USERS = 700
 SUMS = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.5"), horizon=USERS)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from deaths import begun, die, dying_at, resumed
 
 from privlearn.accountants import accountant as accountants
 from privlearn.accountants import audit
@@ -35,7 +36,6 @@ from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
-from tests.helpers.deaths import begun, die, dying_at, resumed
 
 DIM, USERS, SEGMENT = 3, 240, 16
 THETA = np.array([0.5, -0.3, 0.2])
