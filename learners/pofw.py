@@ -25,6 +25,10 @@ Under a rule of participation the batches are the epochs; with ``pooled`` a pers
 epoch become their mean.  ``published`` is refused: every pick reads all users so far, and with them
 all visits of a person, so that nothing is known below the price of a group.
 
+After a restart θ is what it was.  Sums and ``published`` lose the users of one segment of their
+stream, and go on with another one, ``published`` with picks that add up from there on; choices take
+the rows of an unfinished epoch again.  An epoch whose choice or values were lost moves nothing.
+
 Source: Han et al. 2022, Algorithm 2, choose one vertex per user and pay for √T of them; epochs,
 clipping of residuals and Gumbel noise are ours.  Privacy: `BatchedPrefixSum`, `ReportNoisyMax`,
 `NoisyMaxStream`, `NoisySum`; θ is post-processing.

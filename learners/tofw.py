@@ -27,6 +27,12 @@ the batches of an epoch).  ``buffered`` and ``whitened`` with ``Participation(2,
 mean of a person's rows in each of their two epochs, are best where many return: increments of the
 other two are made for streams that go on as they began.
 
+After a restart θ is what it was.  ``plain`` and ``restarts`` lose the users of one segment of their
+stream (at most 256 that had come or were next), whose places are passed over; the next stream takes
+the others, and the noise of both is in the sums.  With ``most`` above 1 a stream that died has no
+rest, and θ stays as it is until the next epoch.  ``buffered`` and ``whitened`` take the rows of an
+unfinished epoch again; of an epoch whose steps were cut off the steps that were made count.
+
 Increments are clipped in ℓ2 for every p: clipped in ℓq at the same residual they would need more
 noise, Gaussian or generalized Gaussian (`PrefixSum.calibrated` with ``exponent=None`` computes it).
 
