@@ -31,7 +31,8 @@ from privlearn.accountants.guarantee import (
     unless_failed,
 )
 from privlearn.accountants.multiple_accountants import check_beside
-from privlearn.accountants.replay import RecordedValue, Replay, recorded_values
+from privlearn.accountants.recorded_values import RecordedValue, recorded_values
+from privlearn.accountants.replay import Replay
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi

@@ -9,9 +9,9 @@ were not there: what they were for is passed over, now as in the process that ca
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast, final
+from typing import cast, final
 
 from privlearn.domains import Array
 from privlearn.entries import (
@@ -25,16 +25,6 @@ from privlearn.entries import (
 from privlearn.errors import LedgerError, LedgerUnreadableError
 from privlearn.ledger import Ledger
 from privlearn.ledger.values import unpacked
-
-
-class RecordedValue(NamedTuple):
-    """A value that left, as it stands in the ledger."""
-
-    value: Array
-    users: range
-    """Whose rows it can be made of."""
-    paid_by: str
-    """The id of the token."""
 
 
 @final
@@ -97,39 +87,6 @@ class PastToken:
             )
 
 
-def recorded_values(
-    ledger: Ledger, entries: Iterable[Entry], label: str
-) -> Iterator[RecordedValue]:
-    """All that an account's tokens of one label released, token by token."""
-    for token in _tokens(ledger, entries).values():
-        if token.issue.label != label:
-            continue
-        while token.digests:
-            value, upto = token.next()
-            yield RecordedValue(value, range(token.users.start, upto), token.issue.token)
-
-
-def _tokens(ledger: Ledger, entries: Iterable[Entry]) -> dict[str, PastToken]:
-    """An account's tokens by id, in the order in which they were issued."""
-    tokens: dict[str, PastToken] = {}
-    for entry in entries:
-        match entry:
-            case IssueEntry():
-                tokens[entry.token] = PastToken(entry, ledger, reach=entry.users[0])
-            case SpendEntry():
-                tokens[entry.token].spend = entry
-            case ReachEntry():
-                tokens[entry.token].reach = entry.stop
-            case PublishEntry():
-                tokens[entry.token].digests.append((entry.digest, entry.upto))
-            case RetireEntry():
-                token = tokens[entry.token]
-                token.end = entry.outcome
-                if entry.value is not None:
-                    token.digests.append((entry.value["digest"], entry.value["upto"]))
-    return tokens
-
-
 @final
 class Replay:
     """All that an account released, in the order of its tokens."""
@@ -137,8 +94,24 @@ class Replay:
     def __init__(self, ledger: Ledger, entries: Iterable[Entry]) -> None:
         self._ended: list[PastToken] = []
         self._waiting: dict[tuple[str, int], deque[PastToken]] = defaultdict(deque)
+        tokens: dict[str, PastToken] = {}
+        for entry in entries:
+            match entry:
+                case IssueEntry():
+                    tokens[entry.token] = PastToken(entry, ledger, reach=entry.users[0])
+                case SpendEntry():
+                    tokens[entry.token].spend = entry
+                case ReachEntry():
+                    tokens[entry.token].reach = entry.stop
+                case PublishEntry():
+                    tokens[entry.token].digests.append((entry.digest, entry.upto))
+                case RetireEntry():
+                    token = tokens[entry.token]
+                    token.end = entry.outcome
+                    if entry.value is not None:
+                        token.digests.append((entry.value["digest"], entry.value["upto"]))
         self._taken: dict[str, PastToken] = {}
-        for token in _tokens(ledger, entries).values():
+        for token in tokens.values():
             if token.spend is not None:
                 self._ended.append(token)
             if token.digests:
