@@ -42,6 +42,8 @@ class Process:
     def __init__(self, accountant: Any, sums: Any, values: Array) -> None:
         self.accountant, self.values = accountant, values
         self.stream: PlannedStream[Any] = PlannedStream(accountant, "sums", range(USERS), sums)
+        if not accountant.resumed:
+            accountant.record_learner("Process", {}, {})
         accountant.commit([self.stream.plan()])
         self.last: Array | None = None
         self.clock = 0
