@@ -32,6 +32,7 @@ from privlearn.accountants.guarantee import (
     unless_failed,
 )
 from privlearn.accountants.multiple_accountants import check_beside
+from privlearn.accountants.recorded_values import RecordedValue, recorded_values
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
@@ -523,6 +524,14 @@ class _Accountant(Generic[B]):
     def open(self, label: str) -> Any:
         """Begins a stream that was committed by keyword; close it, or use it in ``with``.
 
+        A stream that is open when its process ends has ended, too: its noise was never written.
+        What it released stands in the ledger (`released`), and its users below the last ``reach``
+        are paid for.  The others have another stream, whose noise and sums begin anew::
+
+            left = accountant.rest("sums", accountant.users)
+            again = sums.for_last(left)
+            stream = again.open(accountant.issue(again.loss(), users=left, label="sums"))
+
         Raises:
             BudgetError: nothing was committed by that keyword, or it has begun.
         """
@@ -586,6 +595,24 @@ class _Accountant(Generic[B]):
                 if (item.label, item.users) == (label, users):
                     return item.rest
             return None
+
+    def released(self, label: str) -> list[RecordedValue]:
+        """What left under a label, also before a restart: values, and whose rows they are made of.
+
+        Raises:
+            LedgerError: the ledger keeps no values, as it is in memory or of an older version; or
+            the accountant was closed.  LedgerUnreadableError: a value is missing, or was changed.
+        """
+        if not self._state.resumable:
+            raise LedgerError(
+                "released: values are kept in ledgers of files, Ledger.create(path), from this "
+                "version on; here only their digests are"
+            )
+        with self._lock:
+            if self._state.closed:
+                raise LedgerError("released: the accountant was closed; ask it before")
+            entries = [entry for entry in self.ledger.entries if entry.accountant == self.id]
+        return list(recorded_values(self.ledger, entries, label))
 
     def held(self, label: str, users: range) -> list[range]:
         """Whose rows tokens of that label are for, of those that are out or were spent.

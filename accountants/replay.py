@@ -147,7 +147,8 @@ class Replay:
             assert token.spend is not None
             found.update(upto for _, upto in token.digests)
             if token.spend.interactive:
-                found.add(token.reach)
+                if token.end != "released":  # one that was closed has said all that it had
+                    found.add(token.reach)
             elif token.issue.label not in unbounded:
                 found.add(token.users.stop)
         return sorted(found)

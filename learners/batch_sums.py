@@ -106,7 +106,7 @@ class CorrelatedSums(BatchSums[X]):
         return [self._stream.plan()]
 
     def begin(self, users: range) -> None:
-        self._stream.begin(users)
+        self._stream.takes(users)
 
     def release(self, rows: Rows[X], board: Billboard, batch: int) -> Array | None:
         released = self._stream.append(rows)

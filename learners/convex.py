@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from privlearn._validate import count, positive
 from privlearn.domains import Array
 from privlearn.learners.participation import rule_of
 from privlearn.learners.streaming import Example, StreamLearner, typical_length
+from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.mechanisms.constraint_sets import (
     ConstraintSet,
     checked_member,
@@ -118,10 +119,20 @@ class ConvexLearner(StreamLearner):
     def _start_in(self, inside: ConstraintSet, initial: ArrayLike | None) -> None:
         """Puts θ at a member of the set, by default the one nearest to 0."""
         self._set = inside
-        if initial is None:
-            self._theta = np.asarray(inside.pull(np.zeros(self._dim)))
-        else:
+        if initial is not None:
             self._theta = checked_member(initial, inside).copy()
+            return
+
+        def nearest() -> Array | None:
+            found = np.asarray(inside.pull(np.zeros(self._dim)))
+            return found if found.any() else None
+
+        start = self._fixed("initial", nearest)
+        self._theta = np.zeros(self._dim) if start is None else start
+
+    def _scaled(self, make: Callable[[], ProblemScale]) -> None:
+        """Takes units of the rules."""
+        self._scale = ProblemScale(*self._fixed("scale", make))
 
 
 @dataclass(eq=False, repr=False)
@@ -157,6 +168,7 @@ class Strategy(ABC):
         self._learner, self._accountant, self._set = learner, accountant, learner._set
         self._scale, self._users = learner._scale, accountant.users
         self._rule = rule_of(accountant)
+        self._fixed = learner._fixed
 
     @abstractmethod
     def plan(self) -> list[Plan]:
@@ -183,9 +195,19 @@ class Strategy(ABC):
     def let_go(self) -> None:
         """Drops the data of persons who were forgotten from the rows that are kept."""
 
+    def streams(self) -> Sequence[SuccessiveStreams[Any]]:
+        """What may be open between the calls."""
+        return ()
+
+    @property
+    def was_closed(self) -> bool:
+        """After a replay: whether an earlier process closed what was open."""
+        return any(stream.was_closed for stream in self.streams())
+
     def close(self) -> None:
-        """Nothing is open between the calls, unless a subclass says so."""
-        return
+        """Ends what is open, as released."""
+        for stream in self.streams():
+            stream.close()
 
     def _of_persons(self, rows: Rows[Array]) -> Rows[Array]:
         """Under a pooled rule the mean of each person's rows in a batch, else the rows."""

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from privlearn.domains import Array, Ball
+from privlearn.learners.base import Learner
 from privlearn.learners.person_budgets import PersonBudgets
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.mechanisms import NoisySum
-from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Token
+
+Counting: TypeAlias = BatchedPrefixSum[Array] | NoisySum[Array]
 
 _PART: Final = Fraction(1, 50)
 """Of the budget of a group."""
@@ -39,11 +42,15 @@ class LearnedRows:
         self,
         accountant: Accountant[Any],
         users: range,
-        sums: BatchedPrefixSum[Array] | NoisySum[Array] | None,
+        sums: Counting | None,
     ) -> None:
         self._accountant, self._users, self._sums = accountant, users, sums
-        self._stream: BatchedStream[Array] | None = None
-        self._batch = 0
+        self._stream: PlannedStream[Array] | None = None
+        if isinstance(sums, BatchedPrefixSum):
+            self._stream = PlannedStream(accountant, "count", users, sums)
+        # The last count, the deviation of its noise, and of how many slots it is.
+        self._count = self._std = 0.0
+        self._of = 0
 
     @staticmethod
     def rest(budgets: PersonBudgets) -> Fraction:
@@ -54,33 +61,45 @@ class LearnedRows:
         """The counts, where there are any."""
         return [] if self._sums is None else [Plan("count", self._sums.loss(), self._users)]
 
-    def after(self, rows: Rows[Array]) -> float:
-        """The rows of the group so far, after some more; of use where they end a batch."""
-        slots = rows.users.stop - self._users.start
+    def streams(self) -> list[PlannedStream[Array]]:
+        """What may be open between the calls."""
+        return [] if self._stream is None else [self._stream]
+
+    def after(self, rows: Rows[Array], slots: int) -> float:
+        """The rows of the group so far, after some more; of use where they end a batch.
+
+        Args:
+            rows: the next.
+            slots: how many slots they are counted in: those of a sum that is to become a mean.
+                Where a count was lost with its process, the last one stands for them all.
+        """
         if self._sums is None:
             return slots
         ones = rows.map_rows(_ones)
-        if isinstance(self._sums, NoisySum):
-            released, std = (
-                self._sums.release(ones, self._token(self._sums)),
-                self._sums.error_std(),
-            )
+        if self._stream is None:
+            self._count_at_once(ones)
         else:
-            if self._stream is None:
-                self._stream = self._sums.open(self._token(self._sums))
-            found = self._stream.append(ones)
-            if found is None:
-                return slots
-            self._batch += 1
-            released, std = found, self._sums.error_std(self._batch)
-        least = max(_DEVIATIONS * std, 1.0)
-        return float(min(max(float(released.value[0]), least), slots))
+            released = self._stream.append(ones)
+            if released is not None:
+                self._count = float(self._stream.whole(released.value)[0])
+                self._std = self._stream.error_std(rows.users.stop)
+                self._of = self._stream.learned
+        if not self._of:
+            return slots
+        least = max(_DEVIATIONS * self._std, 1.0)
+        return float(min(max(self._count * (slots / self._of), least), slots))
 
-    def _token(self, sums: BatchedPrefixSum[Array] | NoisySum[Array]) -> Token[Any]:
-        return self._accountant.issue(sums.loss(), users=self._users, label="count")
+    def _count_at_once(self, ones: Rows[Array]) -> None:
+        sums = self._sums
+        if not isinstance(sums, NoisySum) or not self._accountant.left("count", self._users):
+            return
+        token = self._accountant.issue(sums.loss(), users=self._users, label="count")
+        self._count = float(sums.release(ones, token).value[0])
+        self._std, self._of = sums.error_std(), len(self._users)
 
 
 def learned_rows(
+    learner: Learner,
     accountant: Accountant[Any],
     budgets: PersonBudgets,
     groups: Sequence[range],
@@ -90,16 +109,24 @@ def learned_rows(
 
     Without sizes the rows of a group are handed over all at once.
     """
-    if budgets.rule is None:
-        return [LearnedRows(accountant, users, None) for users in groups]
-    one = Ball(1.0, 1)
-    if not sizes:
-        budget, adjacency = budgets.of_row(_PART), accountant.adjacency
-        count = NoisySum.calibrated(one, budget, adjacency=adjacency)
-        return [LearnedRows(accountant, users, count) for users in groups]
-    found = budgets.sums([one] * len(groups), sizes, _PART)
+    found = learner._fixed("counts", lambda: _counting(accountant, budgets, groups, sizes))
     pairs = zip(groups, found, strict=True)
     return [LearnedRows(accountant, users, sums) for users, sums in pairs]
+
+
+def _counting(
+    accountant: Accountant[Any],
+    budgets: PersonBudgets,
+    groups: Sequence[range],
+    sizes: Sequence[Sequence[int]],
+) -> Sequence[Counting | None]:
+    if budgets.rule is None:
+        return [None] * len(groups)
+    one = Ball(1.0, 1)
+    if sizes:
+        return budgets.sums([one] * len(groups), sizes, _PART)
+    budget, adjacency = budgets.of_row(_PART), accountant.adjacency
+    return [NoisySum.calibrated(one, budget, adjacency=adjacency)] * len(groups)
 
 
 def _ones(block: Array) -> Array:

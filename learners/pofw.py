@@ -25,6 +25,10 @@ Under a rule of participation the batches are the epochs; with ``pooled`` a pers
 epoch become their mean.  ``published`` is refused: every pick reads all users so far, and with them
 all visits of a person, so that nothing is known below the price of a group.
 
+After a restart θ is what it was.  Sums and ``published`` lose the users of one segment of their
+stream, and go on with another one, ``published`` with picks that add up from there on; choices take
+the rows of an unfinished epoch again.  An epoch whose choice or values were lost moves nothing.
+
 Source: Han et al. 2022, Algorithm 2, choose one vertex per user and pay for √T of them; epochs,
 clipping of residuals and Gumbel noise are ours.  Privacy: `BatchedPrefixSum`, `ReportNoisyMax`,
 `NoisyMaxStream`, `NoisySum`; θ is post-processing.
@@ -34,7 +38,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, final
@@ -49,6 +53,7 @@ from privlearn.errors import CurrencyError
 from privlearn.learners.convex import SealedEpochs, Strategy, StrategyLearner, scale_of
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import (
     Example,
     Terms,
@@ -56,8 +61,9 @@ from privlearn.learners.streaming import (
     epoch_count,
     epoch_sizes,
 )
+from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.mechanisms import NoisySum
-from privlearn.mechanisms.batched_sums import BatchedStream
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.constraint_sets import CornerSet, LpBall, Polytope, Simplex
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
@@ -207,16 +213,18 @@ class DPPOFW(StrategyLearner):
     def _calibrate(self, accountant: Accountant[Any]) -> None:
         inside = self.constraint_set
         self._start_in(inside, self.initial)
-        self._scale = scale_of(
-            self._loss,
-            dim=self._dim,
-            q=math.inf,
-            feature_bound=positive(feature_bound=self.feature_bound),
-            reach=inside.diameter(1) / 4,
+        self._scaled(
+            lambda: scale_of(
+                self._loss,
+                dim=self._dim,
+                q=math.inf,
+                feature_bound=positive(feature_bound=self.feature_bound),
+                reach=inside.diameter(1) / 4,
+            )
         )
         self.method_: str = self.method
         if self.method == "auto":
-            self.method_ = self._chosen(accountant.budget)
+            self.method_ = self._fixed("method", lambda: self._chosen(accountant.budget))
         self._strategy = _STRATEGIES[self.method_](self, accountant)
 
     def _chosen(self, budget: Currency) -> str:
@@ -249,19 +257,23 @@ class _ByEpochs(Strategy):
     rule: _Rule
     _learner: DPPOFW
 
-    def _cut(self, smallest: float) -> None:
-        """Makes the epochs, which have at least ``smallest`` noise units of users."""
-        users, rule = len(self._users), self.rule
-        number = epoch_count(users, rule.users_per_noise * smallest, rule.epochs)
-        self._epochs: SealedEpochs[Any] = SealedEpochs(
-            self._users, epoch_sizes(users, number, rule.growth)
-        )
+    def _cut(self, smallest: Callable[[], float]) -> None:
+        """Makes the epochs, which have at least ``smallest()`` noise units of users."""
+
+        def sizes() -> list[int]:
+            users, rule = len(self._users), self.rule
+            number = epoch_count(users, rule.users_per_noise * smallest(), rule.epochs)
+            return epoch_sizes(users, number, rule.growth)
+
+        self._epochs: SealedEpochs[Any] = SealedEpochs(self._users, self._fixed("epochs", sizes))
         self._budgets = PersonBudgets(self._accountant, self._epochs.all)
         self._learned: list[LearnedRows] = []
 
     def _count(self, sizes: Sequence[Sequence[int]] = ()) -> Fraction:
         """Begins counts of the rows that are learned; the part of the budget that is left."""
-        self._learned = learned_rows(self._accountant, self._budgets, self._epochs.all, sizes)
+        self._learned = learned_rows(
+            self._learner, self._accountant, self._budgets, self._epochs.all, sizes
+        )
         return LearnedRows.rest(self._budgets)
 
     def _counts(self) -> list[Plan]:
@@ -293,54 +305,69 @@ class _Sums(_ByEpochs):
 
     def __init__(self, learner: DPPOFW, accountant: Accountant[Any]) -> None:
         super().__init__(learner, accountant)
-        mass = float(accountant.budget.gaussian_mass())
-        self._cut(math.sqrt(self._scale.dim / mass) * self._together)
+        self._cut(self._noise_units)
         sizes = [(len(users),) for users in self._epochs.all]
         rest = self._count(sizes)
-        levels = [self._scale.clip(self.rule.level(k)) for k in range(len(self._epochs.all))]
-        self._sums = self._budgets.sums(
-            [Ball(clip, self._scale.dim) for clip in levels],
-            sizes,
-            rest,
-        )
+
+        def calibrated() -> list[BatchedPrefixSum[Array]]:
+            levels = [self._scale.clip(self.rule.level(k)) for k in range(len(sizes))]
+            domains = [Ball(clip, self._scale.dim) for clip in levels]
+            return self._budgets.sums(domains, sizes, rest)
+
+        sums = self._fixed("gradients", calibrated)
+        self._sums = [
+            PlannedStream(accountant, "epoch", users, each)
+            for users, each in zip(self._epochs.all, sums, strict=True)
+        ]
         self._pooled: Array = np.zeros(self._scale.dim)
         self._variance = self._weight = 0.0
-        self._stream: BatchedStream[Array] | None = None
         self._is_pooled = self._rule is not None and self._rule.pooled
         self._pending: list[Rows[Example]] = []
+
+    def _noise_units(self) -> float:
+        mass = float(self._accountant.budget.gaussian_mass())
+        return math.sqrt(self._scale.dim / mass) * self._together
 
     def let_go(self) -> None:
         self._pending = [rows.without_forgotten() for rows in self._pending]
 
     def plan(self) -> list[Plan]:
-        pairs = zip(self._sums, self._epochs.all, strict=True)
-        return [*(Plan("epoch", sums.loss(), users) for sums, users in pairs), *self._counts()]
+        return [*(sums.plan() for sums in self._sums), *self._counts()]
+
+    def streams(self) -> list[PlannedStream[Array]]:
+        number = min(self._epochs.number, len(self._sums) - 1)
+        return [self._sums[number], *self._learned[number].streams()]
 
     def take(self, rows: Rows[Example]) -> None:
         learner, number = self._learner, self._epochs.number
         users, sums = self._epochs.all[number], self._sums[number]
-        if self._stream is None:
-            token = self._accountant.issue(sums.loss(), users=users, label="epoch")
-            self._stream = sums.open(token)
         if self._is_pooled:  # a person's rows in an epoch become one at its end
             self._pending.append(rows)
             if rows.users.stop < users.stop:
                 return
             rows, self._pending = Rows.concat(self._pending), []
-        increments = learner._increments([(-1.0, learner._theta)])
-        own = self._of_persons(rows.map_rows(increments))
-        released, learned = self._stream.append(own), self._learned[number].after(own)
+        taken = sums.takes(rows.users)
+        if taken:
+            mine = rows if taken == rows.users else rows.slice(taken)
+            increments = learner._increments([(-1.0, learner._theta)])
+            self._learn(number, self._of_persons(mine.map_rows(increments)))
+        if rows.users.stop == users.stop:
+            self._epochs.number = number + 1
+
+    def _learn(self, number: int, rows: Rows[Array]) -> None:
+        learner, sums = self._learner, self._sums[number]
+        released = sums.append(rows)
+        learned = self._learned[number].after(rows, sums.learned)
         if released is None:
             return
-        total = learner._board.post(f"sum/{number}", released)
+        total = sums.whole(learner._board.post(f"sum/{number}", released))
         step = self.rule.move(number) * self._scale.newton / learned
-        variance = (step * sums.error_std(1)) ** 2
+        variance = (step * sums.error_std(rows.users.stop)) ** 2
         self._weight = _MEMORY * self._weight + 1 / variance
         new = 1 / (variance * self._weight)
         self._pooled = (1 - new) * self._pooled + new * (learner._theta + step * total)
         self._variance = (1 - new) ** 2 * self._variance + new**2 * variance
         learner._theta = self._shrunk()
-        self._stream, self._epochs.number = None, number + 1
 
     def _shrunk(self) -> Array:
         """The pooled gradient steps without what may be noise."""
@@ -359,23 +386,28 @@ class _Picking(_ByEpochs):
 
     def _begin(self, share: Fraction) -> None:
         """Cuts the epochs and makes their choices, at ``share`` of the budget."""
-        accountant = self._accountant
-        budget, adjacency = accountant.budget.share(share), accountant.adjacency
-        self._picks = min(self.rule.picks, self.vertices.count - 1)
-        probe = ReportNoisyMax.calibrated(
-            self.vertices, 1.0, budget, top=self._picks, adjacency=adjacency
-        )
-        spread = 2 * self.vertices.diameter("l1")
-        self._cut(math.log(self.vertices.count) * probe.scale / spread * self._together)
-        self._choices = [
-            ReportNoisyMax.calibrated(
-                self.vertices,
-                clip,
-                self._budgets.of_row(share),
-                top=self._picks,
-                adjacency=adjacency,
+        adjacency = self._accountant.adjacency
+        self._picks = self._fixed("picks", lambda: min(self.rule.picks, self.vertices.count - 1))
+
+        def choice(clip: float, budget: Currency) -> ReportNoisyMax:
+            return ReportNoisyMax.calibrated(
+                self.vertices, clip, budget, top=self._picks, adjacency=adjacency
             )
-            for clip in self._clips
+
+        def noise_units() -> float:
+            scale = choice(1.0, self._accountant.budget.share(share)).scale
+            spread = 2 * self.vertices.diameter("l1")
+            return math.log(self.vertices.count) * scale / spread * self._together
+
+        def numbers() -> list[tuple[float, float]]:
+            budget = self._budgets.of_row(share)
+            return [(clip, choice(clip, budget).scale) for clip in self._clips]
+
+        self._cut(noise_units)
+        # The vertices are the set's, which is a parameter: they may be many.
+        self._choices = [
+            ReportNoisyMax(self.vertices, clip, scale, self._picks, "gumbel", adjacency=adjacency)
+            for clip, scale in self._fixed("choices", numbers)
         ]
 
     def plan(self) -> list[Plan]:
@@ -386,6 +418,8 @@ class _Picking(_ByEpochs):
         learner, number = self._learner, self._epochs.number
         kept = self._epochs.add(rows.map_rows(learner._increments([(-1.0, learner._theta)])))
         if kept is None:
+            return
+        if not self._accountant.left("choice", kept.users):  # lost with its process
             return
         kept = self._of_persons(kept)
         picked = learner._posted(self._choices[number], kept, "choice", f"choice/{number}")
@@ -411,14 +445,13 @@ class _Choices(_Picking):
             return
         self._begin(_CHOICE_SHARE)
         rest = self._count() - _CHOICE_SHARE
-        self._measured = [
-            NoisySum.calibrated(
-                Ball(clip, self._picks, "linf"),
-                self._budgets.of_row(rest),
-                adjacency=accountant.adjacency,
-            )
-            for clip in self._clips
-        ]
+
+        def calibrated() -> list[NoisySum[Array]]:
+            row, adjacency = self._budgets.of_row(rest), accountant.adjacency
+            domains = [Ball(clip, self._picks, "linf") for clip in self._clips]
+            return [NoisySum.calibrated(ball, row, adjacency=adjacency) for ball in domains]
+
+        self._measured = self._fixed("values", calibrated)
 
     def plan(self) -> list[Plan]:
         pairs = zip(self._measured, self._epochs.all, strict=False)
@@ -432,13 +465,15 @@ class _Choices(_Picking):
             reach = self._scale.unit / float(learner.feature_bound)
             toward = self.vertices.points(picked).mean(axis=0)
             return np.asarray(moved + self.rule.move(number) * reach * toward)
+        if not self._accountant.left("values", rows.users):
+            return moved  # lost with its process: the choice says where, and not how far
         places, sums = picked % dim, self._measured[number]
         # +e_j and −e_j may both be chosen; the second place is then measured as 0.
         first = np.zeros(len(places))
         first[np.unique(places, return_index=True)[1]] = 1.0
         values = rows.map_rows(lambda g: g[:, places] * first)
         total = learner._posted(sums, values, "values", f"values/{number}") * first
-        learned = self._learned[number].after(rows)
+        learned = self._learned[number].after(rows, len(rows.users))
         step = self.rule.move(number) * self._scale.newton / learned
         np.add.at(moved, places, step * total)
         return moved
@@ -477,14 +512,22 @@ class _Published(Strategy):
         diameter = self._set.diameter(1)
         largest = max(float(np.abs(self._set.minimize(np.ones(learner._dim))).sum()), diameter)
         slope = min(loss.slope, loss.curvature * (largest * bound + self._scale.unit))
-        self._stream: NoisyMaxPicks | None = None
-        self._picks = NoisyMaxStream.calibrated(
-            learner.constraint_set.choices,
-            loss.curvature * bound**2 * diameter + slope * bound,
-            accountant.budget,
-            horizon=len(accountant.users),
-            adjacency=accountant.adjacency,
-        )
+        vertices, horizon = learner.constraint_set.choices, len(accountant.users)
+
+        def numbers() -> tuple[float, float]:
+            clip = loss.curvature * bound**2 * diameter + slope * bound
+            picks = NoisyMaxStream.calibrated(
+                vertices,
+                clip,
+                accountant.budget,
+                horizon=horizon,
+                adjacency=accountant.adjacency,
+            )
+            return clip, picks.scale
+
+        clip, scale = self._fixed("picks", numbers)
+        self._picks = NoisyMaxStream(vertices, clip, scale, horizon, accountant.adjacency)
+        self._stream = SuccessiveStreams(accountant, "picks", self._users, self._picks)
         self._before, self._done = learner._theta, 0
 
     def batches(self) -> Sequence[int]:
@@ -494,26 +537,35 @@ class _Published(Strategy):
         """No rows are kept."""
 
     def plan(self) -> list[Plan]:
-        return [Plan("picks", self._picks.loss(), self._users)]
+        return [self._stream.plan()]
+
+    def streams(self) -> list[SuccessiveStreams[NoisyMaxPicks]]:
+        return [self._stream]
 
     def next_change(self) -> int:
         return self._users.start + self._done + 1
 
     def take(self, rows: Rows[Example]) -> None:
-        learner, t = self._learner, self._done
-        if self._stream is None:
-            token = self._accountant.issue(self._picks.loss(), users=self._users, label="picks")
-            self._stream = self._picks.open(token)
+        if self._stream.takes(rows.users):
+            self._step(rows)
+        self._done += 1
+        if rows.users.stop == self._users.stop:
+            self._stream.close()
+
+    def _step(self, rows: Rows[Example]) -> None:
+        """Takes one user's row.
+
+        A stream that follows one that died begins to add up anew, at the θ that was reached.
+        """
+        learner, t = self._learner, rows.users.start - self._stream.first
         terms: Terms = [(-(t + 1.0), learner._theta)]
         if t:
             terms = [*terms, (float(t), self._before)]
-        picked = self._stream.append(rows.map_rows(learner._increments(terms))).value
-        self._before, self._done = learner._theta, t + 1
+        picked = self._stream.open.append(rows.map_rows(learner._increments(terms))).value
+        self._before = learner._theta
         toward = self._picks.vertices.points(picked)[0]
-        moved = learner._theta + (toward - learner._theta) / (t + 2)
+        moved = learner._theta + (toward - learner._theta) / (self._done + 2)
         learner._theta = np.asarray(self._set.pull(moved) if learner._is_ball else moved)
-        if rows.users.stop == self._users.stop:
-            self._stream.close()
 
 
 _STRATEGIES: dict[str, type[_Sums] | type[_Choices] | type[_Corners] | type[_Published]] = {

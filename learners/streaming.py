@@ -117,8 +117,8 @@ class StreamLearner(Learner):
 
     @property
     def _rule_batches(self) -> Sequence[int]:
-        """For a learner whose `_check_rule` lets rules pass that count within batches."""
-        raise TypeError(f"{type(self).__name__}: has no batches that a rule could count within")
+        """None; for a learner whose `_check_rule` lets rules pass that count within batches."""
+        return ()
 
     # Life ----------------------------------------------------------------------------------------
 
@@ -148,6 +148,13 @@ class StreamLearner(Learner):
         if self._accountant.people is not None:
             self._accountant.people.skip_to(users.stop)
         self._take_all(Rows.null(users))
+
+    def _replay(self) -> None:
+        """Under a rule visits may have been counted since the last release; their rows are null."""
+        super()._replay()
+        people = self._accountant.people
+        if people is not None and (people.clock or 0) > self.clock_:
+            self._pass_again(range(self.clock_, people.clock or 0))
 
     @property
     def coef_(self) -> Array:

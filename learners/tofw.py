@@ -27,6 +27,12 @@ the batches of an epoch).  ``buffered`` and ``whitened`` with ``Participation(2,
 mean of a person's rows in each of their two epochs, are best where many return: increments of the
 other two are made for streams that go on as they began.
 
+After a restart θ is what it was.  ``plain`` and ``restarts`` lose the users of one segment of their
+stream (at most 256 that had come or were next), whose places are passed over; the next stream takes
+the others, and the noise of both is in the sums.  With ``most`` above 1 a stream that died has no
+rest, and θ stays as it is until the next epoch.  ``buffered`` and ``whitened`` take the rows of an
+unfinished epoch again; of an epoch whose steps were cut off the steps that were made count.
+
 Increments are clipped in ℓ2 for every p: clipped in ℓq at the same residual they would need more
 noise, Gaussian or generalized Gaussian (`PrefixSum.calibrated` with ``exponent=None`` computes it).
 
@@ -119,12 +125,14 @@ class DPTOFW(LpLearner, StrategyLearner):
     def _calibrate(self, accountant: Accountant[Any]) -> None:
         inside = LpBall(self.dim, self.p, self.radius) if self.theta_set is None else self.theta_set
         self._start_in(inside, self.initial)
-        self._scale = scale_of(
-            self._loss,
-            dim=self.dim,
-            q=self._feature_norm,
-            feature_bound=self.usual_norm or self.feature_bound,
-            reach=self._set.diameter(exponent(p=self.p)) / 4,
+        self._scaled(
+            lambda: scale_of(
+                self._loss,
+                dim=self.dim,
+                q=self._feature_norm,
+                feature_bound=self.usual_norm or self.feature_bound,
+                reach=self._set.diameter(exponent(p=self.p)) / 4,
+            )
         )
         strategies: dict[Method, Callable[[DPTOFW, Accountant[Any], float | None], Strategy]] = {
             "plain": partial(Plain, anytime=self.anytime),
@@ -134,8 +142,15 @@ class DPTOFW(LpLearner, StrategyLearner):
         }
         self._strategy = strategies[self.method](self, accountant, self.clip)
 
+    def _replay(self) -> None:
+        super()._replay()
+        self._closed = self._strategy.was_closed
+
     def close(self) -> None:
-        """Ends an open stream before its horizon, as released; nothing more can be learned."""
+        """Ends an open stream before its horizon, as released; nothing more can be learned.
+
+        A resumed ledger tells so where a stream was open.
+        """
         self._check_running()
         self._strategy.close()
         self._closed = True

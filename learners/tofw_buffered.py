@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from privlearn.domains import Ball
+from privlearn.domains import Array, Ball
 from privlearn.learners.convex import TINY, LpLearner, SealedEpochs, Strategy
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
@@ -28,7 +28,7 @@ _FIRST_EPOCH = 0.2
 _CLIPS = (0.05, 0.03)
 """Levels of residuals at which gradients are clipped, by epoch, as parts of the unit."""
 _STEPS = 64
-"""Of each epoch; θ is averaged over the later half."""
+"""Of each epoch; θ is averaged over the later half of those that were made."""
 _STEP = 0.5
 """In Newton steps."""
 _SHRINK = 0.5
@@ -41,26 +41,26 @@ class Buffered(Strategy):
 
     def __init__(self, learner: LpLearner, accountant: Accountant[Any], clip: float | None) -> None:
         super().__init__(learner, accountant)
-        total = len(self._users)
-        first = int(total * _FIRST_EPOCH)
-        both = zip((first, total - first), _CLIPS, strict=True)
-        sizes = [(size, level) for size, level in both if size]
+        sizes: list[tuple[int, float]] = self._fixed("epochs", lambda: _epochs(len(self._users)))
+        self._steps = self._fixed("steps", lambda: _STEPS)
         self._epochs: SealedEpochs[Example] = SealedEpochs(self._users, [size for size, _ in sizes])
         budgets = PersonBudgets(accountant, self._epochs.all)
-        part = LearnedRows.rest(budgets) / _STEPS
-        self._sums = [
-            NoisySum.calibrated(
-                Ball(clip or self._scale.clip(level), learner.dim),
-                budgets.of_row(part),
-                adjacency=accountant.adjacency,
-            )
-            for _, level in sizes
-        ]
-        self._learned = learned_rows(accountant, budgets, self._epochs.all)
+
+        def calibrated() -> list[NoisySum[Array]]:
+            part = budgets.of_row(LearnedRows.rest(budgets) / self._steps)
+            radii = [clip or self._scale.clip(level) for _, level in sizes]
+            adjacency = accountant.adjacency
+            return [
+                NoisySum.calibrated(Ball(radius, learner.dim), part, adjacency=adjacency)
+                for radius in radii
+            ]
+
+        self._sums = self._fixed("gradients", calibrated)
+        self._learned = learned_rows(learner, accountant, budgets, self._epochs.all)
 
     def plan(self) -> list[Plan]:
         pairs = zip(self._sums, self._epochs.all, strict=True)
-        plans = [Plan("step", sums.loss(), users, _STEPS) for sums, users in pairs]
+        plans = [Plan("step", sums.loss(), users, self._steps) for sums, users in pairs]
         return plans + [plan for learned in self._learned for plan in learned.plan()]
 
     def batches(self) -> Sequence[int]:
@@ -77,12 +77,16 @@ class Buffered(Strategy):
         kept = self._epochs.add(rows)
         if kept is None:
             return
-        theta, late = learner._theta, np.zeros(self._scale.dim)
+        theta = learner._theta
+        path: list[Array] = []
         sums = self._sums[number]
         gradients = self._of_persons(kept.map_rows(learner._increments([(1.0, theta)])))
-        users = self._learned[number].after(gradients)
+        users = self._learned[number].after(gradients, len(kept.users))
         std = sums.error_std() / users
-        for step in range(_STEPS):
+        for step in range(self._steps):
+            # A process that died in the middle has lost the rows of the steps that were left.
+            if not self._accountant.left("step", kept.users):
+                break
             if step:
                 gradients = self._of_persons(kept.map_rows(learner._increments([(1.0, theta)])))
             gradient = learner._posted(sums, gradients, "step", f"gradient/{number}/{step}") / users
@@ -90,6 +94,13 @@ class Buffered(Strategy):
             shrunk = max(0.0, 1.0 - _SHRINK * self._scale.dim * std * std / energy)
             moved = theta - _STEP * self._scale.newton * shrunk * gradient
             theta = np.asarray(self._set.pull(moved))
-            if step >= _STEPS // 2:
-                late = late + theta
-        learner._theta = late / (_STEPS - _STEPS // 2)
+            path.append(theta)
+        if late := path[len(path) // 2 :]:
+            learner._theta = np.asarray(sum(late) / len(late))
+
+
+def _epochs(users: int) -> list[tuple[int, float]]:
+    """Sizes, and levels of residuals."""
+    first = int(users * _FIRST_EPOCH)
+    both = zip((first, users - first), _CLIPS, strict=True)
+    return [(size, level) for size, level in both if size]

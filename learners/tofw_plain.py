@@ -10,7 +10,7 @@ them and ``apart`` slots from each other; rules that count within batches are re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from privlearn.domains import Array, Ball
 from privlearn.learners.convex import TINY, LpLearner, Strategy
@@ -27,6 +27,30 @@ _STEP, _DELAY = 1.4, 20
 """The step after t users is at most _STEP/(t + d/μ + _DELAY)."""
 _USERS_PER_BLOCK_USER, _LARGEST_BLOCK = 16, 64
 """A block is at most a sixteenth of the users before it, and no larger than this."""
+
+
+class _Aim(NamedTuple):
+    """What the increments of a block are made for."""
+
+    learned: int
+    """Users in the running sum before it."""
+    users: range
+    """Of the block, or what was left of it when its stream began."""
+    theta: Array
+    """Where the running sum is the gradient after the last of them."""
+
+    def reached(self, before: Terms, learned: int) -> Terms:
+        """Where the running sum is the gradient with ``learned`` users, not all of the block.
+
+        Of s users, r took it from L·g to L·g + r/s·((L + s)·g(θ) − L·g), a mixture.
+        """
+        part = (learned - self.learned) / max(len(self.users), 1)
+        if part == 1:
+            return [(1.0, self.theta)]
+        if not part:
+            return before
+        kept = (1 - part) * self.learned / learned
+        return [*((kept * weight, at) for weight, at in before), (1 - kept, self.theta)]
 
 
 @final
@@ -48,29 +72,30 @@ class Plain(Strategy):
                 "batches to count within or to pool; use Participation(most=..., apart=...), or "
                 "another method"
             )
-        budget, adjacency = accountant.budget, accountant.adjacency
-        clip = clip or self._scale.clip(_CLIP)
         users = len(self._users)
-        factorization: Factorization | None = None
-        if anytime:
-            factorization = AnytimeBLT(horizon=users)
-        elif self._rule is None:
-            factorization = ColumnNormalizedBLT.fitted(users)
-        sums: PrefixSum[Array] = learner._fixed(
-            "increments",
-            lambda: PrefixSum.calibrated(
-                Ball(clip, learner._dim),
-                budget,
+
+        def calibrated() -> PrefixSum[Array]:
+            factorization: Factorization | None = None
+            if anytime:
+                factorization = AnytimeBLT(horizon=users)
+            elif self._rule is None:
+                factorization = ColumnNormalizedBLT.fitted(users)
+            return PrefixSum.calibrated(
+                Ball(clip or self._scale.clip(_CLIP), learner._dim),
+                accountant.budget,
                 horizon=users if factorization is None else None,
                 factorization=factorization,
-                adjacency=adjacency,
+                adjacency=accountant.adjacency,
                 participation=self._rule,
-            ),
-        )
+            )
+
+        sums = self._fixed("increments", calibrated)
         self._stream = PlannedStream(accountant, "increments", self._users, sums)
-        self._delay = learner._dim / self._mu + _DELAY
-        self._before = self._theta = learner._theta
+        self._delay = self._fixed("delay", lambda: learner._dim / self._mu + _DELAY)
+        # At these parameters, with weights that add up to 1, the running sum is the gradient.
+        self._gradient: Terms = []
         self._done = 0  # users before the open block
+        self._aimed = _Aim(0, range(0), learner._theta)
         self._begin_block()
 
     def batches(self) -> Sequence[int]:
@@ -79,18 +104,12 @@ class Plain(Strategy):
     def plan(self) -> list[Plan]:
         return [self._stream.plan()]
 
+    def streams(self) -> list[PlannedStream[Array]]:
+        return [self._stream]
+
     def _begin_block(self) -> None:
         left = len(self._users) - self._done
         self._size = min(max(self._done // _USERS_PER_BLOCK_USER, 1), _LARGEST_BLOCK, left)
-        ahead = (self._done + self._size) / self._size
-        terms: Terms = [(ahead, self._theta)]
-        if self._done:
-            terms = [*terms, (1 - ahead, self._before)]
-        self._before = self._theta
-        self._increments = self._learner._increments(terms)
-        # The variance at the end of the block stands for all of it.
-        std = self._stream.error_std(self._users.start + self._done + self._size)
-        self._noise = self._learner._dim * std * std
 
     def next_change(self) -> int:
         return self._users.start + self._done + self._size
@@ -102,15 +121,42 @@ class Plain(Strategy):
         return clock
 
     def take(self, rows: Rows[Example]) -> None:
-        released = self._stream.append(rows.map_rows(self._increments))
-        if released is not None:
-            self._move(self._stream.whole(released.value), rows.users.stop)
+        taken = self._stream.takes(rows.users)
+        if taken:
+            self._aim(self._stream.first)
+            own = rows if taken == rows.users else rows.slice(taken)
+            released = self._stream.append(own.map_rows(self._increments))
+            if released is not None:
+                self._move(self._stream.whole(released.value), taken.stop)
         if rows.users.stop == self.next_change():
             self._done += self._size
             if self._done == len(self._users):
                 self.close()
             else:
                 self._begin_block()
+
+    def _aim(self, first: int) -> None:
+        """Makes the increments of a block, or of what is left of one for a new stream.
+
+        Args:
+            first: user of the open stream.
+        """
+        start, stop = self._users.start + self._done, self.next_change()
+        users = range(max(start, first), stop)
+        if users == self._aimed.users:
+            return
+        learned, theta = self._stream.learned, self._learner._theta
+        self._gradient = self._aimed.reached(self._gradient, learned)
+        size = len(users)
+        ahead = (learned + size) / size
+        terms: Terms = [(ahead, theta)]
+        if learned:
+            terms = [*terms, *((weight * (1 - ahead), at) for weight, at in self._gradient)]
+        self._increments = self._learner._increments(terms)
+        self._aimed = _Aim(learned, users, theta)
+        # The variance at the end of the block stands for all of it.
+        std = self._stream.error_std(stop)
+        self._noise = self._learner._dim * std * std
 
     def _move(self, sums: Array, stop: int) -> None:
         """Steps for the last users before ``stop``, one for each of the running sums."""
@@ -124,7 +170,4 @@ class Plain(Strategy):
         theta = self._learner._theta
         for step, vertex in zip(steps, vertices, strict=True):
             theta = (1.0 - step) * theta + step * vertex
-        self._learner._theta = self._theta = theta
-
-    def close(self) -> None:
-        self._stream.close()
+        self._learner._theta = theta

@@ -21,8 +21,9 @@ from privlearn.domains import Array, Ball
 from privlearn.learners.convex import TINY, LpLearner, Strategy
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import Example, Terms, epoch_count, epoch_sizes
-from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum, even_sizes
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -54,7 +55,9 @@ class Epoch(NamedTuple):
 
     users: range
     level: float
-    sums: BatchedPrefixSum[Array]
+    sizes: Sequence[int]
+    """Of its batches."""
+    stream: PlannedStream[Array]
     learned: LearnedRows
 
 
@@ -64,56 +67,69 @@ class Restarts(Strategy):
 
     def __init__(self, learner: LpLearner, accountant: Accountant[Any], clip: float | None) -> None:
         super().__init__(learner, accountant)
-        plan = restart_plan(len(self._users), self._scale.dim, self._mu)
+        plan: list[tuple[int, float]] = self._fixed(
+            "epochs", lambda: restart_plan(len(self._users), self._scale.dim, self._mu)
+        )
         ends = accumulate((size for size, _ in plan), initial=self._users.start)
         groups = [range(start, stop) for start, stop in pairwise(ends)]
-        batches = [even_sizes(size, _BATCHES) for size, _ in plan]
+        batches: list[tuple[int, ...]] = self._fixed(
+            "batches", lambda: [even_sizes(size, _BATCHES) for size, _ in plan]
+        )
         self._pooled = self._rule is not None and self._rule.pooled
         budgets = PersonBudgets(
             accountant, groups, [len(sizes) for sizes in batches] if self._pooled else ()
         )
-        first = plan[0][1]
-        clips = [
-            self._scale.clip(_CLIP_PER_LEVEL * level) if clip is None else clip * level / first
-            for _, level in plan
+
+        def calibrated() -> list[BatchedPrefixSum[Array]]:
+            first = plan[0][1]
+            clips = [
+                self._scale.clip(_CLIP_PER_LEVEL * level) if clip is None else clip * level / first
+                for _, level in plan
+            ]
+            domains = [Ball(radius, learner._dim) for radius in clips]
+            return budgets.sums(domains, batches, LearnedRows.rest(budgets))
+
+        sums = self._fixed("increments", calibrated)
+        streams = [
+            PlannedStream(accountant, "epoch", users, each)
+            for users, each in zip(groups, sums, strict=True)
         ]
-        sums = budgets.sums(
-            [Ball(radius, learner._dim) for radius in clips], batches, LearnedRows.rest(budgets)
-        )
-        learned = learned_rows(accountant, budgets, groups, batches)
-        parts = zip(groups, (level for _, level in plan), sums, learned, strict=True)
+        learned = learned_rows(learner, accountant, budgets, groups, batches)
+        parts = zip(groups, (level for _, level in plan), batches, streams, learned, strict=True)
         self._epochs = [Epoch(*part) for part in parts]
-        self._caution = min(1.0, len(self._users) * self._mu / (_DIMS_PER_STEP * learner._dim))
+        self._caution = self._fixed(
+            "caution",
+            lambda: min(1.0, len(self._users) * self._mu / (_DIMS_PER_STEP * learner._dim)),
+        )
         self._number = -1
         self._begin_epoch()
 
     def plan(self) -> list[Plan]:
-        plans = [Plan("epoch", epoch.sums.loss(), epoch.users) for epoch in self._epochs]
+        plans = [epoch.stream.plan() for epoch in self._epochs]
         return plans + [plan for epoch in self._epochs for plan in epoch.learned.plan()]
 
     def batches(self) -> Sequence[int]:
         starts: list[int] = []
         for epoch in self._epochs:
-            sizes = epoch.sums.sizes if self._pooled else (len(epoch.users),)
+            sizes = epoch.sizes if self._pooled else (len(epoch.users),)
             starts += accumulate(sizes[:-1], initial=epoch.users.start)
         return starts
 
+    def streams(self) -> list[PlannedStream[Array]]:
+        epoch = self._epochs[self._number]
+        return [epoch.stream, *epoch.learned.streams()]
+
     def _begin_epoch(self) -> None:
         self._number += 1
-        self._stream: BatchedStream[Array] | None = None
-        self._before = self._learner._theta
-        self._done = self._batch = 0
+        self._before, self._batch = self._learner._theta, 0
+        self._end = self._epochs[self._number].users.start
         self._begin_batch()
 
     def _begin_batch(self) -> None:
-        theta, size = self._learner._theta, self._epochs[self._number].sums.sizes[self._batch]
-        ahead = (self._done + size) / size
-        terms: Terms = [(ahead, theta)]
-        if self._done:
-            terms = [*terms, (1 - ahead, self._before)]
-        self._before = theta
-        self._increments = self._learner._increments(terms)
-        self._end = self._epochs[self._number].users.start + self._done + size
+        start = self._end
+        self._end = start + self._epochs[self._number].sizes[self._batch]
+        self._users_of_batch = range(start, self._end)
+        self._aimed = range(0)
         self._pending: list[Rows[Example]] = []
 
     def next_change(self) -> int:
@@ -123,34 +139,52 @@ class Restarts(Strategy):
         self._pending = [rows.without_forgotten() for rows in self._pending]
 
     def take(self, rows: Rows[Example]) -> None:
-        epoch = self._epochs[self._number]
-        if self._stream is None:
-            token = self._accountant.issue(epoch.sums.loss(), users=epoch.users, label="epoch")
-            self._stream = epoch.sums.open(token)
         if self._pooled:  # a person's rows in a batch become one at its end
             self._pending.append(rows)
             if rows.users.stop < self._end:
                 return
             rows = Rows.concat(self._pending)
-        increments = self._of_persons(rows.map_rows(self._increments))
-        released = self._stream.append(increments)
-        learned = epoch.learned.after(increments)
-        if released is None:
+        self._learn(self._epochs[self._number], rows)
+        if rows.users.stop < self._end:
             return
-        total = self._learner._board.post(f"sum/{self._number}/{self._batch}", released)
-        self._done = rows.users.stop - epoch.users.start
-        self._move(epoch, total, learned)
         self._batch += 1
-        if self._batch < len(epoch.sums.sizes):
+        if self._batch < len(self._epochs[self._number].sizes):
             self._begin_batch()
         elif self._number + 1 < len(self._epochs):
             self._begin_epoch()
 
-    def _move(self, epoch: Epoch, total: Array, learned: float) -> None:
+    def _learn(self, epoch: Epoch, rows: Rows[Example]) -> None:
+        stream = epoch.stream
+        taken = stream.takes(rows.users)
+        if not taken:
+            return
+        self._aim(stream)
+        own = rows if taken == rows.users else rows.slice(taken)
+        increments = self._of_persons(own.map_rows(self._increments))
+        released = stream.append(increments)
+        learned = epoch.learned.after(increments, stream.learned)
+        if released is None:
+            return
+        value = self._learner._board.post(f"sum/{self._number}/{self._batch}", released)
+        std = stream.error_std(rows.users.stop)
+        self._before = self._learner._theta  # where the running sum is the gradient
+        self._move(epoch, stream.whole(value) / learned, std / learned)
+
+    def _aim(self, stream: PlannedStream[Array]) -> None:
+        """Makes the increments of a batch, or of what is left of one for a new stream."""
+        users = range(max(self._users_of_batch.start, stream.first), self._end)
+        if users == self._aimed:
+            return
+        self._aimed = users
+        ahead = (stream.learned + len(users)) / len(users)
+        terms: Terms = [(ahead, self._learner._theta)]
+        if stream.learned:
+            terms = [*terms, (1 - ahead, self._before)]
+        self._increments = self._learner._increments(terms)
+
+    def _move(self, epoch: Epoch, gradient: Array, std: float) -> None:
         scale, dim = self._scale, self._scale.dim
-        gradient = total / learned
         size = math.sqrt(float((gradient * gradient).sum())) + TINY
-        std = epoch.sums.error_std(self._batch + 1) / learned
         kept = max(0.0, 1.0 - dim * (std / size) ** 2)
         reach = _REACH * epoch.level * scale.unit * math.sqrt(dim) / scale.length * self._caution
         short = _SHORT_STEP * self._caution * scale.newton * size * kept

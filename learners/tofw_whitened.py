@@ -43,9 +43,10 @@ from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.learners.convex import TINY, LpLearner, SealedEpochs, Strategy
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import Example
 from privlearn.mechanisms import NoisySum
-from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 
@@ -98,17 +99,15 @@ class Whitening(NamedTuple):
 
 class _Epoch(NamedTuple):
     users: range
-    moments: BatchedPrefixSum[Array]
-    """One batch: contributions are added up as rows arrive, so that no d² per row is kept."""
+    moments: PlannedStream[Array]
+    """One batch, handed over in parts, so that no d² per row is kept."""
     steps: NoisySum[Array]
+    number: int
+    """Of steps."""
     means: tuple[NoisySum[Array] | None, NoisySum[Array] | None]
-    """Before and after the steps."""
 
     def plan(self) -> list[Plan]:
-        plans = [
-            Plan("moments", self.moments.loss(), self.users),
-            Plan("step", self.steps.loss(), self.users, _STEPS),
-        ]
+        plans = [self.moments.plan(), Plan("step", self.steps.loss(), self.users, self.number)]
         return plans + [Plan("mean", m.loss(), self.users) for m in self.means if m is not None]
 
 
@@ -126,18 +125,23 @@ class Whitened(Strategy):
     ) -> None:
         super().__init__(learner, accountant)
         self._clip, self._constant = clip, constant
-        sizes = _sizes(len(self._users), learner.dim / self._mu)
+        sizes = self._fixed("epochs", lambda: _sizes(len(self._users), learner.dim / self._mu))
+        steps = self._fixed("steps", lambda: _STEPS)
         self._epochs: SealedEpochs[Example] = SealedEpochs(self._users, sizes)
         self._budgets = PersonBudgets(accountant, self._epochs.all)
-        self._learned = learned_rows(accountant, self._budgets, self._epochs.all)
+        self._learned = learned_rows(learner, accountant, self._budgets, self._epochs.all)
         self._sums: list[_Epoch] = []
-        for users in self._epochs.all:
-            self._sums.append(self._epoch(users))
-        self._stream: BatchedStream[Array] | None = None
+        for number, users in enumerate(self._epochs.all):
+            moments, gradients, *means = self._fixed(
+                f"epoch/{number}", partial(self._calibrated, users, first=not number, steps=steps)
+            )
+            stream = PlannedStream(accountant, "moments", users, moments)
+            self._sums.append(_Epoch(users, stream, gradients, steps, (means[0], means[1])))
         self._moments = np.zeros((learner.dim, learner.dim))
         self._variance = self._users_so_far = self._users_now = 0.0
 
-    def _epoch(self, users: range) -> _Epoch:
+    def _calibrated(self, users: range, *, first: bool, steps: int) -> list[Any]:
+        """The mechanisms of an epoch: moments, steps, first and last mean."""
         scale, budgets = self._scale, self._budgets
         rest = LearnedRows.rest(budgets)
         adjacency, constant = self._accountant.adjacency, self._constant
@@ -155,10 +159,9 @@ class Whitened(Strategy):
 
         means: tuple[NoisySum[Array] | None, NoisySum[Array] | None] = (None, None)
         if constant is not None:
-            means = (None if self._sums else mean(_FIRST_MEAN), mean(_LAST_MEAN))
+            means = (mean(_FIRST_MEAN) if first else None, mean(_LAST_MEAN))
         left = 1 - _MOMENTS - _MEAN * sum(m is not None for m in means)
-        return _Epoch(
-            users,
+        return [
             BatchedPrefixSum.calibrated(
                 PSDTrace(_TRACE * scale.length**2, scale.dim),
                 budgets.of_row(_MOMENTS * rest),
@@ -167,11 +170,11 @@ class Whitened(Strategy):
             ),
             NoisySum.calibrated(
                 Ball(clip, scale.dim),
-                budgets.of_row(left * rest / _STEPS),
+                budgets.of_row(left * rest / steps),
                 adjacency=adjacency,
             ),
-            means,
-        )
+            *means,
+        ]
 
     def plan(self) -> list[Plan]:
         plans = [plan for epoch in self._sums for plan in epoch.plan()]
@@ -190,17 +193,17 @@ class Whitened(Strategy):
         own = rows.map_rows(self._learner._calling(self._learner._examples))
         self._number = self._epochs.number
         epoch = self._sums[self._number]
-        pooled = self._rule is not None and self._rule.pooled
-        if not pooled:
-            self._add(epoch, own.map_rows(_features))
         kept = self._epochs.add(own)
         if kept is None:
             return
         features = kept.map_rows(_features)
-        if pooled:
+        if self._rule is not None and self._rule.pooled:
             features = features.pool(_first)
-            self._add(epoch, features)
-        self._users_now = self._learned[self._number].after(features)
+        self._add(epoch, features)
+        slots = epoch.moments.learned
+        self._users_now = self._learned[self._number].after(features, slots)
+        if not slots:  # they ended with their process, and their rows with them
+            return
         self._users_so_far += self._users_now
         white = self._whitening(epoch)
         changed = kept.map_rows(lambda block: (_product(block[0], white.forward), block[1]))
@@ -210,23 +213,19 @@ class Whitened(Strategy):
 
     def _add(self, epoch: _Epoch, rows: Rows[Array]) -> None:
         """Adds rows to Σxxᵀ, in parts that bound memory; at the epoch's end it is released."""
-        stream = self._stream
-        if stream is None:
-            token = self._accountant.issue(epoch.moments.loss(), users=epoch.users, label="moments")
-            stream = self._stream = epoch.moments.open(token)
         size = max(_NUMBERS_AT_ONCE // self._scale.dim**2, 1)
         for start in range(rows.users.start, rows.users.stop, size):
             part = rows.slice(range(start, min(start + size, rows.users.stop)))
-            released = stream.append(part.map_rows(lambda block: block[:, None, :]))
+            released = epoch.moments.append(part.map_rows(lambda block: block[:, None, :]))
             if released is not None:
-                total = self._learner._board.post(f"moments/{self._number}", released)
-                self._moments, self._stream = self._moments + total, None
+                self._learner._board.post(f"moments/{self._number}", released)
+                self._moments = self._moments + epoch.moments.whole(released.value)
+                self._variance += epoch.moments.error_std(part.users.stop) ** 2
 
     def _release(self, sums: NoisySum[Array], rows: Rows[Array], label: str, name: str) -> Array:
         return self._learner._posted(sums, rows, label, f"{label}/{self._number}/{name}")
 
     def _whitening(self, epoch: _Epoch) -> Whitening:
-        self._variance += epoch.moments.error_std(1) ** 2
         users, scale = self._users_so_far, self._scale
         return Whitening.of(
             self._moments / users,
@@ -250,9 +249,9 @@ class Whitened(Strategy):
         theta: Array,
         name: str,
     ) -> Array:
-        """θ with its intercept moved by the mean residual."""
+        """θ with its intercept moved by the mean residual, if that is not lost."""
         constant = self._constant
-        if sums is None or constant is None:
+        if sums is None or constant is None or not self._accountant.left("mean", rows.users):
             return theta
         at = white.back @ theta
         residuals = self._of_persons(
@@ -268,8 +267,12 @@ class Whitened(Strategy):
     def _stepped(self, epoch: _Epoch, rows: Rows[Example], white: Whitening, theta: Array) -> Array:
         sums, users, dim = epoch.steps, self._users_now, self._scale.dim
         variance = (sums.error_std() / users) ** 2
-        start, late = theta, np.zeros(dim)
-        for step in range(_STEPS):
+        start = theta
+        path: list[Array] = []
+        for step in range(epoch.number):
+            # A process that died in the middle has lost the rows of the steps that were left.
+            if not self._accountant.left("step", rows.users):
+                break
             gradients = self._of_persons(
                 rows.map_rows(self._learner._calling(partial(self._gradients, white.back @ theta)))
             )
@@ -278,11 +281,14 @@ class Whitened(Strategy):
             kept = max(0.0, 1.0 - _SHRINK * dim * variance / energy)
             moved = theta - kept / self._scale.curvature * (white.forward @ gradient)
             theta = np.asarray(self._set.pull(moved))
-            if step >= _STEPS // 2:
-                late = late + theta / (_STEPS - _STEPS // 2)
-        path = white.back @ (late - start)
-        noise = dim * variance / self._scale.curvature**2 / (_STEPS - _STEPS // 2)
-        kept = max(0.0, 1.0 - noise / (float((path * path).sum()) + TINY))
+            path.append(theta)
+        if not path:
+            return start
+        made = path[len(path) // 2 :]
+        late = np.asarray(sum(at / len(made) for at in made))
+        went = white.back @ (late - start)
+        noise = dim * variance / self._scale.curvature**2 / len(made)
+        kept = max(0.0, 1.0 - noise / (float((went * went).sum()) + TINY))
         return np.asarray(start + kept * (late - start))
 
 

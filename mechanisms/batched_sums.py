@@ -169,10 +169,15 @@ class BatchedPrefixSum(Generic[X]):
         """The mechanism for the last ``users`` of a stream that ended early; costs no more.
 
         Its batches end where they did; the first may be a part of one.
+
+        Raises:
+            UsersError: no users, or more than the stream has.
         """
         missing = sum(self.sizes) - len(users)
         if not missing:
             return self
+        if missing < 0 or not users:
+            raise UsersError(f"users = {users!r}: must be some of the last {sum(self.sizes)}")
         ends = [end - missing for end in accumulate(self.sizes) if end > missing]
         sizes = tuple(b - a for a, b in pairwise([0, *ends]))
         return replace(self, sizes=sizes)
@@ -269,7 +274,7 @@ class BatchedStream(SummingStream[X]):
         self._total = None
         released = self._receipt.publish(self._domain.decode(noisy))
         self._in_step = self._next
-        if self._complete:
+        if self._complete and not self.closed:  # it is, if its process died before it wrote so
             self._receipt.close()
         return released
 

@@ -152,6 +152,18 @@ class NoisyMaxStream:
             grid=self.grid,
         )
 
+    def for_last(self, users: range) -> NoisyMaxStream:
+        """The mechanism for the last ``users`` of a stream that ended early: the same.
+
+        Its sums and its noise begin anew, with the first of them.
+
+        Raises:
+            HorizonError: more users than the horizon.
+        """
+        if len(users) > self.horizon:
+            raise HorizonError(f"users = {users!r} exceed horizon = {self.horizon}")
+        return self
+
     def open(self, token: Token[B]) -> NoisyMaxPicks:
         """Spends ``token`` for the whole stream.
 

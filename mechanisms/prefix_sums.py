@@ -191,9 +191,16 @@ class PrefixSum(Generic[X]):
 
         Raises:
             ValueError: charges are by arrival, which is for all users from the first on.
+            HorizonError: more users than the horizon.
         """
-        if self.by_arrival and len(users) != self.factorization.horizon:
-            raise ValueError("by_arrival = True: a stream by arrival has no rest")
+        horizon = self.factorization.horizon
+        if len(users) > horizon:
+            raise HorizonError(f"users = {users!r} exceed horizon = {horizon}")
+        if self.by_arrival and len(users) != horizon:
+            raise ValueError(
+                "by_arrival = True: users are charged by their place in the stream, from its first "
+                "row on, so that no other stream can follow one that ended early"
+            )
         return self
 
     def open(self, token: Token[B]) -> PrefixSumStream[X]:

@@ -97,6 +97,16 @@ class ReceiptStream(ABC, Generic[X]):
         """Whether the token is retired."""
         return self._receipt.closed
 
+    @property
+    def died(self) -> bool:
+        """Whether it ended with its process, and has handed out again what it had released."""
+        return self._receipt.of_past and self.closed
+
+    @property
+    def was_closed(self) -> bool:
+        """Whether its process closed it, once it has handed out again what it had released."""
+        return self._receipt.of_past and not self.closed
+
     def close(self) -> None:
         """Retires the token; nothing more can be appended.
 

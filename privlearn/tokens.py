@@ -429,6 +429,11 @@ class Receipt:
         """The first user whose row was not opened yet."""
         return self._next
 
+    @property
+    def of_past(self) -> bool:
+        """Whether it only hands out again what a process that ended has released."""
+        return self._past is not None
+
     def release_sum(self, rows: Rows[Any]) -> Released[Array]:
         """Opens the rows, adds up their contributions and noise, and retires the token.
 

@@ -18,6 +18,7 @@ default the best found for them on other data.  Each is better for it than as pr
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, Self, final
@@ -29,13 +30,9 @@ from privlearn._validate import count, not_negative, positive, within
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball
 from privlearn.learners.convex import LpLearner, ProblemScale, SealedEpochs, scale_of
+from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import Example, Terms, checked_choice
-from privlearn.mechanisms import (
-    BinaryTree,
-    NoisySum,
-    PrefixSum,
-    PrefixSumStream,
-)
+from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.mechanisms.batched_sums import even_sizes
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.mechanisms.least_noise import regular_exponent, whole_exponent
@@ -51,25 +48,37 @@ Summed = NoisySum[Array]
 class _BallLearner(LpLearner):
     """A learner over an ℓp ball around 0."""
 
-    def _set_up(self) -> None:
+    @abstractmethod
+    def _mechanisms(self, accountant: Accountant[Any]) -> None:
+        """Makes the mechanisms, in these units."""
+
+    def _calibrate(self, accountant: Accountant[Any]) -> None:
         self._set = LpBall(self.dim, self.p, self.radius)
-        self._scale = scale_of(
-            self._loss,
-            dim=self.dim,
-            q=self._feature_norm,
-            feature_bound=self.feature_bound,
-            reach=self.radius / 2,
+        self._scaled(
+            lambda: scale_of(
+                self._loss,
+                dim=self.dim,
+                q=self._feature_norm,
+                feature_bound=self.feature_bound,
+                reach=self.radius / 2,
+            )
         )
+        self._mechanisms(accountant)
 
     def _mean_gradient(
         self, kept: Rows[Example], sums: NoisySum[Array], theta: Array, name: str
-    ) -> Array:
-        """A noisy mean gradient at θ, one of several steps of the same users."""
+    ) -> Array | None:
+        """A noisy mean gradient at θ, one of several steps of the same users.
+
+        None if the process died that had their rows.
+        """
+        if not self._accountant.left("step", kept.users):
+            return None
         rows = kept.map_rows(self._increments([(1.0, theta)]))
         return self._posted(sums, rows, "step", f"gradient/{name}") / len(kept.users)
 
 
-def _steps(accountant: Accountant[Any], clip: float, dim: int, steps: int) -> NoisySum[Array]:
+def _step_sums(accountant: Accountant[Any], clip: float, dim: int, steps: int) -> NoisySum[Array]:
     """The sum of one of many steps, which share the budget of a group."""
     part = accountant.budget.share(Fraction(1, steps))
     return NoisySum.calibrated(Ball(clip, dim), part, adjacency=accountant.adjacency)
@@ -125,19 +134,21 @@ class NoisySFW(_BallLearner):
     def _rate(self, batch: int) -> float:
         return min(1.0, self.weight / (batch + 1 + self.weight_delay))
 
-    def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
-        self._set_up()
-        users = len(accountant.users)
-        first = max(users // 2, 1)
-        later = users - first
-        sizes = [first, *(even_sizes(later, math.isqrt(users)) if later else ())]
+    def _mechanisms(self, accountant: Accountant[Any]) -> None:
+        sizes = self._fixed("batches", lambda: _halves(len(accountant.users)))
         self._batches: SealedEpochs[Array] = SealedEpochs(accountant.users, sizes)
-        levels = [self.first_clip]
-        for number in range(len(sizes) - 1):
-            levels.append(self.clip * (self._rate(number) if self.shrink_clip else 1.0))
-        self._sums = [_sums(self._scale, level, self, accountant) for level in levels]
+
+        def calibrated() -> list[Summed]:
+            levels = [self.first_clip]
+            for number in range(len(sizes) - 1):
+                levels.append(self.clip * (self._rate(number) if self.shrink_clip else 1.0))
+            return [_sums(self._scale, level, self, accountant) for level in levels]
+
+        self._sums = self._fixed("increments", calibrated)
         self._direction = np.zeros(self.dim)
         self._before = self._theta
+
+    def _plan(self) -> list[Plan]:
         pairs = zip(self._sums, self._batches.all, strict=True)
         return [Plan("batch", sums.loss(), users) for sums, users in pairs]
 
@@ -151,14 +162,21 @@ class NoisySFW(_BallLearner):
         if kept > 0:
             terms = [*terms, (-kept, self._before)]
         batch = self._batches.add(rows.map_rows(self._increments(terms)))
-        if batch is None:
-            return
+        if batch is None or not self._accountant.left("batch", batch.users):
+            return  # within a batch, or its sum was lost with its process
         total = self._posted(self._sums[number], batch, "batch", f"batch/{number}")
         mean = total / len(batch.users)
         self._direction = kept * self._direction + mean
         step = min(1.0, self.step / (number + 1 + self.step_delay))
         self._before = self._theta
         self._theta = self._theta + step * (self._set.minimize(self._direction) - self._theta)
+
+
+def _halves(users: int) -> list[int]:
+    """The first half, and √n batches of the others."""
+    first = max(users // 2, 1)
+    later = users - first
+    return [first, *(even_sizes(later, math.isqrt(users)) if later else ())]
 
 
 def _sums(
@@ -209,13 +227,17 @@ class NoisySGD(_BallLearner):
         positive(step=self.step)
         within("[0, 1)", averaged=self.averaged)
 
-    def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
-        self._set_up()
-        self._sums = _steps(accountant, self._scale.clip(self.clip), self.dim, self.passes)
+    def _mechanisms(self, accountant: Accountant[Any]) -> None:
+        clip = self._scale.clip(self.clip)
+        self._sums = self._fixed(
+            "gradients", lambda: _step_sums(accountant, clip, self.dim, self.passes)
+        )
         self._everybody: SealedEpochs[Example] = SealedEpochs(
             accountant.users, [len(accountant.users)]
         )
-        return [Plan("step", self._sums.loss(), accountant.users, self.passes)]
+
+    def _plan(self) -> list[Plan]:
+        return [Plan("step", self._sums.loss(), self._everybody.all[0], self.passes)]
 
     def _next_change(self) -> int:
         return self._everybody.stop
@@ -224,13 +246,16 @@ class NoisySGD(_BallLearner):
         kept, theta = self._everybody.add(rows), self._theta
         if kept is None:
             return
-        late: list[Array] = []
+        path: list[Array] = []
         for number in range(self.passes):
             gradient = self._mean_gradient(kept, self._sums, theta, str(number))
+            if gradient is None:
+                break
             theta = self._set.pull(theta - self.step * self._scale.newton * gradient)
-            if number >= self.averaged * self.passes:
-                late.append(theta)
-        self._theta = np.mean(late, axis=0)
+            path.append(theta)
+        late = [at for number, at in enumerate(path) if number >= self.averaged * len(path)]
+        if late:
+            self._theta = np.mean(late, axis=0)
 
 
 @final
@@ -272,23 +297,24 @@ class LocalMD(_BallLearner):
             positive(**{name: getattr(self, name)})
         not_negative(pull=self.pull)
 
-    def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
-        self._set_up()
+    def _mechanisms(self, accountant: Accountant[Any]) -> None:
         self._map = min(max(self.p, 1 + 1 / math.log(max(self.dim, 3))), 2.0)
         users = len(accountant.users)
         sizes = [users // 2 ** (phase + 1) for phase in range(self.phases - 1)]
         sizes.append(users - sum(sizes))
-        self._sums = [
-            _steps(
-                accountant,
-                self._scale.clip(max(self.clip * self.shrink**phase, 0.05)),
-                self.dim,
-                self.steps,
-            )
-            for phase, size in enumerate(sizes)
-            if size
-        ]
+
+        def calibrated() -> list[Summed]:
+            clips = [
+                self._scale.clip(max(self.clip * self.shrink**phase, 0.05))
+                for phase, size in enumerate(sizes)
+                if size
+            ]
+            return [_step_sums(accountant, clip, self.dim, self.steps) for clip in clips]
+
+        self._sums = self._fixed("gradients", calibrated)
         self._phases: SealedEpochs[Example] = SealedEpochs(accountant.users, filter(None, sizes))
+
+    def _plan(self) -> list[Plan]:
         pairs = zip(self._sums, self._phases.all, strict=True)
         return [Plan("step", sums.loss(), users, self.steps) for sums, users in pairs]
 
@@ -301,15 +327,20 @@ class LocalMD(_BallLearner):
         if kept is None:
             return
         step = self.step * self._scale.newton * self.decay**phase
-        moved, dual, mean = np.zeros(self.dim), np.zeros(self.dim), np.zeros(self.dim)
+        moved, dual = np.zeros(self.dim), np.zeros(self.dim)
+        path: list[Array] = []
         for number in range(self.steps):
             gradient = self._mean_gradient(
                 kept, self._sums[phase], centre + moved, f"{phase}/{number}"
             )
+            if gradient is None:
+                break
             dual = (dual - step * gradient) / (1 + self.pull)
             moved = _mirrored(dual, self._map)
-            mean = mean + moved / self.steps
-        self._theta = self._set.pull(centre + (mean if self.averaged else moved))
+            path.append(moved)
+        if path:
+            mean = np.asarray(sum(at / len(path) for at in path))
+            self._theta = self._set.pull(centre + (mean if self.averaged else moved))
 
 
 def _mirrored(dual: Array, r: float) -> Array:
@@ -407,37 +438,37 @@ class PublishedTOFW(_BallLearner):
         """What ``printed`` noise costs."""
         return ZCDP(1).price(self._printed(horizon).loss())
 
-    def _prepare(self, accountant: Accountant[Any]) -> list[Plan]:
-        self._set_up()
-        self._users = accountant.users
-        if self.noise == "printed":
-            self._tree = self._printed(len(self._users))
-        else:
-            self._tree = PrefixSum.calibrated(
+    def _mechanisms(self, accountant: Accountant[Any]) -> None:
+        def calibrated() -> PrefixSum[Array]:
+            if self.noise == "printed":
+                return self._printed(len(accountant.users))
+            return PrefixSum.calibrated(
                 self._domain,
                 accountant.budget,
-                factorization=BinaryTree(len(self._users)),
+                factorization=BinaryTree(len(accountant.users)),
                 exponent=self.noise_exponent,
                 adjacency=accountant.adjacency,
             )
-        self._stream: PrefixSumStream[Array] | None = None
+
+        tree = self._fixed("increments", calibrated)
+        self._stream = PlannedStream(accountant, "increments", accountant.users, tree)
         self._before = self._theta
-        return [Plan("increments", self._tree.loss(), self._users)]
+
+    def _plan(self) -> list[Plan]:
+        return [self._stream.plan()]
 
     def _next_change(self) -> int:
         return self.clock_ + 1
 
     def _take(self, rows: Rows[Example]) -> None:
-        if self._stream is None:
-            token = self._accountant.issue(self._tree.loss(), users=self._users, label="increments")
-            self._stream = self._tree.open(token)
-        t = rows.users.stop - self._users.start
+        t = self._stream.learned + 1  # as if users had never come whose rows died with a stream
         terms: Terms = [(1.0, self._theta)] if t == 1 else _recursive(t, self._theta, self._before)
-        sums = self._stream.append(rows.map_rows(self._increments(terms))).value
-        self._before = self._theta
-        vertex = self._set.minimize(sums[0])
-        self._theta = self._theta + min(1.0, self.step / (t + 1)) * (vertex - self._theta)
-        if rows.users.stop == self._users.stop:
+        released = self._stream.append(rows.map_rows(self._increments(terms)))
+        if released is not None:
+            self._before = self._theta
+            vertex = self._set.minimize(self._stream.whole(released.value)[0])
+            self._theta = self._theta + min(1.0, self.step / (t + 1)) * (vertex - self._theta)
+        if rows.users.stop == self._stream.users.stop:
             self._stream.close()
 
 

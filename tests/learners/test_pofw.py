@@ -20,7 +20,7 @@ from privlearn.checking.scripted_noise import ScriptedVariates
 from privlearn.domains import Array, Ball
 from privlearn.errors import CurrencyError, InterferenceError
 from privlearn.grid import Grid
-from privlearn.learners import pofw
+from privlearn.learners import base, pofw
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex, norms
@@ -247,6 +247,7 @@ def test_an_increment_that_is_not_clipped_is_caught(
     method: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pofw, "Ball", Unclipped)
+    monkeypatch.setattr(base, "stored", lambda value: value)  # no ledger holds it
     with pytest.raises(InterferenceError, match="paid for"):
         replay(BALL, method, 5, ODD[0], ZCDP(1000))
 
