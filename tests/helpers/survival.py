@@ -1,0 +1,372 @@
+"""Kills programs again and again, and looks at what is left.
+
+    python tests/helpers/survival.py < tasks.json > outcomes.json
+
+One process forks all the others: whoever lives, dies, and goes on.  It makes no account itself, so
+that a child inherits nothing but the imported modules.  What a child lets out it writes to a pipe,
+where it is when the child is not any more.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cache, wraps
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from kill_points import Disk, Points, die, end_after, tell, watch
+from mortal_faults import FAULTS
+from mortal_subjects import SUBJECTS, Now, Subject
+
+from privlearn.accountants import audit
+from privlearn.domains import Array
+from privlearn.errors import LedgerError
+from privlearn.ledger import read_records
+from privlearn.ledger.values import digest_of
+from privlearn.noise import NoiseSource
+from privlearn.tokens import Receipt
+
+SEED = 7
+LONGEST = 60
+"""Seconds for one process; more is a hang."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """How a process ends.
+
+    ``kill`` and ``power``: at point number ``at``; ``time``: after ``at`` microseconds of its work.
+    """
+
+    how: Literal["kill", "power", "time"]
+    at: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """A subject and the deaths of its processes, one after the other; then it goes on to the end.
+
+    ``simulated``: with noise of a seed, so that what the first process would have gone on to is
+    known from one that did.  ``fault``: a name of `FAULTS`, which every process has.
+    """
+
+    subject: str
+    deaths: tuple[Death, ...]
+    simulated: bool = False
+    fault: str = ""
+
+
+@dataclass
+class Outcome:
+    """What was found after the deaths of a task."""
+
+    deaths: int = 0
+    unpaid: int = 0
+    """Values that left without a spend on the disk."""
+    problems: list[str] = field(default_factory=list)
+    most_spends: int = 0
+    most_users: int = 0
+    """Lost by one death."""
+    points: list[str] = field(default_factory=list)
+    """Where it died."""
+    finished: bool = False
+
+
+@dataclass
+class _Life:
+    """What one process let out."""
+
+    values: list[tuple[str, str]] = field(default_factory=list)
+    """Tokens and digests, in the order in which they left."""
+    states: list[tuple[int, int, str]] = field(default_factory=list)
+    """After each step: how many values had left in this life, up to which user it came, and a
+    digest of the public state."""
+    between: list[tuple[int, int, str]] = field(default_factory=list)
+    """The same, before a value leaves."""
+    points: list[str] = field(default_factory=list)
+    error: str = ""
+    died: bool = False
+    done: bool = False
+
+    @property
+    def clock(self) -> int | None:
+        return self.states[-1][1] if self.states else None
+
+
+def _digest(arrays: tuple[Array, ...]) -> str:
+    """Of arrays to ten digits, as sums may be taken in another order."""
+    texts = (digest_of(np.char.mod("%.9e", a + 0.0)) for a in map(np.atleast_1d, arrays))
+    return " ".join(text[:16] for text in texts)
+
+
+def _live(subject: Subject, path: Path, task: Task, life: int, pipe: int) -> None:
+    """One process: from the beginning, or from where the ones before were, to its end."""
+    death = task.deaths[life] if life < len(task.deaths) else None
+    points, disk = Points(), None
+    if death is not None and death.how == "time":
+        end_after(death.at * 1e-6)
+    elif death is not None:
+        points = Points(death.at, lambda: _end(death, disk, path, points, pipe))
+        if death.how == "power":
+            disk = Disk(path.parent)
+    watch(points, disk)
+    if task.fault:
+        FAULTS[task.fault](lambda value: _left(pipe, "early", value, False))
+    released = Receipt._released
+
+    @wraps(released)
+    def reported(self: Receipt, value: Any, **named: Any) -> Any:
+        again = self._past is not None
+        if now is not None:
+            _state(pipe, "between", now)
+        found = released(self, value, **named)
+        _left(pipe, found.paid_by, found.value, again)
+        points.at("a value left")
+        return found
+
+    Receipt._released = reported  # type: ignore[method-assign]
+    now: Now | None = None
+    noise = NoiseSource.simulation(SEED) if task.simulated else None
+    points.at("before the account")
+    accountant = subject.begun(path, noise)
+    if accountant is not None:
+        now, steps = subject.program(accountant)
+        _state(pipe, "state", now)
+        for _ in steps:
+            _state(pipe, "state", now)
+            points.at("a step is done")
+        accountant.close()
+    tell(pipe, b"done")
+    if death is None:
+        tell(pipe, b"points " + json.dumps(points.names).encode())
+
+
+def _state(pipe: int, kind: str, now: Now) -> None:
+    clock, arrays = now()
+    tell(pipe, f"{kind} {clock} {_digest(arrays)}".encode())
+
+
+def _end(death: Death, disk: Disk | None, path: Path, points: Points, pipe: int) -> None:
+    tell(pipe, b"points " + json.dumps(points.names[-1:]).encode())
+    if disk is not None:
+        disk.leave(_after_power(path), np.random.default_rng(death.at))
+    die()
+
+
+def _after_power(path: Path) -> Path:
+    return path.parent.with_name(path.parent.name + "-power")
+
+
+def _left(pipe: int, token: str, value: Array, again: bool) -> None:
+    tell(pipe, f"{'again' if again else 'value'} {token} {digest_of(value)}".encode())
+
+
+def _child(work: Callable[[int], None]) -> _Life:
+    """Runs a process and takes down what it lets out."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ours)
+        try:
+            work(theirs)
+        except BaseException:
+            tell(theirs, b"error " + json.dumps(traceback.format_exc()).encode())
+            os._exit(3)
+        os._exit(0)
+    os.close(theirs)
+    told = bytearray()
+    hung = False
+    while True:
+        ready, _, _ = select.select([ours], [], [], LONGEST)
+        if not ready:
+            hung = True
+            os.kill(child, signal.SIGKILL)
+        part = os.read(ours, 1 << 16)
+        if not part:
+            break
+        told += part
+    os.close(ours)
+    _, status = os.waitpid(child, 0)
+    life = _Life(died=os.WIFSIGNALED(status) and not hung)
+    for line in told.decode().splitlines():
+        kind, _, rest = line.partition(" ")
+        match kind:
+            case "value":
+                token, digest = rest.split()
+                life.values.append((token, digest))
+            case "state" | "between":
+                clock, digest = rest.split(maxsplit=1)
+                state = len(life.values), int(clock), digest
+                (life.states if kind == "state" else life.between).append(state)
+            case "points":
+                life.points = json.loads(rest)
+            case "error":
+                life.error = json.loads(rest)
+            case "done":
+                life.done = True
+    if hung:
+        life.error = f"nothing happened for {LONGEST} seconds"
+    return life
+
+
+@cache
+def reference(name: str) -> _Life:
+    """What a process with simulated noise lets out that nobody kills, and the points it passes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, task = Path(folder) / "ledger.db", Task(name, (), simulated=True)
+        life = _child(lambda pipe: _live(SUBJECTS[name], path, task, 0, pipe))
+    if not life.done:
+        raise RuntimeError(f"{name}: {life.error}")
+    return life
+
+
+def run(task: Task) -> Outcome:
+    """Lets the processes of a task live and die, and looks at the ledger after each."""
+    subject, found = SUBJECTS[task.subject], Outcome()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run" / "ledger.db"
+        path.parent.mkdir()
+        check = _Checks(subject, path, task, found)
+        for number in range(len(task.deaths) + 1):
+            life = _child(lambda pipe, n=number: _live(subject, path, task, n, pipe))  # type: ignore[misc]
+            copy = _after_power(path)
+            power = copy.exists()
+            if power:
+                shutil.rmtree(path.parent)
+                copy.rename(path.parent)
+            check.after(life, power)
+            if life.done or life.error:
+                break
+        found.finished = life.done
+    return found
+
+
+class _Checks:
+    """What must hold of the ledger and of what was seen, after every death."""
+
+    def __init__(self, subject: Subject, path: Path, task: Task, found: Outcome) -> None:
+        self._subject, self._path, self._task, self._found = subject, path, task, found
+        self._seen: list[tuple[str, str]] = []
+        self._state: tuple[int, str] | None = None  # values recorded, and the state they make
+        self._clock: int | None = None  # when the process before died
+        self._lost = 0
+        self._kept: list[str] = []
+        self._open: list[dict[str, Any]] = []
+        self._powerless = False
+
+    def after(self, life: _Life, power: bool) -> None:
+        """Looks at what a process left that died, or came to its end."""
+        found = self._found
+        if life.error:
+            found.problems.append(f"a process failed: {life.error}")
+        if life.states:
+            self._gone_on(life)
+        if life.died:
+            found.deaths += 1
+            found.points += life.points
+        self._seen += life.values
+        bodies = self._recorded()
+        spent = {body["token"] for body in bodies if body["entry"] == "spend"}
+        unpaid = [value for value in self._seen if value[0] not in spent]
+        found.unpaid += len(unpaid)
+        kept = [body["digest"] for body in bodies if body.get("upto") is not None]
+        self._powerless |= power
+        missing = [digest for _, digest in self._seen if digest not in kept]
+        if missing and not self._powerless:
+            found.problems.append(f"{len(missing)} values left that the ledger does not hold")
+        if len(kept) > len(self._seen) + len(self._task.deaths):
+            found.problems.append("the ledger is more than one release ahead of what was seen")
+        self._kept = kept
+        ended = {body["token"] for body in bodies if body["entry"] == "retire"}
+        self._open = [b for b in bodies if b["entry"] == "spend" and b["token"] not in ended]
+        self._bodies = bodies
+        if life.died:
+            found.most_spends = max(found.most_spends, len(self._open))
+        self._state = None
+        if life.states:
+            before, self._clock, state = life.states[-1]
+            if before == len(life.values):
+                self._state = len(kept) - (len(self._seen) - before), state
+
+    def _recorded(self) -> list[dict[str, Any]]:
+        """Bodies of all entries, with data of values among them, once an audit found no fault."""
+        if not self._path.exists():
+            return []
+        try:
+            self._found.problems += audit(self._path).problems
+        except LedgerError as error:
+            self._found.problems.append(f"no ledger was left: {error}")
+            return []
+        found = []
+        for record in read_records(self._path):
+            body = dict(record.body)
+            if body["entry"] == "retire":
+                body |= {"digest": None, **record.ext.get("resume/1", {})}
+            found.append(body)
+        return found
+
+    def _gone_on(self, life: _Life) -> None:
+        """What a process made of the ledger that another one left."""
+        found, first = self._found, life.states[0]
+        if self._clock is None and not self._kept:
+            return
+        _, clock, state = first
+        if self._state is not None and self._state[0] == len(self._kept):
+            if self._state[1] != state:
+                found.problems.append("the public state is not the one that was seen last")
+        elif self._task.simulated and found.deaths == 1:
+            would = reference(self._task.subject)
+            states = [*would.states, *would.between]
+            made = {state for n, _, state in states if n == len(self._kept)}
+            if made and state not in made:
+                found.problems.append("the public state is not the one that would have come next")
+        lost = self._lost_users(clock)
+        found.most_users = max(found.most_users, lost)
+        if lost > self._subject.most_users:
+            found.problems.append(f"{lost} users were lost; at most {self._subject.most_users}")
+        if len(self._open) > self._subject.most_spends:
+            found.problems.append(f"{len(self._open)} spends were lost")
+
+    def _lost_users(self, clock: int) -> int:
+        """Users who came and are in no release: their spend was lost, or they come again."""
+        uptos = [body["upto"] for body in self._bodies if body.get("upto") is not None]
+        last = max(uptos, default=0)
+        lost = set(range(clock, self._clock or 0))
+        for spend in self._open:
+            start, stop = spend["users"]
+            if spend["interactive"]:
+                reached = [b["stop"] for b in self._bodies
+                           if b["entry"] == "reach" and b["token"] == spend["token"]]
+                stop = max(reached, default=start)
+            lost.update(range(max(start, last), stop))
+        return len(lost)
+
+
+def main() -> None:
+    """Runs the tasks that it is given."""
+    tasks = [
+        Task(
+            given["subject"],
+            tuple(Death(**death) for death in given["deaths"]),
+            given["simulated"],
+            given["fault"],
+        )
+        for given in json.load(sys.stdin)
+    ]
+    gc.freeze()
+    json.dump([asdict(run(task)) for task in tasks], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
