@@ -30,16 +30,12 @@ SEGMENT = 256
 
 @dataclass(frozen=True)
 class Subject:
-    """A program, the account that it runs under, and what a crash may cost it.
-
-    ``most_spends`` and ``most_users``: that one crash may lose.
-    """
+    """A program, the account that it runs under, and how many users a crash may cost it."""
 
     program: Program
     account: Callable[..., Any]
     users: int
     most_users: int
-    most_spends: int = 1
 
     def begun(self, path: Path, noise: NoiseSource | None) -> Any:
         """The account of a ledger file, new, just created or left by a process that died.
@@ -98,12 +94,12 @@ def logged(make: Callable[[], Any], users: int) -> Program:
     return program
 
 
-def _joint(program: Program, users: int, most_users: int, **more: Any) -> Subject:
-    return Subject(program, partial(JointAccountant, ZCDP(1)), users, most_users, **more)
+def _joint(program: Program, users: int, most_users: int) -> Subject:
+    return Subject(program, partial(JointAccountant, ZCDP(1)), users, most_users)
 
 
-def _central(program: Program, users: int, most_users: int, **more: Any) -> Subject:
-    return Subject(program, partial(CentralAccountant, ZCDP(1)), users, most_users, **more)
+def _central(program: Program, users: int, most_users: int) -> Subject:
+    return Subject(program, partial(CentralAccountant, ZCDP(1)), users, most_users)
 
 
 def _newton() -> Any:
