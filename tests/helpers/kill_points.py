@@ -40,12 +40,13 @@ class Points:
     """Counts the points that a process passes, and ends it at one of them.
 
     Args:
-        stop: the number of the point, from 1; None to pass them all.
+        stop: the number of the point, from 1; 0 to pass them all.
+        name: count only points with this name.
         end: what to do there.
     """
 
-    def __init__(self, stop: int | None = None, end: Callable[[], None] = die) -> None:
-        self._stop, self._end = stop, end
+    def __init__(self, stop: int = 0, name: str = "", end: Callable[[], None] = die) -> None:
+        self._left, self._name, self._end = stop, name, end
         self.names: list[str] = []
         self.entry = "no entry"
         """The kind of the entry that is being appended."""
@@ -53,8 +54,10 @@ class Points:
     def at(self, name: str) -> None:
         """Passes a point, if the process is not to end there."""
         self.names.append(name)
-        if len(self.names) == self._stop:
-            self._end()
+        if not self._name or name == self._name:
+            self._left -= 1
+            if self._left == 0:
+                self._end()
 
     def around(self, home: Any, name: str, title: str = "") -> None:
         """Puts a point before and one behind each call of a function."""

@@ -1,8 +1,92 @@
-"""Faults that are planted into a process, each of which the harness must catch."""
+"""Faults of ledgers, receipts and learners, planted into every process of a task.
+
+Each is one that the look at what a death left must catch.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
-FAULTS: dict[str, Callable[[Callable[[Any], None]], None]] = {}
+from privlearn.accountants.replay import Replay
+from privlearn.accountants.state import Account, AccountState
+from privlearn.ledger import Ledger
+from privlearn.tokens import Receipt
+
+Left = Callable[[str, Any], None]
+"""Tells that a value left, with the token that is to pay."""
+
+
+def _late(until: Callable[[list[Any]], bool]) -> None:
+    """Entries are told to be written, and wait in memory until ``until`` says so of them."""
+    write = Ledger._write
+    waiting: list[Any] = []
+
+    def later(self: Ledger, entry: Any, value: Any) -> None:
+        waiting.append((entry, value))
+        if until([entry for entry, _ in waiting]):
+            for each in waiting:
+                write(self, *each)
+            waiting.clear()
+
+    Ledger._write = later  # type: ignore[method-assign]
+
+
+def receipt_lets_go_early(left: Left) -> None:
+    """The value leaves, and then its spend is written."""
+    _late(lambda entries: entries[0].entry != "spend" or entries[-1].entry in ("retire", "publish"))
+    released = Receipt._released
+
+    def early(self: Receipt, value: Any, *, last: bool) -> Any:
+        left(self.token_id, value)
+        return released(self, value, last=last)
+
+    Receipt._released = early  # type: ignore[method-assign]
+
+
+def ledger_tells_durable_before_commit(_: Left) -> None:
+    """`Ledger.append` returns for sixteen entries before they are written."""
+    _late(lambda entries: len(entries) == 16 or entries[0].entry not in ("issue", "spend"))
+
+
+def ledger_never_syncs(_: Left) -> None:
+    """What was written is left to the system to bring to disk; only a cut of the power shows it."""
+
+    def nothing(file: int) -> None:
+        pass
+
+    os.fsync = nothing
+
+
+def learner_forgets_the_last_release(_: Left) -> None:
+    """A learner that is resumed stops one release before the last one."""
+    points = Replay.points
+
+    def fewer(self: Replay, unbounded: frozenset[str] = frozenset()) -> list[int]:
+        return points(self, unbounded)[:-1]
+
+    Replay.points = fewer  # type: ignore[method-assign]
+
+
+def account_gives_users_again(_: Left) -> None:
+    """After a stream was cut, a second one is given users whose rows the first one may have had."""
+    end = AccountState._end_early
+
+    def too_early(self: AccountState, account: Account, loss: Any) -> None:
+        account.reach = max(account.reach - 100, account.users[0] + 1)
+        end(self, account, loss)
+
+    AccountState._end_early = too_early  # type: ignore[method-assign]
+
+
+FAULTS: dict[str, Callable[[Left], None]] = {
+    fault.__name__: fault
+    for fault in (
+        receipt_lets_go_early,
+        ledger_tells_durable_before_commit,
+        ledger_never_syncs,
+        learner_forgets_the_last_release,
+        account_gives_users_again,
+    )
+}

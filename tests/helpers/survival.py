@@ -1,8 +1,6 @@
 """Kills programs again and again, and looks at what is left.
 
-    python tests/helpers/survival.py < tasks.json > outcomes.json
-
-One process forks all the others: whoever lives, dies, and goes on.  What a child lets out it writes
+One process, started by `asked`, forks all the others: whoever lives, dies, and goes on.  What a child lets out it writes
 to a pipe, where it is when the child is not any more.
 """
 
@@ -14,10 +12,11 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache, wraps
 from pathlib import Path
@@ -45,11 +44,13 @@ LONGEST = 60
 class Death:
     """How a process ends.
 
-    ``kill`` and ``power``: at point number ``at``; ``time``: after ``at`` microseconds of its work.
+    ``kill`` and ``power``: at point number ``at``, or at the ``at``-th of those with this name;
+    ``time``: after ``at`` microseconds of its work.
     """
 
     how: Literal["kill", "power", "time"]
     at: int
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,12 @@ def _live(subject: Subject, path: Path, task: Task, life: int, pipe: int) -> Non
     if death is not None and death.how == "time":
         end_after(death.at * 1e-6)
     elif death is not None:
-        points = Points(death.at, lambda: _end(death, disk, path, points, pipe))
+        points = Points(death.at, death.name, lambda: _end(death, disk, path, points, pipe))
         if death.how == "power":
             disk = Disk(path.parent)
     watch(points, disk)
     if task.fault:
-        FAULTS[task.fault](lambda value: _left(pipe, "early", value, False))
+        FAULTS[task.fault](lambda token, value: _left(pipe, token, value, again=False))
     released = Receipt._released
 
     @wraps(released)
@@ -130,7 +131,7 @@ def _live(subject: Subject, path: Path, task: Task, life: int, pipe: int) -> Non
         if now is not None:
             _state(pipe, "between", now)
         found = released(self, value, **named)
-        _left(pipe, found.paid_by, found.value, again)
+        _left(pipe, found.paid_by, found.value, again=again)
         points.at("a value left")
         return found
 
@@ -167,7 +168,7 @@ def _after_power(path: Path) -> Path:
     return path.parent.with_name(path.parent.name + "-power")
 
 
-def _left(pipe: int, token: str, value: Array, again: bool) -> None:
+def _left(pipe: int, token: str, value: Array, *, again: bool) -> None:
     tell(pipe, f"{'again' if again else 'value'} {token} {digest_of(value)}".encode())
 
 
@@ -363,44 +364,77 @@ class _Checks:
         return len(lost)
 
 
-def drawn(subject: str, points: int, rng: np.random.Generator) -> list[Task]:
-    """Tasks with so many deaths in all, at points of all kinds that a process passes.
+def campaign(
+    subject: str, deaths: int, rng: np.random.Generator, *, timed: bool = True
+) -> Iterator[tuple[Task, Outcome]]:
+    """Runs tasks until so many processes have died, at points of all kinds that there are.
 
     Kinds are equally likely, however often a process passes points of one.  Of ten tasks six have
     one kill, two a second one while the first is being made up for, one a cut of the power, and
-    one a kill at a time that is not a point.
+    one, if ``timed``, a kill at a time that is not a point.
     """
-    passed = reference(subject).points
     places: dict[str, list[int]] = {}
-    for number, name in enumerate(passed, 1):
+    for number, name in enumerate(reference(subject).points, 1):
         places.setdefault(name, []).append(number)
     kinds = sorted(places)
-    tasks: list[Task] = []
-    while points > 0:
+    died = turn = 0
+    while died < deaths:
         at = int(rng.choice(places[kinds[int(rng.integers(len(kinds)))]]))
-        turn = len(tasks) % 10
-        deaths = [Death("power" if turn == 8 else "kill", at)]
-        if turn == 9:
-            deaths = [Death("time", int(rng.integers(1000, 300_000)))]
-        if turn in (3, 7) and points > 1:
-            deaths.append(Death("kill", int(rng.integers(1, 150))))
-        tasks.append(Task(subject, tuple(deaths), simulated=bool(rng.integers(2))))
-        points -= len(deaths)
-    return tasks
+        each = [Death("power" if turn % 10 == 8 else "kill", at)]
+        if turn % 10 == 9 and timed:
+            each = [Death("time", int(rng.integers(1000, 100_000)))]
+        if turn % 10 in (3, 7) and died + 1 < deaths:
+            each.append(Death("kill", int(rng.integers(1, 150))))
+        task = Task(subject, tuple(each), simulated=bool(rng.integers(2)))
+        found = run(task)
+        yield task, found
+        turn, died = turn + 1, died + found.deaths
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a process that runs this file is to do.
+
+    ``deaths``: for each subject how many, drawn with ``seed``; ``tasks``: besides.
+    """
+
+    deaths: dict[str, int] = field(default_factory=dict)
+    seed: int = 0
+    tasks: tuple[Task, ...] = ()
+
+
+Answer = list[tuple[dict[str, Any], dict[str, Any]]]
+"""Tasks and what was found, as JSON."""
+
+
+def asked(request: Request, folder: Path) -> Answer:
+    """Runs a request in a process of its own; ``folder`` is for the ledgers."""
+    done = subprocess.run(
+        [sys.executable, __file__, str(folder)],
+        input=json.dumps(asdict(request)),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    answer: Answer = json.loads(done.stdout)
+    return answer
 
 
 def main() -> None:
-    """Runs the tasks that it is given."""
-    tasks = [
-        Task(
-            given["subject"],
-            tuple(Death(**death) for death in given["deaths"]),
-            given["simulated"],
-            given["fault"],
-        )
-        for given in json.load(sys.stdin)
-    ]
-    json.dump([asdict(run(task)) for task in tasks], sys.stdout)
+    """Answers a request."""
+    given = json.load(sys.stdin)
+    tempfile.tempdir = sys.argv[1]
+    found: list[tuple[Task, Outcome]] = []
+    for number, (subject, deaths) in enumerate(given["deaths"].items()):
+        rng = np.random.default_rng([given["seed"], number])
+        found += campaign(subject, deaths, rng, timed=False)
+    for each in given["tasks"]:
+        deaths = tuple(Death(**death) for death in each.pop("deaths"))
+        task = Task(**each, deaths=deaths)
+        found.append((task, run(task)))
+    json.dump([(asdict(task), asdict(outcome)) for task, outcome in found], sys.stdout)
 
 
 if __name__ == "__main__":
