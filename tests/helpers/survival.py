@@ -224,11 +224,7 @@ def _child(work: Callable[[int], None]) -> _Life:
 def reference(name: str) -> _Life:
     """What a process with simulated noise lets out that nobody kills, and the points it passes."""
     subject = SUBJECTS[name]
-    # what children would else import and work out again, each for itself
-    account = subject.account(users=range(subject.users), noise=NoiseSource.simulation(SEED))
-    for _ in subject.program(account)[1]:
-        pass
-    account.close()
+    subject.run_through(SEED)  # else each child would import and calibrate the same again
     gc.freeze()
     with tempfile.TemporaryDirectory() as folder:
         path, task = Path(folder) / "ledger.db", Task(name, (), simulated=True)
