@@ -17,7 +17,6 @@ import numpy as np
 from privlearn import ZCDP, Ball
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.baselines.linear_bandits import PrivateLeastSquares
-from privlearn.budgets import PureDP
 from privlearn.domains import Array
 from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, OnePassNewtonMNL
 from privlearn.ledger import Ledger
