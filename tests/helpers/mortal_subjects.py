@@ -103,7 +103,18 @@ _PASSING = frozenset({"learner", "params", "clock", "coins", "width", "updates",
 
 def _estimates(learner: Any) -> tuple[Array, ...]:
     state = learner.public_state()
-    return tuple(np.ravel(np.array(v, float)) for n, v in state.items() if n not in _PASSING)
+    kept = {name: value for name, value in state.items() if name not in _PASSING}
+    return (np.array(list(_all_numbers(kept)), dtype=float),)
+
+
+def _all_numbers(state: Any) -> Iterator[float]:
+    if isinstance(state, dict):
+        state = list(state.values())
+    if isinstance(state, list | tuple):
+        for each in state:
+            yield from _all_numbers(each)
+    elif state is not None:
+        yield float(state)
 
 
 def _learner(make: Callable[[], Any], users: int, feed: Callable[[Any, slice], None]) -> Program:
@@ -181,8 +192,10 @@ def _stream(sums: Any, users: int) -> Program:
             own = sums.for_last(left)
             clock[0] = left.start
             stream = own.open(accountant.issue(own.loss(), users=left, label=label))
+            ends = left.start + np.cumsum(getattr(own, "sizes", [len(left)]))
             while clock[0] < users:
-                part = range(clock[0], min(clock[0] + STEP, users))
+                end = int(ends[np.searchsorted(ends, clock[0], side="right")])
+                part = range(clock[0], min(clock[0] + STEP, end))
                 stream.append(_sealed(part))
                 clock[0] = part.stop
                 yield
@@ -199,7 +212,7 @@ def _releases(users: int, size: int) -> Program:
 
     def program(accountant: Any) -> tuple[Now, Iterator[None]]:
         blocks = [range(start, start + size) for start in range(0, users, size)]
-        left = [block for block in blocks if not accountant.spends("sum", block)]
+        left = [block for block in blocks if not accountant.held("sum", block)]
         clock = [left[0].start if left else users]
 
         def steps() -> Iterator[None]:
@@ -231,9 +244,9 @@ def _config() -> LocalBanditConfig:
 def _heard() -> tuple[list[Model], list[list[bytes]]]:
     """What a server that nobody kills publishes and hears, batch by batch."""
     config, users, noise = _config(), range(LOCAL_USERS), NoiseSource.simulation(1)
-    claims = LocalAccountant.for_server(config, Ledger.memory(), noise=noise)
+    made_for = claims = LocalAccountant.for_server(config, Ledger.memory(), noise=noise)
     server = LocalServer(config, claims, by="tests")
-    device = LocalClient(config, LocalAccountant(config.budget, users=users, noise=noise))
+    device = LocalClient(config, LocalAccountant(made_for.budget, users=users, noise=noise, adjacency=made_for.adjacency))
     models: list[Model] = []
     messages: list[list[bytes]] = []
     while len(server.users):
@@ -286,11 +299,6 @@ def _gateway(accountant: Any) -> tuple[Now, Iterator[None]]:
     return lambda: (clock[0], ()), steps()
 
 
-def _attested() -> Any:
-    config = _config()
-    return LocalAccountant.for_server(config, Ledger.memory(), noise=NoiseSource.simulation(0))
-
-
 # The table ----------------------------------------------------------------------------------------
 
 
@@ -334,15 +342,9 @@ SUBJECTS: dict[str, Subject] = {
 
 
 def _local(program: Program, most: int, *, attested: bool) -> Subject:
-    made = _attested()
-    return Subject(
-        program,
-        LocalAccountant,
-        LOCAL_USERS,
-        most,
-        budget=made.budget,
-        more=(("adjacency", made.adjacency), ("attested", attested)),
-    )
+    made = LocalAccountant.for_server(_config(), Ledger.memory(), noise=NoiseSource.simulation(0))
+    more = (("adjacency", made.adjacency), ("attested", attested))
+    return Subject(program, LocalAccountant, LOCAL_USERS, most, budget=made.budget, more=more)
 
 
 SUBJECTS |= {

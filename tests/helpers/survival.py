@@ -30,7 +30,7 @@ from mortal_subjects import SUBJECTS, Now, Subject
 from privlearn.accountants import audit
 from privlearn.domains import Array
 from privlearn.errors import LedgerError
-from privlearn.ledger import read_records
+from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.values import digest_of
 from privlearn.noise import NoiseSource
 from privlearn.tokens import Receipt
@@ -107,7 +107,7 @@ class _Life:
 def _digest(arrays: tuple[Array, ...]) -> str:
     """Of arrays to ten digits, as sums may be taken in another order."""
     texts = (digest_of(np.char.mod("%.9e", a + 0.0)) for a in map(np.atleast_1d, arrays))
-    return " ".join(text[:16] for text in texts)
+    return " ".join(text[:16] for text in texts) or "nothing"
 
 
 def _live(subject: Subject, path: Path, task: Task, life: int, pipe: int) -> None:
@@ -138,6 +138,15 @@ def _live(subject: Subject, path: Path, task: Task, life: int, pipe: int) -> Non
     Receipt._released = reported  # type: ignore[method-assign]
     now: Now | None = None
     noise = NoiseSource.simulation(SEED) if task.simulated else None
+    written = Ledger.append
+
+    @wraps(written)
+    def recorded(self: Ledger, entry: Any, **named: Any) -> None:
+        written(self, entry, **named)
+        if entry.entry == "sums":  # of messages, which a server shows what it made of
+            tell(pipe, f"value attested {entry.digest}".encode())
+
+    Ledger.append = recorded  # type: ignore[method-assign]
     points.at("before the account")
     accountant = subject.begun(path, noise)
     if accountant is not None:
@@ -282,6 +291,7 @@ class _Checks:
         self._seen += life.values
         begun, bodies = len(self._kept), self._recorded()
         spent = {body["token"] for body in bodies if body["entry"] == "spend"}
+        spent.update("attested" for body in bodies if body["entry"] == "attest")
         unpaid = [value for value in self._seen if value[0] not in spent]
         found.unpaid += len(unpaid)
         kept = [body["digest"] for body in bodies if body.get("upto") is not None]
@@ -350,7 +360,8 @@ class _Checks:
         for spend in self._open:
             start, stop = spend["users"]
             label = labels[spend["token"]]
-            uptos = [b["upto"] for b in self._bodies if "upto" in b and labels[b["token"]] == label]
+            own = [b for b in self._bodies if "upto" in b and labels[b["token"]] == label]
+            uptos = [body["upto"] for body in own]
             last = max(uptos, default=start)
             if spend["interactive"]:
                 reached = [b["stop"] for b in self._bodies
