@@ -199,7 +199,8 @@ def _stream(sums: Any, users: int) -> Program:
                 stream.append(_sealed(part))
                 clock[0] = part.stop
                 yield
-            stream.close()
+            if not stream.closed:
+                stream.close()
 
         return lambda: (clock[0], ()), steps()
 

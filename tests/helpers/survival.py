@@ -360,8 +360,11 @@ class _Checks:
         for spend in self._open:
             start, stop = spend["users"]
             label = labels[spend["token"]]
-            own = [b for b in self._bodies if "upto" in b and labels[b["token"]] == label]
-            uptos = [body["upto"] for body in own]
+            uptos = [
+                body["upto"]
+                for body in self._bodies
+                if "upto" in body and labels.get(body.get("token")) == label
+            ]
             last = max(uptos, default=start)
             if spend["interactive"]:
                 reached = [b["stop"] for b in self._bodies
