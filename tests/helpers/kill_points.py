@@ -25,6 +25,8 @@ from privlearn.exact_noise.pool import NoisePool
 from privlearn.ledger import Ledger
 from privlearn.tokens import Receipt, Token
 
+LEDGER = "ledger.db"
+"""The name of a ledger's file, which others beside it do not begin with."""
 BLOCK = 4096
 """Bytes that a disk writes whole or not at all."""
 
@@ -118,6 +120,16 @@ class Disk:
         elif path.parent == self._folder:
             self._file_synced(path)
 
+    def all_synced(self, main: Path) -> None:
+        """All that stands there of another database than the ledger, which syncs for itself."""
+        for path in self._files():
+            if path.name.startswith(main.name):
+                self._file_synced(path)
+                self._names[path.name] = path.stat().st_ino
+        for name in [name for name in self._names if name.startswith(main.name)]:
+            if not (self._folder / name).exists():
+                del self._names[name]
+
     def synced_by_sqlite(self, main: Path, *, copied: bool) -> None:
         """A commit, or the copying of a log, is done, in a connection that syncs for itself."""
         log = Path(f"{main}-wal")
@@ -171,6 +183,8 @@ def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
                 self._syncs = sql.endswith("FULL")
             if mode or sql == "COMMIT":
                 self._synced(copied=mode)
+            if disk is not None and LEDGER not in self._main.name:
+                disk.all_synced(self._main)
             points.at(f"after {name} ({points.entry})")
             return done
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from kill_points import Disk, Points, die, end_after, tell, watch
+from kill_points import LEDGER, Disk, Points, die, end_after, tell, watch
 from mortal_faults import FAULTS
 from mortal_subjects import SUBJECTS, Now, Subject
 
@@ -236,7 +236,7 @@ def reference(name: str) -> _Life:
     subject.run_through(SEED)  # else each child would import and calibrate the same again
     gc.freeze()
     with tempfile.TemporaryDirectory() as folder:
-        path, task = Path(folder) / "ledger.db", Task(name, (), simulated=True)
+        path, task = Path(folder) / LEDGER, Task(name, (), simulated=True)
         life = _child(lambda pipe: _live(subject, path, task, 0, pipe))
     if not life.done:
         raise RuntimeError(f"{name}: {life.error}")
@@ -248,7 +248,7 @@ def run(task: Task) -> Outcome:
     subject, found = SUBJECTS[task.subject], Outcome()
     reference(task.subject)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run" / "ledger.db"
+        path = Path(folder) / "run" / LEDGER
         path.parent.mkdir()
         check = _Checks(subject, path, task, found)
         for number in range(len(task.deaths) + 1):
