@@ -89,8 +89,8 @@ class Disk:
     """What a disk holds of a folder: files as they were synced, and perhaps what came since.
 
     SQLite's own syncs, which Python does not see, follow from its settings: with ``synchronous =
-    FULL`` a commit syncs the log and its name, and ending the log syncs both files.  What copying a
-    log syncs is not counted, as the package syncs for itself then.
+    FULL`` a commit syncs the log and its name, and ending the log syncs both files and the folder.
+    What copying a log syncs is not counted, as the package syncs for itself then.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -130,14 +130,15 @@ class Disk:
             if not (self._folder / name).exists():
                 del self._names[name]
 
-    def synced_by_sqlite(self, main: Path, *, copied: bool) -> None:
-        """A commit, or the copying of a log, is done, in a connection that syncs for itself."""
+    def synced_by_sqlite(self, main: Path, *, ended: bool) -> None:
+        """A commit is done, or a log was ended, in a connection that syncs for itself."""
         log = Path(f"{main}-wal")
         self._file_synced(log)
         if log.exists():
             self._names[log.name] = log.stat().st_ino
-        if copied:
+        if ended:
             self._file_synced(main)
+            self._folder_synced()
 
     def leave(self, copy: Path, rng: np.random.Generator) -> None:
         """Writes what may be found after a cut of the power to another folder."""
@@ -177,12 +178,12 @@ def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
             points.at(f"before {name} ({points.entry})")
             mode = sql.startswith("PRAGMA journal_mode =")  # syncs the log, and then the main file
             if mode:
-                self._synced(copied=False)
+                self._synced(ended=False)
             done = super().execute(sql, *arguments)
             if sql.startswith("PRAGMA synchronous ="):
                 self._syncs = sql.endswith("FULL")
             if mode or sql == "COMMIT":
-                self._synced(copied=mode)
+                self._synced(ended=mode)
             if disk is not None and LEDGER not in self._main.name:
                 disk.all_synced(self._main)
             points.at(f"after {name} ({points.entry})")
@@ -191,13 +192,13 @@ def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
         def executescript(self, script: str) -> Any:
             points.at(f"before a script ({points.entry})")
             done = super().executescript(script)
-            self._synced(copied=True)
+            self._synced(ended=True)
             points.at(f"after a script ({points.entry})")
             return done
 
-        def _synced(self, *, copied: bool) -> None:
+        def _synced(self, *, ended: bool) -> None:
             if disk is not None and self._syncs:
-                disk.synced_by_sqlite(self._main, copied=copied)
+                disk.synced_by_sqlite(self._main, ended=ended)
 
     return Watched
 

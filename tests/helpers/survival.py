@@ -256,13 +256,22 @@ def run(task: Task) -> Outcome:
             copy = _after_power(path)
             power = copy.exists()
             if power:
-                shutil.rmtree(path.parent)
-                copy.rename(path.parent)
+                _put_back(copy, path.parent)
             check.after(life, power)
             if life.done or life.error:
                 break
         found.finished = life.done
     return found
+
+
+def _put_back(copy: Path, folder: Path) -> None:
+    """Makes the files of a folder those of a copy, in place: some programs know their file."""
+    for path in folder.iterdir():
+        if not (copy / path.name).exists():
+            path.unlink()
+    for path in copy.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    shutil.rmtree(copy)
 
 
 class _Checks:
