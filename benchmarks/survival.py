@@ -6,7 +6,7 @@ Processes are killed at points drawn from all kinds that they pass (every statem
 sync, every entry, every release), at times drawn at random, and by simulated cuts of the power.
 After each death the ledger is audited, every value that left must have its spend on the disk, the
 next process must have the public state that was seen last, or one release more, and all go on to
-the end.  tests/helpers/survival.py does it, and a test does it for fifty deaths.
+the end.  tests/helpers/deaths.py does it, and a test does it for fifty deaths.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reporting import Table, parser, write
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 from mortal_subjects import SUBJECTS, WAITING
-from survival import Outcome, Task, campaign
+from deaths import Outcome, Task, campaign
 
 from privlearn import ZCDP
 from privlearn.accountants import JointAccountant, LocalAccountant, audit

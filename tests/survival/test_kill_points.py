@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from mortal_faults import FAULTS
 from mortal_subjects import SUBJECTS, WAITING
-from survival import Answer, Death, Request, Task, asked
+from deaths import Answer, Death, Request, Task, asked
 
 DEATHS = 50
 WORKING = [name for name in SUBJECTS if name not in WAITING]
