@@ -378,8 +378,11 @@ class _Checks:
             ]
             last = max(uptos, default=start)
             if spend["interactive"]:
-                reached = [b["stop"] for b in self._bodies
-                           if b["entry"] == "reach" and b["token"] == spend["token"]]
+                reached = [
+                    b["stop"]
+                    for b in self._bodies
+                    if b["entry"] == "reach" and b["token"] == spend["token"]
+                ]
                 stop = max(reached, default=start)
             lost.update(range(max(start, last), stop))
         return len(lost)

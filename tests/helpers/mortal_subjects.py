@@ -237,7 +237,10 @@ def _heard() -> tuple[list[Model], list[list[bytes]]]:
     config, users, noise = _config(), range(LOCAL_USERS), NoiseSource.simulation(1)
     made_for = claims = LocalAccountant.for_server(config, Ledger.memory(), noise=noise)
     server = LocalServer(config, claims, by="tests")
-    device = LocalClient(config, LocalAccountant(made_for.budget, users=users, noise=noise, adjacency=made_for.adjacency))
+    device = LocalClient(
+        config,
+        LocalAccountant(made_for.budget, users=users, noise=noise, adjacency=made_for.adjacency),
+    )
     models: list[Model] = []
     messages: list[list[bytes]] = []
     while len(server.users):
@@ -323,7 +326,9 @@ SUBJECTS: dict[str, Subject] = {
     "DPTOFW restarts": _central(partial(DPTOFW, dim=3, method="restarts"), 600, 500),
     "DPTOFW buffered": _central(partial(DPTOFW, dim=3, method="buffered"), 600, 500),
     "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),
-    "DPPOFW thresholds": _central(partial(DPPOFW, LpBall(3, 1, 1.0), method="thresholds"), 600, 500),
+    "DPPOFW thresholds": _central(
+        partial(DPPOFW, LpBall(3, 1, 1.0), method="thresholds"), 600, 500
+    ),
     "DPPOFW choices": _central(partial(DPPOFW, LpBall(3, 1, 1.0), method="choices"), 600, 500),
     "DPPOFW vertices": _central(partial(DPPOFW, Simplex(3), method="vertices"), 600, 500),
     "PrefixSum": _stream_of(_sums, 600),
