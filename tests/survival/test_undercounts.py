@@ -1,4 +1,4 @@
-"""What forgets spends is refused: a ledger that was deleted, replaced, copied back, cut or moved."""
+"""What forgets spends is refused: a ledger that is deleted, replaced, copied back, cut or moved."""
 
 from __future__ import annotations
 
