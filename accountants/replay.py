@@ -156,7 +156,7 @@ class Replay:
     def taken(self, unbounded: frozenset[str] = frozenset()) -> int:
         """One past the last user whose row was certainly there when something was released."""
         stop = 0
-        for token in self._ended:
+        for token in self._spent:
             assert token.spend is not None
             stop = max([stop, *(upto for _, upto in token.digests)])
             if not token.spend.interactive and token.issue.label not in unbounded:
@@ -170,8 +170,8 @@ class Replay:
     def released(self, label: str, users: range, upto: int) -> bool:
         """Whether a token of these users next releases something of rows before ``upto``."""
         return any(
-            token.users == users and token.digests[0][1] == upto
-            for token in self._waiting[label, users.stop]
+            token.digests[0][1] == upto
+            for token in self._waiting.get((label, (users.start, users.stop)), ())
         )
 
     def rest(self, label: str, users: range) -> range | None:

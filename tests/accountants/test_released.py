@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deaths import begun, die, resumed
+from dropped_ledgers import begun, die, resumed
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import ZCDP

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from deaths import begun, die, resumed
+from dropped_ledgers import begun, die, resumed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from deaths import begun, die, dying_at, resumed
+from dropped_ledgers import begun, die, dying_at, resumed
 
 from privlearn.accountants import accountant as accountants
 from privlearn.accountants import audit

@@ -1,0 +1,100 @@
+"""Faults of ledgers, receipts and learners, planted into every process of a task.
+
+Each is one that the look at what a death left must catch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from privlearn.accountants.replay import Replay
+from privlearn.accountants.state import AccountState
+from privlearn.ledger import Ledger
+from privlearn.tokens import Receipt
+
+Left = Callable[[str, Any], None]
+"""Tells that a value left, with the token that is to pay."""
+
+
+def _late(until: Callable[[list[Any]], bool]) -> None:
+    """Entries are told to be written, and wait in memory until ``until`` says so of them."""
+    write = Ledger._write
+    waiting: list[Any] = []
+
+    def later(self: Ledger, entry: Any, value: Any) -> None:
+        waiting.append((entry, value))
+        if until([entry for entry, _ in waiting]):
+            for each in waiting:
+                write(self, *each)
+            waiting.clear()
+
+    Ledger._write = later  # type: ignore[method-assign]
+
+
+def receipt_lets_go_early(left: Left) -> None:
+    """The value leaves, and then its spend is written."""
+    _late(lambda entries: entries[0].entry != "spend" or entries[-1].entry in ("retire", "publish"))
+    released = Receipt._released
+
+    def early(self: Receipt, value: Any, *, last: bool) -> Any:
+        left(self.token_id, value)
+        return released(self, value, last=last)
+
+    Receipt._released = early  # type: ignore[method-assign]
+
+
+def ledger_tells_durable_before_commit(_: Left) -> None:
+    """`Ledger.append` returns for sixteen entries before they are written."""
+    _late(lambda entries: len(entries) == 16 or entries[0].entry not in ("issue", "spend"))
+
+
+def ledger_never_syncs(_: Left) -> None:
+    """What was written is left to the system to bring to disk; only a cut of the power shows it."""
+
+    for name in ("fsync", "fdatasync"):
+        setattr(os, name, lambda file: None)
+
+
+def learner_forgets_the_last_release(_: Left) -> None:
+    """A learner that is resumed stops one release before the last one."""
+    points = Replay.points
+
+    def fewer(self: Replay, unbounded: frozenset[str] = frozenset()) -> list[int]:
+        return points(self, unbounded)[:-1]
+
+    Replay.points = fewer  # type: ignore[method-assign]
+
+
+def account_gives_users_again(_: Left) -> None:
+    """An account that is resumed takes a stream to have come less far than its ledger says."""
+    record, append = AccountState.record, Ledger.append
+    begun = []
+
+    def too_short(self: AccountState, entry: Any) -> None:
+        if entry.entry == "reach" and not begun:
+            entry = entry.model_copy(update={"stop": entry.stop - 100})
+        record(self, entry)
+
+    def appended(self: Ledger, entry: Any, **named: Any) -> None:
+        begun.append(entry)
+        append(self, entry, **named)
+
+    for home, name, function in (
+        (AccountState, "record", too_short),
+        (Ledger, "append", appended),
+    ):
+        setattr(home, name, function)
+
+
+FAULTS: dict[str, Callable[[Left], None]] = {
+    fault.__name__: fault
+    for fault in (
+        receipt_lets_go_early,
+        ledger_tells_durable_before_commit,
+        ledger_never_syncs,
+        learner_forgets_the_last_release,
+        account_gives_users_again,
+    )
+}

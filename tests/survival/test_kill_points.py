@@ -1,0 +1,75 @@
+"""Processes that die at any point of what they do: nothing left unpaid, and everything goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from deaths import Answer, Death, Request, Task, asked
+from mortal_faults import FAULTS
+from mortal_subjects import SUBJECTS, WAITING
+
+DEATHS = 50
+WORKING = [name for name in SUBJECTS if name not in WAITING]
+
+
+def killed(subject: str, name: str, at: int, fault: str, *, how: str = "kill") -> Task:
+    death = Death("power" if how == "power" else "kill", at, name)
+    return Task(subject, (death,), simulated=True, fault=fault)
+
+
+PLANTED = {
+    killed("OnePassNewtonMNL", "before append (retire)", 3, "receipt_lets_go_early"): "unpaid",
+    killed("DPTOFW plain", "a value left", 4, "ledger_tells_durable_before_commit"): "unpaid",
+    killed("DPMNL", "a value left", 4, "ledger_never_syncs", how="power"): "unpaid",
+    killed(
+        "OnePassNewtonMNL", "a value left", 4, "learner_forgets_the_last_release"
+    ): "the public state is not the one that would have come next",
+    killed(
+        "DPMNL", "before append (publish)", 5, "account_gives_users_again"
+    ): "does not match plan item",
+}
+SOUND = [Task(task.subject, task.deaths, simulated=True) for task in PLANTED]
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> Answer:
+    deaths = {name: len(range(i, DEATHS, len(WORKING))) for i, name in enumerate(WORKING)}
+    return asked(Request(deaths, 18, (*PLANTED, *SOUND)), tmp_path_factory.mktemp("fifty"))
+
+
+def drawn(answer: Answer) -> Answer:
+    return answer[: -2 * len(PLANTED)]
+
+
+def test_nothing_is_unpaid_and_everything_goes_on_after_fifty_deaths(answer: Answer) -> None:
+    fifty = drawn(answer)
+    assert [found for _, found in fifty if found["unpaid"] or found["problems"]] == []
+    assert all(found["finished"] for _, found in fifty)
+    assert sum(found["deaths"] for _, found in fifty) == DEATHS
+    assert {task["subject"] for task, _ in fifty} == set(WORKING)
+    assert max(found["most_spends"] for _, found in fifty) == 1
+
+
+def test_the_deaths_are_of_all_kinds(answer: Answer) -> None:
+    points = Counter(point for _, found in drawn(answer) for point in found["points"])
+    assert len(points) > 30
+    assert any("sync" in point for point in points)
+    tasks = [task for task, _ in drawn(answer)]
+    assert {death["how"] for task in tasks for death in task["deaths"]} == {"kill", "power"}
+    assert {len(task["deaths"]) for task in tasks} == {1, 2}
+
+
+def test_a_planted_fault_is_caught(answer: Answer) -> None:
+    planted = answer[-2 * len(PLANTED) : -len(PLANTED)]
+    assert {task["fault"] for task, _ in planted} == set(FAULTS)
+    for expected, (task, found) in zip(PLANTED.values(), planted, strict=True):
+        if expected == "unpaid":
+            assert found["unpaid"], task
+        else:
+            assert any(expected in problem for problem in found["problems"]), (task, found)
+
+
+def test_the_same_deaths_without_the_fault_show_nothing(answer: Answer) -> None:
+    for task, found in answer[-len(PLANTED) :]:
+        assert (found["deaths"], found["unpaid"], found["problems"]) == (1, 0, []), task
