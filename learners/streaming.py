@@ -149,13 +149,6 @@ class StreamLearner(Learner):
             self._accountant.people.skip_to(users.stop)
         self._take_all(Rows.null(users))
 
-    def _replay(self) -> None:
-        """Under a rule visits may have been counted since the last release; their rows are null."""
-        super()._replay()
-        people = self._accountant.people
-        if people is not None and (people.clock or 0) > self.clock_:
-            self._pass_again(range(self.clock_, people.clock or 0))
-
     @property
     def coef_(self) -> Array:
         """The released parameter, shape (d,); a copy.
