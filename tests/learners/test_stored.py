@@ -92,7 +92,7 @@ class Sneaky(tuple[int, ...]):
         np.array(["text"]),
         range(0, 10, 2),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_other_values_are_not_written(value: Any) -> None:
     with pytest.raises(TypeError, match="cannot be written to a ledger"):

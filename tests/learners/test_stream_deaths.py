@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from dropped_ledgers import begun, die, dying_at, resumed
 
-from privlearn.accountants import accountant as accountants
+from privlearn.accountants import streams
 from privlearn.accountants import audit
 from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
@@ -80,7 +80,7 @@ def data(users: int, seed: int = 0) -> tuple[Array, Array]:
 
 @pytest.fixture(autouse=True)
 def _short_segments_and_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accountants, "SEGMENT", SEGMENT)
+    monkeypatch.setattr(streams, "SEGMENT", SEGMENT)
     monkeypatch.setattr(tofw_buffered, "_STEPS", 12)
     monkeypatch.setattr(tofw_whitened, "_STEPS", 4)
 
@@ -270,7 +270,7 @@ def test_one_death_does_not_undo_what_was_learned(
     method: Any, bound: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With segments as they are; 0 for every score would have an excess risk of 0.04."""
-    monkeypatch.setattr(accountants, "SEGMENT", 256)
+    monkeypatch.setattr(streams, "SEGMENT", 256)
     users, dim = 2_000, 10
     rng = np.random.default_rng(3)
     theta, x = rng.normal(size=dim), rng.normal(size=(users, dim))
