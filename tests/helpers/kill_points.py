@@ -25,6 +25,8 @@ from privlearn.exact_noise.pool import NoisePool
 from privlearn.ledger import Ledger
 from privlearn.tokens import Receipt, Token
 
+LEDGER = "ledger.db"
+"""The name of a ledger's file, which others beside it do not begin with."""
 BLOCK = 4096
 """Bytes that a disk writes whole or not at all."""
 
@@ -87,8 +89,8 @@ class Disk:
     """What a disk holds of a folder: files as they were synced, and perhaps what came since.
 
     SQLite's own syncs, which Python does not see, follow from its settings: with ``synchronous =
-    FULL`` a commit syncs the log and its name, and ending the log syncs both files.  What copying a
-    log syncs is not counted, as the package syncs for itself then.
+    FULL`` a commit syncs the log and its name, and ending the log syncs both files and the folder.
+    What copying a log syncs is not counted, as the package syncs for itself then.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -118,14 +120,25 @@ class Disk:
         elif path.parent == self._folder:
             self._file_synced(path)
 
-    def synced_by_sqlite(self, main: Path, *, copied: bool) -> None:
-        """A commit, or the copying of a log, is done, in a connection that syncs for itself."""
+    def all_synced(self, main: Path) -> None:
+        """All that stands there of another database than the ledger, which syncs for itself."""
+        for path in self._files():
+            if path.name.startswith(main.name):
+                self._file_synced(path)
+                self._names[path.name] = path.stat().st_ino
+        for name in [name for name in self._names if name.startswith(main.name)]:
+            if not (self._folder / name).exists():
+                del self._names[name]
+
+    def synced_by_sqlite(self, main: Path, *, ended: bool) -> None:
+        """A commit is done, or a log was ended, in a connection that syncs for itself."""
         log = Path(f"{main}-wal")
         self._file_synced(log)
         if log.exists():
             self._names[log.name] = log.stat().st_ino
-        if copied:
+        if ended:
             self._file_synced(main)
+            self._folder_synced()
 
     def leave(self, copy: Path, rng: np.random.Generator) -> None:
         """Writes what may be found after a cut of the power to another folder."""
@@ -165,25 +178,27 @@ def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
             points.at(f"before {name} ({points.entry})")
             mode = sql.startswith("PRAGMA journal_mode =")  # syncs the log, and then the main file
             if mode:
-                self._synced(copied=False)
+                self._synced(ended=False)
             done = super().execute(sql, *arguments)
             if sql.startswith("PRAGMA synchronous ="):
                 self._syncs = sql.endswith("FULL")
             if mode or sql == "COMMIT":
-                self._synced(copied=mode)
+                self._synced(ended=mode)
+            if disk is not None and LEDGER not in self._main.name:
+                disk.all_synced(self._main)
             points.at(f"after {name} ({points.entry})")
             return done
 
         def executescript(self, script: str) -> Any:
             points.at(f"before a script ({points.entry})")
             done = super().executescript(script)
-            self._synced(copied=True)
+            self._synced(ended=True)
             points.at(f"after a script ({points.entry})")
             return done
 
-        def _synced(self, *, copied: bool) -> None:
+        def _synced(self, *, ended: bool) -> None:
             if disk is not None and self._syncs:
-                disk.synced_by_sqlite(self._main, copied=copied)
+                disk.synced_by_sqlite(self._main, ended=ended)
 
     return Watched
 

@@ -6,36 +6,53 @@ came and the arrays that everybody can see by then, and the steps that are left 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from privlearn import ZCDP
-from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn import ZCDP, Ball
+from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
+from privlearn.baselines.linear_bandits import PrivateLeastSquares
 from privlearn.domains import Array
-from privlearn.learners import DPMNL, DPTOFW, OnePassNewtonMNL
+from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, OnePassNewtonMNL
 from privlearn.ledger import Ledger
-from privlearn.noise import NoiseSource
+from privlearn.local import LocalBanditConfig, LocalClient, LocalServer, Model
+from privlearn.mechanisms import BatchedPrefixSum, NoisySum, PrefixSum
+from privlearn.mechanisms.constraint_sets import LpBall, Simplex
+from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.participation import Participation
+from privlearn.people import People
+from privlearn.protocols import Plan
+from privlearn.rows import Rows
 
 Now = Callable[[], tuple[int, tuple[Array, ...]]]
 Program = Callable[[Any], tuple[Now, Iterator[None]]]
+Kind = type[CentralAccountant[Any]] | type[JointAccountant[Any]] | type[LocalAccountant[Any]]
 
 SEGMENT = 256
 """Users that an open stream has told the ledger of, and a crash costs, at most."""
+STEP = 23
+"""Users of one step: they end neither with batches nor with blocks."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A program, the account that it runs under, and how many users a crash may cost it."""
+    """A program, the account that it runs under, and how many users a crash may cost it.
+
+    ``more``: further arguments of a new account.  ``rule``: of a registry of people beside it.
+    """
 
     program: Program
-    account: Callable[..., Any]
+    kind: Kind
     users: int
     most_users: int
+    budget: Any = ZCDP(1)
+    more: tuple[tuple[str, Any], ...] = ()
+    rule: Participation | None = None
 
     def begun(self, path: Path, noise: NoiseSource | None) -> Any:
         """The account of a ledger file, new, just created or left by a process that died.
@@ -44,15 +61,32 @@ class Subject:
         """
         book = Ledger.open(path) if path.exists() else Ledger.create(path)
         if not book.entries:
-            return self.account(users=range(self.users), ledger=book, noise=noise)
+            return self.new(book, noise, self._people(path))
         if not book.open_accountants:
             book.close()
             return None
-        return self.account.func.resume(book, noise=noise)  # type: ignore[attr-defined]
+        return self.kind.resume(book, noise=noise, people=self._people(path))
 
+    def _people(self, path: Path) -> People | None:
+        if self.rule is None:
+            return None
+        file = path.with_name("people")
+        return People.open(file) if file.exists() else People.create(file, self.rule)
 
-STEP = 23
-"""Users of one step: they end neither with batches nor with blocks."""
+    def new(self, book: Ledger, noise: NoiseSource | None, people: People | None = None) -> Any:
+        """A new account."""
+        more: dict[str, Any] = dict(self.more)
+        if people is not None:
+            more["people"] = people
+        return self.kind(self.budget, users=range(self.users), ledger=book, noise=noise, **more)
+
+    def run_through(self, seed: int) -> None:
+        """One run in memory, after which this process has all modules and calibrations."""
+        people = None if self.rule is None else People.memory(self.rule)
+        account = self.new(Ledger.memory(), NoiseSource.simulation(seed), people)
+        for _ in self.program(account)[1]:
+            pass
+        account.close()
 
 
 def _steps(learner: Any, users: int, step: Callable[[slice], None]) -> Iterator[None]:
@@ -61,63 +95,253 @@ def _steps(learner: Any, users: int, step: Callable[[slice], None]) -> Iterator[
         yield
 
 
-def served(
-    make: Callable[[], Any], users: int, arrays: Callable[[Any], Iterable[Array]]
-) -> Program:
-    """A learner that shows items to users."""
+# Learners -----------------------------------------------------------------------------------------
 
+_ESTIMATES = ("theta_", "precision_", "gram_", "coef_")
+
+
+def _estimates(learner: Any) -> tuple[Array, ...]:
+    """What was learned from releases, and nothing that follows from the clock."""
+    found = [getattr(learner, name) for name in _ESTIMATES if hasattr(learner, name)]
+    assert found
+    return tuple(map(np.asarray, found))
+
+
+def _learner(make: Callable[[], Any], users: int, feed: Callable[[Any, slice], None]) -> Program:
     def program(accountant: Any) -> tuple[Now, Iterator[None]]:
         learner = make().start(accountant)
-        features = np.random.default_rng(1).normal(size=(users, 5, 3)) / 3
 
-        def step(part: slice) -> None:
-            learner.play(features[part], lambda own, shown: shown[:, 0])
+        def now() -> tuple[int, tuple[Array, ...]]:
+            return learner.clock_, _estimates(learner)
 
-        return lambda: (learner.clock_, tuple(arrays(learner))), _steps(learner, users, step)
+        return now, _steps(learner, users, lambda part: feed(learner, part))
 
     return program
 
 
-def logged(make: Callable[[], Any], users: int) -> Program:
-    """A learner of rows (x, y)."""
+@cache
+def _numbers(seed: int, *shape: int) -> Array:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def _items(learner: Any, part: slice, **more: Any) -> None:
+    features = _numbers(1, 2000, 5, 3)[part] / 3
+    learner.play(features, lambda own, shown: shown[:, 0], **more)
+
+
+def _ids(learner: Any, part: slice) -> None:
+    people = [f"person {user * 7 % 400}" for user in range(part.start, part.stop)]
+    _items(learner, part, people=people)
+
+
+def _arms(learner: Any, part: slice) -> None:
+    def reward(own: Any, arms: Any) -> Array:
+        return np.asarray(np.clip(own.context[:, 0] * (arms - 1), -1, 1))
+
+    learner.play(_numbers(3, 2000, 3)[part] / 3, reward)
+
+
+def _rows(learner: Any, part: slice) -> None:
+    x = _numbers(2, 2000, 3)[part] / 2
+    learner.partial_fit(x, x @ [1.0, 0.0, -0.5])
+
+
+def _joint(
+    make: Callable[[], Any],
+    feed: Callable[[Any, slice], None],
+    users: int,
+    most: int,
+    rule: Participation | None = None,
+) -> Subject:
+    return Subject(_learner(make, users, feed), JointAccountant, users, most, rule=rule)
+
+
+def _central(make: Callable[[], Any], users: int, most: int) -> Subject:
+    return Subject(_learner(make, users, _rows), CentralAccountant, users, most)
+
+
+# Streams and releases without a learner -----------------------------------------------------------
+
+
+def _sealed(users: range) -> Rows[Array]:
+    return Rows.seal(_numbers(4, 2000, 3)[users.start : users.stop], users=users)
+
+
+def _stream(sums: Any, users: int) -> Program:
+    """A planned stream, and after each crash one more for the users who are left."""
 
     def program(accountant: Any) -> tuple[Now, Iterator[None]]:
-        learner = make().start(accountant)
-        x = np.random.default_rng(2).normal(size=(users, 3)) / 2
-        y = x @ [1.0, 0.0, -0.5]
+        everybody, label = range(users), "sums"
+        accountant.commit([Plan(label, sums.loss(), everybody)])
+        clock = [users]
 
-        def step(part: slice) -> None:
-            learner.partial_fit(x[part], y[part])
+        def steps() -> Iterator[None]:
+            left = accountant.rest(label, everybody)
+            if left is None:
+                return
+            own = sums.for_last(left)
+            clock[0] = left.start
+            stream = own.open(accountant.issue(own.loss(), users=left, label=label))
+            ends = left.start + np.cumsum(getattr(own, "sizes", [len(left)]))
+            while clock[0] < users:
+                end = int(ends[np.searchsorted(ends, clock[0], side="right")])
+                part = range(clock[0], min(clock[0] + STEP, end))
+                stream.append(_sealed(part))
+                clock[0] = part.stop
+                yield
+            if not stream.closed:
+                stream.close()
 
-        return lambda: (learner.clock_, (learner.coef_,)), _steps(learner, users, step)
+        return lambda: (clock[0], ()), steps()
 
     return program
 
 
-def _joint(program: Program, users: int, most_users: int) -> Subject:
-    return Subject(program, partial(JointAccountant, ZCDP(1)), users, most_users)
+def _releases(users: int, size: int) -> Program:
+    """A sum of each block of users, at ad-hoc prices."""
+    mechanism = NoisySum(Ball(1.0, 3), GaussianNoise(2.0))
+
+    def program(accountant: Any) -> tuple[Now, Iterator[None]]:
+        blocks = [range(start, start + size) for start in range(0, users, size)]
+        left = [block for block in blocks if not accountant.held("sum", block)]
+        clock = [left[0].start if left else users]
+
+        def steps() -> Iterator[None]:
+            for block in left:
+                token = accountant.issue(mechanism.loss(), users=block, label="sum")
+                mechanism.release(_sealed(block), token)
+                clock[0] = block.stop
+                yield
+
+        return lambda: (clock[0], ()), steps()
+
+    return program
 
 
-def _central(program: Program, users: int, most_users: int) -> Subject:
-    return Subject(program, partial(CentralAccountant, ZCDP(1)), users, most_users)
+# Local privacy ------------------------------------------------------------------------------------
+
+LOCAL_USERS = 600
+_LOCAL = LDPOLS(
+    dim=2, n_arms=4, horizon=LOCAL_USERS, shared=True, epsilon=1.0, delta=0.01, theta_bound=1.0
+)
 
 
-def _newton() -> Any:
-    return OnePassNewtonMNL(n_items=5, dim=3)
+@cache
+def _config() -> LocalBanditConfig:
+    return LocalBanditConfig("mortal", _LOCAL)
 
 
-def _dpmnl() -> Any:
-    return DPMNL(n_items=5, dim=3)
+@cache
+def _heard() -> tuple[list[Model], list[list[bytes]]]:
+    """What a server that nobody kills publishes and hears, batch by batch."""
+    config, users, noise = _config(), range(LOCAL_USERS), NoiseSource.simulation(1)
+    made_for = claims = LocalAccountant.for_server(config, Ledger.memory(), noise=noise)
+    server = LocalServer(config, claims, by="tests")
+    device = LocalClient(config, LocalAccountant(made_for.budget, users=users, noise=noise, adjacency=made_for.adjacency))
+    models: list[Model] = []
+    messages: list[list[bytes]] = []
+    while len(server.users):
+        models.append(server.model())
+        messages.append(_sent(device, models[-1], server.users))
+        server.update_many(messages[-1])
+        server.advance()
+    return models, messages
 
 
-def _plain() -> Any:
-    return DPTOFW(dim=3, method="plain")
+def _sent(device: LocalClient[Any], model: Model, users: range) -> list[bytes]:
+    offers = _numbers(5, LOCAL_USERS, 4, 2)[users.start : users.stop] / 3
+    arms = device.choose_many(offers, model, users=users)
+    shown = offers[np.arange(len(users)), arms]
+    sent = device.randomize_many(shown, arms, shown[:, 0], users=users, model=model)
+    size = len(sent) // len(users)
+    return [sent[i : i + size] for i in range(0, len(sent), size)]
+
+
+def _server(accountant: Any) -> tuple[Now, Iterator[None]]:
+    server = LocalServer(_config(), accountant, by="tests")
+
+    def now() -> tuple[int, tuple[Array, ...]]:
+        return server.users.start, tuple(map(np.ravel, server.state.values()))
+
+    def steps() -> Iterator[None]:
+        while len(server.users):
+            server.model()
+            server.update_many(_heard()[1][server.batch])
+            server.advance()
+            yield
+
+    return now, steps()
+
+
+def _gateway(accountant: Any) -> tuple[Now, Iterator[None]]:
+    """Devices that share an account: their messages leave it."""
+    device = LocalClient(_config(), accountant)
+    clock = [device.left.start]
+
+    def steps() -> Iterator[None]:
+        while clock[0] < LOCAL_USERS:
+            batch = _config().batch_of(clock[0])
+            stop = min(clock[0] + STEP, _config().users_of(batch).stop)
+            _sent(device, _heard()[0][batch], range(clock[0], stop))
+            clock[0] = stop
+            yield
+        device.close()
+
+    return lambda: (clock[0], ()), steps()
+
+
+# The table ----------------------------------------------------------------------------------------
+
+
+def _sums(users: int) -> Any:
+    return PrefixSum.calibrated(Ball(1.0, 3), ZCDP(1), horizon=users)
+
+
+def _batched(users: int) -> Any:
+    sizes = [30] * (users // 30)
+    return BatchedPrefixSum.calibrated(Ball(1.0, 3), ZCDP(1), sizes=sizes)
+
+
+def _stream_of(make: Callable[[int], Any], users: int) -> Subject:
+    return Subject(_stream(make(users), users), CentralAccountant, users, SEGMENT + STEP)
 
 
 SUBJECTS: dict[str, Subject] = {
-    "OnePassNewtonMNL": _joint(
-        served(_newton, 900, lambda of: (of.theta_, of.precision_)), 900, most_users=500
+    "OnePassNewtonMNL": _joint(partial(OnePassNewtonMNL, n_items=5, dim=3), _items, 600, 300),
+    "OnePassNewtonMNL correlated": _joint(
+        partial(OnePassNewtonMNL, n_items=5, dim=3, correlated=True), _items, 600, 400
     ),
-    "DPMNL": _joint(served(_dpmnl, 700, lambda of: (of.theta_, of.gram_)), 700, SEGMENT + STEP),
-    "DPTOFW plain": _central(logged(_plain, 600), 600, SEGMENT + STEP),
+    "OnePassNewtonMNL, people once": _joint(
+        partial(OnePassNewtonMNL, n_items=5, dim=3), _ids, 600, 400, Participation(most=1)
+    ),
+    "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 2 * SEGMENT),
+    "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 400),
+    "PrivateLeastSquares": _joint(
+        partial(PrivateLeastSquares, n_arms=3, dim=3), _arms, 600, SEGMENT + STEP
+    ),
+    "DPTOFW plain": _central(partial(DPTOFW, dim=3, method="plain"), 600, SEGMENT + STEP),
+    "DPTOFW restarts": _central(partial(DPTOFW, dim=3, method="restarts"), 600, 500),
+    "DPTOFW buffered": _central(partial(DPTOFW, dim=3, method="buffered"), 600, 500),
+    "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),
+    "DPPOFW thresholds": _central(partial(DPPOFW, LpBall(3, 1, 1.0), method="thresholds"), 600, 500),
+    "DPPOFW choices": _central(partial(DPPOFW, LpBall(3, 1, 1.0), method="choices"), 600, 500),
+    "DPPOFW vertices": _central(partial(DPPOFW, Simplex(3), method="vertices"), 600, 500),
+    "PrefixSum": _stream_of(_sums, 600),
+    "BatchedPrefixSum": _stream_of(_batched, 600),
+    "NoisySum": Subject(_releases(600, 40), CentralAccountant, 600, 40),
 }
+
+
+def _local(program: Program, most: int, *, attested: bool) -> Subject:
+    made = LocalAccountant.for_server(_config(), Ledger.memory(), noise=NoiseSource.simulation(0))
+    more = (("adjacency", made.adjacency), ("attested", attested))
+    return Subject(program, LocalAccountant, LOCAL_USERS, most, budget=made.budget, more=more)
+
+
+SUBJECTS |= {
+    "LDP server": _local(_server, 200, attested=True),
+    "LDP gateway": _local(_gateway, SEGMENT + STEP, attested=False),
+}
+
+WAITING = frozenset(SUBJECTS) - {"OnePassNewtonMNL", "DPMNL", "DPTOFW plain"}
+"""Subjects that do not go on yet."""

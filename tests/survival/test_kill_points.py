@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 from mortal_faults import FAULTS
-from mortal_subjects import SUBJECTS
-from survival import Answer, Death, Request, Task, asked
+from mortal_subjects import SUBJECTS, WAITING
+from deaths import Answer, Death, Request, Task, asked
 
 DEATHS = 50
+WORKING = [name for name in SUBJECTS if name not in WAITING]
 
 
 def killed(subject: str, name: str, at: int, fault: str, *, how: str = "kill") -> Task:
@@ -33,8 +34,7 @@ SOUND = [Task(task.subject, task.deaths, simulated=True) for task in PLANTED]
 
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> Answer:
-    names = list(SUBJECTS)
-    deaths = {name: len(range(i, DEATHS, len(names))) for i, name in enumerate(names)}
+    deaths = {name: len(range(i, DEATHS, len(WORKING))) for i, name in enumerate(WORKING)}
     return asked(Request(deaths, 18, (*PLANTED, *SOUND)), tmp_path_factory.mktemp("fifty"))
 
 
@@ -47,7 +47,7 @@ def test_nothing_is_unpaid_and_everything_goes_on_after_fifty_deaths(answer: Ans
     assert [found for _, found in fifty if found["unpaid"] or found["problems"]] == []
     assert all(found["finished"] for _, found in fifty)
     assert sum(found["deaths"] for _, found in fifty) == DEATHS
-    assert {task["subject"] for task, _ in fifty} == set(SUBJECTS)
+    assert {task["subject"] for task, _ in fifty} == set(WORKING)
     assert max(found["most_spends"] for _, found in fifty) == 1
 
 

@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from kill_points import Disk, Points, die, end_after, tell, watch
+from kill_points import LEDGER, Disk, Points, die, end_after, tell, watch
 from mortal_faults import FAULTS
 from mortal_subjects import SUBJECTS, Now, Subject
 
 from privlearn.accountants import audit
 from privlearn.domains import Array
 from privlearn.errors import LedgerError
-from privlearn.ledger import read_records
+from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.values import digest_of
 from privlearn.noise import NoiseSource
 from privlearn.tokens import Receipt
@@ -107,7 +107,7 @@ class _Life:
 def _digest(arrays: tuple[Array, ...]) -> str:
     """Of arrays to ten digits, as sums may be taken in another order."""
     texts = (digest_of(np.char.mod("%.9e", a + 0.0)) for a in map(np.atleast_1d, arrays))
-    return " ".join(text[:16] for text in texts)
+    return " ".join(text[:16] for text in texts) or "nothing"
 
 
 def _live(subject: Subject, path: Path, task: Task, life: int, pipe: int) -> None:
@@ -138,6 +138,15 @@ def _live(subject: Subject, path: Path, task: Task, life: int, pipe: int) -> Non
     Receipt._released = reported  # type: ignore[method-assign]
     now: Now | None = None
     noise = NoiseSource.simulation(SEED) if task.simulated else None
+    written = Ledger.append
+
+    @wraps(written)
+    def recorded(self: Ledger, entry: Any, **named: Any) -> None:
+        written(self, entry, **named)
+        if entry.entry == "sums":  # of messages, which a server shows what it made of
+            tell(pipe, f"value attested {entry.digest}".encode())
+
+    Ledger.append = recorded  # type: ignore[method-assign]
     points.at("before the account")
     accountant = subject.begun(path, noise)
     if accountant is not None:
@@ -224,14 +233,10 @@ def _child(work: Callable[[int], None]) -> _Life:
 def reference(name: str) -> _Life:
     """What a process with simulated noise lets out that nobody kills, and the points it passes."""
     subject = SUBJECTS[name]
-    # what children would else import and work out again, each for itself
-    account = subject.account(users=range(subject.users), noise=NoiseSource.simulation(SEED))
-    for _ in subject.program(account)[1]:
-        pass
-    account.close()
+    subject.run_through(SEED)  # else each child would import and calibrate the same again
     gc.freeze()
     with tempfile.TemporaryDirectory() as folder:
-        path, task = Path(folder) / "ledger.db", Task(name, (), simulated=True)
+        path, task = Path(folder) / LEDGER, Task(name, (), simulated=True)
         life = _child(lambda pipe: _live(subject, path, task, 0, pipe))
     if not life.done:
         raise RuntimeError(f"{name}: {life.error}")
@@ -243,7 +248,7 @@ def run(task: Task) -> Outcome:
     subject, found = SUBJECTS[task.subject], Outcome()
     reference(task.subject)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run" / "ledger.db"
+        path = Path(folder) / "run" / LEDGER
         path.parent.mkdir()
         check = _Checks(subject, path, task, found)
         for number in range(len(task.deaths) + 1):
@@ -251,13 +256,22 @@ def run(task: Task) -> Outcome:
             copy = _after_power(path)
             power = copy.exists()
             if power:
-                shutil.rmtree(path.parent)
-                copy.rename(path.parent)
+                _put_back(copy, path.parent)
             check.after(life, power)
             if life.done or life.error:
                 break
         found.finished = life.done
     return found
+
+
+def _put_back(copy: Path, folder: Path) -> None:
+    """Makes the files of a folder those of a copy, in place: some programs know their file."""
+    for path in folder.iterdir():
+        if not (copy / path.name).exists():
+            path.unlink()
+    for path in copy.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    shutil.rmtree(copy)
 
 
 class _Checks:
@@ -286,6 +300,7 @@ class _Checks:
         self._seen += life.values
         begun, bodies = len(self._kept), self._recorded()
         spent = {body["token"] for body in bodies if body["entry"] == "spend"}
+        spent.update("attested" for body in bodies if body["entry"] == "attest")
         unpaid = [value for value in self._seen if value[0] not in spent]
         found.unpaid += len(unpaid)
         kept = [body["digest"] for body in bodies if body.get("upto") is not None]
@@ -328,8 +343,10 @@ class _Checks:
         found, first = self._found, life.states[0]
         if self._clock is None and not self._kept:
             return
-        _, clock, state = first
-        if self._state is not None and self._state[0] == len(self._kept):
+        released, clock, state = first
+        if released:  # a learner that catches up with its registry of people
+            pass
+        elif self._state is not None and self._state[0] == len(self._kept):
             if self._state[1] != state:
                 found.problems.append("the public state is not the one that was seen last")
         elif self._task.simulated and found.deaths == 1:
@@ -354,7 +371,11 @@ class _Checks:
         for spend in self._open:
             start, stop = spend["users"]
             label = labels[spend["token"]]
-            uptos = [b["upto"] for b in self._bodies if "upto" in b and labels[b["token"]] == label]
+            uptos = [
+                body["upto"]
+                for body in self._bodies
+                if "upto" in body and labels.get(body.get("token")) == label
+            ]
             last = max(uptos, default=start)
             if spend["interactive"]:
                 reached = [b["stop"] for b in self._bodies

@@ -1,0 +1,202 @@
+"""Programs that are killed a thousand times, and what it takes to go on after 100,000 users.
+
+    OMP_NUM_THREADS=1 python benchmarks/survival.py [--deaths 1000] [--seed 1] [--only deaths|resume]
+
+Processes are killed at points drawn from all kinds that they pass (every statement of SQLite, every
+sync, every entry, every release), at times drawn at random, and by simulated cuts of the power.
+After each death the ledger is audited, every value that left must have its spend on the disk, the
+next process must have the public state that was seen last, or one release more, and all go on to
+the end.  tests/helpers/deaths.py does it, and a test does it for fifty deaths.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from reporting import Table, parser, write
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
+
+from mortal_subjects import SUBJECTS, WAITING
+from deaths import Outcome, Task, campaign
+
+from privlearn import ZCDP
+from privlearn.accountants import JointAccountant, LocalAccountant, audit
+from privlearn.learners import DPMNL, LDPOLS, OnePassNewtonMNL
+from privlearn.ledger import Ledger
+from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
+from privlearn.noise import NoiseSource
+
+USERS = 100_000
+
+
+def cpu() -> float:
+    """Seconds of this process and its children."""
+    ours, theirs = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return ours.ru_utime + ours.ru_stime + theirs.ru_utime + theirs.ru_stime
+
+
+def deaths_of(subjects: list[str], deaths: int, seed: int) -> tuple[Table, dict[str, Any]]:
+    """So many deaths in all, spread over the subjects."""
+    rows: list[list[str]] = []
+    numbers: dict[str, Any] = {}
+    everything: list[tuple[Task, Outcome]] = []
+    begin, wall = cpu(), time.perf_counter()
+    for number, name in enumerate(subjects):
+        share = len(range(number, deaths, len(subjects)))
+        rng = np.random.default_rng([seed, number])
+        before = cpu()
+        found = list(campaign(name, share, rng))
+        rows.append([name, *_counted(found), f"{cpu() - before:.1f}"])
+        bad = [(task, out) for task, out in found if _is_bad(out)]
+        numbers[name] = {
+            "deaths": sum(out.deaths for _, out in found),
+            "bad": [f"{task}: {out}" for task, out in bad],
+        }
+        everything += found
+        print(rows[-1], file=sys.stderr, flush=True)
+    rows.append(["all", *_counted(everything), f"{cpu() - begin:.1f}"])
+    numbers["cpu seconds"] = round(cpu() - begin, 1)
+    numbers["wall seconds"] = round(time.perf_counter() - wall, 1)
+    header = [
+        "subject",
+        "deaths",
+        "of them cuts of the power",
+        "unpaid values",
+        "problems",
+        "runs",
+        "went on to the end",
+        "most spends lost",
+        "most users lost",
+        "CPU s",
+    ]
+    return Table("Deaths, and what was left", header, rows), numbers
+
+
+def _is_bad(found: Outcome) -> bool:
+    return bool(found.unpaid or found.problems or not found.finished)
+
+
+def _counted(found: list[tuple[Task, Outcome]]) -> list[str]:
+    outcomes = [outcome for _, outcome in found]
+    powers = sum(out.deaths for task, out in found if task.deaths[0].how == "power")
+    numbers = [
+        sum(out.deaths for out in outcomes),
+        powers,
+        sum(out.unpaid for out in outcomes),
+        sum(len(out.problems) for out in outcomes),
+        len(outcomes),
+        sum(out.finished for out in outcomes),
+        max(out.most_spends for out in outcomes),
+        max(out.most_users for out in outcomes),
+    ]
+    return [str(number) for number in numbers]
+
+
+# Going on after many users ------------------------------------------------------------------------
+
+
+_LOCAL = LDPOLS(dim=3, n_arms=5, horizon=USERS, shared=True, epsilon=1.0, delta=0.01)
+_SERVED: dict[str, Any] = {"OnePassNewtonMNL": OnePassNewtonMNL, "DPMNL": DPMNL}
+
+
+def serve(name: str, path: Path) -> None:
+    """Serves all users; the account stays open."""
+    if name == "LDP server":
+        hear(path)
+        return
+    # some users are left, so that the run is not over
+    account = JointAccountant(ZCDP(1), users=range(USERS + 100), ledger=Ledger.create(path))
+    learner = _SERVED[name](n_items=5, dim=3).start(account)
+    features = np.random.default_rng(0).normal(size=(USERS, 5, 3)) / 3
+    learner.play(features, lambda own, shown: shown[:, 0])
+
+
+def hear(path: Path) -> None:
+    """A server hears one message of each user."""
+    config, noise = LocalBanditConfig("survival", _LOCAL), NoiseSource.simulation(0)
+    claims = LocalAccountant.for_server(config, Ledger.create(path))
+    server = LocalServer(config, claims, by="benchmark")
+    own = LocalAccountant(
+        claims.budget, users=range(USERS), noise=noise, adjacency=claims.adjacency
+    )
+    devices = LocalClient(config, own)
+    rng = np.random.default_rng(0)
+    while len(server.users):
+        users, model = server.users, server.model()
+        offers = rng.normal(size=(len(users), 5, 3)) / 3
+        arms = devices.choose_many(offers, model, users=users)
+        shown = offers[np.arange(len(users)), arms]
+        sent = devices.randomize_many(shown, arms, shown[:, 0], users=users, model=model)
+        server.update_many(sent)
+        server.advance()
+
+
+def resumed(name: str, path: Path) -> int:
+    """Goes on from the ledger; the next user."""
+    if name == "LDP server":
+        config = LocalBanditConfig("survival", _LOCAL)
+        return LocalServer.resume(config, LocalAccountant.resume(path)).users.start
+    clock: int = _SERVED[name].resume(JointAccountant.resume(path)).clock_
+    return clock
+
+
+def going_on() -> tuple[Table, dict[str, Any]]:
+    """How long it takes until a learner is where it was."""
+    rows: list[list[str]] = []
+    numbers: dict[str, Any] = {}
+    for name in (*_SERVED, "LDP server"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "ledger.db"
+            ours, theirs = os.pipe()
+            child = os.fork()  # it ends without a word
+            if child == 0:
+                serve(name, path)
+                os.write(theirs, b"done")
+                os._exit(0)
+            os.close(theirs)
+            assert os.read(ours, 8) == b"done", name
+            os.close(ours)
+            os.waitpid(child, 0)
+            before, wall = time.process_time(), time.perf_counter()
+            clock = resumed(name, path)
+            took, waited = time.process_time() - before, time.perf_counter() - wall
+            found = audit(path)
+            assert not found.problems, found.problems
+        row = [name, f"{clock:,}", f"{found.entries:,}", f"{took:.2f}", f"{waited:.2f}"]
+        rows.append(row)
+        numbers[name] = {"clock": int(clock), "cpu seconds": took, "wall seconds": waited}
+    header = ["subject", "users before", "entries", "CPU s", "wall s"]
+    return Table(f"Going on after {USERS:,} users", header, rows), numbers
+
+
+def main() -> None:
+    """Runs both parts, and writes the tables."""
+    options = parser(__doc__)
+    options.add_argument("--deaths", type=int, default=1000)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--only", choices=("deaths", "resume"))
+    options.add_argument("--subjects", nargs="+", default=[n for n in SUBJECTS if n not in WAITING])
+    chosen = options.parse_args()
+    tables: list[Table] = []
+    numbers: dict[str, Any] = {"seed": chosen.seed}
+    if chosen.only != "resume":
+        table, found = deaths_of(chosen.subjects, chosen.deaths, chosen.seed)
+        tables.append(table)
+        numbers["deaths"] = found
+    if chosen.only != "deaths":
+        table, found = going_on()
+        tables.append(table)
+        numbers["resume"] = found
+    write("survival", tables, numbers, "All files on the same disk as the benchmark's results.")
+
+
+if __name__ == "__main__":
+    main()
