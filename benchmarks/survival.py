@@ -1,6 +1,6 @@
 """Programs that are killed a thousand times, and what it takes to go on after 100,000 users.
 
-    OMP_NUM_THREADS=1 python benchmarks/survival.py [--deaths 1000] [--seed 1] [--only deaths|resume]
+    OMP_NUM_THREADS=1 python benchmarks/survival.py [--deaths 1000] [--seed 1]
 
 Processes are killed at points drawn from all kinds that they pass (every statement of SQLite, every
 sync, every entry, every release), at times drawn at random, and by simulated cuts of the power.
@@ -24,8 +24,8 @@ from reporting import Table, parser, write
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 
-from mortal_subjects import SUBJECTS, WAITING
 from deaths import Outcome, Task, campaign
+from mortal_subjects import SUBJECTS, WAITING
 
 from privlearn import ZCDP
 from privlearn.accountants import JointAccountant, LocalAccountant, audit

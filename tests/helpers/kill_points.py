@@ -27,6 +27,8 @@ from privlearn.tokens import Receipt, Token
 
 LEDGER = "ledger.db"
 """The name of a ledger's file, which others beside it do not begin with."""
+FILES = "fsync fdatasync rename replace link unlink write pwrite ftruncate".split()
+"""Functions of the system with points around them."""
 BLOCK = 4096
 """Bytes that a disk writes whole or not at all."""
 
@@ -96,6 +98,7 @@ class Disk:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._synced: dict[int, bytes] = {}
+        self._cut: set[int] = set()
         self._names: dict[str, int] = {}
         self._folder_synced()
         for path in self._files():
@@ -108,6 +111,7 @@ class Disk:
     def _file_synced(self, path: Path) -> None:
         if path.is_file():
             self._synced[path.stat().st_ino] = path.read_bytes()
+            self._cut.discard(path.stat().st_ino)
 
     def _folder_synced(self) -> None:
         self._names = {path.name: path.stat().st_ino for path in self._files()}
@@ -149,22 +153,27 @@ class Disk:
             options = [names.get(name) for names in (now, self._names)]
             file = options[int(rng.integers(2))]
             if file is not None:
-                old = self._synced.get(file, b"")
-                found = self._mixed(old, contents.get(file, old), rng, name.endswith("-wal"))
-                (copy / name).write_bytes(found)
+                (copy / name).write_bytes(self._mixed(file, contents.get(file), rng))
 
-    def _mixed(self, old: bytes, new: bytes, rng: np.random.Generator, log: bool) -> bytes:
-        """Block by block as it was synced, or as it is.
+    def look(self) -> None:
+        """Takes down which files were cut since they were synced; their blocks are new ones."""
+        for path in self._files():
+            found = path.stat()
+            if found.st_size < len(self._synced.get(found.st_ino, b"")):
+                self._cut.add(found.st_ino)
 
-        A log may have been cut since: then it is as it was before, or its new blocks are new.
-        """
-        if log and not new.startswith(old):
+    def _mixed(self, file: int, now: bytes | None, rng: np.random.Generator) -> bytes:
+        """Block by block as it was synced, or as it is; of a file that was cut all, or new ones."""
+        old = self._synced.get(file, b"")
+        new = old if now is None else now
+        if file in self._cut:
             if rng.random() < 0.3:
                 return old
-            old = bytes(len(new))
-        size = max(len(old), len(new))
-        parts = [(new if rng.random() < 0.5 else old)[i : i + BLOCK] for i in range(0, size, BLOCK)]
-        return b"".join(parts)
+            old = b""
+        size = (len(old), len(new))[int(rng.integers(2))]
+        old, new = (part.ljust(size, b"\0")[:size] for part in (old, new))
+        starts = range(0, size, BLOCK)
+        return b"".join((new if rng.random() < 0.5 else old)[i : i + BLOCK] for i in starts)
 
 
 def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
@@ -184,8 +193,10 @@ def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
                 self._syncs = sql.endswith("FULL")
             if mode or sql == "COMMIT":
                 self._synced(ended=mode)
-            if disk is not None and LEDGER not in self._main.name:
-                disk.all_synced(self._main)
+            if disk is not None:
+                disk.look()
+                if LEDGER not in self._main.name:
+                    disk.all_synced(self._main)
             points.at(f"after {name} ({points.entry})")
             return done
 
@@ -205,7 +216,7 @@ def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
 
 def watch(points: Points, disk: Disk | None = None) -> None:
     """Puts points into this process, and tells the disk of every sync."""
-    append, connect, sync = Ledger.append, sqlite3.connect, os.fsync
+    append, connect = Ledger.append, sqlite3.connect
 
     @wraps(append)
     def appended(self: Ledger, entry: Any, **named: Any) -> None:
@@ -218,18 +229,24 @@ def watch(points: Points, disk: Disk | None = None) -> None:
     def connected(*arguments: Any, **named: Any) -> sqlite3.Connection:
         return connect(*arguments, factory=_connections(points, disk), **named)
 
-    def synced(handle: int) -> None:
-        sync(handle)
-        if disk is not None:
-            disk.synced(handle)
+    def syncing(sync: Callable[[int], None]) -> Callable[[int], None]:
+        @wraps(sync)
+        def synced(handle: int) -> None:
+            sync(handle)
+            if disk is not None:
+                disk.synced(handle)
 
+        return synced
+
+    home: Any
     for home, name, function in [
         (Ledger, "append", appended),
         (sqlite3, "connect", connected),
-        (os, "fsync", synced),
+        (os, "fsync", syncing(os.fsync)),
+        (os, "fdatasync", syncing(os.fdatasync)),
     ]:
         setattr(home, name, function)
-    for name in ("fsync", "rename", "replace", "link", "unlink", "write", "ftruncate"):
+    for name in FILES:
         points.around(os, name)
     points.around(AccountState, "check", "state check")
     points.around(AccountState, "record", "state record")

@@ -56,7 +56,7 @@ def ledger_never_syncs(_: Left) -> None:
     def nothing(file: int) -> None:
         pass
 
-    os.fsync = nothing
+    os.fsync = os.fdatasync = nothing
 
 
 def learner_forgets_the_last_release(_: Left) -> None:

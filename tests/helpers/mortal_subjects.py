@@ -1,4 +1,4 @@
-"""Programs that can be killed at any time and simply started again, one for each learner and stream.
+"""Programs that can be killed at any time and simply started again, for each learner and stream.
 
 A program takes its account, new or resumed.  It gives a function that tells up to which user it
 came and the arrays that everybody can see by then, and the steps that are left to do.
@@ -33,6 +33,7 @@ Now = Callable[[], tuple[int, tuple[Array, ...]]]
 Program = Callable[[Any], tuple[Now, Iterator[None]]]
 Kind = type[CentralAccountant[Any]] | type[JointAccountant[Any]] | type[LocalAccountant[Any]]
 
+ONE = ZCDP(1)
 SEGMENT = 256
 """Users that an open stream has told the ledger of, and a crash costs, at most."""
 STEP = 23
@@ -50,7 +51,7 @@ class Subject:
     kind: Kind
     users: int
     most_users: int
-    budget: Any = ZCDP(1)
+    budget: Any = ONE
     more: tuple[tuple[str, Any], ...] = ()
     rule: Participation | None = None
 
@@ -235,9 +236,12 @@ def _config() -> LocalBanditConfig:
 def _heard() -> tuple[list[Model], list[list[bytes]]]:
     """What a server that nobody kills publishes and hears, batch by batch."""
     config, users, noise = _config(), range(LOCAL_USERS), NoiseSource.simulation(1)
-    made_for = claims = LocalAccountant.for_server(config, Ledger.memory(), noise=noise)
+    claims = LocalAccountant.for_server(config, Ledger.memory(), noise=noise)
     server = LocalServer(config, claims, by="tests")
-    device = LocalClient(config, LocalAccountant(made_for.budget, users=users, noise=noise, adjacency=made_for.adjacency))
+    device = LocalClient(
+        config,
+        LocalAccountant(claims.budget, users=users, noise=noise, adjacency=claims.adjacency),
+    )
     models: list[Model] = []
     messages: list[list[bytes]] = []
     while len(server.users):
@@ -306,6 +310,8 @@ def _stream_of(make: Callable[[int], Any], users: int) -> Subject:
     return Subject(_stream(make(users), users), CentralAccountant, users, SEGMENT + STEP)
 
 
+_BALL = LpBall(3, 1, 1.0)
+
 SUBJECTS: dict[str, Subject] = {
     "OnePassNewtonMNL": _joint(partial(OnePassNewtonMNL, n_items=5, dim=3), _items, 600, 300),
     "OnePassNewtonMNL correlated": _joint(
@@ -323,8 +329,8 @@ SUBJECTS: dict[str, Subject] = {
     "DPTOFW restarts": _central(partial(DPTOFW, dim=3, method="restarts"), 600, 500),
     "DPTOFW buffered": _central(partial(DPTOFW, dim=3, method="buffered"), 600, 500),
     "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),
-    "DPPOFW thresholds": _central(partial(DPPOFW, LpBall(3, 1, 1.0), method="thresholds"), 600, 500),
-    "DPPOFW choices": _central(partial(DPPOFW, LpBall(3, 1, 1.0), method="choices"), 600, 500),
+    "DPPOFW thresholds": _central(partial(DPPOFW, _BALL, method="thresholds"), 600, 500),
+    "DPPOFW choices": _central(partial(DPPOFW, _BALL, method="choices"), 600, 500),
     "DPPOFW vertices": _central(partial(DPPOFW, Simplex(3), method="vertices"), 600, 500),
     "PrefixSum": _stream_of(_sums, 600),
     "BatchedPrefixSum": _stream_of(_batched, 600),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from deaths import Answer, Death, Request, Task, asked
 from mortal_faults import FAULTS
 from mortal_subjects import SUBJECTS, WAITING
-from deaths import Answer, Death, Request, Task, asked
 
 DEATHS = 50
 WORKING = [name for name in SUBJECTS if name not in WAITING]
