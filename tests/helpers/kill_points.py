@@ -27,7 +27,17 @@ from privlearn.tokens import Receipt, Token
 
 LEDGER = "ledger.db"
 """The name of a ledger's file, which others beside it do not begin with."""
-FILES = "fsync fdatasync rename replace link unlink write pwrite ftruncate".split()
+FILES = (
+    "fsync",
+    "fdatasync",
+    "rename",
+    "replace",
+    "link",
+    "unlink",
+    "write",
+    "pwrite",
+    "ftruncate",
+)
 """Functions of the system with points around them."""
 BLOCK = 4096
 """Bytes that a disk writes whole or not at all."""
