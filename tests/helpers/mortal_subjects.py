@@ -61,18 +61,17 @@ class Subject:
         None if it was closed: all is done.
         """
         book = Ledger.open(path) if path.exists() else Ledger.create(path)
+        file = path.with_name("people")
         if not book.entries:
-            return self.new(book, noise, self._people(path))
+            for end in ("", "-wal", "-shm"):  # of an account that was never begun
+                Path(f"{file}{end}").unlink(missing_ok=True)
+            people = None if self.rule is None else People.create(file, self.rule)
+            return self.new(book, noise, people)
         if not book.open_accountants:
             book.close()
             return None
-        return self.kind.resume(book, noise=noise, people=self._people(path))
-
-    def _people(self, path: Path) -> People | None:
-        if self.rule is None:
-            return None
-        file = path.with_name("people")
-        return People.open(file) if file.exists() else People.create(file, self.rule)
+        people = None if self.rule is None else People.open(file)
+        return self.kind.resume(book, noise=noise, people=people)
 
     def new(self, book: Ledger, noise: NoiseSource | None, people: People | None = None) -> Any:
         """A new account."""
