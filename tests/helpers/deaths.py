@@ -7,6 +7,7 @@ child lets out it writes to a pipe, where it is when the child is not any more.
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import os
 import select
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache, wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -230,6 +232,18 @@ def _child(work: Callable[[int], None]) -> _Life:
 
 
 @cache
+def _verifier() -> ModuleType:
+    """The verifier that shares no code with the package."""
+    file = Path(__file__).parents[2] / "docs" / "verify_ledger.py"
+    spec = importlib.util.spec_from_file_location("verify_ledger", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
 def reference(name: str) -> _Life:
     """What a process with simulated noise lets out that nobody kills, and the points it passes."""
     subject = SUBJECTS[name]
@@ -294,6 +308,9 @@ class _Checks:
             found.problems.append(f"a process failed: {life.error}")
         if life.states:
             self._gone_on(life)
+        if life.done:
+            told = _verifier().verify(self._path)["problems"]
+            found.problems += [f"verify_ledger.py: {problem}" for problem in told]
         if life.died:
             found.deaths += 1
             found.points += life.points

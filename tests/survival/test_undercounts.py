@@ -47,7 +47,8 @@ class Run:
         MECHANISM.release(Rows.seal(np.ones((4, 2)), users=range(4)), token)
 
     def die(self) -> None:
-        self.account.ledger._disk._end()
+        disk: Any = self.account.ledger._disk
+        disk._end()
 
     def begin_again(self) -> None:
         """As a program does that is started again; raises what it is told."""
