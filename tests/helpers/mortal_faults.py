@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.state import Account, AccountState
+from privlearn.accountants.state import AccountState
 from privlearn.ledger import Ledger
 from privlearn.tokens import Receipt
 
@@ -68,14 +68,24 @@ def learner_forgets_the_last_release(_: Left) -> None:
 
 
 def account_gives_users_again(_: Left) -> None:
-    """After a stream was cut, a second one is given users whose rows the first one may have had."""
-    end = AccountState._end_early
+    """An account that is resumed takes a stream to have come less far than its ledger says."""
+    record, append = AccountState.record, Ledger.append
+    begun = []
 
-    def too_early(self: AccountState, account: Account, loss: Any) -> None:
-        account.reach = max(account.reach - 100, account.users[0] + 1)
-        end(self, account, loss)
+    def too_short(self: AccountState, entry: Any) -> None:
+        if entry.entry == "reach" and not begun:
+            entry = entry.model_copy(update={"stop": entry.stop - 100})
+        record(self, entry)
 
-    AccountState._end_early = too_early  # type: ignore[method-assign]
+    def appended(self: Ledger, entry: Any, **named: Any) -> None:
+        begun.append(entry)
+        append(self, entry, **named)
+
+    for home, name, function in (
+        (AccountState, "record", too_short),
+        (Ledger, "append", appended),
+    ):
+        setattr(home, name, function)
 
 
 FAULTS: dict[str, Callable[[Left], None]] = {
