@@ -420,7 +420,7 @@ def campaign(
     for number, name in enumerate(reference(subject).points, 1):
         places.setdefault(name, []).append(number)
     kinds = sorted(places)
-    died = turn = 0
+    died, turn = 0, int(rng.integers(10))
     while died < deaths:
         at = int(rng.choice(places[kinds[int(rng.integers(len(kinds)))]]))
         each = [Death("power" if turn % 10 == 8 else "kill", at)]
