@@ -195,7 +195,7 @@ def main() -> None:
         table, found = going_on()
         tables.append(table)
         numbers["resume"] = found
-    write("survival", tables, numbers, "All files on the same disk as the benchmark's results.")
+    write("survival", tables, numbers, "Ledgers lie in the folder for temporary files.")
 
 
 if __name__ == "__main__":
