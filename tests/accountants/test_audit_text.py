@@ -26,7 +26,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP, Renyi
 from privlearn.cli.main import app
 from privlearn.domains import Ball
-from privlearn.entries import Entry
+from privlearn.entries import Entry, ResumeEntry
 from privlearn.events.opacus import MECHANISM
 from privlearn.ledger import Ledger, Record, write_export
 from privlearn.ledger.chain import chained
@@ -120,6 +120,17 @@ def records_in(book: Ledger) -> list[Record]:
             mechanism="rr",
             unseen=["the time"],
         )
+        claims.record_sums(
+            "rate [/day]",
+            number=0,
+            upto=1,
+            heard=0,
+            rejected={},
+            step=1.0,
+            value=np.zeros((1, 2), "<i8"),
+            waits=False,
+        )
+        claims._append(ResumeEntry(accountant=claims.id))  # as who knows no head writes it
         persons = CentralAccountant(
             ZCDP(1),
             users=USERS,

@@ -13,6 +13,7 @@ from mutation import Edit, InspectionCase, Mutant
 
 from privlearn.accountants.audit import _Book
 from privlearn.accountants.state import AccountState
+from privlearn.accountants.streams import SEGMENT, Stream
 from privlearn.adjacency import Adjacency, Calibration, Trust
 from privlearn.budgets import ZCDP
 from privlearn.entries import (
@@ -668,3 +669,17 @@ def test_a_cap_is_not_exceeded_by_what_is_given_again() -> None:
     stood([*ended, issue("u", (5, N), 1)])
     with pytest.raises(InsufficientBudgetError):
         stood([*ended, issue("u", (4, N), 1)])
+
+
+def test_streams_say_little_more_than_they_take() -> None:
+    """An eighth of the users so far for single rows, nothing for blocks, a segment for reports."""
+    sums = Stream("sums", GaussianLoss("0.1"), True, range(100, 10_000), 100)
+    assert sums.ahead(101) == 101
+    sums.come_to(180)
+    assert sums.ahead(181) == 181 + 81 // 8
+    assert sums.ahead(180 + 16) == 180 + 16
+    sums.come_to(9_000)
+    assert sums.ahead(9_001) == 9_001 + SEGMENT
+    reports = Stream("reports", GaussianLoss("0.1"), True, range(100, 10_000), 100, each=True)
+    assert reports.ahead(101) == 100 + SEGMENT
+    assert reports.ahead(1_000) == 1_000

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from reaching import far_ahead
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import ZCDP
@@ -55,6 +56,11 @@ OTHER = textwrap.dedent("""
         accountant.ledger.close()
         print(json.dumps([e.outcome for e in ends]), flush=True)
 """)
+
+
+@pytest.fixture(autouse=True)
+def _whole_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    far_ahead(monkeypatch)
 
 
 class Other(NamedTuple):

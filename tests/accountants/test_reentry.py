@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reaching import far_ahead
 
 from privlearn import _exclusive, billboard, tokens
 from privlearn._exclusive import Exclusive
@@ -393,6 +394,7 @@ def test_an_interrupt_at_any_line_of_a_stream_lets_nothing_out_that_is_not_recor
 ) -> None:
     """At every third; all of them take three times as long."""
     monkeypatch.setattr("os.fsync", lambda file: None)
+    far_ahead(monkeypatch)
     step, more = 1, True
     while more:
         step += 3

@@ -49,7 +49,7 @@ def test_what_left_is_read_back_and_the_rest_of_a_stream_begins_anew(tmp_path: P
     with pytest.raises(BudgetError, match="no longer"):
         accountant.open("sums")  # it began, and the first users were in it
     left = accountant.rest("sums", accountant.users)
-    assert left == range(256, USERS)
+    assert left == range(200, USERS)
     last = SUMS.for_last(left)
     with last.open(accountant.issue(last.loss(), users=left, label="sums")) as stream:
         more = stream.append(rows(left)).value

@@ -70,7 +70,7 @@ def learner_forgets_the_last_release(_: Left) -> None:
 def account_gives_users_again(_: Left) -> None:
     """An account that is resumed takes a stream to have come less far than its ledger says."""
     record, append = AccountState.record, Ledger.append
-    begun = []
+    begun: list[Any] = []
 
     def too_short(self: AccountState, entry: Any) -> None:
         if entry.entry == "reach" and not begun:

@@ -347,6 +347,3 @@ SUBJECTS |= {
     "LDP server": _local(_server, 200, attested=True),
     "LDP gateway": _local(_gateway, SEGMENT + STEP, attested=False),
 }
-
-WAITING = frozenset(SUBJECTS) - {"OnePassNewtonMNL", "DPMNL", "DPTOFW plain"}
-"""Subjects that do not go on yet."""

@@ -268,7 +268,7 @@ def test_fits_have_the_answers_of_everybody_who_came_before_the_crash(tmp_path: 
     assert learner.recovered_.null == (
         (range(310, learner.clock_),) if learner.clock_ > 310 else ()
     )
-    assert run.accountant.spends("fit", range(1)) == 1
+    assert len(run.accountant.held("fit", range(1))) == 1
     run.store.close()
 
 

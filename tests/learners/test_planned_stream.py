@@ -13,8 +13,7 @@ from dropped_ledgers import begun, die, resumed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privlearn.accountants import accountant as accountants
-from privlearn.accountants import audit
+from privlearn.accountants import audit, streams
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import BudgetError, HorizonError, UsersError
@@ -33,7 +32,7 @@ NO_NOISE = ZCDP(10**9)
 
 @pytest.fixture(autouse=True)
 def _short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accountants, "SEGMENT", SEGMENT)
+    monkeypatch.setattr(streams, "SEGMENT", SEGMENT)
 
 
 class Process:

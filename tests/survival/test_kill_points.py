@@ -7,10 +7,9 @@ from collections import Counter
 import pytest
 from deaths import Answer, Death, Request, Task, asked
 from mortal_faults import FAULTS
-from mortal_subjects import SUBJECTS, WAITING
+from mortal_subjects import SUBJECTS
 
 DEATHS = 50
-WORKING = [name for name in SUBJECTS if name not in WAITING]
 
 
 def killed(subject: str, name: str, at: int, fault: str, *, how: str = "kill") -> Task:
@@ -34,7 +33,7 @@ SOUND = [Task(task.subject, task.deaths, simulated=True) for task in PLANTED]
 
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> Answer:
-    deaths = {name: len(range(i, DEATHS, len(WORKING))) for i, name in enumerate(WORKING)}
+    deaths = {name: len(range(i, DEATHS, len(SUBJECTS))) for i, name in enumerate(SUBJECTS)}
     return asked(Request(deaths, 18, (*PLANTED, *SOUND)), tmp_path_factory.mktemp("fifty"))
 
 
@@ -47,7 +46,7 @@ def test_nothing_is_unpaid_and_everything_goes_on_after_fifty_deaths(answer: Ans
     assert [found for _, found in fifty if found["unpaid"] or found["problems"]] == []
     assert all(found["finished"] for _, found in fifty)
     assert sum(found["deaths"] for _, found in fifty) == DEATHS
-    assert {task["subject"] for task, _ in fifty} == set(WORKING)
+    assert {task["subject"] for task, _ in fifty} == set(SUBJECTS)
     assert max(found["most_spends"] for _, found in fifty) == 1
 
 
