@@ -290,7 +290,10 @@ class _Accountant(Generic[B]):
                     before.add(entry)
                 seen += 1
         if state.closed:
-            raise LedgerError("the accountant was closed: it takes no further entries")
+            raise LedgerError(
+                f"{book.path or 'the ledger'}: its accountant was closed, and takes no further "
+                "entries; it can be audited"
+            )
         if book.unknown_head and not state.resumable:
             raise LedgerHeadError(
                 "unknown_head = True: the account was begun by a version whose ledgers cannot say "
@@ -1003,7 +1006,10 @@ def _opened(book: Ledger, trust: Trust, accountant: str | None) -> OpenEntry:
     found = [e for e in of_trust if accountant in (None, e.accountant)]
     if not found:
         named = "" if accountant is None else f" {accountant!r}"
-        raise LedgerError(f"the ledger holds no {trust.value} accountant{named}")
+        had = ", ".join(f"{e.accountant} ({e.trust.value})" for e in book.opened) or "none"
+        raise LedgerError(
+            f"{book.path or 'the ledger'} holds no {trust.value} accountant{named}; it has {had}"
+        )
     still_open = [entry for entry in found if entry.accountant in book.open_accountants]
     if len(still_open) > 1:
         ids = ", ".join(entry.accountant for entry in still_open)

@@ -218,6 +218,8 @@ class Certificate(BaseModel):
     """Whether a head that was kept elsewhere was looked for."""
     head_at: int | None = None
     """After how many entries that head stands, all of which it vouches for; None if nowhere."""
+    head_beside: bool = False
+    """Whether the head in the file beside the ledger was looked for."""
     format: int = SCHEMA
     """Of the ledger that was read."""
     root: str = ""
@@ -229,7 +231,7 @@ class Certificate(BaseModel):
     def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Certificates of ledgers that older versions wrote stay what they were."""
         told: dict[str, Any] = serialize(self)
-        for name in ("ended_early", "freed", "learners"):
+        for name in ("ended_early", "freed", "learners", "head_beside"):
             if not told[name]:
                 del told[name]
         return told
@@ -279,7 +281,11 @@ def audit(
     if older := claimed.problem():
         problems.append(older)
     return found.model_copy(
-        update={"problems": found.problems + problems, "remarks": found.remarks + notes}
+        update={
+            "problems": found.problems + problems,
+            "remarks": found.remarks + notes,
+            "head_beside": claimed.beside,
+        }
     )
 
 

@@ -155,7 +155,9 @@ class Learner(ABC):
         """
         begun = accountant.learner
         if begun is None or begun.name != cls.__name__:
-            had = "no learner: start one" if begun is None else f"a {begun.name}"
+            had = "no learner: start one"
+            if begun is not None:
+                had = f"a {begun.name}: {begun.name}.resume(accountant) goes on with it"
             raise LedgerError(f"{cls.__name__}: the ledger holds {had}")
         own = {name for name, data in begun.parameters.items() if _is_own(data)}
         if own != set(given):
@@ -166,7 +168,10 @@ class Learner(ABC):
 
     def _check_same(self, name: str, before: dict[str, Any], now: dict[str, Any]) -> None:
         if name != type(self).__name__:
-            raise LedgerError(f"the ledger holds a {name}, not a {type(self).__name__}")
+            raise LedgerError(
+                f"{type(self).__name__}: the ledger holds a {name}: {name}.resume(accountant) goes "
+                "on with it"
+            )
         for n in sorted({*before, *now}):
             if before.get(n) != now.get(n):
                 raise LedgerError(

@@ -144,7 +144,7 @@ class Claimed:
         if head is not None and not re.fullmatch("[0-9a-f]{64}", head):
             raise ValueError(f"head = {head!r:.80}: must be 64 hexadecimal digits in lower case")
         if head is not None and unknown:
-            raise ValueError("unknown_head = True: a head is given")
+            raise ValueError("unknown_head = True: a head is given; leave one of them out")
         self._ledger, self._head, self._unknown = ledger, head, unknown
         self._beside: Head | None = None
         try:
@@ -154,6 +154,11 @@ class Claimed:
                 raise
         self._found = head == GENESIS
         self._found_beside = self._beside is not None and not self._beside.entries
+
+    @property
+    def beside(self) -> bool:
+        """Whether a file beside the ledger keeps a head."""
+        return self._beside is not None
 
     def problem(self) -> str:
         """What an audit says once all records were compared: of the head beside the ledger only."""

@@ -190,7 +190,10 @@ class RowStore(Sealed):
                 raise ValueError("it has no head")
             cipher = Cipher(key, id)
             if cipher.known != known:
-                raise RowStoreError(f"key: {file.path} was made with another one")
+                raise RowStoreError(
+                    f"key: {file.path} was made with another one, without which its rows cannot be "
+                    "read; a learner that goes on without this store has null records instead"
+                )
             store = cls(file, id, cipher, older=older)
             store.__mark = _Mark.from_bytes(cipher.decrypt(mark, store.__about_mark()))
             store.__index = list(store.__verified())

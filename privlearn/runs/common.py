@@ -113,9 +113,9 @@ def gone_on_from(first: int, begun: bool) -> list[str]:
     if not begun:
         return []
     return [
-        f"the run was cut off and goes on with user {first:,}; what was released before stands in "
-        "the ledger, rows of which nothing was released by then are null or come again, and "
-        "private curves are of the users from there on"
+        f"the run was cut off and goes on with user {first:,}: what was released of the users "
+        "before stands in the ledger, and rows of theirs that were in no release are null; curves "
+        "of the private learner begin there"
     ]
 
 

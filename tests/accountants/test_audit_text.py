@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 from typer.testing import CliRunner
 
-from privlearn.accountants import CentralAccountant, LocalAccountant
+from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import Certificate, certify
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP, Renyi
@@ -514,3 +514,15 @@ def test_a_hash_is_text_of_the_file_as_well() -> None:
     inline = {p.type for token in MARKDOWN.parse(document) for p in token.children or []}
     assert not {"html_block", "fence", "code_block"} & types
     assert not {"html_inline", "link_open", "image"} & inline
+
+
+def test_the_head_that_a_ledger_was_compared_with_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with CentralAccountant(ZCDP(1), users=range(3), ledger=Ledger.create(path)):
+        pass
+    beside = audit(path)
+    assert beside.head_beside
+    assert f"{beside.head} (compared with the file beside it)" in printed(beside)
+    assert f"{beside.head} (the one given)" in printed(audit(path, head=beside.head))
+    path.with_name("ledger.db.head").unlink()
+    assert f"{beside.head} (compared with none)" in printed(audit(path))

@@ -228,7 +228,7 @@ def test_a_head_is_one_and_is_known_or_unknown(path: Path) -> None:
     Ledger.create(path).close()
     with pytest.raises(ValueError, match="head = 'x': must be 64 hexadecimal digits"):
         Ledger.open(path, head="x")
-    with pytest.raises(ValueError, match="unknown_head = True: a head is given"):
+    with pytest.raises(ValueError, match="unknown_head = True: a head is given; leave one"):
         Ledger.open(path, head="0" * 64, unknown_head=True)
     book = Ledger.open(path)
     with pytest.raises(ValueError, match=r"unknown_head = True: is for Ledger\.open"):
