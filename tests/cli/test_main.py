@@ -46,6 +46,7 @@ def test_a_run_leaves_a_public_and_a_private_folder(market: Path) -> None:
         "certificate.json",
         "certificate.md",
         "ledger.db",
+        "ledger.db.head",
         "ledger.jsonl",
         "model.json",
     }

@@ -31,6 +31,7 @@ PUBLIC = {
     "certificate.json",
     "certificate.md",
     "ledger.db",
+    "ledger.db.head",
     "ledger.jsonl",
     "model.json",
 }

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reaching import far_ahead
 
 from privlearn import _processes, _sqlite_gate
 from privlearn._sqlite_gate import SQLITE
@@ -236,9 +237,10 @@ def test_copies_that_draw_later_draw_different_noise(tmp_path: Path, restored: C
 
 
 def test_of_two_copies_only_the_first_that_writes_lets_something_out(
-    tmp_path: Path, restored: Copied
+    tmp_path: Path, restored: Copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They have the same stream, with the same noise."""
+    far_ahead(monkeypatch)
     with Ledger.create(tmp_path / "ledger.db") as book:
         accountant: CentralAccountant[ZCDP] = CentralAccountant(
             ZCDP(10**6), users=USERS, ledger=book
