@@ -255,7 +255,7 @@ def _early(certificate: Certificate) -> str:
 def _compared(certificate: Certificate) -> str:
     at, entries = certificate.head_at, certificate.entries
     if not certificate.head_compared:
-        return f"compared with {'the file beside it' if certificate.head_beside else 'none'}"
+        return f"compared with {'its head file' if certificate.head_beside else 'none'}"
     if at is None:
         return "the one given stands nowhere"
     if at == entries:

@@ -524,7 +524,7 @@ def test_the_head_that_a_ledger_was_compared_with_is_named(tmp_path: Path) -> No
         pass
     beside = audit(path)
     assert beside.head_beside
-    assert f"{beside.head} (compared with the file beside it)" in printed(beside)
+    assert f"{beside.head} (compared with its head file)" in printed(beside)
     assert f"{beside.head} (the one given)" in printed(audit(path, head=beside.head))
     path.with_name("ledger.db.head").unlink()
     assert f"{beside.head} (compared with none)" in printed(audit(path))
