@@ -13,6 +13,7 @@ from privlearn.ledger.canonical_json import canonical
 
 KEPT_KINDS = "biufcUS"
 """Kinds of NumPy's types whose bytes are the whole value."""
+_WHOLE = "no guarantee needs it, but a learner cannot go on without it; a backup may hold it"
 
 
 def digest_of(value: NDArray[np.generic]) -> str:
@@ -47,7 +48,11 @@ def unpacked(data: bytes, digest: str) -> NDArray[np.generic]:
             raise ValueError(f"type {dtype}")
         value = np.frombuffer(rest, dtype=dtype).reshape(shape)
     except (ValueError, KeyError, TypeError) as error:
-        raise LedgerUnreadableError(f"the value {digest} cannot be read: {error}") from None
+        raise LedgerUnreadableError(
+            f"the value {digest} cannot be read: {error}; {_WHOLE}"
+        ) from None
     if digest_of(value) != digest:
-        raise LedgerUnreadableError(f"the value {digest} was changed: its bytes have another hash")
+        raise LedgerUnreadableError(
+            f"the value {digest} was changed: its bytes have another hash; {_WHOLE}"
+        )
     return value

@@ -62,7 +62,7 @@ def weaknesses(certificate: Certificate) -> list[str]:
     if certificate.lost:
         lines.append(
             f"{_count(certificate.lost, 'spend')} without a recorded outcome (lost): paid for, but "
-            "what left is not known"
+            "more may have left than is recorded"
         )
     lines += _each_once(
         certificate,
@@ -247,8 +247,8 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
 def _early(certificate: Certificate) -> str:
     """Of streams that are charged as far as they came."""
     return (
-        f"{_count(certificate.ended_early, 'stream')}; {_count(certificate.freed, 'user')} who "
-        "came later not charged for it"
+        f"{_count(certificate.ended_early, 'stream')}, charged as far as they came; "
+        f"{_count(certificate.freed, 'charge')} of later users taken off"
     )
 
 

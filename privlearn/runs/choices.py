@@ -144,7 +144,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
         for name, regret in regrets.items()
         if len(regret)
     ]
-    released = [*gone_on_from(first, begun), _strongest(names, learner)]
+    released = [*gone_on_from(first, begun, certificate.lost), _strongest(names, learner)]
     return Outcome(certificate, released, lines, folders)
 
 
@@ -193,7 +193,11 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     lines = nulls.lines(rule=survey.people is not None)
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
-    released = [*gone_on_from(first, begun), *told(config), _strongest(survey.names, learner)]
+    released = [
+        *gone_on_from(first, begun, certificate.lost),
+        *told(config),
+        _strongest(survey.names, learner),
+    ]
     return Outcome(certificate, released, lines, folders)
 
 

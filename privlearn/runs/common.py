@@ -108,15 +108,21 @@ def resumed(kind: Any, folders: Folders, noise: NoiseSource, people: People | No
     return kind.resume(folders.ledger, noise=noise, people=people)
 
 
-def gone_on_from(first: int, begun: bool) -> list[str]:
-    """What a run that was cut off says of where it goes on; public."""
+def gone_on_from(first: int, begun: bool, lost: int) -> list[str]:
+    """What a run that was cut off says of where it goes on, and of lost spends; public."""
     if not begun:
         return []
-    return [
+    lines = [
         f"the run was cut off and goes on with user {first:,}: what was released of the users "
         "before stands in the ledger, and rows of theirs that were in no release are null; curves "
         "of the private learner begin there"
     ]
+    if lost:
+        lines.append(
+            f"spends lost with it: {lost}, which stay charged; the model is without what they had "
+            "still to release"
+        )
+    return lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,7 +267,10 @@ def _learn(
     picture = folders.private / "progress.png"
     plot_running_averages(picture, curve, "rows learned from", score.curve_name, bottom=0)
     lines += score.lines(test, learner, folders.private)
-    released = [*gone_on_from(first, begun), *(f"warning: {line}" for line in warnings)]
+    released = [
+        *gone_on_from(first, begun, certificate.lost),
+        *(f"warning: {line}" for line in warnings),
+    ]
     released += told(config)
     released.append(_strongest(table, learner.coef_))
     return Outcome(certificate, released, lines, folders)
@@ -422,7 +425,7 @@ def _serve(
     if kept.any() and ours >= constant:
         lines.append(_NOT_BETTER.format("bandit", "arm"))
     released = [f"{arms} arms, {_updates(learner)}; an estimate per arm after each"]
-    released = [*gone_on_from(first, begun), *told(config), *released]
+    released = [*gone_on_from(first, begun, certificate.lost), *told(config), *released]
     return Outcome(certificate, released, lines, folders)
 
 

@@ -128,6 +128,7 @@ def test_an_audit_says_which_values_were_changed_or_are_missing(
         (problem,) = found.problems
         assert digest in problem
         assert "was changed" in problem or "cannot be read" in problem
+        assert "a backup may hold it" in problem
         with (
             Ledger.open(path) as book,
             pytest.raises(LedgerUnreadableError, match=f"the value {digest}"),

@@ -66,6 +66,8 @@ def test_every_block_runs_as_shown(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert found
     assert 0 < int(found[1]) <= 500  # it was killed in the middle, and went on
     assert "served 900" in (folder / "again.log").read_text()
+    over = run_shell("python shop.py", folder)
+    assert (over.returncode, over.stdout) == (0, "the run is over\n")
 
 
 def test_a_block_that_fails_or_ends_otherwise_than_it_says_would_be_seen(folder: Path) -> None:
