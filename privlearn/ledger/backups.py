@@ -19,7 +19,9 @@ from privlearn.ledger.reader import is_export, iterate_records, opened_database
 from privlearn.ledger.values import unpacked
 
 
-def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
+def backup(
+    ledger: str | os.PathLike[str], to: str | os.PathLike[str], *, vouched: bool = False
+) -> str:
     """Copies a ledger file, with its values, to a new file; returns the head of the copy.
 
     The copy is as the ledger was at one moment, also while another process writes to it or after
@@ -29,6 +31,11 @@ def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
     Raises:
         LedgerUnreadableError: missing, torn, broken, or an export.  LedgerSchemaError: of a newer
         version.  LedgerError: ``to`` exists, or cannot be made.
+
+    Args:
+        ledger: the file.
+        to: the new file.
+        vouched: whether the file is whole though its log is empty, as its writer says.
     """
     where, target = located(ledger), located(to)
     chain = Chain()
@@ -38,7 +45,7 @@ def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
                 raise LedgerUnreadableError(f"{where}: no such file")
             if is_export(where):
                 raise LedgerUnreadableError(f"{where} is an export: copy it as a file")
-            _copy(where, new)
+            _copy(where, new, vouched)
         except (sqlite3.Error, ValueError) as error:
             raise LedgerUnreadableError(f"{where} could not be copied: {error}") from None
         check_written(new, target)
@@ -49,10 +56,10 @@ def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
     return chain.head
 
 
-def _copy(where: Path, new: Path) -> None:
+def _copy(where: Path, new: Path, vouched: bool) -> None:
     with (
         SQLITE,
-        opened_database(where) as (source, _, schema, _),
+        opened_database(where, vouched) as (source, _, schema, _),
         closing(sqlite3.connect(new, isolation_level=None)) as copy,
     ):
         if schema > SCHEMA:

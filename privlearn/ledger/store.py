@@ -588,7 +588,7 @@ class Ledger:
             raise LedgerError("a ledger in memory has no file to copy: export(path) writes one")
         with self._lock:
             self._complete()
-        return backup(self.path, path)
+        return backup(self.path, path, vouched=True)
 
     def close(self) -> None:
         """Flushes everything into the one file and releases it; may be called twice.
