@@ -38,6 +38,8 @@ except ImportError:  # SQLite's own lock has to do
     fcntl = None  # type: ignore[assignment]
 
 _MODE = 0o600
+_READERS = 2.0
+"""Seconds that somebody else may read the file for whom the log is to be cut."""
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -367,9 +369,31 @@ class HeldFile:
         return self._kind.error(f"{self.path} cannot be {what}: {error}")
 
     def clean(self) -> None:
-        """Takes what was overwritten out of the file and its log."""
+        """Takes what was overwritten out of the file and its log.
+
+        Raises:
+            PrivlearnError: somebody else reads the file, for whom SQLite keeps it in the log.
+        """
+        try:
+            cut = self._cut_log(wait=_READERS)
+        except sqlite3.Error as error:
+            raise self.raised(error, "written") from None
+        if not cut:
+            raise self._kind.error(
+                f"{self.path} is read by another process, so that its log, {self._place.log}, "
+                "still holds what was overwritten: end that process, and ask for it again"
+            )
+
+    def _cut_log(self, wait: float) -> bool:
+        """Copies the log to the file and cuts it, if within so many seconds nobody reads."""
+        execute = self.connection.execute
         with SQLITE:
-            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            execute(f"PRAGMA busy_timeout = {round(wait * 1000)}")
+            try:
+                (busy, *_) = execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                execute("PRAGMA busy_timeout = 0")
+        return not busy
 
     def close(self) -> None:
         """Lets go of the file, and leaves nothing beside it."""
@@ -412,7 +436,7 @@ class HeldFile:
             connection.execute(
                 f"UPDATE {self._kind.table} SET logged = 1, place = ?", (self._place.identity,)
             )
-        self.clean()
+        self._cut_log(wait=0)
         self._place.take_log()
 
     @contextmanager

@@ -181,3 +181,29 @@ def test_a_child_that_is_forked_half_way_in_a_change_writes_nothing(
     store.close()
     with RowStore.open(tmp_path / "rows.db", KEY) as again:
         assert (again.accountant, again.clock) == ("mine", 3)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_who_is_forgotten_while_somebody_reads_is_not_said_to_be_gone(
+    reads: bool, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file.db"
+    monkeypatch.setattr(_held_file, "_READERS", 0.01)
+    with MAKES[kind](path) as made:
+        forget = made.forget if kind == "rows" else lambda: made.forget("maria")
+        if kind == "rows":
+            made.bind("mine", ())
+        else:
+            made.bind("mine", range(9))
+            made.skip(range(3))
+        reader = sqlite3.connect(path)
+        if reads:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            with pytest.raises(PrivlearnError, match=r"is read by another process.*ask"):
+                forget()
+            assert Path(f"{path}-wal").stat().st_size
+            reader.execute("ROLLBACK")
+        forget()
+        assert Path(f"{path}-wal").stat().st_size == 0
+        reader.close()
