@@ -416,12 +416,12 @@ class Ledger:
         with self._sql():  # the connection is asked for each time: a forked child has none
             disk.check_sound()
             disk.check_place()
-            if value is not None and len(value[1]) > LARGEST_IN_DATABASE:
-                write_large(path, *value)
-                value = None
             disk.connection.execute("BEGIN IMMEDIATE")
             disk.check_log()
             self._check_last()
+            if value is not None and len(value[1]) > LARGEST_IN_DATABASE:
+                write_large(path, *value)  # no sooner: who lost the ledger lets nothing out
+                value = None
             disk.connection.execute(
                 "INSERT INTO entries VALUES (?, ?, ?)",
                 (record.seq, record.data.decode(), record.hash),

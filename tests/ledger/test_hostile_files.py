@@ -310,6 +310,30 @@ def test_the_folder_of_large_values_is_on_disk_whoever_made_it(
     assert path.parent.name in said
 
 
+def test_a_large_value_of_who_lost_the_ledger_is_not_left_on_disk(path: Path) -> None:
+    """Two copies of an open stream have one noise: their values must not both be found."""
+    noise = NoiseSource.simulation(0)
+    wide = NoisySum(Ball(1.0, 2**18), GaussianNoise(20.0))
+    accountant = CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.create(path), noise=noise)
+    token = accountant.issue(ZCDP("0.01"), users=USERS, label="sum")
+    append = Ledger.append
+
+    def overtaken(book: Ledger, entry: Any, **how: Any) -> None:
+        if "value" in how and how["value"] is not None:
+            resumed(path).ledger.close()
+        append(book, entry, **how)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Ledger, "append", overtaken)
+        with pytest.raises(LedgerError, match="another process"):
+            wide.release(Rows.seal(np.ones((4, 2**18)), users=USERS), token)
+    assert not values_path(path).exists()
+    again = resumed(path)
+    token = again.issue(ZCDP("0.01"), users=USERS, label="sum")
+    wide.release(Rows.seal(np.ones((4, 2**18)), users=USERS), token)
+    assert len(os.listdir(values_path(path))) == 1
+
+
 # Half-way -----------------------------------------------------------------------------------------
 
 
