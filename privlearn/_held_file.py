@@ -473,7 +473,7 @@ def _check_free(path: Path, kind: Kind) -> None:
     if os.path.lexists(path):
         raise kind.error(f"{path} exists: {kind.never}")
     for end in BESIDE:
-        if path.name.endswith(end):
+        if path.name.endswith(end) and path.name != end:
             raise kind.error(
                 f"{path} ends in {end}: what stands there is taken for a part of "
                 f"{path.name.removesuffix(end)!r}, and overwritten or removed; choose another path"

@@ -56,7 +56,7 @@ def check_free(path: Path) -> None:
             else f"{path} exists: ledgers are never overwritten; resume it or choose another path"
         )
     for end in (*BESIDE, HEAD):
-        if path.name.endswith(end):
+        if path.name.endswith(end) and path.name != end:
             raise LedgerError(
                 f"{path} ends in {end}: what stands there is taken for a part of "
                 f"{path.name.removesuffix(end)!r}, and overwritten or removed; choose another path"
