@@ -49,17 +49,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
-@pytest.fixture
-def restored(path: Path) -> Path:
-    """A backup that forgets a spend."""
-    accountant = central(Ledger.create(path))
-    release(accountant)
-    accountant.ledger.backup(path.with_name("restored.db"))
-    release(accountant)
-    accountant.ledger.close()
-    return path.with_name("restored.db")
-
-
 # Heads that are not known -------------------------------------------------------------------------
 
 

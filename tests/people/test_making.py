@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sqlite3
 from collections.abc import Callable
@@ -137,7 +138,7 @@ def test_without_locks_the_first_of_two_is_stopped(
     def unknown(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks available")
 
-    monkeypatch.setattr(_held_file.fcntl, "flock", unknown)
+    monkeypatch.setattr(fcntl, "flock", unknown)
     first = RowStore.create(tmp_path / "rows.db", KEY)
     second = RowStore.open(tmp_path / "rows.db", KEY)
     with pytest.raises(RowStoreError, match="was written to by somebody else"):
