@@ -5,9 +5,13 @@ Each change is on disk before it counts: SQLite writes it to a log beside the fi
 brings an older standing back.  A file that is closed has no log, and is everything; one that was
 not says so, and cannot be read without its log.
 
-The file is locked as an open file (``flock``, where the system has it, beside SQLite's own lock),
-and it states on which device and as which inode it was made, so that a copy is not taken for it.
-Before each change its path and its log are looked at.
+The file is locked as an open file (``flock``, where the system has it), and it states on which
+device and as which inode it was made, so that a copy is not taken for it.  Before each change its
+path and its log are looked at, and whether somebody else has written to it: that stops who came
+first where there are no such locks.
+
+A new file is written and synced under another name, and then linked to its own: a crash leaves a
+whole one or none.
 """
 
 from __future__ import annotations
@@ -21,9 +25,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, final
+from typing import Any, Self, final
 
 from privlearn import _held_lock, _processes
+from privlearn._new_names import BESIDE, new_name, sync_directory, unlink_leftover_names
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import PrivlearnError
 
@@ -33,6 +38,8 @@ except ImportError:  # SQLite's own lock has to do
     fcntl = None  # type: ignore[assignment]
 
 _MODE = 0o600
+_READERS = 2.0
+"""Seconds that somebody else may read the file for whom the log is to be cut."""
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -90,23 +97,45 @@ def located(path: str | os.PathLike[str], kind: Kind) -> Path:
 class _Place:
     """Where a file is, open and locked; `made` and `found` make one."""
 
-    __slots__ = ("_file", "_log", "kind", "log", "path")
+    __slots__ = ("_file", "_log", "alone", "kind", "log", "path")
 
     def __init__(self, path: Path, file: int, kind: Kind) -> None:
         self.path, self._file, self.kind = path, file, kind
         self.log = Path(f"{path}-wal")
         self._log: tuple[int, int] | None = None
+        self.alone = True
+        """Whether nobody else was seen to write to it."""
 
     @classmethod
     def made(cls, path: Path, kind: Kind) -> Self:
-        """Makes the file, which only its owner may read."""
+        """Makes the file, which only its owner may read, under another name; see `name`."""
+        _check_free(path, kind)
+        new = new_name(path)
         try:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
+            file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE)
+        except OSError as error:
+            raise kind.error(f"{path} cannot be created: {error.strerror}") from None
+        place = cls(new, file, kind)
+        try:
+            return place._locked()
+        except PrivlearnError:
+            place.leave()
+            new.unlink()
+            raise
+
+    def name(self, path: Path) -> None:
+        """Brings the file to disk, and then to its own name."""
+        new, kind = self.path, self.kind
+        try:
+            os.fsync(self._file)
+            os.link(new, path)
         except FileExistsError:
             raise kind.error(f"{path} exists: {kind.never}") from None
         except OSError as error:
             raise kind.error(f"{path} cannot be created: {error.strerror}") from None
-        return cls(path, file, kind)._locked()
+        self.path, self.log = path, Path(f"{path}-wal")
+        os.unlink(new)
+        sync_directory(path.parent)
 
     @classmethod
     def found(cls, path: Path, kind: Kind) -> Self:
@@ -122,6 +151,7 @@ class _Place:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise kind.error(f"{path} is no {_bare(kind)}: it is no file")
             place._locked()._check_header()
+            unlink_leftover_names(path)
         except PrivlearnError:
             place.leave()
             raise
@@ -201,16 +231,23 @@ class HeldFile:
 
     def __init__(self, place: _Place) -> None:
         self._place, self._kind, self.path = place, place.kind, place.path
+        self._version: object = None
+        """Another one once somebody else has written; None before it was looked at."""
+        self._made_in = _processes.here()
+        self._connect()
+        _processes.INHERITED.add(self)
+
+    def _connect(self) -> None:
+        place = self._place
         try:
             with SQLITE:
-                self.connection = sqlite3.connect(
+                self.connection: Any = sqlite3.connect(
                     place.path, isolation_level=None, check_same_thread=False, timeout=0
                 )
         except sqlite3.Error as error:
             place.leave()
             raise self._kind.error(f"{place.path} cannot be opened: {error}") from None
-        self._end = weakref.finalize(self, _close, self.connection, place, _processes.here())
-        _processes.INHERITED.add(self)
+        self._end = weakref.finalize(self, _close, self.connection, place, self._made_in)
 
     @classmethod
     @contextmanager
@@ -220,23 +257,37 @@ class HeldFile:
         Raises:
             PrivlearnError: something stands there, or it cannot be written.
         """
-        place = _Place.made(located(path, kind), kind)
-        file = cls(place)
+        where = located(path, kind)
+        place = _Place.made(where, kind)
+        new = place.path
         try:
+            file = cls(place)
             with SQLITE, file._ended_by_errors():
-                file._configure()
+                file.connection.execute("PRAGMA journal_mode = MEMORY").fetchall()
                 with file.transaction() as connection:
                     connection.execute(f"PRAGMA application_id = {kind.application_id}")
                     connection.execute(f"PRAGMA user_version = {kind.format}")
                     for statement in kind.tables.split(";")[:-1]:
                         connection.execute(statement)
                     yield file
-                file._settle_in()
-                _sync_folder(place)
-        except BaseException:
+                file._end.detach()
+                file.connection.close()
+                try:
+                    place.name(where)
+                except BaseException:
+                    place.leave()
+                    raise
+                file._begin_at(where)
+        finally:
             with suppress(OSError):
-                os.unlink(place.path)  # it holds nothing, and would stand in the way of the next
-            raise
+                os.unlink(new)
+
+    def _begin_at(self, path: Path) -> None:
+        """Goes on with a file that was just made, under its name."""
+        self.path, self._version = path, None
+        self._connect()
+        self._configure()
+        self._settle_in()
 
     @classmethod
     @contextmanager
@@ -258,6 +309,7 @@ class HeldFile:
         with SQLITE, file._ended_by_errors():
             file._configure()
             file._place.check()
+            file._check_alone()
             yield file
             file._check_whole(had_log=had_log, moved=moved)
             file._settle_in()
@@ -285,16 +337,27 @@ class HeldFile:
         try:
             SQLITE.__enter__()
             connection.execute("BEGIN IMMEDIATE")
+            self._check_alone()
             yield connection
-            connection.execute("COMMIT")
+            self.connection.execute("COMMIT")  # which a child has not, that was forked half-way
         except sqlite3.Error as error:
             raise self.raised(error, "written") from None
         finally:
-            if connection.in_transaction:
+            if self._made_in == _processes.here() and connection.in_transaction:
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
             SQLITE.__exit__()
         self._place.check()
+
+    def _check_alone(self) -> None:
+        """Raises once another connection has written to the file since it was opened."""
+        (version,) = self.connection.execute("PRAGMA data_version").fetchone()
+        if self._version not in (None, version):
+            kind, self._place.alone = self._kind, False
+            raise kind.error(
+                f"{self.path} was written to by somebody else: {kind.one}; {kind.stops}"
+            )
+        self._version = version
 
     def raised(self, error: sqlite3.Error, what: str) -> PrivlearnError:
         """What is raised for an error of SQLite while the file was ``what``."""
@@ -306,17 +369,40 @@ class HeldFile:
         return self._kind.error(f"{self.path} cannot be {what}: {error}")
 
     def clean(self) -> None:
-        """Takes what was overwritten out of the file and its log."""
+        """Takes what was overwritten out of the file and its log.
+
+        Raises:
+            PrivlearnError: somebody else reads the file, for whom SQLite keeps it in the log.
+        """
+        try:
+            cut = self._cut_log(wait=_READERS)
+        except sqlite3.Error as error:
+            raise self.raised(error, "written") from None
+        if not cut:
+            raise self._kind.error(
+                f"{self.path} is read by another process, so that its log, {self._place.log}, "
+                "still holds what was overwritten: end that process, and ask for it again"
+            )
+
+    def _cut_log(self, wait: float) -> bool:
+        """Copies the log to the file and cuts it, if within so many seconds nobody reads."""
+        execute = self.connection.execute
         with SQLITE:
-            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            execute(f"PRAGMA busy_timeout = {round(wait * 1000)}")
+            try:
+                (busy, *_) = execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                execute("PRAGMA busy_timeout = 0")
+        return not busy
 
     def close(self) -> None:
         """Lets go of the file, and leaves nothing beside it."""
         self._end()
 
     def inherited(self) -> None:
-        """Keeps the connection, which is not a forked child's to close."""
+        """Keeps the connection, which is not a forked child's to close, and lets nobody use it."""
         _processes.never_end(self.connection)
+        self.connection = _processes.Gone(self._kind.error, self._kind.name)
 
     def _configure(self) -> None:
         for setting in (
@@ -350,7 +436,7 @@ class HeldFile:
             connection.execute(
                 f"UPDATE {self._kind.table} SET logged = 1, place = ?", (self._place.identity,)
             )
-        self.clean()
+        self._cut_log(wait=0)
         self._place.take_log()
 
     @contextmanager
@@ -373,11 +459,31 @@ def _close(connection: sqlite3.Connection, place: _Place, made_in: tuple[int, in
     with SQLITE:
         with suppress(sqlite3.Error, PrivlearnError):
             place.check()
-            connection.execute(f"UPDATE {place.kind.table} SET logged = 0")
+            if place.alone:
+                connection.execute(f"UPDATE {place.kind.table} SET logged = 0")
             place.leave_log()
-            connection.execute("PRAGMA journal_mode = DELETE")
+            if place.alone:
+                connection.execute("PRAGMA journal_mode = DELETE")
         connection.close()
     place.leave()
+
+
+def _check_free(path: Path, kind: Kind) -> None:
+    """Raises if something stands where a file is to be made, or belongs to one that stood there."""
+    if os.path.lexists(path):
+        raise kind.error(f"{path} exists: {kind.never}")
+    for end in BESIDE:
+        if path.name.endswith(end) and path.name != end:
+            raise kind.error(
+                f"{path} ends in {end}: what stands there is taken for a part of "
+                f"{path.name.removesuffix(end)!r}, and overwritten or removed; choose another path"
+            )
+    for end in ("-wal", "-journal"):
+        if os.path.lexists(f"{path}{end}"):
+            raise kind.error(
+                f"{path}{end} stands there, and {path} does not: it is the log of "
+                f"{kind.name} that was deleted or moved; put that back, or choose another path"
+            )
 
 
 def _bare(kind: Kind) -> str:
@@ -391,12 +497,3 @@ def _which(file: Path | int) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _sync_folder(place: _Place) -> None:
-    if os.name == "posix":
-        folder = os.open(place.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -74,6 +74,21 @@ def never_end(thing: object) -> None:
     circle[0], circle[1] = thing, circle
 
 
+class Gone:
+    """Stands in a forked child for a connection of its parent, and refuses whatever is asked of it.
+
+    Args:
+        refusal: what is raised.
+        what: cannot be used, for the message.
+    """
+
+    def __init__(self, refusal: type[Exception], what: str) -> None:
+        self._refusal, self._what = refusal, what
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._refusal(f"{self._what} cannot be used in a forked process")
+
+
 def in_child() -> None:
     """Counts a fork, and tells what the parent made; called in the child."""
     global forks

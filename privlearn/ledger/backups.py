@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
+from privlearn._new_names import sync_directory
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.chain import SCHEMA, Chain
-from privlearn.ledger.disk import located, sync_directory
-from privlearn.ledger.large_values import values_path, write_large
+from privlearn.ledger.disk import located
+from privlearn.ledger.large_values import read_large, values_path, write_large
 from privlearn.ledger.new_files import check_written, named_when_whole
 from privlearn.ledger.reader import is_export, iterate_records, opened_database
+from privlearn.ledger.values import unpacked
 
 
-def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
+def backup(
+    ledger: str | os.PathLike[str], to: str | os.PathLike[str], *, vouched: bool = False
+) -> str:
     """Copies a ledger file, with its values, to a new file; returns the head of the copy.
 
     The copy is as the ledger was at one moment, also while another process writes to it or after
@@ -26,6 +31,11 @@ def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
     Raises:
         LedgerUnreadableError: missing, torn, broken, or an export.  LedgerSchemaError: of a newer
         version.  LedgerError: ``to`` exists, or cannot be made.
+
+    Args:
+        ledger: the file.
+        to: the new file.
+        vouched: whether the file is whole though its log is empty, as its writer says.
     """
     where, target = located(ledger), located(to)
     chain = Chain()
@@ -35,7 +45,7 @@ def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
                 raise LedgerUnreadableError(f"{where}: no such file")
             if is_export(where):
                 raise LedgerUnreadableError(f"{where} is an export: copy it as a file")
-            _copy(where, new)
+            _copy(where, new, vouched)
         except (sqlite3.Error, ValueError) as error:
             raise LedgerUnreadableError(f"{where} could not be copied: {error}") from None
         check_written(new, target)
@@ -46,10 +56,10 @@ def backup(ledger: str | os.PathLike[str], to: str | os.PathLike[str]) -> str:
     return chain.head
 
 
-def _copy(where: Path, new: Path) -> None:
+def _copy(where: Path, new: Path, vouched: bool) -> None:
     with (
         SQLITE,
-        opened_database(where) as (source, _, schema, _),
+        opened_database(where, vouched) as (source, _, schema, _),
         closing(sqlite3.connect(new, isolation_level=None)) as copy,
     ):
         if schema > SCHEMA:
@@ -59,11 +69,22 @@ def _copy(where: Path, new: Path) -> None:
 
 
 def _copy_values(where: Path, target: Path) -> None:
-    """After the entries, so that what they name is there."""
+    """After the entries, so that what they name is there.
+
+    A file that is not the value that its name says is left out: the audit of the copy misses it.
+    """
     folder = values_path(where)
     if not folder.is_dir():
         return
-    for value in sorted(folder.iterdir()):
-        if len(value.name) == 64 and not (values_path(target) / value.name).exists():
-            write_large(target, value.name, value.read_bytes())
+    for digest in sorted(value.name for value in folder.iterdir()):
+        if not _DIGEST.fullmatch(digest):
+            continue
+        with suppress(LedgerUnreadableError):
+            data = read_large(where, digest)
+            if data is not None:
+                unpacked(data, digest)
+                write_large(target, digest, data)
     sync_directory(target.parent)
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from privlearn import _held_lock, _processes
+from privlearn._new_names import sync_directory
 from privlearn._sqlite_gate import SQLITE
-from privlearn.errors import LedgerBusyError, LedgerError
+from privlearn.errors import LedgerBusyError, LedgerError, TokenCopyError
 from privlearn.ledger.reader import APPLICATION_ID
 
 TIMEOUT = 10
@@ -59,18 +59,10 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def sync_directory(directory: Path) -> None:
-    """Brings the names in a directory to disk."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 SHORTEST_LOG, LONGEST_LOG = 64 * 2**10, 4 * 2**20
 """Bytes of log that are made ready at once; each time twice as many as before."""
 _SYNCS_DATA = hasattr(os, "fdatasync")
+_SYNC_ERRORS = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 
 
 @final
@@ -91,7 +83,8 @@ class Disk:
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self._connection, self._path = connection, path
+        self.connection: Any = connection
+        self._path = path
         self._main_name, self._log_name = os.fspath(path), f"{path}-wal"
         self.pending = False
         self._failed = ""
@@ -118,7 +111,7 @@ class Disk:
     def _leave_to_sqlite(self, whether: bool) -> None:
         """Whether SQLite syncs, or `settle` alone."""
         if whether is not self._syncs_itself:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if whether else 'OFF'}")
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if whether else 'OFF'}")
             self._syncs_itself = whether
 
     def check_header(self) -> None:
@@ -180,7 +173,7 @@ class Disk:
 
     def last(self) -> tuple[int, str] | None:
         """Position and hash of the last entry in the file, whoever wrote it; None for none."""
-        found = self._connection.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1")
+        found = self.connection.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1")
         last: tuple[int, str] | None = found.fetchone()
         return last
 
@@ -209,7 +202,7 @@ class Disk:
         """Fills the log, which was cut, with zeros, unless somebody else has begun to write."""
         size = min(2 * self._ready or SHORTEST_LOG, LONGEST_LOG)
         try:
-            self._connection.execute("BEGIN IMMEDIATE")  # who else writes, does so before or after
+            self.connection.execute("BEGIN IMMEDIATE")  # who else writes, does so before or after
         except sqlite3.Error:
             return False
         try:
@@ -219,15 +212,17 @@ class Disk:
                 os.pwrite(log, bytes(size), 0)
             self._ready = os.fstat(log).st_size
         finally:
-            self._connection.execute("ROLLBACK")
+            self.connection.execute("ROLLBACK")
         return True
 
     def _copied(self, main: int) -> bool:
         """Copies the log, which is on disk, to the main file; whether it could then be cut."""
-        execute = self._connection.execute
+        execute = self.connection.execute
         try:
             execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        except sqlite3.Error:
+        except sqlite3.Error as error:
+            self.note(error)
+            self.check_sound()
             return False  # no room, say: it stands in the log, from where it is copied next time
         self._sync(main)
         # what a reader, who is gone now, kept from being copied is synced by SQLite
@@ -235,7 +230,9 @@ class Disk:
         execute("PRAGMA busy_timeout = 0")
         try:
             found = execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.Error:
+        except sqlite3.Error as error:
+            self.note(error)
+            self.check_sound()
             return False
         finally:
             execute(f"PRAGMA busy_timeout = {TIMEOUT * 1000}")
@@ -248,6 +245,11 @@ class Disk:
         except OSError as error:
             self._failed = error.strerror or str(error)
             self.check_sound()
+
+    def note(self, error: BaseException) -> None:
+        """Writes nothing more once SQLite could not sync."""
+        if getattr(error, "sqlite_errorcode", None) in _SYNC_ERRORS:
+            self._failed = str(error)
 
     def check_sound(self) -> None:
         """Raises LedgerError once a sync failed."""
@@ -262,19 +264,23 @@ class Disk:
         if self._failed:
             # SQLite would remove the log, which may be the only whole copy
             self._end.detach()
-            _processes.never_end(self._connection)
+            _processes.never_end(self.connection)
             return
         _held_lock.let_go(self._files[0])
         with SQLITE:
             self._leave_to_sqlite(True)
             # while somebody else reads, the last entries stay in the log
             with suppress(sqlite3.OperationalError):
-                self._connection.execute("PRAGMA journal_mode = DELETE")
+                self.connection.execute("PRAGMA journal_mode = DELETE")
         self._end()
 
     def inherited(self) -> None:
-        """Keeps the connection, which is not a forked child's to close."""
-        _processes.never_end(self._connection)
+        """Keeps the connection, which is not a forked child's to close, and lets nobody use it.
+
+        A child can be forked half-way in an entry, by a signal's handler, and go on with it.
+        """
+        _processes.never_end(self.connection)
+        self.connection = _processes.Gone(TokenCopyError, "a ledger")
 
 
 def _close(connection: sqlite3.Connection, files: list[int], made_in: tuple[int, int]) -> None:
@@ -286,25 +292,3 @@ def _close(connection: sqlite3.Connection, files: list[int], made_in: tuple[int,
             connection.close()
         for file in files:
             os.close(file)
-
-
-def unlink_leftover_names(path: Path) -> None:
-    """Removes the second name of a ledger whose making was interrupted behind its naming.
-
-    A file of that form that is not this ledger may be somebody's that is just being made.
-    """
-    own = path.stat()
-    if own.st_nlink == 1:
-        return
-    for other in path.parent.glob(f"{_escaped(path.name)}.new-*"):
-        with suppress(FileNotFoundError):
-            found = other.lstat()
-            if stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) == (
-                own.st_dev,
-                own.st_ino,
-            ):
-                other.unlink()
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

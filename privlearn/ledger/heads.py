@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,13 +20,19 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, final
 
+from privlearn._new_names import new_name, sync_directory
 from privlearn.entries import OpenEntry
 from privlearn.errors import LedgerHeadError
 from privlearn.ledger.chain import GENESIS, Chain, Record
+from privlearn.ledger.foreign_files import read_foreign
 
+HEAD = ".head"
+"""Behind the name of a ledger, the file that keeps its head."""
 _FORM = re.compile(
     rb"privlearn ledger head\nentries ([0-9]{12})\nhash ([0-9a-f]{64})\ncheck ([0-9a-f]{16})\n"
 )
+_MOST_BYTES = 1024
+_SAY = "give head=, as kept elsewhere, or go on with unknown_head=True, which every audit reports"
 _TRIES = 3
 """Of reading a file that is being written."""
 
@@ -54,7 +59,7 @@ def _check(said: bytes) -> bytes:
 
 def head_path(ledger: Path) -> Path:
     """Where the head of a ledger file is kept."""
-    return ledger.with_name(f"{ledger.name}.head")
+    return ledger.with_name(f"{ledger.name}{HEAD}")
 
 
 def read_head(ledger: Path) -> Head | None:
@@ -66,18 +71,17 @@ def read_head(ledger: Path) -> Head | None:
     path = head_path(ledger)
     for _ in range(_TRIES):
         try:
-            data = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            data = read_foreign(path, at_most=_MOST_BYTES)
         except OSError as error:
-            raise LedgerHeadError(f"{path} cannot be read: {error.strerror}") from None
+            raise LedgerHeadError(
+                f"{path} cannot be read: {error.strerror or error}; {_SAY}"
+            ) from None
+        if data is None:
+            return None
         found = _FORM.fullmatch(data)
         if found is not None and _check(data[: found.start(3) - len("check ")]) == found[3]:
             return Head(int(found[1]), found[2].decode())
-    raise LedgerHeadError(
-        f"{path} is damaged: it holds no head of a ledger; give head=, as kept elsewhere, or go on "
-        "with unknown_head=True, which every audit reports"
-    )
+    raise LedgerHeadError(f"{path} is damaged: it holds no head of a ledger; {_SAY}")
 
 
 @final
@@ -96,7 +100,7 @@ class HeadFile:
             OSError: it could not be written.
         """
         line = head.line()
-        if self._file is None or os.fstat(self._file).st_nlink != 1:
+        if self._file is None or not self._stands(self._file):
             self.close()
             file = self._begin(line)
             self._file, self._end = file, weakref.finalize(self, os.close, file)
@@ -104,14 +108,43 @@ class HeadFile:
         elif os.pwrite(self._file, line, 0) != len(line):
             raise OSError(f"{self._path} could not be written whole")
 
+    def begin(self) -> None:
+        """Says that the ledger, which has no name yet, is without entries, where nothing is said.
+
+        What another process says, which named the ledger meanwhile, is left as it is.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        new = new_name(self._path)
+        try:
+            with open(new, "xb") as file:
+                file.write(Head(0, GENESIS).line())
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(new, self._path)
+        finally:
+            with suppress(OSError):
+                os.unlink(new)
+
+    def _stands(self, file: int) -> bool:
+        """Whether the file that is open is the one beside the ledger, and no other."""
+        try:
+            found = os.lstat(self._path)
+        except FileNotFoundError:
+            return False
+        return found.st_nlink == 1 and os.path.samestat(found, os.fstat(file))
+
     def _begin(self, line: bytes) -> int:
-        new = self._path.with_name(f"{self._path.name}.new-{secrets.token_hex(4)}")
+        new = new_name(self._path)
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             if os.write(file, line) != len(line):
                 raise OSError(f"{new} could not be written whole")
             os.fsync(file)
             os.replace(new, self._path)
+            sync_directory(self._path.parent)  # else a cut of the power could bring the former back
         except BaseException:
             os.close(file)
             with suppress(FileNotFoundError):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from privlearn.ledger.disk import sync_directory
+from privlearn._new_names import sync_directory
+from privlearn.errors import LedgerUnreadableError
+from privlearn.ledger.foreign_files import read_foreign
 
 LARGEST_IN_DATABASE = 2**20
 """Bytes of a value in the table ``released``."""
+LARGEST = 2**30
+"""Bytes of a value in a file."""
 
 
 def values_path(ledger: Path) -> Path:
@@ -25,9 +30,10 @@ def write_large(ledger: Path, digest: str, data: bytes) -> None:
         OSError: it could not be written.
     """
     folder = values_path(ledger)
-    if not folder.is_dir():
-        folder.mkdir()
-        sync_directory(folder.parent)
+    if len(data) > LARGEST:
+        raise OSError(errno.EFBIG, f"a value of {len(data)} bytes; at most {LARGEST} are kept")
+    folder.mkdir(exist_ok=True)
+    sync_directory(folder.parent)  # who made it may have died before it was on disk
     new = folder / f"{digest}.new-{secrets.token_hex(4)}"
     try:
         with open(new, "xb") as file:
@@ -45,9 +51,11 @@ def read_large(ledger: Path, digest: str) -> bytes | None:
     """A value as it was written; None where there is none.
 
     Raises:
-        OSError: it could not be read.
+        LedgerUnreadableError: it could not be read.
     """
     try:
-        return (values_path(ledger) / digest).read_bytes()
-    except FileNotFoundError:
-        return None
+        return read_foreign(values_path(ledger) / digest, at_most=LARGEST)
+    except OSError as error:
+        raise LedgerUnreadableError(
+            f"the value {digest} cannot be read: {error.strerror or error}"
+        ) from None

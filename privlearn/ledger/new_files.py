@@ -7,17 +7,16 @@ to its own.  What a crash leaves under the former name is of no use to anybody, 
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from privlearn._new_names import BESIDE, new_name, sync_directory
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerError
-from privlearn.ledger.chain import GENESIS, SCHEMA
-from privlearn.ledger.disk import sync_directory
-from privlearn.ledger.heads import Head, HeadFile, head_path, read_head
+from privlearn.ledger.chain import SCHEMA
+from privlearn.ledger.heads import HEAD, HeadFile, head_path, read_head
 from privlearn.ledger.reader import APPLICATION_ID, ENTRIES, RELEASED
 
 
@@ -29,7 +28,7 @@ def named_when_whole(path: Path) -> Iterator[Path]:
         LedgerError: the name is taken, or the file cannot be made.
     """
     check_free(path)
-    new = path.with_name(f"{path.name}.new-{secrets.token_hex(4)}")
+    new = new_name(path)
     try:
         with open(new, "xb"):
             pass
@@ -56,6 +55,12 @@ def check_free(path: Path) -> None:
             if path.is_dir()
             else f"{path} exists: ledgers are never overwritten; resume it or choose another path"
         )
+    for end in (*BESIDE, HEAD):
+        if path.name.endswith(end) and path.name != end:
+            raise LedgerError(
+                f"{path} ends in {end}: what stands there is taken for a part of "
+                f"{path.name.removesuffix(end)!r}, and overwritten or removed; choose another path"
+            )
     for end in ("-wal", "-journal"):
         if os.path.lexists(f"{path}{end}"):
             raise LedgerError(
@@ -88,9 +93,7 @@ def create_ledger(path: Path) -> None:
             )
         check_written(new, path)
         # before the ledger has its name: without entries it says that there is nothing to lose
-        beside = HeadFile(path)
-        beside.write(Head(0, GENESIS))
-        beside.close()
+        HeadFile(path).begin()
 
 
 def check_written(new: Path, path: Path) -> None:

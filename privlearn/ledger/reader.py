@@ -184,7 +184,10 @@ def opened_database(
         LedgerUnreadableError, LedgerSchemaError, ValueError, sqlite3.Error: as `iterate_records`.
     """
     # Without a log beside it the file is complete, and may lie on a read-only medium.
-    logged = Path(f"{where}-wal").exists()
+    log = Path(f"{where}-wal")
+    logged = log.exists()
+    if logged and not log.is_file():
+        raise ValueError(f"{log.name} is no file")
     mode, size = ("mode=ro" if logged else "immutable=1"), _size(where)
     with closing(sqlite3.connect(f"{where.resolve().as_uri()}?{mode}", uri=True)) as connection:
         steps = _confine(connection)

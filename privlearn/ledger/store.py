@@ -36,6 +36,7 @@ from typing import Self, final
 
 from privlearn import _processes
 from privlearn._exclusive import Exclusive
+from privlearn._new_names import unlink_leftover_names
 from privlearn._sqlite_gate import SQLITE
 from privlearn.entries import (
     CloseEntry,
@@ -43,6 +44,7 @@ from privlearn.entries import (
     IssueEntry,
     OpenEntry,
     PublishEntry,
+    ResumeEntry,
     RetireEntry,
     SumsEntry,
     parse_entry,
@@ -66,7 +68,7 @@ from privlearn.ledger.chain import (
     minute_of,
     text_of_minute,
 )
-from privlearn.ledger.disk import Disk, connect, located, unlink_leftover_names
+from privlearn.ledger.disk import Disk, connect, located
 from privlearn.ledger.heads import Claimed, Head, HeadFile, kept_elsewhere
 from privlearn.ledger.large_values import LARGEST_IN_DATABASE, read_large, write_large
 from privlearn.ledger.new_files import create_ledger
@@ -140,7 +142,7 @@ class Ledger:
         path: Path | None,
         keep_head: KeepHead | None = None,
     ) -> None:
-        self._connection, self.path = connection, path
+        self.path = path
         self._lock = Exclusive("a ledger")
         self._doubtful: Entry | None = None
         self._newest: dict[str, Entry] = {}
@@ -150,6 +152,8 @@ class Ledger:
         self._records: list[Record] = []
         self._times: list[float] = []
         """Of a ledger in memory."""
+        self._committed = False
+        """Whether the entry that is on its way was committed, to disk or not yet."""
         self._tree = MerkleTree()
         self._head, self._minute = GENESIS, 0
         self._writer, self._epoch = secrets.token_hex(8), 1
@@ -161,6 +165,8 @@ class Ledger:
         self._open: set[str] = set()
         self._closed = False
         self.unknown_head = False
+        self._unsaid: frozenset[str] = frozenset()
+        """Accounts that can go on, and whose entries do not say yet that the head was unknown."""
 
     @classmethod
     def memory(cls) -> Ledger:
@@ -263,6 +269,8 @@ class Ledger:
         for entry in entries:
             ledger._keep(entry)
         ledger._read = entries
+        if unknown:
+            ledger._unsaid = frozenset(ledger._open)
         return ledger
 
     def append(
@@ -333,6 +341,8 @@ class Ledger:
             self._open.add(entry.accountant)
         elif entry.__class__ is CloseEntry:
             self._open.discard(entry.accountant)
+        elif entry.__class__ is ResumeEntry:
+            self._unsaid -= {entry.accountant}
 
     def check_own(self) -> None:
         """Raises what `append` would, if the file is not there or somebody else wrote to it."""
@@ -354,12 +364,17 @@ class Ledger:
             )
 
     def _tell_head(self) -> None:
-        """Keeps the head of what is on disk, beside the file and wherever else it is wanted."""
+        """Keeps the head of what is on disk, beside the file and wherever else it is wanted.
+
+        Beside a file whose head was unknown none is kept before the accounts that it may have
+        forgotten spends of say so themselves: else the next process would find all in order.
+        """
         assert self._beside is not None
-        try:
-            self._beside.write(Head(self._tree.size, self._head))
-        except OSError as error:
-            raise self._not_kept(error) from error
+        if not self._unsaid:
+            try:
+                self._beside.write(Head(self._tree.size, self._head))
+            except OSError as error:
+                raise self._not_kept(error) from error
         if self._keep_head is not None:
             try:
                 self._keep_head(self._head)
@@ -378,8 +393,11 @@ class Ledger:
         Raises:
             LedgerUnreadableError: it was changed.
         """
-        with self._lock, self._sql() as connection:
-            row = connection.execute("SELECT value FROM released WHERE digest = ?", (digest,))
+        with self._lock, self._sql():
+            assert self._disk is not None
+            row = self._disk.connection.execute(
+                "SELECT value FROM released WHERE digest = ?", (digest,)
+            )
             found = row.fetchone()
         assert self.path is not None
         data = read_large(self.path, digest) if found is None else bytes(found[0])
@@ -394,30 +412,37 @@ class Ledger:
         disk, path = self._disk, self.path
         assert disk is not None
         assert path is not None
-        with self._sql() as connection:
+        self._committed = False
+        with self._sql():  # the connection is asked for each time: a forked child has none
             disk.check_sound()
             disk.check_place()
-            if value is not None and len(value[1]) > LARGEST_IN_DATABASE:
-                write_large(path, *value)
-                value = None
-            connection.execute("BEGIN IMMEDIATE")
+            disk.connection.execute("BEGIN IMMEDIATE")
             disk.check_log()
             self._check_last()
-            connection.execute(
+            if value is not None and len(value[1]) > LARGEST_IN_DATABASE:
+                write_large(path, *value)  # no sooner: who lost the ledger lets nothing out
+                value = None
+            disk.connection.execute(
                 "INSERT INTO entries VALUES (?, ?, ?)",
                 (record.seq, record.data.decode(), record.hash),
             )
             if value is not None:
-                connection.execute("INSERT OR IGNORE INTO released VALUES (?, ?)", value)
+                disk.connection.execute("INSERT OR IGNORE INTO released VALUES (?, ?)", value)
             self._doubtful = entry  # where something else than SQLite ends it
             disk.pending = True
-            connection.execute("COMMIT")
+            disk.connection.execute("COMMIT")
+            self._committed = True
             disk.check_log()
             if not _may_wait(entry):
                 disk.settle((record.seq, record.hash))
                 disk.check_place()
+        self._committed = False
         self._add(record)
         self._read = None
+
+    @property
+    def _connection(self) -> sqlite3.Connection | None:
+        return None if self._disk is None else self._disk.connection
 
     def _last(self) -> tuple[int, str] | None:
         return (self._tree.size - 1, self._head) if self._tree.size else None
@@ -443,18 +468,28 @@ class Ledger:
         self._head = record.hash
 
     @contextmanager
-    def _sql(self) -> Iterator[sqlite3.Connection]:
-        assert self._connection is not None
+    def _sql(self) -> Iterator[None]:
+        disk = self._disk
+        assert disk is not None
         assert self.path is not None
         try:
             SQLITE.__enter__()
-            yield self._connection
+            yield
         except BaseException as error:
-            if self._connection.in_transaction:
+            if self._lock.made_in != _processes.here():
+                raise  # the transaction is the parent's
+            disk.note(error)
+            if disk.connection.in_transaction:
                 with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
+                    disk.connection.execute("ROLLBACK")
                 self._doubtful = None
             if isinstance(error, sqlite3.Error):
+                disk.check_sound()  # what was not synced may stand nevertheless: it is doubtful
+                if self._committed:
+                    raise LedgerError(
+                        f"{self.path} could not be brought to disk: {error}; the last entry may "
+                        "stand: open it again"
+                    ) from error
                 self._doubtful = None
             if isinstance(error, sqlite3.Error | OSError):
                 raise _unwritable(self.path, error) from error
@@ -536,7 +571,7 @@ class Ledger:
                 self._disk.check_log()
                 self._disk.settle(self._last())
                 own = self._disk.last() == self._last()
-            if own:
+            if own and not self._unsaid:
                 self._tell_head()
 
     def export(self, path: str | os.PathLike[str]) -> None:
@@ -553,7 +588,7 @@ class Ledger:
             raise LedgerError("a ledger in memory has no file to copy: export(path) writes one")
         with self._lock:
             self._complete()
-        return backup(self.path, path)
+        return backup(self.path, path, vouched=True)
 
     def close(self) -> None:
         """Flushes everything into the one file and releases it; may be called twice.

@@ -455,7 +455,9 @@ class People(Sealed):
         person that never came gets one, too.  Pending rows are those of `forgotten` persons.
 
         Raises:
-            ValueError: no id.  TypeError: one of another kind.
+            ValueError: no id.  TypeError: one of another kind.  PeopleError: it cannot be written,
+            or is read by another process, so that its log still holds what was known: the person
+            is forgotten in the second case; ask again when nobody reads.
         """
         with self.__lock:
             self.__ready()

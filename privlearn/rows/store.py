@@ -373,11 +373,13 @@ class RowStore(Sealed):
         """Deletes what is kept of persons whom the registry was asked to forget.
 
         Raises:
-            RowStoreError: it cannot be written.
+            RowStoreError: it cannot be written, or is read by another process, so that its log
+            still holds them.
         """
         with self.__lock:
             self.__check_usable()
             self.__let_go()
+            self.__file.clean()  # also what it could not take out before
 
     def close(self) -> None:
         """Lets go of the file and of the key; the store cannot be used any more.

@@ -167,7 +167,15 @@ def test_the_log_is_the_one_that_is_open(how: str, tmp_path: Path) -> None:
 
 # How it is made -----------------------------------------------------------------------------------
 
-STOPS = ["connect", "check_written", "link", "unlink", "sync_directory"]
+STOPS = [
+    "connect",
+    "check_written",
+    "link ledger.db.head",
+    "unlink ledger.db.head",
+    "link ledger.db",
+    "unlink ledger.db",
+    "sync_directory",
+]
 
 
 @pytest.mark.parametrize("at", STOPS)
@@ -177,17 +185,25 @@ def test_a_crash_while_a_ledger_is_made_leaves_all_of_it_or_nothing(
     path = tmp_path / "ledger.db"
     child = os.fork()
     if not child:
-        module: Any = {"connect": sqlite3, "link": os, "unlink": os}.get(at, making)
-        setattr(module, at, lambda *_, **__: os._exit(9))
+        call, _, of = at.partition(" ")
+        module: Any = {"connect": sqlite3, "link": os, "unlink": os}.get(call, making)
+        done = getattr(module, call)
+
+        def dies(name: Any, *rest: Any, **named: Any) -> Any:
+            if of in ("", Path(name).name.partition(".new-")[0]):
+                os._exit(9)
+            return done(name, *rest, **named)
+
+        setattr(module, call, dies)
         try:
             Ledger.create(path)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    named = at in ("unlink", "sync_directory")
+    named = at in ("unlink ledger.db", "sync_directory")
     assert path.exists() is named
     left = {name for name in names(tmp_path) if name not in ("ledger.db", "ledger.db.head")}
-    assert all(name.startswith("ledger.db.new-") for name in left)
+    assert all(name.startswith(("ledger.db.new-", "ledger.db.head.new-")) for name in left)
     with Ledger.open(path) if named else Ledger.create(path) as book:
         noise = NoiseSource.simulation(0)
         release(CentralAccountant(ZCDP(1), users=USERS, ledger=book, noise=noise))
@@ -212,7 +228,7 @@ def test_a_ledger_is_synced_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "link", linked)
     making.create_ledger(tmp_path / "ledger.db")
-    assert said == ["ledger.db.head", "ledger.db", "link", tmp_path.name]
+    assert said == ["ledger.db.head", "link", "ledger.db", "link", tmp_path.name]
 
 
 @pytest.mark.parametrize("beside", ["ledger.db", "ledger.db-wal", "ledger.db-journal"])
