@@ -27,7 +27,7 @@ from typing import Any, Literal
 import numpy as np
 from kill_points import LEDGER, Disk, Points, die, end_after, tell, watch
 from mortal_faults import FAULTS
-from mortal_subjects import SUBJECTS, Now, Subject
+from mortal_subjects import RARER, SUBJECTS, Now, Subject
 
 from privlearn.accountants import audit
 from privlearn.domains import Array
@@ -38,6 +38,7 @@ from privlearn.noise import NoiseSource
 from privlearn.tokens import Receipt
 
 SEED = 7
+EVERYTHING = SUBJECTS | RARER
 LONGEST = 60
 """Seconds for one process; more is a hang."""
 
@@ -246,7 +247,7 @@ def _verifier() -> ModuleType:
 @cache
 def reference(name: str) -> _Life:
     """What a process with simulated noise lets out that nobody kills, and the points it passes."""
-    subject = SUBJECTS[name]
+    subject = EVERYTHING[name]
     subject.run_through(SEED)  # else each child would import and calibrate the same again
     gc.freeze()
     with tempfile.TemporaryDirectory() as folder:
@@ -259,7 +260,7 @@ def reference(name: str) -> _Life:
 
 def run(task: Task) -> Outcome:
     """Lets the processes of a task live and die, and looks at the ledger after each."""
-    subject, found = SUBJECTS[task.subject], Outcome()
+    subject, found = EVERYTHING[task.subject], Outcome()
     reference(task.subject)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run" / LEDGER

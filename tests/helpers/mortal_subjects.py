@@ -16,12 +16,19 @@ import numpy as np
 
 from privlearn import ZCDP, Ball
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-from privlearn.baselines.linear_bandits import PrivateLeastSquares
+from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
+from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
 from privlearn.domains import Array
-from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, OnePassNewtonMNL
+from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, LDPSGD, OnePassNewtonMNL
 from privlearn.ledger import Ledger
 from privlearn.local import LocalBanditConfig, LocalClient, LocalServer, Model
-from privlearn.mechanisms import BatchedPrefixSum, NoisySum, PrefixSum
+from privlearn.mechanisms import (
+    BatchedPrefixSum,
+    CrossPolytope,
+    NoisyMaxStream,
+    NoisySum,
+    PrefixSum,
+)
 from privlearn.mechanisms.constraint_sets import LpBall, Simplex
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.participation import Participation
@@ -221,20 +228,22 @@ def _releases(users: int, size: int) -> Program:
 # Local privacy ------------------------------------------------------------------------------------
 
 LOCAL_USERS = 600
-_LOCAL = LDPOLS(
-    dim=2, n_arms=4, horizon=LOCAL_USERS, shared=True, epsilon=1.0, delta=0.01, theta_bound=1.0
-)
+_SIZES: dict[str, Any] = {"dim": 2, "n_arms": 4, "horizon": LOCAL_USERS, "shared": True}
+_LEARNERS: dict[str, Callable[[], LDPOLS | LDPSGD]] = {
+    "ols": lambda: LDPOLS(**_SIZES, epsilon=1.0, delta=0.01, theta_bound=1.0),
+    "sgd": lambda: LDPSGD(**_SIZES, epsilon=1.0, delta=0.0),
+}
 
 
 @cache
-def _config() -> LocalBanditConfig:
-    return LocalBanditConfig("mortal", _LOCAL)
+def _config(name: str) -> LocalBanditConfig:
+    return LocalBanditConfig("mortal", _LEARNERS[name]())
 
 
 @cache
-def _heard() -> tuple[list[Model], list[list[bytes]]]:
+def _heard(name: str) -> tuple[list[Model], list[list[bytes]]]:
     """What a server that nobody kills publishes and hears, batch by batch."""
-    config, users, noise = _config(), range(LOCAL_USERS), NoiseSource.simulation(1)
+    config, users, noise = _config(name), range(LOCAL_USERS), NoiseSource.simulation(1)
     claims = LocalAccountant.for_server(config, Ledger.memory(), noise=noise)
     server = LocalServer(config, claims, by="tests")
     device = LocalClient(
@@ -260,8 +269,8 @@ def _sent(device: LocalClient[Any], model: Model, users: range) -> list[bytes]:
     return [sent[i : i + size] for i in range(0, len(sent), size)]
 
 
-def _server(accountant: Any) -> tuple[Now, Iterator[None]]:
-    server = LocalServer(_config(), accountant, by="tests")
+def _server(learner: str, accountant: Any) -> tuple[Now, Iterator[None]]:
+    server = LocalServer(_config(learner), accountant, by="tests")
 
     def now() -> tuple[int, tuple[Array, ...]]:
         return server.users.start, tuple(map(np.ravel, server.state.values()))
@@ -269,23 +278,24 @@ def _server(accountant: Any) -> tuple[Now, Iterator[None]]:
     def steps() -> Iterator[None]:
         while len(server.users):
             server.model()
-            server.update_many(_heard()[1][server.batch])
+            server.update_many(_heard(learner)[1][server.batch])
             server.advance()
             yield
 
     return now, steps()
 
 
-def _gateway(accountant: Any) -> tuple[Now, Iterator[None]]:
+def _gateway(learner: str, accountant: Any) -> tuple[Now, Iterator[None]]:
     """Devices that share an account: their messages leave it."""
-    device = LocalClient(_config(), accountant)
+    config = _config(learner)
+    device = LocalClient(config, accountant)
     clock = [device.left.start]
 
     def steps() -> Iterator[None]:
         while clock[0] < LOCAL_USERS:
-            batch = _config().batch_of(clock[0])
-            stop = min(clock[0] + STEP, _config().users_of(batch).stop)
-            _sent(device, _heard()[0][batch], range(clock[0], stop))
+            batch = config.batch_of(clock[0])
+            stop = min(clock[0] + STEP, config.users_of(batch).stop)
+            _sent(device, _heard(learner)[0][batch], range(clock[0], stop))
             clock[0] = stop
             yield
         device.close()
@@ -303,6 +313,10 @@ def _sums(users: int) -> Any:
 def _batched(users: int) -> Any:
     sizes = [30] * (users // 30)
     return BatchedPrefixSum.calibrated(Ball(1.0, 3), ZCDP(1), sizes=sizes)
+
+
+def _picks(users: int) -> Any:
+    return NoisyMaxStream.calibrated(CrossPolytope(3), 1.0, ZCDP(1), horizon=users)
 
 
 def _stream_of(make: Callable[[int], Any], users: int) -> Subject:
@@ -337,13 +351,44 @@ SUBJECTS: dict[str, Subject] = {
 }
 
 
-def _local(program: Program, most: int, *, attested: bool) -> Subject:
-    made = LocalAccountant.for_server(_config(), Ledger.memory(), noise=NoiseSource.simulation(0))
+def _local(
+    program: Callable[[str, Any], tuple[Now, Iterator[None]]],
+    learner: str,
+    most: int,
+    *,
+    attested: bool,
+) -> Subject:
+    noise = NoiseSource.simulation(0)
+    made = LocalAccountant.for_server(_config(learner), Ledger.memory(), noise=noise)
     more = (("adjacency", made.adjacency), ("attested", attested))
-    return Subject(program, LocalAccountant, LOCAL_USERS, most, budget=made.budget, more=more)
+    own = partial(program, learner)
+    return Subject(own, LocalAccountant, LOCAL_USERS, most, budget=made.budget, more=more)
 
 
 SUBJECTS |= {
-    "LDP server": _local(_server, 200, attested=True),
-    "LDP gateway": _local(_gateway, SEGMENT + STEP, attested=False),
+    "LDP server": _local(_server, "ols", 200, attested=True),
+    "LDP gateway": _local(_gateway, "ols", SEGMENT + STEP, attested=False),
 }
+
+RARER: dict[str, Subject] = {
+    "DPMNL, determinant": _joint(
+        partial(DPMNL, n_items=5, dim=3, trigger="determinant"), _items, 700, 400
+    ),
+    "DPUCB": _joint(partial(DPUCB, n_arms=3, dim=3), _arms, 600, 400),
+    "DPTOFW plain, anytime": _central(
+        partial(DPTOFW, dim=3, method="plain", anytime=True), 600, 400
+    ),
+    "DPTOFW whitened, constant": _central(
+        partial(DPTOFW, dim=3, method="whitened", constant=0.5), 600, 500
+    ),
+    "DPPOFW published": _central(partial(DPPOFW, _BALL, method="published"), 300, 400),
+    "DPPOFW projections": _central(partial(DPPOFW, _BALL, method="projections"), 600, 500),
+    "NoisySFW": _central(partial(NoisySFW, dim=3), 600, 500),
+    "NoisySGD": _central(partial(NoisySGD, dim=3, passes=20), 600, 600),
+    "LocalMD": _central(partial(LocalMD, dim=3), 600, 600),
+    "PublishedTOFW": _central(partial(PublishedTOFW, dim=3), 300, 400),
+    "NoisyMaxStream": _stream_of(_picks, 300),
+    "LDPSGD server": _local(_server, "sgd", 200, attested=True),
+    "LDPSGD gateway": _local(_gateway, "sgd", SEGMENT + STEP, attested=False),
+}
+"""Variants and baselines, which only the benchmark kills."""
