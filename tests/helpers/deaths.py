@@ -343,14 +343,15 @@ class _Checks:
         if not self._path.exists():
             return []
         try:
-            if not read_records(self._path):
+            records = read_records(self._path)
+            if not records:
                 return []
             self._found.problems += audit(self._path).problems
         except LedgerError as error:
             self._found.problems.append(f"no ledger was left: {error}")
             return []
         found = []
-        for record in read_records(self._path):
+        for record in records:
             body = dict(record.body)
             if body["entry"] == "retire":
                 body |= {"digest": None, **record.ext.get("resume/1", {})}

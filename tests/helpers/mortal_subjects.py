@@ -339,12 +339,7 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 200),
     "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 250),
-    "PrivateLeastSquares": _joint(
-        partial(PrivateLeastSquares, n_arms=3, dim=3), _arms, 600, AHEAD + STEP
-    ),
-    "DPTOFW plain": _central(partial(DPTOFW, dim=3, method="plain"), 600, AHEAD + STEP),
     "DPTOFW restarts": _central(partial(DPTOFW, dim=3, method="restarts"), 600, 150),
-    "DPTOFW buffered": _central(partial(DPTOFW, dim=3, method="buffered"), 600, 500),
     "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),
     "DPPOFW thresholds": _central(partial(DPPOFW, _BALL, method="thresholds"), 600, 250),
     "DPPOFW choices": _central(partial(DPPOFW, _BALL, method="choices"), 600, 250),
@@ -372,6 +367,12 @@ def _local(
 SUBJECTS |= {
     "LDP server": _local(_server, "ols", 0, attested=True),
     "LDP gateway": _local(_gateway, "ols", SEGMENT + STEP, attested=False),
+    # they take longest, and the last ones die least often
+    "PrivateLeastSquares": _joint(
+        partial(PrivateLeastSquares, n_arms=3, dim=3), _arms, 600, AHEAD + STEP
+    ),
+    "DPTOFW plain": _central(partial(DPTOFW, dim=3, method="plain"), 600, AHEAD + STEP),
+    "DPTOFW buffered": _central(partial(DPTOFW, dim=3, method="buffered"), 600, 500),
 }
 
 RARER: dict[str, Subject] = {
