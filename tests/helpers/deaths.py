@@ -390,32 +390,30 @@ class _Checks:
         """Whether a release is missing, and no stream for those who are left makes up for it."""
         if not spend["interactive"]:
             return True
-        _, stop = spend["users"]
+        stop = int(spend["users"][1])
         return self._released(spend) < stop <= self._reached(spend)
 
     def _released(self, spend: dict[str, Any]) -> int:
         """One past the last user in a release of the spend's label."""
         labels = {b["token"]: b["label"] for b in self._bodies if b["entry"] == "issue"}
-        uptos = [
+        uptos: list[int] = [
             body["upto"]
             for body in self._bodies
             if "upto" in body and labels.get(body.get("token")) == labels[spend["token"]]
         ]
-        return max(uptos, default=spend["users"][0])
+        return max(uptos, default=int(spend["users"][0]))
 
     def _reached(self, spend: dict[str, Any]) -> int:
         """One past the last user whose row it may have taken."""
-        start, stop = spend["users"]
+        start, stop = map(int, spend["users"])
         if not spend["interactive"]:
-            return int(stop)
-        return max(
-            (
-                body["stop"]
-                for body in self._bodies
-                if body["entry"] == "reach" and body["token"] == spend["token"]
-            ),
-            default=start,
-        )
+            return stop
+        stops: list[int] = [
+            body["stop"]
+            for body in self._bodies
+            if body["entry"] == "reach" and body["token"] == spend["token"]
+        ]
+        return max(stops, default=start)
 
     def _lost_users(self, clock: int) -> int:
         """Users who came and are in no release: their spend was lost, or they come again."""

@@ -12,7 +12,7 @@ from typing import Any
 from privlearn.accountants import state
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.streams import Stream
+from privlearn.accountants.streams import Stream, kept_until
 from privlearn.ledger import Ledger
 from privlearn.tokens import Receipt
 
@@ -71,10 +71,9 @@ def learner_forgets_the_last_release(_: Left) -> None:
 
 def account_gives_users_again(_: Left) -> None:
     """An account frees users of a stream that died who may have been in it."""
-    sound = state.kept_until
 
     def too_few(stream: Stream, visits: Visits | None) -> int:
-        return max(sound(stream, visits) - 5, stream.users.start)
+        return max(kept_until(stream, visits) - 5, stream.users.start)
 
     state.kept_until = too_few  # type: ignore[attr-defined]
 
