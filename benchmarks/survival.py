@@ -1,12 +1,15 @@
 """Programs that are killed a thousand times, and what it takes to go on after 100,000 users.
 
-    OMP_NUM_THREADS=1 python benchmarks/survival.py [--deaths 1000] [--seed 1]
+    OMP_NUM_THREADS=1 python benchmarks/survival.py [--deaths 1000] [--more 300] [--seed 1]
 
 Processes are killed at points drawn from all kinds that they pass (every statement of SQLite, every
 sync, every entry, every release), at times drawn at random, and by simulated cuts of the power.
 After each death the ledger is audited, every value that left must have its spend on the disk, the
 next process must have the public state that was seen last, or one release more, and all go on to
 the end.  tests/helpers/deaths.py does it, and a test does it for fifty deaths.
+
+``--more`` is how many further deaths there are of variants and baselines, of two or three in a row
+with the later ones mostly while a program is being resumed, and of cuts of the power.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from reporting import Table, parser, write
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 
-from deaths import Outcome, Task, campaign
-from mortal_subjects import SUBJECTS
+from deaths import EVERYTHING, Kind, Outcome, Task, campaign
+from mortal_subjects import RARER, SUBJECTS
 
 from privlearn import ZCDP
 from privlearn.accountants import JointAccountant, LocalAccountant, audit
@@ -43,8 +46,25 @@ def cpu() -> float:
     return ours.ru_utime + ours.ru_stime + theirs.ru_utime + theirs.ru_stime
 
 
-def deaths_of(subjects: list[str], deaths: int, seed: int) -> tuple[Table, dict[str, Any]]:
-    """So many deaths in all, spread over the subjects."""
+HEADER = [
+    "subject",
+    "deaths",
+    "of them cuts of the power",
+    "unpaid values",
+    "problems",
+    "runs",
+    "went on to the end",
+    "most spends lost",
+    "most users lost",
+    "CPU s",
+]
+"""Spends and users: by one death."""
+
+
+def deaths_of(
+    subjects: list[str], deaths: int, seed: int, kind: Kind = "mixed"
+) -> tuple[list[list[str]], dict[str, Any]]:
+    """So many deaths in all, spread over the subjects; a row for each of them, and one of all."""
     rows: list[list[str]] = []
     numbers: dict[str, Any] = {}
     everything: list[tuple[Task, Outcome]] = []
@@ -53,7 +73,7 @@ def deaths_of(subjects: list[str], deaths: int, seed: int) -> tuple[Table, dict[
         share = len(range(number, deaths, len(subjects)))
         rng = np.random.default_rng([seed, number])
         before = cpu()
-        found = list(campaign(name, share, rng))
+        found = list(campaign(name, share, rng, kind=kind))
         rows.append([name, *_counted(found), f"{cpu() - before:.1f}"])
         bad = [(task, out) for task, out in found if _is_bad(out)]
         numbers[name] = {
@@ -65,19 +85,22 @@ def deaths_of(subjects: list[str], deaths: int, seed: int) -> tuple[Table, dict[
     rows.append(["all", *_counted(everything), f"{cpu() - begin:.1f}"])
     numbers["cpu seconds"] = round(cpu() - begin, 1)
     numbers["wall seconds"] = round(time.perf_counter() - wall, 1)
-    header = [
-        "subject",
-        "deaths",
-        "of them cuts of the power",
-        "unpaid values",
-        "problems",
-        "runs",
-        "went on to the end",
-        "most spends lost",
-        "most users lost",
-        "CPU s",
+    return rows, numbers
+
+
+def more_deaths(deaths: int, seed: int) -> tuple[Table, dict[str, Any]]:
+    """So many of each further kind."""
+    rows: list[list[str]] = []
+    numbers: dict[str, Any] = {}
+    kinds: list[tuple[str, list[str], Kind]] = [
+        ("variants and baselines", list(RARER), "mixed"),
+        ("two or three in a row", list(EVERYTHING), "row"),
+        ("cuts of the power", list(EVERYTHING), "power"),
     ]
-    return Table("Deaths, and what was left", header, rows), numbers
+    for title, subjects, kind in kinds:
+        found, numbers[title] = deaths_of(subjects, deaths, seed, kind)
+        rows.append([title, *found[-1][1:]])
+    return Table("Further deaths", ["kind", *HEADER[1:]], rows), numbers
 
 
 def _is_bad(found: Outcome) -> bool:
@@ -86,7 +109,7 @@ def _is_bad(found: Outcome) -> bool:
 
 def _counted(found: list[tuple[Task, Outcome]]) -> list[str]:
     outcomes = [outcome for _, outcome in found]
-    powers = sum(out.deaths for task, out in found if task.deaths[0].how == "power")
+    powers = sum(death.how == "power" for task, out in found for death in task.deaths[: out.deaths])
     numbers = [
         sum(out.deaths for out in outcomes),
         powers,
@@ -181,16 +204,20 @@ def main() -> None:
     """Runs both parts, and writes the tables."""
     options = parser(__doc__)
     options.add_argument("--deaths", type=int, default=1000)
+    options.add_argument("--more", type=int, default=300)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--only", choices=("deaths", "resume"))
-    options.add_argument("--subjects", nargs="+", default=list(SUBJECTS))
+    options.add_argument("--subjects", nargs="+", choices=EVERYTHING, default=list(SUBJECTS))
     chosen = options.parse_args()
     tables: list[Table] = []
     numbers: dict[str, Any] = {"seed": chosen.seed}
     if chosen.only != "resume":
-        table, found = deaths_of(chosen.subjects, chosen.deaths, chosen.seed)
-        tables.append(table)
+        rows, found = deaths_of(chosen.subjects, chosen.deaths, chosen.seed)
+        tables.append(Table("Deaths, and what was left", HEADER, rows))
         numbers["deaths"] = found
+        if chosen.more:
+            table, numbers["further deaths"] = more_deaths(chosen.more, chosen.seed)
+            tables.append(table)
     if chosen.only != "deaths":
         table, found = going_on()
         tables.append(table)

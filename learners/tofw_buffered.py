@@ -95,7 +95,8 @@ class Buffered(Strategy):
             moved = theta - _STEP * self._scale.newton * shrunk * gradient
             theta = np.asarray(self._set.pull(moved))
             path.append(theta)
-        if late := path[len(path) // 2 :]:
+            # after each step, so that what a death in the next one leaves was there before it
+            late = path[len(path) // 2 :]
             learner._theta = np.asarray(sum(late) / len(late))
 
 

@@ -207,9 +207,10 @@ class Whitened(Strategy):
         self._users_so_far += self._users_now
         white = self._whitening(epoch)
         changed = kept.map_rows(lambda block: (_product(block[0], white.forward), block[1]))
-        theta = self._centred(epoch.means[0], changed, white, self._learner._theta, "first")
-        theta = self._stepped(epoch, changed, white, theta)
-        self._learner._theta = self._centred(epoch.means[1], changed, white, theta, "last")
+        # θ is public after each release: what a death in the next one leaves was there before it.
+        self._centre(epoch.means[0], changed, white, "first")
+        self._step(epoch, changed, white)
+        self._centre(epoch.means[1], changed, white, "last")
 
     def _add(self, epoch: _Epoch, rows: Rows[Array]) -> None:
         """Adds rows to Σxxᵀ, in parts that bound memory; at the epoch's end it is released."""
@@ -241,33 +242,28 @@ class Whitened(Strategy):
         """φ'·u, shape (n, d)."""
         return self._residuals(block, white)[:, None] * block[0]
 
-    def _centred(
-        self,
-        sums: NoisySum[Array] | None,
-        rows: Rows[Example],
-        white: Whitening,
-        theta: Array,
-        name: str,
-    ) -> Array:
-        """θ with its intercept moved by the mean residual, if that is not lost."""
+    def _centre(
+        self, sums: NoisySum[Array] | None, rows: Rows[Example], white: Whitening, name: str
+    ) -> None:
+        """Moves the intercept of θ by the mean residual, if that is not lost."""
         constant = self._constant
         if sums is None or constant is None or not self._accountant.left("mean", rows.users):
-            return theta
-        at = white.back @ theta
+            return
+        at = white.back @ self._learner._theta
         residuals = self._of_persons(
             rows.map_rows(self._learner._calling(lambda block: self._residuals(block, at)[:, None]))
         )
         users = self._users_now
         mean = float(self._release(sums, residuals, "mean", name)[0]) / users
         kept = max(0.0, 1.0 - (sums.error_std() / users) ** 2 / (mean * mean + TINY))
-        moved = theta.copy()
+        moved = self._learner._theta.copy()
         moved[-1] -= kept * mean / (self._scale.curvature * constant)
-        return np.asarray(self._set.pull(moved))
+        self._learner._theta = np.asarray(self._set.pull(moved))
 
-    def _stepped(self, epoch: _Epoch, rows: Rows[Example], white: Whitening, theta: Array) -> Array:
+    def _step(self, epoch: _Epoch, rows: Rows[Example], white: Whitening) -> None:
         sums, users, dim = epoch.steps, self._users_now, self._scale.dim
         variance = (sums.error_std() / users) ** 2
-        start = theta
+        start = theta = self._learner._theta
         path: list[Array] = []
         for step in range(epoch.number):
             # A process that died in the middle has lost the rows of the steps that were left.
@@ -282,14 +278,12 @@ class Whitened(Strategy):
             moved = theta - kept / self._scale.curvature * (white.forward @ gradient)
             theta = np.asarray(self._set.pull(moved))
             path.append(theta)
-        if not path:
-            return start
-        made = path[len(path) // 2 :]
-        late = np.asarray(sum(at / len(made) for at in made))
-        went = white.back @ (late - start)
-        noise = dim * variance / self._scale.curvature**2 / len(made)
-        kept = max(0.0, 1.0 - noise / (float((went * went).sum()) + TINY))
-        return np.asarray(start + kept * (late - start))
+            made = path[len(path) // 2 :]
+            late = np.asarray(sum(at / len(made) for at in made))
+            went = white.back @ (late - start)
+            noise = dim * variance / self._scale.curvature**2 / len(made)
+            shrunk = max(0.0, 1.0 - noise / (float((went * went).sum()) + TINY))
+            self._learner._theta = np.asarray(start + shrunk * (late - start))
 
 
 def _sizes(users: int, noise: float) -> list[int]:

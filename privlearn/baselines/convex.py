@@ -253,9 +253,9 @@ class NoisySGD(_BallLearner):
                 break
             theta = self._set.pull(theta - self.step * self._scale.newton * gradient)
             path.append(theta)
-        late = [at for number, at in enumerate(path) if number >= self.averaged * len(path)]
-        if late:
-            self._theta = np.mean(late, axis=0)
+            # after each step, so that what a death in the next one leaves was there before it
+            first = min(math.ceil(self.averaged * len(path)), len(path) - 1)
+            self._theta = np.mean(path[first:], axis=0)
 
 
 @final
@@ -338,7 +338,6 @@ class LocalMD(_BallLearner):
             dual = (dual - step * gradient) / (1 + self.pull)
             moved = _mirrored(dual, self._map)
             path.append(moved)
-        if path:
             mean = np.asarray(sum(at / len(path) for at in path))
             self._theta = self._set.pull(centre + (mean if self.averaged else moved))
 

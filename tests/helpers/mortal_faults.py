@@ -9,8 +9,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from privlearn.accountants import state
+from privlearn.accountants.persons import Visits
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.streams import Stream, kept_until
 from privlearn.ledger import Ledger
 from privlearn.tokens import Receipt
 
@@ -68,24 +70,12 @@ def learner_forgets_the_last_release(_: Left) -> None:
 
 
 def account_gives_users_again(_: Left) -> None:
-    """An account that is resumed takes a stream to have come less far than its ledger says."""
-    record, append = AccountState.record, Ledger.append
-    begun: list[Any] = []
+    """An account frees users of a stream that died who may have been in it."""
 
-    def too_short(self: AccountState, entry: Any) -> None:
-        if entry.entry == "reach" and not begun:
-            entry = entry.model_copy(update={"stop": entry.stop - 100})
-        record(self, entry)
+    def too_few(stream: Stream, visits: Visits | None) -> int:
+        return max(kept_until(stream, visits) - 5, stream.users.start)
 
-    def appended(self: Ledger, entry: Any, **named: Any) -> None:
-        begun.append(entry)
-        append(self, entry, **named)
-
-    for home, name, function in (
-        (AccountState, "record", too_short),
-        (Ledger, "append", appended),
-    ):
-        setattr(home, name, function)
+    state.kept_until = too_few  # type: ignore[attr-defined]
 
 
 FAULTS: dict[str, Callable[[Left], None]] = {

@@ -16,12 +16,19 @@ import numpy as np
 
 from privlearn import ZCDP, Ball
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-from privlearn.baselines.linear_bandits import PrivateLeastSquares
+from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
+from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
 from privlearn.domains import Array
-from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, OnePassNewtonMNL
+from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, LDPSGD, OnePassNewtonMNL
 from privlearn.ledger import Ledger
 from privlearn.local import LocalBanditConfig, LocalClient, LocalServer, Model
-from privlearn.mechanisms import BatchedPrefixSum, NoisySum, PrefixSum
+from privlearn.mechanisms import (
+    BatchedPrefixSum,
+    CrossPolytope,
+    NoisyMaxStream,
+    NoisySum,
+    PrefixSum,
+)
 from privlearn.mechanisms.constraint_sets import LpBall, Simplex
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.participation import Participation
@@ -35,7 +42,9 @@ Kind = type[CentralAccountant[Any]] | type[JointAccountant[Any]] | type[LocalAcc
 
 ONE = ZCDP(1)
 SEGMENT = 256
-"""Users that an open stream has told the ledger of, and a crash costs, at most."""
+"""Users that an open stream of reports has told the ledger of, and a crash costs, at most."""
+AHEAD = 75
+"""An eighth of 600: as far ahead as a stream of sums says that it comes."""
 STEP = 23
 """Users of one step: they end neither with batches nor with blocks."""
 
@@ -44,7 +53,8 @@ STEP = 23
 class Subject:
     """A program, the account that it runs under, and how many users a crash may cost it.
 
-    ``more``: further arguments of a new account.  ``rule``: of a registry of people beside it.
+    ``most_spends``: how many releases it may cost, for those who make two at once.  ``more``:
+    further arguments of a new account.  ``rule``: of a registry of people beside it.
     """
 
     program: Program
@@ -54,6 +64,7 @@ class Subject:
     budget: Any = ONE
     more: tuple[tuple[str, Any], ...] = ()
     rule: Participation | None = None
+    most_spends: int = 1
 
     def begun(self, path: Path, noise: NoiseSource | None) -> Any:
         """The account of a ledger file, new, just created or left by a process that died.
@@ -221,20 +232,22 @@ def _releases(users: int, size: int) -> Program:
 # Local privacy ------------------------------------------------------------------------------------
 
 LOCAL_USERS = 600
-_LOCAL = LDPOLS(
-    dim=2, n_arms=4, horizon=LOCAL_USERS, shared=True, epsilon=1.0, delta=0.01, theta_bound=1.0
-)
+_SIZES: dict[str, Any] = {"dim": 2, "n_arms": 4, "horizon": LOCAL_USERS, "shared": True}
+_LEARNERS: dict[str, Callable[[], LDPOLS | LDPSGD]] = {
+    "ols": lambda: LDPOLS(**_SIZES, epsilon=1.0, delta=0.01, theta_bound=1.0),
+    "sgd": lambda: LDPSGD(**_SIZES, epsilon=1.0, delta=0.0),
+}
 
 
 @cache
-def _config() -> LocalBanditConfig:
-    return LocalBanditConfig("mortal", _LOCAL)
+def _config(name: str) -> LocalBanditConfig:
+    return LocalBanditConfig("mortal", _LEARNERS[name]())
 
 
 @cache
-def _heard() -> tuple[list[Model], list[list[bytes]]]:
+def _heard(name: str) -> tuple[list[Model], list[list[bytes]]]:
     """What a server that nobody kills publishes and hears, batch by batch."""
-    config, users, noise = _config(), range(LOCAL_USERS), NoiseSource.simulation(1)
+    config, users, noise = _config(name), range(LOCAL_USERS), NoiseSource.simulation(1)
     claims = LocalAccountant.for_server(config, Ledger.memory(), noise=noise)
     server = LocalServer(config, claims, by="tests")
     device = LocalClient(
@@ -260,8 +273,8 @@ def _sent(device: LocalClient[Any], model: Model, users: range) -> list[bytes]:
     return [sent[i : i + size] for i in range(0, len(sent), size)]
 
 
-def _server(accountant: Any) -> tuple[Now, Iterator[None]]:
-    server = LocalServer(_config(), accountant, by="tests")
+def _server(learner: str, accountant: Any) -> tuple[Now, Iterator[None]]:
+    server = LocalServer(_config(learner), accountant, by="tests")
 
     def now() -> tuple[int, tuple[Array, ...]]:
         return server.users.start, tuple(map(np.ravel, server.state.values()))
@@ -269,23 +282,24 @@ def _server(accountant: Any) -> tuple[Now, Iterator[None]]:
     def steps() -> Iterator[None]:
         while len(server.users):
             server.model()
-            server.update_many(_heard()[1][server.batch])
+            server.update_many(_heard(learner)[1][server.batch])
             server.advance()
             yield
 
     return now, steps()
 
 
-def _gateway(accountant: Any) -> tuple[Now, Iterator[None]]:
+def _gateway(learner: str, accountant: Any) -> tuple[Now, Iterator[None]]:
     """Devices that share an account: their messages leave it."""
-    device = LocalClient(_config(), accountant)
+    config = _config(learner)
+    device = LocalClient(config, accountant)
     clock = [device.left.start]
 
     def steps() -> Iterator[None]:
         while clock[0] < LOCAL_USERS:
-            batch = _config().batch_of(clock[0])
-            stop = min(clock[0] + STEP, _config().users_of(batch).stop)
-            _sent(device, _heard()[0][batch], range(clock[0], stop))
+            batch = config.batch_of(clock[0])
+            stop = min(clock[0] + STEP, config.users_of(batch).stop)
+            _sent(device, _heard(learner)[0][batch], range(clock[0], stop))
             clock[0] = stop
             yield
         device.close()
@@ -305,45 +319,81 @@ def _batched(users: int) -> Any:
     return BatchedPrefixSum.calibrated(Ball(1.0, 3), ZCDP(1), sizes=sizes)
 
 
+def _picks(users: int) -> Any:
+    return NoisyMaxStream.calibrated(CrossPolytope(3), 1.0, ZCDP(1), horizon=users)
+
+
 def _stream_of(make: Callable[[int], Any], users: int) -> Subject:
-    return Subject(_stream(make(users), users), CentralAccountant, users, SEGMENT + STEP)
+    return Subject(_stream(make(users), users), CentralAccountant, users, AHEAD + STEP)
 
 
 _BALL = LpBall(3, 1, 1.0)
 
 SUBJECTS: dict[str, Subject] = {
-    "OnePassNewtonMNL": _joint(partial(OnePassNewtonMNL, n_items=5, dim=3), _items, 600, 300),
+    "OnePassNewtonMNL": _joint(partial(OnePassNewtonMNL, n_items=5, dim=3), _items, 600, 230),
     "OnePassNewtonMNL correlated": _joint(
-        partial(OnePassNewtonMNL, n_items=5, dim=3, correlated=True), _items, 600, 400
+        partial(OnePassNewtonMNL, n_items=5, dim=3, correlated=True), _items, 600, 130
     ),
     "OnePassNewtonMNL, people once": _joint(
-        partial(OnePassNewtonMNL, n_items=5, dim=3), _ids, 600, 400, Participation(most=1)
+        partial(OnePassNewtonMNL, n_items=5, dim=3), _ids, 600, 130, Participation(most=1)
     ),
-    "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 2 * SEGMENT),
-    "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 400),
-    "PrivateLeastSquares": _joint(
-        partial(PrivateLeastSquares, n_arms=3, dim=3), _arms, 600, SEGMENT + STEP
-    ),
-    "DPTOFW plain": _central(partial(DPTOFW, dim=3, method="plain"), 600, SEGMENT + STEP),
-    "DPTOFW restarts": _central(partial(DPTOFW, dim=3, method="restarts"), 600, 500),
-    "DPTOFW buffered": _central(partial(DPTOFW, dim=3, method="buffered"), 600, 500),
+    "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 200),
+    "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 250),
+    "DPTOFW restarts": _central(partial(DPTOFW, dim=3, method="restarts"), 600, 150),
     "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),
-    "DPPOFW thresholds": _central(partial(DPPOFW, _BALL, method="thresholds"), 600, 500),
-    "DPPOFW choices": _central(partial(DPPOFW, _BALL, method="choices"), 600, 500),
-    "DPPOFW vertices": _central(partial(DPPOFW, Simplex(3), method="vertices"), 600, 500),
+    "DPPOFW thresholds": _central(partial(DPPOFW, _BALL, method="thresholds"), 600, 250),
+    "DPPOFW choices": _central(partial(DPPOFW, _BALL, method="choices"), 600, 250),
+    "DPPOFW vertices": _central(partial(DPPOFW, Simplex(3), method="vertices"), 600, 250),
     "PrefixSum": _stream_of(_sums, 600),
     "BatchedPrefixSum": _stream_of(_batched, 600),
     "NoisySum": Subject(_releases(600, 40), CentralAccountant, 600, 40),
 }
 
 
-def _local(program: Program, most: int, *, attested: bool) -> Subject:
-    made = LocalAccountant.for_server(_config(), Ledger.memory(), noise=NoiseSource.simulation(0))
+def _local(
+    program: Callable[[str, Any], tuple[Now, Iterator[None]]],
+    learner: str,
+    most: int,
+    *,
+    attested: bool,
+) -> Subject:
+    noise = NoiseSource.simulation(0)
+    made = LocalAccountant.for_server(_config(learner), Ledger.memory(), noise=noise)
     more = (("adjacency", made.adjacency), ("attested", attested))
-    return Subject(program, LocalAccountant, LOCAL_USERS, most, budget=made.budget, more=more)
+    own = partial(program, learner)
+    return Subject(own, LocalAccountant, LOCAL_USERS, most, budget=made.budget, more=more)
 
 
 SUBJECTS |= {
-    "LDP server": _local(_server, 200, attested=True),
-    "LDP gateway": _local(_gateway, SEGMENT + STEP, attested=False),
+    "LDP server": _local(_server, "ols", 0, attested=True),
+    "LDP gateway": _local(_gateway, "ols", SEGMENT + STEP, attested=False),
+    # they take longest, and the last ones die least often
+    "PrivateLeastSquares": _joint(
+        partial(PrivateLeastSquares, n_arms=3, dim=3), _arms, 600, AHEAD + STEP
+    ),
+    "DPTOFW plain": _central(partial(DPTOFW, dim=3, method="plain"), 600, AHEAD + STEP),
+    "DPTOFW buffered": _central(partial(DPTOFW, dim=3, method="buffered"), 600, 500),
 }
+
+RARER: dict[str, Subject] = {
+    "DPMNL, determinant": _joint(
+        partial(DPMNL, n_items=5, dim=3, trigger="determinant"), _items, 700, 700
+    ),
+    "DPUCB": _joint(partial(DPUCB, n_arms=3, dim=3), _arms, 600, AHEAD + STEP),
+    "DPTOFW plain, anytime": _central(
+        partial(DPTOFW, dim=3, method="plain", anytime=True), 600, AHEAD + STEP
+    ),
+    "DPTOFW whitened, constant": _central(
+        partial(DPTOFW, dim=3, method="whitened", constant=0.5), 600, 500
+    ),
+    "DPPOFW published": _central(partial(DPPOFW, _BALL, method="published"), 300, AHEAD + STEP),
+    "DPPOFW projections": _central(partial(DPPOFW, _BALL, method="projections"), 600, 250),
+    "NoisySFW": _central(partial(NoisySFW, dim=3), 600, 500),
+    "NoisySGD": _central(partial(NoisySGD, dim=3, passes=20), 600, 600),
+    "LocalMD": _central(partial(LocalMD, dim=3), 600, 600),
+    "PublishedTOFW": _central(partial(PublishedTOFW, dim=3), 300, AHEAD + STEP),
+    "NoisyMaxStream": _stream_of(_picks, 300),
+    "LDPSGD server": _local(_server, "sgd", 0, attested=True),
+    "LDPSGD gateway": _local(_gateway, "sgd", SEGMENT + STEP, attested=False),
+}
+"""Variants and baselines, which only the benchmark kills."""

@@ -309,6 +309,25 @@ def test_steps_whose_rows_are_gone_are_passed_over(
     whole(path, accountant)
 
 
+@pytest.mark.parametrize("name", ["buffered", "whitened", "sgd", "mirror"])
+@pytest.mark.parametrize("entry", [12, 17, 22])
+def test_a_death_among_steps_leaves_what_everybody_saw_before(
+    name: str, entry: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """θ is that of the steps which were made, also while the others are still to come."""
+    accountant = begun(tmp_path / "l.db", budget(name), USERS)
+    learner = LEARNERS[name]().start(accountant)
+    with dying_at(monkeypatch, entry, written=False):
+        fed(learner, USERS)
+    die(accountant)
+    knew = learner.coef_
+    assert knew.any()
+    accountant, learner = again(name, tmp_path / "l.db", 1)
+    np.testing.assert_array_equal(learner.coef_, knew)
+    fed(learner, USERS)
+    whole(tmp_path / "l.db", accountant)
+
+
 @pytest.mark.parametrize("lost", ["choice", "values"])
 def test_a_choice_without_values_moves_nothing(
     lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
