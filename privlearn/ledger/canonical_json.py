@@ -52,9 +52,7 @@ def _plain(value: Any, depth: int) -> Any:
         except TypeError:
             raise _OtherError from None
         return {
-            name: inner
-            if (inner := value[name]).__class__ is str
-            else _plain(inner, depth + 1)
+            name: inner if (inner := value[name]).__class__ is str else _plain(inner, depth + 1)
             for name in sorted(value)
         }
     if (kind is list or kind is tuple) and depth < _DEEPEST:

@@ -131,7 +131,7 @@ class StreamRun:
 
     def begin(self, path: Path) -> tuple[Any, Any]:
         """A new account, and the stream."""
-        accountant = CentralAccountant(
+        accountant: CentralAccountant[ZCDP] = CentralAccountant(
             ZCDP(1),
             users=range(USERS),
             ledger=Ledger.create(path),
@@ -141,7 +141,7 @@ class StreamRun:
 
     def resume(self, path: Path) -> tuple[Any, Any]:
         """The account, and a stream for the users who are left."""
-        accountant = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
+        accountant: Any = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
         return accountant, self._open(accountant)
 
     def go_on(self, stream: _Stream, stop: int) -> None:
@@ -183,9 +183,7 @@ def _heard() -> tuple[list[Model], list[list[bytes]]]:
     users, noise = range(USERS), NoiseSource.simulation(1)
     claims = LocalAccountant.for_server(_config(), Ledger.memory(), noise=noise)
     server = LocalServer(_config(), claims, by="tests")
-    account = LocalAccountant(
-        claims.budget, users=users, noise=noise, adjacency=claims.adjacency
-    )
+    account = LocalAccountant(claims.budget, users=users, noise=noise, adjacency=claims.adjacency)
     device = LocalClient(_config(), account)
     models: list[Model] = []
     messages: list[list[bytes]] = []
@@ -202,14 +200,14 @@ class ServerRun:
 
     def begin(self, path: Path) -> tuple[Any, Any]:
         """A new account, and the server."""
-        account = LocalAccountant.for_server(
+        account: Any = LocalAccountant.for_server(
             _config(), Ledger.create(path), noise=NoiseSource.simulation(0)
         )
         return account, LocalServer(_config(), account, by="tests")
 
     def resume(self, path: Path) -> tuple[Any, Any]:
         """Both again."""
-        account = LocalAccountant.resume(path, noise=NoiseSource.simulation(1))
+        account: Any = LocalAccountant.resume(path, noise=NoiseSource.simulation(1))
         return account, LocalServer(_config(), account, by="tests")
 
     def go_on(self, server: Any, stop: int) -> None:
@@ -230,7 +228,7 @@ class GatewayRun:
     def begin(self, path: Path) -> tuple[Any, Any]:
         """A new account, and the devices."""
         claims = LocalAccountant.for_server(_config(), Ledger.memory(), noise=NoiseSource.secure())
-        account = LocalAccountant(
+        account: Any = LocalAccountant(
             claims.budget,
             users=range(USERS),
             ledger=Ledger.create(path),
@@ -241,7 +239,7 @@ class GatewayRun:
 
     def resume(self, path: Path) -> tuple[Any, Any]:
         """Both again."""
-        account = LocalAccountant.resume(path, noise=NoiseSource.simulation(1))
+        account: Any = LocalAccountant.resume(path, noise=NoiseSource.simulation(1))
         return account, LocalClient(_config(), account)
 
     def go_on(self, device: Any, stop: int) -> None:

@@ -9,7 +9,6 @@ import importlib.util
 import inspect
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -139,7 +138,9 @@ def test_a_run_goes_on_to_its_end_with_the_numbers_that_it_was_begun_with(
 
 
 @pytest.mark.usefixtures("nothing_is_calibrated")
-@pytest.mark.parametrize("name", [name for name, run in RUNS.items() if isinstance(run, LearnerRun)])
+@pytest.mark.parametrize(
+    "name", [name for name, run in RUNS.items() if isinstance(run, LearnerRun)]
+)
 def test_no_learner_begins_without_what_was_taken_from_it(name: str, tmp_path: Path) -> None:
     """So the test above can fail."""
     with pytest.raises(_CalibratedError):
@@ -195,7 +196,7 @@ def test_a_parameter_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.M
 def test_a_class_with_another_name_is_found_by_its_former_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Successor(OnePassNewtonMNL):
+    class Successor(OnePassNewtonMNL):  # type: ignore[misc]  # final
         """The same learner under the name that a later version gave it."""
 
     (tmp_path / "unknown").mkdir()
@@ -243,6 +244,7 @@ def test_tokens_of_a_former_version_are_accounted_for_and_more_are_issued(tmp_pa
     accountant: Any = CentralAccountant.resume(path, noise=NoiseSource.simulation(1), head=head)
     mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
     price = mechanism.loss().zcdp()
+    assert price is not None
     assert accountant.spent() == ZCDP(3 * price)
     users = range(USERS)
     rows = Rows.seal(np.ones((USERS, 2)), users=users)
