@@ -287,7 +287,8 @@ class _Accountant(Generic[B]):
                 if seen:
                     state.check(entry)
                     state.record(entry)
-                    before.add(entry)
+                    if state.learner is not None:  # which stands before the first token
+                        before.add(entry)
                 seen += 1
         if state.closed:
             raise LedgerError(
@@ -304,7 +305,7 @@ class _Accountant(Generic[B]):
             _check_people(people, state)
         resumed._start(state, seen, book, source, None, people)
         resumed._resumed = True
-        resumed._before = before if state.learner is not None else Replay(book)
+        resumed._before = before
         with resumed._lock:
             if book.unknown_head:
                 resumed._append(ResumeEntry(accountant=resumed.id))

@@ -306,6 +306,7 @@ class Account:
     budget: Currency
     failure: Fraction
     spend: SpendEntry | None = None
+    """Of a token that has ended, one of the same mechanism: its own stands in the ledger."""
     loss: Loss | None = None
     outcome: str | None = None
     held: bool = True
@@ -430,6 +431,8 @@ class AccountState:
         self.plan: list[Planned] | None = None
         self._planned: dict[tuple[str, range], list[int]] = {}
         self.accounts: dict[str, Account] = {}
+        self._of_mechanism: dict[str, SpendEntry] = {}
+        """The first spend of each mechanism that ended, which stands for all of them."""
         self.folded: set[str] = set()
         """Tokens that ended and whose history was dropped, by `fold`."""
         self.allowances: dict[str, Allowance] = {}
@@ -1371,8 +1374,11 @@ class AccountState:
             item.give_back(_range(account.users))
 
     def _record_end(self, account: Account, entry: RetireEntry) -> None:
-        if account.spend is not None and account.outcome is None:
-            self._running -= 1
+        if account.spend is not None:
+            if account.outcome is None:
+                self._running -= 1
+            # a spend is most of what a token takes in memory
+            account.spend = self._of_mechanism.setdefault(account.spend.mechanism, account.spend)
         account.outcome = entry.outcome
 
     def _end_early(self, account: Account, stream: Stream) -> None:

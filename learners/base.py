@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from privlearn._validate import count
@@ -15,7 +15,7 @@ from privlearn.learners.inputs import absent
 from privlearn.learners.kept_rows import KeptRows, Recovered
 from privlearn.learners.messages import PrivateMessages
 from privlearn.learners.participation import declare_batches
-from privlearn.learners.stored import restored, stored
+from privlearn.learners.stored import FORMER_NAMES, restored, stored
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import RowStore
 
@@ -40,6 +40,9 @@ class Learner(ABC):
     """The classes of named tuples that its rows are made of."""
     _unbounded: ClassVar[frozenset[str]] = frozenset()
     """Labels of tokens that name all users, whoever has come."""
+    _before_added: ClassVar[Mapping[str, Any]] = {}
+    """Parameters that were added since ledgers hold learners: with which value a learner does what
+    it did before.  It goes on with that, whatever the default is."""
 
     # Parameters, as scikit-learn expects them ----------------------------------------------------
 
@@ -104,7 +107,7 @@ class Learner(ABC):
         begun = self._begun_under(accountant)
         mine = {name: stored_parameter(value) for name, value in self.get_params().items()}
         if begun is not None:
-            self._check_same(begun.name, begun.parameters, mine)
+            self._check_same(begun, mine)
         self._made_before = None if begun is None else begun.made
         self._made: dict[str, Any] = {}
         self._prepare(accountant)
@@ -124,7 +127,8 @@ class Learner(ABC):
         self._check_started()
         return self._kept.recovered
 
-    def _begun_under(self, accountant: Accountant[Any]) -> LearnerEntry | None:
+    @classmethod
+    def _begun_under(cls, accountant: Accountant[Any]) -> LearnerEntry | None:
         """What an earlier process began.
 
         Raises:
@@ -132,7 +136,7 @@ class Learner(ABC):
         """
         if accountant.learner is None and accountant.resumed and accountant.begun:
             raise LedgerError(
-                f"{type(self).__name__}: the ledger was begun without a learner, or by a version "
+                f"{cls.__name__}: the ledger was begun without a learner, or by a version "
                 "that kept none, so that nothing of it can be gone on with; it can be audited. "
                 "Start the learner with a new ledger"
             )
@@ -150,30 +154,58 @@ class Learner(ABC):
             given: parameters that are objects of your own, which no ledger holds; handed in again.
 
         Raises:
-            LedgerError: no learner of this class was begun.  TypeError: an object of your own is
+            LedgerError: no learner of this class was begun, or by a version that kept none, or with
+            parameters that this version does not know.  TypeError: an object of your own is
             missing, or something else is given.
         """
-        begun = accountant.learner
-        if begun is None or begun.name != cls.__name__:
+        begun = cls._begun_under(accountant)
+        if begun is None or _name_of(begun) != cls.__name__:
             had = "no learner: start one"
             if begun is not None:
-                had = f"a {begun.name}: {begun.name}.resume(accountant) goes on with it"
+                name = _name_of(begun)
+                had = f"a {name}: {name}.resume(accountant) goes on with it"
             raise LedgerError(f"{cls.__name__}: the ledger holds {had}")
-        own = {name for name, data in begun.parameters.items() if _is_own(data)}
+        begun_with = cls._begun_with(begun)
+        own = {name for name, data in begun_with.items() if _is_own(data)}
         if own != set(given):
             wanted = " and ".join(sorted(own)) or "no parameters, which the ledger holds"
             raise TypeError(f"resume: must be given {wanted}, not {sorted(given)}")
-        kept = {n: restored(data) for n, data in begun.parameters.items() if n not in own}
+        kept = {n: restored(data) for n, data in begun_with.items() if n not in own}
         return cls(**kept, **given).start(accountant, store=store)
 
-    def _check_same(self, name: str, before: dict[str, Any], now: dict[str, Any]) -> None:
-        if name != type(self).__name__:
+    @classmethod
+    def _begun_with(cls, begun: LearnerEntry) -> dict[str, Any]:
+        """Its parameters in their stored form, with those that were added since.
+
+        Raises:
+            LedgerError: this version does not know one, or not what it was before it was added.
+        """
+        known, before = inspect.signature(cls).parameters, dict(begun.parameters)
+        for name in sorted({*known, *before}):
+            if name not in known:
+                raise LedgerError(
+                    f"{cls.__name__}: the learner was begun with {name} = {_told(before, name)}, "
+                    "which is no parameter in this version; go on with the version that began it"
+                )
+            if name not in before:
+                if name not in cls._before_added:
+                    raise LedgerError(
+                        f"{cls.__name__}: the learner was begun by a version without {name}, and "
+                        "this one does not say what it did; go on with the version that began it"
+                    )
+                before[name] = stored_parameter(cls._before_added[name])
+        return before
+
+    def _check_same(self, begun: LearnerEntry, now: dict[str, Any]) -> None:
+        name = type(self).__name__
+        if _name_of(begun) != name:
+            other = _name_of(begun)
             raise LedgerError(
-                f"{type(self).__name__}: the ledger holds a {name}: {name}.resume(accountant) goes "
-                "on with it"
+                f"{name}: the ledger holds a {other}: {other}.resume(accountant) goes on with it"
             )
-        for n in sorted({*before, *now}):
-            if before.get(n) != now.get(n):
+        before = self._begun_with(begun)
+        for n in sorted(now):
+            if before[n] != now[n]:
                 raise LedgerError(
                     f"{n} = {_told(now, n)}: the learner was begun with {_told(before, n)}; "
                     f"{name}.resume(accountant) takes the parameters from the ledger"
@@ -307,6 +339,11 @@ class Learner(ABC):
                 self.private_messages_.append((user, failed))
 
 
+def _name_of(begun: LearnerEntry) -> str:
+    """The class of a learner, by its name in this version."""
+    return FORMER_NAMES.get(begun.name, begun.name)
+
+
 def stored_parameter(value: Any) -> Any:
     """As `stored`; of an object of the user's own its name."""
     try:
@@ -317,8 +354,6 @@ def stored_parameter(value: Any) -> Any:
 
 def _told(parameters: dict[str, Any], name: str) -> str:
     """The value of a parameter, for a message."""
-    if name not in parameters:
-        return "no such parameter"
     data = parameters[name]
     return f"{data['own'] if _is_own(data) else restored(data)!r:.120}"
 

@@ -73,7 +73,12 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
+FORMER_NAMES: dict[str, str] = {}
+"""Classes, of these and of learners, by the names that older versions wrote: what they are now."""
+
+
 def _class_named(name: object) -> type[Any]:
+    name = FORMER_NAMES.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in _HOME_OF:
         raise ValueError(f"{name!r:.80} is no class that a ledger can hold, in this version")
     found: type[Any] = getattr(import_module(f"privlearn.{_HOME_OF[name]}"), name)

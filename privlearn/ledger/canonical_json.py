@@ -1,20 +1,17 @@
 """Canonical JSON (RFC 8785), as it is stored and hashed.
 
-`rfc8785` writes it.  What an entry mostly holds, text and small numbers, Python's encoder in C
-writes to the same bytes in a third of the time; which values those are is decided here, and
+`rfc8785` writes it.  What an entry mostly holds, text and small numbers, pydantic's encoder in Rust
+writes to the same bytes in a fifth of the time; which values those are is decided here, and
 everything else is left to `rfc8785`.
 """
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import rfc8785
+from pydantic_core import PydanticSerializationError, to_json
 
-_ENCODER = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), ensure_ascii=False, check_circular=False, allow_nan=False
-)
 _DEEPEST = 16
 _SMALLEST = 1e-4
 
@@ -30,13 +27,13 @@ def canonical(value: Any) -> bytes:
         ValueError: it is no JSON: not finite, an integer of 2^53 or more, no text.
     """
     try:
-        return _ENCODER.encode(_plain(value, 0)).encode()
-    except (_OtherError, UnicodeEncodeError):
+        return to_json(_plain(value, 0))
+    except (_OtherError, PydanticSerializationError):
         return rfc8785.dumps(value)
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """A value that Python writes as RFC 8785 has it.
+    """A value, with its names in their order, that pydantic writes as RFC 8785 has it.
 
     Both escape the same characters of a text.  Names in ASCII have one order, as code points and
     as UTF-16.  A whole number is written without point; others, from 1e-4 on and below 2^53, are
@@ -55,8 +52,8 @@ def _plain(value: Any, depth: int) -> Any:
         except TypeError:
             raise _OtherError from None
         return {
-            name: inner if inner.__class__ is str else _plain(inner, depth + 1)
-            for name, inner in value.items()
+            name: inner if (inner := value[name]).__class__ is str else _plain(inner, depth + 1)
+            for name in sorted(value)
         }
     if (kind is list or kind is tuple) and depth < _DEEPEST:
         return [_plain(inner, depth + 1) for inner in value]

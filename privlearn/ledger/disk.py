@@ -102,6 +102,8 @@ class Disk:
             with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
                 self._files.append(os.open(self._log_name, os.O_RDWR))
             _held_lock.hold(self._files[0])
+        self._own = [(each.st_dev, each.st_ino) for each in map(os.fstat, self._files)]
+        """Which files are open: main and log; no other has that while they are."""
         self._end = weakref.finalize(self, _close, connection, self._files, _processes.here())
         self._end.atexit = False
         _processes.INHERITED.add(self)
@@ -130,20 +132,19 @@ class Disk:
         SQLite goes on writing to a file that was deleted or replaced, which nobody finds; and one
         with a second name would have a second log.
         """
-        own = os.fstat(self._files[0])
         try:
             found = os.lstat(self._main_name)
         except (FileNotFoundError, NotADirectoryError):
             found = None
-        if found is None or (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino):
+        if found is None or (found.st_dev, found.st_ino) != self._own[0]:
             what = "no file stands there" if found is None else "another file stands there"
             raise LedgerError(
                 f"{self._path} was moved, deleted or replaced: {what}; nothing more can be "
                 "recorded in it: put the file back, or restore the newest backup, and resume that"
             )
-        if own.st_nlink != 1:
+        if found.st_nlink != 1:
             raise LedgerError(
-                f"{self._path} has {own.st_nlink} names (hard links): who opens it under another "
+                f"{self._path} has {found.st_nlink} names (hard links): who opens it under another "
                 "one would not see its log; remove the others, and copy it with `privlearn ledger "
                 "backup`"
             )
@@ -155,12 +156,11 @@ class Disk:
         """
         if not self._logged:
             return
-        own = [(each.st_dev, each.st_ino) for each in map(os.fstat, self._files[1:])]
         try:
             found = os.lstat(self._log_name)
         except (FileNotFoundError, NotADirectoryError):
             found = None
-        if found is None or [(found.st_dev, found.st_ino)] != own:
+        if found is None or [(found.st_dev, found.st_ino)] != self._own[1:]:
             raise LedgerBusyError(
                 f"{self._path} was closed by another process, or its log {self._log_name} was "
                 "deleted or replaced; resume it to go on"

@@ -84,11 +84,11 @@ def test_the_library_is_not_asked_about_an_ordinary_entry(monkeypatch: pytest.Mo
     assert canonical(body) == written
 
 
-@pytest.mark.parametrize("wrong", [1e-5, 1e-8])
-def test_these_tests_see_a_notation_that_is_another_in_python(
+@pytest.mark.parametrize("wrong", [1e-6, 1e-8])
+def test_these_tests_see_a_notation_that_is_another_in_pydantic(
     wrong: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The defect: small numbers, which Python writes with an exponent of two digits."""
+    """The defect: small numbers, which pydantic writes with an exponent too early."""
     monkeypatch.setattr(canonical_json, "_SMALLEST", wrong)
     with pytest.raises(AssertionError):
         test_numbers_at_every_edge_of_a_notation_are_written_as_by_the_library()

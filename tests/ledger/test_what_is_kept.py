@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn.accountants import CentralAccountant
+from privlearn.accountants import CentralAccountant, audit
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP
 from privlearn.domains import Array, Ball, Norm
@@ -19,6 +19,7 @@ from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.rows import Rows
 from privlearn.tokens import Spend
 
 ONE = range(1)
@@ -124,3 +125,30 @@ def test_half_a_character_and_names_that_are_no_text_stand_in_no_ledger(
                 ledger.append(bad)
         ledger.append(ISSUE)
         assert len(ledger.records) == len(ledger.entries) == (3 if names else 2)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_token_that_ended_keeps_no_spend_in_memory(durable: bool, tmp_path: Path) -> None:
+    """Entries of 4 kB a spend were kept for as long as the account lived."""
+    path = tmp_path / "ledger.db"
+    ledger = Ledger.create(path) if durable else Ledger.memory()
+    users, mechanism = range(2), NoisySum(Ball(1.0, 1), GaussianNoise(20.0))
+    rows = Rows.seal(np.ones((2, 1)), users=users)
+    accountant: Any = CentralAccountant(
+        ZCDP(1), users=users, ledger=ledger, noise=NoiseSource.simulation(0)
+    )
+
+    def kept() -> set[int]:
+        return {id(account.spend) for account in accountant._state.accounts.values()}
+
+    for _ in range(5):
+        mechanism.release(rows, accountant.issue(mechanism.loss(), users=users, label="sum"))
+    assert len(kept()) == 1
+    assert accountant.held("sum", users) == [users] * 5
+    if durable:
+        ledger.close()
+        accountant = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
+        assert len(kept()) == 1
+        assert accountant.held("sum", users) == [users] * 5
+        accountant.close()
+        assert audit(path).spends == 5
