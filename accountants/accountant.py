@@ -768,6 +768,13 @@ class _Accountant(Generic[B]):
         finally:
             self._past = None
 
+    def _again(self, token: Token[Any]) -> bool:
+        """Whether a token was issued in `replaying`, so that all about it stands in the ledger.
+
+        Others can be out at that time, and what they do is written as always.
+        """
+        return self._past is not None and self._past.holds(token.id)
+
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """For tokens: writes the spend; returns the token's account when it is durable."""
         domain, noise, loss_form, derived = _forms_of(spend, loss)
@@ -793,7 +800,7 @@ class _Accountant(Generic[B]):
                 exact=spend.exact_form() if EXACT in self._state.opened.features else None,
                 admitted=self._admitted(token.users.stop),
             )
-            if self._past is not None:
+            if self._past is not None and self._again(token):
                 return self._past.spent(entry)
             self._append(entry)
         if self.observer is not None:
@@ -803,14 +810,14 @@ class _Accountant(Generic[B]):
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""
         with self._lock:
-            if self._past is None:
+            if not self._again(token):
                 self._append(FunctionsEntry(accountant=self.id, token=token.id, names=names))
 
     def record_reach(self, token: Token[Any], stop: int) -> int:
         """For receipts: writes how far a stream comes; returns it when it is durable."""
         with self._lock:
             account = self._state.accounts[token.id]
-            if self._past is not None or account.stream is None:
+            if self._again(token) or account.stream is None:
                 return token.users.stop
             reach = min(account.stream.ahead(stop), token.users.stop)
             self._append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
@@ -839,7 +846,7 @@ class _Accountant(Generic[B]):
     ) -> None:
         """For tokens and receipts: writes how the token ended, with the value that leaves then."""
         with self._lock:
-            if self._past is not None:
+            if self._again(token):
                 return
             kept = value if self._state.resumable else None
             entry = RetireEntry(

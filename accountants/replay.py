@@ -198,6 +198,10 @@ class Replay:
         self._taken[token.issue.token] = token
         return token
 
+    def holds(self, token: str) -> bool:
+        """Whether a token was taken from here."""
+        return token in self._taken
+
     def spent(self, entry: SpendEntry) -> PastToken:
         """The token that a spend was made with, and is made with again.
 
