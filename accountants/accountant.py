@@ -752,7 +752,8 @@ class _Accountant(Generic[B]):
         They open null records, and what leaves is what left then.
 
         Raises:
-            LedgerError: the account was not resumed, or a learner has run again over it before.
+            LedgerError: the account was not resumed, or a learner has run again over it before; at
+            the end of the block, that something which left then did not leave again.
         """
         with self._lock:
             past, self._before = self._before, None
@@ -765,6 +766,7 @@ class _Accountant(Generic[B]):
             self._past = past
         try:
             yield past
+            past.check_all_left()
         finally:
             self._past = None
 
