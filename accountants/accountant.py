@@ -812,8 +812,13 @@ class _Accountant(Generic[B]):
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""
         with self._lock:
-            if not self._again(token):
-                self._append(FunctionsEntry(accountant=self.id, token=token.id, names=names))
+            if self._again(token):
+                return
+            known = self._state.accounts[token.id].functions or {}
+            if new := tuple(name for name in names if name not in known):
+                self._append(FunctionsEntry(accountant=self.id, token=token.id, names=new))
+            else:
+                self.ledger.keep_head_again()
 
     def record_reach(self, token: Token[Any], stop: int) -> int:
         """For receipts: writes how far a stream comes; returns it when it is durable."""
@@ -821,6 +826,9 @@ class _Accountant(Generic[B]):
             account = self._state.accounts[token.id]
             if self._again(token) or account.stream is None:
                 return token.users.stop
+            if stop <= account.stream.reach:  # it stands, and its head could not be kept
+                self.ledger.keep_head_again()
+                return account.stream.reach
             reach = min(account.stream.ahead(stop), token.users.stop)
             self._append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
             return reach
