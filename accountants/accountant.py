@@ -756,7 +756,8 @@ class _Accountant(Generic[B]):
         They open null records, and what leaves is what left then.
 
         Raises:
-            LedgerError: the account was not resumed, or a learner has run again over it before.
+            LedgerError: the account was not resumed, or a learner has run again over it before; at
+            the end of the block, that something which left then did not leave again.
         """
         with self._lock:
             past, self._before = self._before, None
@@ -769,8 +770,16 @@ class _Accountant(Generic[B]):
             self._past = past
         try:
             yield past
+            past.check_all_left()
         finally:
             self._past = None
+
+    def _again(self, token: Token[Any]) -> bool:
+        """Whether a token was issued in `replaying`, so that all about it stands in the ledger.
+
+        Others can be out at that time, and what they do is written as always.
+        """
+        return self._past is not None and self._past.holds(token.id)
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """For tokens: writes the spend; returns the token's account when it is durable."""
@@ -797,7 +806,7 @@ class _Accountant(Generic[B]):
                 exact=spend.exact_form() if EXACT in self._state.opened.features else None,
                 admitted=self._admitted(token.users.stop),
             )
-            if self._past is not None:
+            if self._past is not None and self._again(token):
                 return self._past.spent(entry)
             self._append(entry)
         if self.observer is not None:
@@ -807,15 +816,23 @@ class _Accountant(Generic[B]):
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""
         with self._lock:
-            if self._past is None:
-                self._append(FunctionsEntry(accountant=self.id, token=token.id, names=names))
+            if self._again(token):
+                return
+            known = self._state.accounts[token.id].functions or {}
+            if new := tuple(name for name in names if name not in known):
+                self._append(FunctionsEntry(accountant=self.id, token=token.id, names=new))
+            else:
+                self.ledger.keep_head_again()
 
     def record_reach(self, token: Token[Any], stop: int) -> int:
         """For receipts: writes how far a stream comes; returns it when it is durable."""
         with self._lock:
             account = self._state.accounts[token.id]
-            if self._past is not None or account.stream is None:
+            if self._again(token) or account.stream is None:
                 return token.users.stop
+            if stop <= account.stream.reach:  # it stands, and its head could not be kept
+                self.ledger.keep_head_again()
+                return account.stream.reach
             reach = min(account.stream.ahead(stop), token.users.stop)
             self._append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
             return reach
@@ -843,7 +860,7 @@ class _Accountant(Generic[B]):
     ) -> None:
         """For tokens and receipts: writes how the token ended, with the value that leaves then."""
         with self._lock:
-            if self._past is not None:
+            if self._again(token):
                 return
             kept = value if self._state.resumable else None
             entry = RetireEntry(

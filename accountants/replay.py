@@ -198,6 +198,24 @@ class Replay:
         self._taken[token.issue.token] = token
         return token
 
+    def holds(self, token: str) -> bool:
+        """Whether a token was taken from here."""
+        return token in self._taken
+
+    def check_all_left(self) -> None:
+        """Raises LedgerError if something was released that has not left again.
+
+        What learned from it then decides otherwise now, so that its state is not what was public.
+        """
+        waiting = (token for tokens in self._waiting.values() for token in tokens)
+        for token in (*waiting, *self._taken.values()):
+            if token.digests:
+                raise LedgerError(
+                    f"token {token.issue.token} ({token.issue.label!r}) released a value that was "
+                    "not asked for again: the learner is not what it was; go on with the versions "
+                    "of privlearn and NumPy that the run was begun with"
+                )
+
     def spent(self, entry: SpendEntry) -> PastToken:
         """The token that a spend was made with, and is made with again.
 

@@ -252,6 +252,7 @@ class Learner(ABC):
 
     def _replay(self) -> None:
         """Makes the public state again from what was released before a restart."""
+        self._failed = True  # until it is whole: it must take nobody with another state
         with self._kept.again(self):
             with self._accountant.replaying() as past:
                 self._kept.check(past.taken(self._unbounded))
@@ -259,6 +260,7 @@ class Learner(ABC):
                     if point > self.clock_:
                         self._pass_again(range(self.clock_, point))
             self._go_on()
+        self._failed = False
 
     def _go_on(self) -> None:
         """Lets those pass who came after the last release: with rows that were kept, or null."""

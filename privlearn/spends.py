@@ -48,8 +48,8 @@ class Spend:
     interactive: bool = False
     """Whether the receipt takes further rows, and lets values out, while other tokens are spent.
     The loss must then hold against somebody who chooses each input after the outputs so far; and
-    for every user given all that left, and was drawn, before the user's row is opened, as a stream
-    that ends early costs those nothing who would have come later, and another may take them."""
+    for every user given all that left before the user's row is opened, as a stream that ends early
+    costs those nothing who would have come later, and another may take them."""
     profile: tuple[tuple[int, float], ...] = ()
     """Numbers of consecutive users and their gains, from the token's first user on; ``gain`` is
     then the largest of them."""

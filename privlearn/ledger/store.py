@@ -548,6 +548,19 @@ class Ledger:
             self._complete()
             return self._head
 
+    def keep_head_again(self) -> None:
+        """Keeps the head of what is on disk, as it may not have been kept when it was written.
+
+        Raises:
+            LedgerHeadError: it could not be kept.  LedgerClosedError, LedgerBusyError, LedgerError,
+            TokenCopyError, ReentryError: as `append`.
+        """
+        self.check_own()
+        with self._lock:
+            self._complete()
+            if self._disk is not None:
+                self._tell_head()
+
     def holds(self, head: str) -> bool:
         """Whether a hash is that of one of its entries, or of none before the first."""
         return head == GENESIS or any(record.hash == head for record in self.iterate())

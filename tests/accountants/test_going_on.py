@@ -21,10 +21,11 @@ from privlearn.errors import BudgetError, InsufficientBudgetError, LedgerError
 from privlearn.learners import DPTOFW
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import PrefixSum
-from privlearn.noise import NoiseSource
+from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate
 from privlearn.rows import Rows
+from privlearn.spends import Spend
 
 N, SEGMENT = 1000, 256
 SUMS = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("1/2"), horizon=N)
@@ -190,3 +191,27 @@ def test_a_ledger_is_read_once_when_a_learner_goes_on(
     monkeypatch.setattr(Ledger, "entries", property(counted))
     DPTOFW.resume(account)
     assert read == []
+
+
+def test_what_others_do_while_a_learner_runs_again_is_written(tmp_path: Path) -> None:
+    """Reaches and values of tokens that are no past ones: unwritten, they would cost nothing."""
+    path = tmp_path / "ledger.db"
+    account = died(begun(path, "2"), path)
+    spend = Spend("sum", Ball(1.0, 2), GaussianNoise(2.0), interactive=True)
+    price = spend.loss(account.adjacency)
+    receipt = account.issue(price, users=range(N), label="one").spend(spend)
+    waiting = account.issue(price, users=range(N), label="two")
+    unused = account.issue(price, users=range(N), label="three")
+    with account.replaying():
+        with receipt.round():
+            noisy = receipt.open(ones(range(N))).sum(axis=0) + receipt.draw((2,))
+            receipt.release(noisy)
+        with waiting.spend(spend) as other, other.round():
+            other.open(ones(range(10)))
+            other.publish(other.draw((2,)))
+        unused.retire()
+    assert account.held("one", range(N)) == [range(N)]
+    assert [len(account.released(label)) for label in ("one", "two")] == [1, 1]
+    account = died(account, path)
+    charges = [account.spent(user).rho / account.budget.price(price).rho for user in (9, N - 1)]
+    assert charges == [2, 1]

@@ -356,6 +356,7 @@ def publishing(path: Path, left: list[str], step: int) -> bool:
     first: CentralAccountant[ZCDP] = CentralAccountant(
         ZCDP(10), users=USERS, ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
     )
+    first.record_learner("Own", {}, {})  # without a learner there is no replay
     stream = STREAM.open(first.issue(STREAM.loss(), users=USERS, label="sum"))
 
     def act() -> None:

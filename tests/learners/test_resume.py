@@ -140,6 +140,35 @@ def refuse_to_work_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DPHDB, "_setting", refuse)
 
 
+def test_a_replay_that_decides_otherwise_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another version could: a value that was public would be in no state any more."""
+    name, path, crowd = "dpmnl determinant", tmp_path / "ledger", Population()
+    accountant: Any = begin(path)
+    learner: Any = LEARNERS[name]().start(accountant)
+    crowd.play(learner, T // 2)
+    assert learner.updates_ > 1
+    die(accountant)
+    with monkeypatch.context() as patch:
+        patch.setattr(DPMNL, "_fit_is_due", lambda self: False)
+        with pytest.raises(LedgerError, match="not asked for again"):
+            resumed(name, path)
+
+
+def test_a_start_that_failed_takes_nobody(tmp_path: Path) -> None:
+    path, crowd = tmp_path / "ledger", Population()
+    accountant: Any = begin(path)
+    LEARNERS["newton"]().start(accountant)
+    die(accountant)
+    accountant, _ = resumed("newton", path)
+    other: Any = LEARNERS["newton"]()
+    with pytest.raises(LedgerError, match="once"):
+        other.start(accountant)
+    with pytest.raises(RuntimeError, match="failed half-way"):
+        crowd.play(other, 10)
+
+
 @ALL
 def test_nothing_is_worked_out_again(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from privlearn.domains import Ball
 from privlearn.errors import LedgerHeadError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.heads import Claimed, Head, HeadFile, head_path, read_head
-from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.reporting.certificates import weaknesses
 from privlearn.rows import Rows
@@ -320,6 +320,37 @@ def test_a_head_that_cannot_be_kept_stops_its_release_and_no_other(path: Path) -
     accountant.close()
     found = audit(path)
     assert (found.problems, found.spends, found.lost) == ([], 4, 2)
+
+
+def test_a_stream_goes_on_once_the_head_of_its_reach_is_kept(path: Path) -> None:
+    """And not before, though the reach stands: rolled back, the file would know nothing of it."""
+    down, kept = [False], list[str]()
+
+    def keep(head: str) -> None:
+        if down[0]:
+            raise ConnectionError("no route to the safe")
+        kept.append(head)
+
+    def ones(first: int, *functions: Any) -> Rows[Any]:
+        rows = Rows.seal(np.ones((1, 2)), users=range(first, first + 1))
+        for function in functions:
+            rows = rows.map_rows(function)
+        return rows
+
+    accountant = central(Ledger.create(path, keep_head=keep))
+    sums = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.01"), horizon=len(USERS))
+    stream = sums.open(accountant.issue(sums.loss(), users=USERS, label="sums"))
+    for user, functions in enumerate([[], [lambda row: row]]):
+        down[0] = True
+        for _ in range(2):
+            with pytest.raises(LedgerHeadError, match="could not be kept"):
+                stream.append(ones(user, *functions))
+        down[0] = False
+        assert stream.append(ones(user, *functions)).value.shape == (1, 2)
+        said = {record.hash: record.body["entry"] for record in read_records(path)}
+        assert said[kept[-1]] in ("reach", "functions")
+    accountant.close()
+    assert audit(path).problems == []
 
 
 def test_a_head_that_cannot_be_written_beside_the_ledger_stops_its_release(
