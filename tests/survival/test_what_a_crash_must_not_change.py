@@ -1,0 +1,163 @@
+"""Small mistakes around a restart, each of which only one of these tests finds."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from dropped_ledgers import begun, die, resumed
+
+from privlearn.accountants import CentralAccountant
+from privlearn.budgets import ZCDP
+from privlearn.domains import Ball
+from privlearn.entries import SpendEntry
+from privlearn.errors import LedgerError, RowStoreError
+from privlearn.learners.kept_rows import KeptRows
+from privlearn.ledger import Ledger
+from privlearn.mechanisms import BatchedPrefixSum, NoisySum, PrefixSum
+from privlearn.noise import GaussianNoise
+from privlearn.protocols import Plan
+from privlearn.rows import Rows, RowStore
+
+USERS = 60
+DOMAIN = Ball(1.0, 2)
+MEAN = NoisySum(DOMAIN, GaussianNoise(4.0))
+
+
+def rows(users: range) -> Rows[Any]:
+    return Rows.seal(np.full((len(users), 2), 0.5), users=users)
+
+
+def kinds(account: Any) -> list[str]:
+    return [entry.entry for entry in account.ledger.entries]
+
+
+@pytest.mark.parametrize("deaths", [(20, 40), (40, 20)])
+def test_of_several_runs_that_ended_the_rest_is_the_longest(
+    deaths: tuple[int, int], tmp_path: Path
+) -> None:
+    """Whichever of them ended last; then come those that are shorter."""
+    path, everybody = tmp_path / "ledger", range(USERS)
+    sums = PrefixSum.calibrated(DOMAIN, ZCDP("1/4"), horizon=USERS)
+    account = begun(path, ZCDP(1), USERS)
+    account.commit([Plan("sums", sums.loss(), everybody, 2)])
+    for stop in deaths:
+        stream = sums.open(account.issue(sums.loss(), users=everybody, label="sums"))
+        stream.append(rows(range(stop)))
+    die(account)
+    account = resumed(path)
+    for stop in sorted(deaths):
+        left = account.rest("sums", everybody)
+        assert left == range(stop, USERS)
+        last = sums.for_last(left)
+        last.open(account.issue(last.loss(), users=left, label="sums"))
+    assert account.rest("sums", everybody) is None
+    account.close()
+
+
+def test_a_stream_says_how_far_it_comes_before_it_opens_a_partial_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = BatchedPrefixSum.calibrated(DOMAIN, ZCDP(1), sizes=[USERS])
+    account = begun(tmp_path / "ledger", ZCDP(1), USERS)
+    account.commit(sums=sums)
+    stream = account.open("sums")
+    reached: list[int] = []
+    opened = type(stream._sums).opened_total
+
+    def seen(self: Any, total: Any) -> Any:
+        values = opened(self, total)
+        reached.append(max(e.stop for e in account.ledger.entries if e.entry == "reach"))
+        return values
+
+    monkeypatch.setattr(type(stream._sums), "opened_total", seen)
+    for part in (range(20), range(20, 45)):
+        stream.append_partial(sums.partial(rows(part)))
+        assert reached[-1] >= part.stop
+    account.close()
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[bytes, int]]]:
+    """Keys that were drawn, each with the number of spends that were on disk by then."""
+    found: list[tuple[bytes, int]] = []
+    ledgers: list[Ledger] = []
+    draw, made = secrets.token_bytes, Ledger.create
+
+    def created(*args: Any, **more: Any) -> Ledger:
+        ledgers.append(made(*args, **more))
+        return ledgers[-1]
+
+    def keyed(n: int | None = None) -> bytes:
+        key = draw(n)
+        if n == 32:
+            ledger = ledgers[-1]
+            assert ledger._disk is not None
+            assert not ledger._disk.pending
+            found.append((key, sum(isinstance(e, SpendEntry) for e in ledger.entries)))
+        return key
+
+    monkeypatch.setattr(Ledger, "create", created)
+    monkeypatch.setattr(secrets, "token_bytes", keyed)
+    yield found
+
+
+def test_every_spend_has_a_key_that_was_drawn_when_it_stood_on_disk(
+    drawn: list[tuple[bytes, int]], tmp_path: Path
+) -> None:
+    """So a machine image that is restored before a spend holds none of its noise."""
+    ledger = Ledger.create(tmp_path / "ledger")
+    account = CentralAccountant(ZCDP(1), users=range(USERS), ledger=ledger)
+    for start in (0, 20, 40):
+        users = range(start, start + 20)
+        token = account.issue(MEAN.loss(), users=users, label="mean")
+        MEAN.release(rows(users), token)
+    assert [spends for _, spends in drawn] == [1, 2, 3]
+    assert len({key for key, _ in drawn}) == 3
+    account.close()
+
+
+def test_a_value_is_handed_out_again_to_the_mechanism_that_released_it_only(
+    tmp_path: Path,
+) -> None:
+    """Another one would take it for its own: for a value with less noise, say."""
+    path, users = tmp_path / "ledger", range(USERS)
+    plan = [Plan("mean", MEAN.loss(), users)]
+    for other in (NoisySum(DOMAIN, GaussianNoise(5.0)), MEAN):
+        if other is not MEAN:
+            account = begun(path, ZCDP(1), USERS)
+            account.record_learner("Mine", {}, {})
+            account.commit(plan)
+            token = account.issue(MEAN.loss(), users=users, label="mean")
+            value = MEAN.release(rows(users), token).value
+        die(account)
+        account = resumed(path)
+        account.commit(plan)
+        with account.replaying():
+            token = account.issue(MEAN.loss(), users=users, label="mean")
+            if other is MEAN:
+                assert np.array_equal(other.release(Rows.null(users), token).value, value)
+            else:
+                with pytest.raises(LedgerError, match="was spent with"):
+                    other.release(Rows.null(users), token)
+    account.close()
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_store_that_lacks_one_user_is_older_than_its_ledger(behind: int, tmp_path: Path) -> None:
+    account: Any = SimpleNamespace(id="a", users=range(USERS), people=None)
+    with RowStore.create(tmp_path / "rows", bytes(32)) as store:
+        KeptRows(store, account, ()).begin()
+        store.keep(rows(range(20)))
+        kept = KeptRows(store, account, ())
+        kept.begin()
+        if behind:
+            with pytest.raises(RowStoreError, match=r"up to 20 were learned, .* before user 20"):
+                kept.check(20 + behind)
+        else:
+            kept.check(20)
