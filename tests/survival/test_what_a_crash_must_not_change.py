@@ -13,16 +13,18 @@ import pytest
 from dropped_ledgers import begun, die, resumed
 
 from privlearn.accountants import CentralAccountant
+from privlearn.accountants.state import AccountState
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.entries import SpendEntry
-from privlearn.errors import LedgerError, RowStoreError
+from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, RowStoreError
 from privlearn.learners.kept_rows import KeptRows
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import BatchedPrefixSum, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
 from privlearn.protocols import Plan
-from privlearn.rows import Rows, RowStore
+from privlearn.rows import PartialSum, Rows, RowStore
+from privlearn.tokens import Spend
 
 USERS = 60
 DOMAIN = Ball(1.0, 2)
@@ -60,25 +62,71 @@ def test_of_several_runs_that_ended_the_rest_is_the_longest(
     account.close()
 
 
-def test_a_stream_says_how_far_it_comes_before_it_opens_a_partial_sum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_stream_says_how_far_it_comes_before_it_opens_rows(
+    partial: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sums = BatchedPrefixSum.calibrated(DOMAIN, ZCDP(1), sizes=[USERS])
     account = begun(tmp_path / "ledger", ZCDP(1), USERS)
     account.commit(sums=sums)
     stream = account.open("sums")
     reached: list[int] = []
-    opened = type(stream._sums).opened_total
 
-    def seen(self: Any, total: Any) -> Any:
-        values = opened(self, total)
-        reached.append(max(e.stop for e in account.ledger.entries if e.entry == "reach"))
-        return values
+    def seen() -> None:
+        assert not account.ledger._disk.pending
+        reached.append(max((e.stop for e in account.ledger.entries if e.entry == "reach"), default=0))
 
-    monkeypatch.setattr(type(stream._sums), "opened_total", seen)
-    for part in (range(20), range(20, 45)):
-        stream.append_partial(sums.partial(rows(part)))
-        assert reached[-1] >= part.stop
+    clipping = type(stream._receipt._clipping)
+    contributions = clipping.contributions
+
+    def opened_rows(self: Any, rows: Rows[Any]) -> Any:
+        seen()
+        return contributions(self, rows)
+
+    opened = PartialSum._opened
+
+    def opened_partial(total: PartialSum) -> Any:
+        seen()
+        return opened(total)
+
+    monkeypatch.setattr(PartialSum, "_opened", staticmethod(opened_partial))
+    totals = [sums.partial(rows(part)) for part in (range(20), range(20, 45))]
+    monkeypatch.setattr(clipping, "contributions", opened_rows)
+    for part, total in zip((range(20), range(20, 45)), totals, strict=True):
+        before = len(reached)
+        if partial:
+            stream.append_partial(total)
+        else:
+            stream.append(rows(part))
+        assert reached[before:]
+        assert min(reached[before:]) >= part.stop
+    account.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (MemoryError, "uncovered"),
+        (SystemExit, "uncovered"),
+        (GeneratorExit, "uncovered"),
+        (KeyboardInterrupt, "lost"),
+    ],
+)
+@pytest.mark.parametrize("interactive", [False, True])
+def test_only_an_interrupt_comes_from_outside(
+    error: type[BaseException], outcome: str, interactive: bool, tmp_path: Path
+) -> None:
+    """Records can be so large that the memory is full, or end a program that reads them."""
+    account = begun(tmp_path / "ledger", ZCDP(1), USERS)
+    spend = Spend("mine", DOMAIN, GaussianNoise(4.0), arithmetic="own", interactive=interactive)
+    token = account.issue(ZCDP("1/2"), users=range(USERS), label="mine")
+    receipt = token.spend(spend)
+    with pytest.raises(error), receipt.round() if interactive else receipt:
+        receipt.open(rows(range(20)))
+        raise error
+    account.ledger.head  # noqa: B018 - brings the last entry to disk
+    end = account.ledger.entries[-1]
+    assert (end.entry, end.outcome) == ("retire", outcome)
     account.close()
 
 
@@ -161,3 +209,53 @@ def test_a_store_that_lacks_one_user_is_older_than_its_ledger(behind: int, tmp_p
                 kept.check(20 + behind)
         else:
             kept.check(20)
+
+
+# Ledgers ------------------------------------------------------------------------------------------
+
+
+def test_another_ledger_of_as_many_entries_is_told_by_its_head(tmp_path: Path) -> None:
+    """A number of entries says nothing of which they are."""
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        account = begun(tmp_path / folder / "ledger", ZCDP(1), USERS)
+        account.commit(mean=MEAN)
+        account.release("mean", rows(range(USERS)))
+        account.ledger.close()
+    (tmp_path / "there" / "ledger").replace(tmp_path / "here" / "ledger")
+    with pytest.raises(LedgerHeadError, match=r"not the head .* that ledger.head keeps"):
+        resumed(tmp_path / "here" / "ledger")
+
+
+def test_entries_that_chain_and_do_not_check_are_not_gone_on_with(tmp_path: Path) -> None:
+    """Somebody's program wrote a spend of more than its token holds."""
+    path, users = tmp_path / "ledger", range(USERS)
+    account = begun(path, ZCDP(1), USERS)
+    account.issue(ZCDP("0.001"), users=users, label="mean")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AccountState, "check", lambda self, entry: None)
+        token = account.issue(ZCDP(9), users=users, label="mean")  # above the cap
+        MEAN.release(rows(users), token)
+    account.ledger.close()
+    with pytest.raises(BudgetError):
+        resumed(path)
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_file_that_goes_while_it_is_synced_holds_no_spend(how: str, tmp_path: Path) -> None:
+    """The entry is then in a file that nobody finds."""
+    path = tmp_path / "ledger"
+    account = begun(path, ZCDP(1), USERS)
+    account.commit(mean=MEAN)
+    settle = account.ledger._disk.settle
+
+    def settled(written: Any) -> None:
+        settle(written)
+        data = path.read_bytes()
+        path.unlink()
+        if how == "replaced":
+            path.write_bytes(data)
+
+    account.ledger._disk.settle = settled
+    with pytest.raises(LedgerError, match=r"was moved, deleted or replaced"):
+        account.release("mean", rows(range(USERS)))
