@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from dropped_ledgers import begun, die, resumed
 
-from privlearn.accountants import CentralAccountant
+from privlearn.accountants import CentralAccountant, streams
 from privlearn.accountants.state import AccountState
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.entries import SpendEntry
 from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, RowStoreError
+from privlearn.learners import DPTOFW
 from privlearn.learners.kept_rows import KeptRows
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import BatchedPrefixSum, NoisySum, PrefixSum
@@ -259,3 +260,41 @@ def test_a_file_that_goes_while_it_is_synced_holds_no_spend(how: str, tmp_path: 
     account.ledger._disk.settle = settled
     with pytest.raises(LedgerError, match=r"was moved, deleted or replaced"):
         account.release("mean", rows(range(USERS)))
+
+
+# Learners -----------------------------------------------------------------------------------------
+
+
+def test_a_stream_that_begins_within_a_block_is_aimed_at_what_is_left_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of that block, with rows alike and no noise, the running sum is the gradient."""
+    monkeypatch.setattr(streams, "SEGMENT", 4)
+    path, users = tmp_path / "ledger", 400
+    x, y = np.tile([0.3, -0.2, 0.4], (users, 1)), np.full(users, 0.7)
+
+    def alike(learner: Any, stop: int) -> None:
+        part = slice(learner.clock_, stop)
+        learner.partial_fit(x[part], y[part])
+
+    account = begun(path, ZCDP(10**9), users)
+    learner: Any = DPTOFW(3, method="plain", clip=5.0).start(account)
+    alike(learner, 300)
+    while learner._strategy.next_change() - learner.clock_ < 12:
+        alike(learner, learner.clock_ + 1)
+    for _ in range(2):  # one by one, so that the stream says little more than it takes
+        alike(learner, learner.clock_ + 1)
+    die(account)
+    account = resumed(path)
+    learner = DPTOFW.resume(account)
+    strategy = learner._strategy
+    end, begins = strategy.next_change(), learner.clock_
+    assert 4 <= end - begins < strategy._size
+    alike(learner, end - 1)
+    stream, theta = strategy.streams()[0], strategy._aimed.theta
+    alike(learner, end)
+    assert stream.first == begins
+    found = stream._before + np.asarray(stream._total).reshape(-1)
+    gradient = (x[0] @ theta - y[0]) * x[0]
+    np.testing.assert_allclose(found, stream.learned * gradient, atol=0.02)
+    account.close()
