@@ -23,7 +23,7 @@ from privlearn.noise import GaussianNoise
 from privlearn.protocols import Plan
 
 USERS, SIZE, DIM = 40, 8, 2
-DATA = np.random.default_rng(0).normal(size=(USERS, DIM))
+DATA = list(np.random.default_rng(0).normal(size=(USERS, DIM)))
 
 
 class Totals:
@@ -97,7 +97,8 @@ class Sums(Totals):
             self.now = recorded.value[-1]
         self.before, self.now = self.before + self.now, np.zeros(DIM)
         self.left = accountant.rest("sums", everybody) or range(USERS, USERS)
-        self.clock_, self.stream = self.left.start, None
+        self.clock_ = self.left.start
+        self.stream: Any = None
 
     @property
     def total_(self) -> Array:
