@@ -78,6 +78,24 @@ class _Copy(NamedTuple):
         )
 
 
+class _Thinned:
+    """Evenly chosen of whatever is offered, at most so many, and at least half as many."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._step, self._offered = most, 1, 0
+        self.found: list[_Copy] = []
+
+    def offer(self, make: Callable[[], _Copy]) -> None:
+        """Takes one more, or not."""
+        self._offered += 1
+        if self._offered % self._step:
+            return
+        self.found.append(make())
+        if len(self.found) > self._most:
+            del self.found[::2]
+            self._step *= 2
+
+
 @dataclass(eq=False)
 class _Watched:
     """One run of a learner: what it wrote, and what it had learned after how many releases."""
@@ -96,6 +114,9 @@ class _Watched:
         default_factory=lambda: defaultdict(list)
     )
     outputs: list[CanonicalValue] = field(default_factory=list)
+    between: Callable[[], None] | None = None
+    """Called between two users, if something was released since the last time."""
+    seen: int = 0
 
     def wrote(self, entry: Entry) -> None:
         """Takes down an entry of the account."""
@@ -132,6 +153,9 @@ class _Watched:
         state = self.state()
         if state not in self.states[self.released]:
             self.states[self.released].append(state)
+        if self.between is not None and self.released > self.seen:
+            self.between()
+        self.seen = self.released
 
     def paid(self) -> dict[str, Counter[int]]:
         """By label, in how many spends of it every user was."""
@@ -172,8 +196,8 @@ def assert_survives(
         seed: of the simulated noise.
         protocol: how the learner is run; see `privlearn.checking.replay.protocols`.
         accountant: makes it from the cap, ``users``, ``noise`` and ``ledger``.
-        deaths: the most, at least half as many are tried where the ledger has so many entries;
-            evenly over all entries.
+        deaths: the most; about half as many at least.  Two thirds are spread over all entries, the
+            others over the times between two users.
         seconds: for everything together.
 
     Raises:
@@ -181,7 +205,7 @@ def assert_survives(
         CheckError: nothing can be concluded, which is never a pass: the learner fails without a
             death, releases nothing, ``learned`` never changes, or it does not end in time.
     """
-    count(deaths=deaths, at_least=2)
+    count(deaths=deaths, at_least=3)
     with TemporaryDirectory() as folder, TimeLimit(seconds, "the learner"):
         check = _Check(learner_factory, data, learned, protocol, Path(folder), seed)
         copies = check.first(accountant, ZCDP(1) if budget is None else budget, deaths)
@@ -226,21 +250,23 @@ class _Check:
             noise=NoiseSource.simulation(self._seed),
             ledger=Ledger.create(path),
         )
-        self._kind, copies = type(account), list[_Copy]()
+        self._kind = type(account)
         run = self.whole = _Watched(self._data, self._learned, account)
-        step = 1
+        # a step may release several values, and between them nobody sees what was learned
+        anywhere, between, last = _Thinned(deaths - deaths // 3), _Thinned(deaths // 3), ""
+
+        def copied(kind: str) -> _Copy:
+            to = self._folder / f"{kind} {run.entries}" / path.name
+            _copy(path, to)
+            return _Copy(to, run.entries, last, run.released, run.upto, run.came)
 
         def wrote(entry: Entry) -> None:
-            nonlocal step
+            nonlocal last
             run.wrote(entry)
-            if run.entries % step:
-                return
-            to = self._folder / f"copy {run.entries}" / path.name
-            _copy(path, to)
-            copies.append(_Copy(to, run.entries, entry.entry, run.released, run.upto, run.came))
-            if len(copies) > deaths:
-                del copies[::2]
-                step *= 2
+            last = entry.entry
+            anywhere.offer(lambda: copied("anywhere"))
+
+        run.between = lambda: between.offer(lambda: copied("between"))
 
         with _listening(account.ledger, wrote):
             try:
@@ -254,7 +280,8 @@ class _Check:
             raise CheckError("the learner released nothing on these users: take more of them")
         if len({repr(state) for states in run.states.values() for state in states}) < 2:
             raise CheckError("learned: is the same at all times, so that no difference can be seen")
-        return copies
+        found = {copy.entries: copy for copy in (*anywhere.found, *between.found)}
+        return [found[entries] for entries in sorted(found)]
 
     def resumed(self, copy: _Copy, number: int, *, twin: bool) -> _Watched:
         """Goes on with a copy to the end, and looks at everything."""
