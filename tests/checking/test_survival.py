@@ -59,14 +59,14 @@ def online(learner: Any, rows: Iterable[Array]) -> Iterator[Array]:
         learner.learn(row)
 
 
-def survives(learner: Callable[[Any], Any], **more: Any) -> Survival:
+def survives(learner: Callable[[Any], Any], deaths: int = 9) -> Survival:
     return assert_survives(
         learner,
         DATA,
         learned=lambda learner: learner.total_,
         protocol=online,
         accountant=CentralAccountant,
-        **more,
+        deaths=deaths,
     )
 
 
@@ -74,7 +74,7 @@ def test_a_learner_that_goes_on_from_its_ledger_passes() -> None:
     found = survives(Totals)
     # a death costs at most the open block: its users come again, or their spend was lost
     assert (found.users, found.again, found.passed) == (USERS, SIZE, 0)
-    assert 6 <= found.deaths <= 12
+    assert 4 <= found.deaths <= 9
     assert found.compared == found.deaths
 
 
@@ -118,7 +118,7 @@ class Sums(Totals):
 
 
 def test_a_stream_that_is_followed_by_another_passes() -> None:
-    found = survives(Sums, deaths=8)
+    found = survives(Sums, deaths=5)
     assert found.compared == found.deaths
     assert found.passed > 0  # whom the stream had said that it comes to
 
@@ -282,7 +282,7 @@ FAULTS: list[tuple[type[Totals], str]] = [
     (Forgetful, "has not learned what it had learned"),
     (FromTheStart, "clock_ is 0: user .*, whose row was in a value that left, is to come again"),
     (OneTooFew, "clock_ is 31: user 31, whose row was in a value that left, is to come again"),
-    (OneTooMany, "user 40, who had not come and is in no spend that was lost, is passed over"),
+    (OneTooMany, "user .*, who had not come and is in no spend that was lost, is passed over"),
     (Eager, "spends 1 tokens before anybody has come"),
     (PaysTwice, "pays 2 times for 'block' of user .*, and without a death 1 times"),
     (KeepsState, "has not learned what it had learned"),
@@ -340,14 +340,14 @@ def test_learners_of_the_package_pass() -> None:
         lambda accountant: newton().start(accountant),
         users,
         learned=lambda learner: (learner.theta_, learner.precision_),
-        deaths=4,
+        deaths=3,
     )
     assert found.compared
     found = assert_survives(
         lambda accountant: DPMNL(**market, initial_rounds=10).start(accountant),
         users,
         learned=lambda learner: (learner.theta_, learner.gram_),
-        deaths=4,
+        deaths=3,
     )
     assert found.compared
     found = assert_survives(
@@ -356,6 +356,6 @@ def test_learners_of_the_package_pass() -> None:
         learned=lambda learner: learner.coef_,
         protocol=examples(),
         accountant=CentralAccountant,
-        deaths=4,
+        deaths=3,
     )
     assert found.compared
