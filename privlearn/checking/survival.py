@@ -196,7 +196,7 @@ def assert_survives(
         seed: of the simulated noise.
         protocol: how the learner is run; see `privlearn.checking.replay.protocols`.
         accountant: makes it from the cap, ``users``, ``noise`` and ``ledger``.
-        deaths: the most; about half as many at least, but for those that are of both kinds.  Two thirds are spread over all entries, the
+        deaths: the most; about half as many at least.  Two thirds are spread over all entries, the
             others over the times between two users.
         seconds: for everything together.
 
