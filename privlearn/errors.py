@@ -170,6 +170,10 @@ class InterferenceError(PrivlearnError, AssertionError):
     """Replaying a learner on a neighbouring data set changed what it must not change."""
 
 
+class SurvivalError(PrivlearnError, AssertionError):
+    """A learner that was ended and resumed does not go on from its ledger as it must."""
+
+
 class CheckError(PrivlearnError, ValueError):
     """A privacy check cannot be done as asked for; this is never a pass."""
 

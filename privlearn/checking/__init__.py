@@ -3,7 +3,7 @@
 Four ways, usable singly or together: the exact divergence of a mechanism (`white_box`), lower
 bounds from samples of anything (`black_box`, `assert_private`), record / freeze / replay of
 learners (`assert_noninterference`), and types.  `check_mechanism` runs all that applies to a
-mechanism.
+mechanism.  `assert_survives` ends a learner at many points, and resumes it.
 """
 
 import lazy_loader

@@ -12,6 +12,7 @@ from .replay.check import (
 from .replay.populations import Person, generated_pairs, returning_pair
 from .replay.protocols import AssortmentLearner, InteractionProtocol, User, serve_people
 from .sampling.check import black_box
+from .survival import Survival, assert_survives
 from .targets import SamplingTarget, sampling_target
 
 __all__ = [
@@ -22,11 +23,13 @@ __all__ = [
     "Person",
     "Replay",
     "SamplingTarget",
+    "Survival",
     "User",
     "assert_budget",
     "assert_noninterference",
     "assert_pipeline_noninterference",
     "assert_private",
+    "assert_survives",
     "black_box",
     "check_domain",
     "check_loss",

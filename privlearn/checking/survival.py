@@ -1,0 +1,401 @@
+"""Kill and resume: whether a learner goes on from its ledger, and from nothing else.
+
+A learner is run once to its end, on a ledger in a file, of which copies are taken: each is what a
+process leaves that dies right after an entry was written.  Then every copy is resumed, twice, on
+the users from its ``clock_`` on.  As the first run is over by then, whatever the learner keeps
+besides its ledger (a file, a global variable) is of the end of that run, and does not fit.
+
+What it cannot see: rows that the operator lost, as an open batch is lost by every learner; power
+cuts, which take away entries that were not synced; numbers that another *version* would work out
+otherwise; clocks that are not read through ``time.time`` or ``time.time_ns``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from privlearn._validate import count
+from privlearn.accountants import JointAccountant, audit
+from privlearn.budgets import ZCDP, Currency
+from privlearn.checking.isolation import TimeLimit
+from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue
+from privlearn.checking.replay.protocols import InteractionProtocol, serve
+from privlearn.entries import Entry, PublishEntry, RetireEntry, SpendEntry
+from privlearn.errors import CheckError, SurvivalError
+from privlearn.ledger import Ledger
+from privlearn.noise import NoiseSource
+
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """What a passed check has gone through; it says nothing beyond these deaths.
+
+    Attributes:
+        users: how many there were.
+        deaths: how many copies of the ledger were gone on with.
+        compared: after how many of them it was known what the learner must have learned; it is
+            not between two releases of one step.
+        again: the most users who had come before a death and come again.
+        passed: the most users who came after no death: their rows may have been opened, or their
+            turn was over with a lost spend.
+    """
+
+    users: int
+    deaths: int
+    compared: int
+    again: int
+    passed: int
+
+
+class _Copy(NamedTuple):
+    """A ledger as a death leaves it."""
+
+    path: Path
+    entries: int
+    last: str
+    """The kind of its last entry."""
+    released: int
+    upto: int
+    """One past the last user whose row is in a value that was released."""
+    came: int
+
+    def __str__(self) -> str:
+        return (
+            f"after a death behind entry {self.entries}, {self.last!r}, when {self.came} users had "
+            "come"
+        )
+
+
+class _Thinned:
+    """Evenly chosen of whatever is offered, at most so many, and at least half as many."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._step, self._offered = most, 1, 0
+        self.found: list[_Copy] = []
+
+    def offer(self, make: Callable[[], _Copy]) -> None:
+        """Takes one more, or not."""
+        self._offered += 1
+        if self._offered % self._step:
+            return
+        self.found.append(make())
+        if len(self.found) > self._most:
+            del self.found[::2]
+            self._step *= 2
+
+
+@dataclass(eq=False)
+class _Watched:
+    """One run of a learner: what it wrote, and what it had learned after how many releases."""
+
+    data: Sequence[Any]
+    learned: Callable[[Any], Any]
+    accountant: Any
+    start: int = 0
+    came: int = 0
+    released: int = 0
+    upto: int = 0
+    entries: int = 0
+    spends: int = 0
+    learner: Any = None
+    states: defaultdict[int, list[CanonicalValue]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    outputs: list[CanonicalValue] = field(default_factory=list)
+    between: Callable[[], None] | None = None
+    """Called between two users, if something was released since the last time."""
+    seen: int = 0
+
+    def wrote(self, entry: Entry) -> None:
+        """Takes down an entry of the account."""
+        self.entries += 1
+        match entry:
+            case SpendEntry():
+                self.spends += 1
+            case PublishEntry(upto=upto) | RetireEntry(value={"upto": upto}):
+                self.released += 1
+                self.upto = max(self.upto, upto)
+
+    def state(self) -> CanonicalValue:
+        """What the learner has learned by now."""
+        return self.form(self.learned(self.learner), "what was learned")
+
+    def form(self, value: Any, name: str) -> CanonicalValue:
+        """A value in a form that can be compared."""
+        return CanonicalForm({"accountant": self.accountant}, objects=True).of(value, name)
+
+    def run(self, protocol: InteractionProtocol) -> None:
+        """Serves the users who are left."""
+        self.came = self.start
+        for output in protocol(self.learner, self._arriving()):
+            self.outputs.append(self.form(output, "the output"))
+        self._look()
+
+    def _arriving(self) -> Iterator[Any]:
+        for user in islice(self.data, self.start, None):
+            self._look()
+            self.came += 1
+            yield user
+
+    def _look(self) -> None:
+        state = self.state()
+        if state not in self.states[self.released]:
+            self.states[self.released].append(state)
+        if self.between is not None and self.released > self.seen:
+            self.between()
+        self.seen = self.released
+
+    def paid(self) -> dict[str, Counter[int]]:
+        """By label, in how many spends of it every user was."""
+        found: dict[str, Counter[int]] = defaultdict(Counter)
+        for token in self.accountant._state.accounts.values():
+            if token.spend is not None:
+                found[token.label].update(self.accountant._state.users_of(token))
+        return found
+
+
+def assert_survives(
+    learner_factory: Callable[[Any], Any],
+    data: Sequence[Any],
+    *,
+    learned: Callable[[Any], Any],
+    budget: Currency | None = None,
+    seed: int = 0,
+    protocol: InteractionProtocol = serve,
+    accountant: Callable[..., Any] = JointAccountant,
+    deaths: int = 12,
+    seconds: float = 60.0,
+) -> Survival:
+    """Ends a learner's process at many points, and raises if it does not go on from its ledger.
+
+    After each death the accountant is resumed, and ``learner_factory`` called with it again.  The
+    learner then must have learned what it had before, from what was released and from nothing else,
+    without spending anything; must serve the users from its ``clock_`` on to the end, none of whom
+    is in a value that left before; must do the same twice; and must not pay again for what it has
+    got.  The ledger must stand an audit.
+
+    Args:
+        learner_factory: starts a learner with the accountant it is given, new or resumed.  It has
+            a public attribute ``clock_``, the index of the next user.
+        data: the users in order of arrival, as ``protocol`` hands them over.
+        learned: what the learner has learned from releases, such as
+            ``lambda learner: learner.theta_``; nothing that follows from the clock alone.
+        budget: the cap; default ``ZCDP(1)``.
+        seed: of the simulated noise.
+        protocol: how the learner is run; see `privlearn.checking.replay.protocols`.
+        accountant: makes it from the cap, ``users``, ``noise`` and ``ledger``.
+        deaths: the most; about half as many at least.  Two thirds are spread over all entries, the
+            others over the times between two users.
+        seconds: for everything together.
+
+    Raises:
+        SurvivalError: it does not go on, or not as it must; the message says after which death.
+        CheckError: nothing can be concluded, which is never a pass: the learner fails without a
+            death, releases nothing, ``learned`` never changes, or it does not end in time.
+    """
+    count(deaths=deaths, at_least=3)
+    with TemporaryDirectory() as folder, TimeLimit(seconds, "the learner"):
+        check = _Check(learner_factory, data, learned, protocol, Path(folder), seed)
+        copies = check.first(accountant, ZCDP(1) if budget is None else budget, deaths)
+        compared = again = passed = 0
+        for number, copy in enumerate(reversed(copies), 1):
+            once = check.resumed(copy, number, twin=False)
+            twice = check.resumed(copy, number, twin=True)
+            if (once.outputs, once.state()) != (twice.outputs, twice.state()):
+                raise SurvivalError(
+                    f"{copy} it does not do the same when it is resumed twice, with the same "
+                    "releases: it draws from something that is neither in its ledger nor fixed"
+                )
+            compared += bool(check.whole.states[copy.released])
+            again = max(again, copy.came - once.start)
+            passed = max(passed, once.start - copy.came)
+    return Survival(len(data), len(copies), compared, again, passed)
+
+
+class _Check:
+    """The runs of one check."""
+
+    def __init__(
+        self,
+        factory: Callable[[Any], Any],
+        data: Sequence[Any],
+        learned: Callable[[Any], Any],
+        protocol: InteractionProtocol,
+        folder: Path,
+        seed: int,
+    ) -> None:
+        self._factory, self._data, self._learned = factory, data, learned
+        self._protocol, self._folder, self._seed = protocol, folder, seed
+        self.whole: _Watched
+        """The run that nothing ends."""
+
+    def first(self, accountant: Callable[..., Any], cap: Currency, deaths: int) -> list[_Copy]:
+        """The run that nothing ends, and copies of its ledger."""
+        path = self._folder / "ledger"
+        account = accountant(
+            cap,
+            users=range(len(self._data)),
+            noise=NoiseSource.simulation(self._seed),
+            ledger=Ledger.create(path),
+        )
+        self._kind = type(account)
+        run = self.whole = _Watched(self._data, self._learned, account)
+        # a step may release several values, and between them nobody sees what was learned
+        anywhere, between, last = _Thinned(deaths - deaths // 3), _Thinned(deaths // 3), ""
+
+        def copied(kind: str) -> _Copy:
+            to = self._folder / f"{kind} {run.entries}" / path.name
+            _copy(path, to)
+            return _Copy(to, run.entries, last, run.released, run.upto, run.came)
+
+        def wrote(entry: Entry) -> None:
+            nonlocal last
+            run.wrote(entry)
+            last = entry.entry
+            anywhere.offer(lambda: copied("anywhere"))
+
+        run.between = lambda: between.offer(lambda: copied("between"))
+
+        with _listening(account.ledger, wrote):
+            try:
+                run.learner = self._factory(account)
+                run.run(self._protocol)
+            except Exception as error:
+                raise CheckError(f"the learner fails without a death: {error!r}") from error
+        self._kept = run.paid()
+        account.close()
+        if not run.released:
+            raise CheckError("the learner released nothing on these users: take more of them")
+        if len({repr(state) for states in run.states.values() for state in states}) < 2:
+            raise CheckError("learned: is the same at all times, so that no difference can be seen")
+        found = {copy.entries: copy for copy in (*anywhere.found, *between.found)}
+        return [found[entries] for entries in sorted(found)]
+
+    def resumed(self, copy: _Copy, number: int, *, twin: bool) -> _Watched:
+        """Goes on with a copy to the end, and looks at everything."""
+        path = copy.path.with_name("twin" if twin else "again") / copy.path.name
+        _copy(copy.path, path)
+        with _later(2 * number + twin):
+            noise = NoiseSource.simulation(self._seed + number)
+            account = self._kind.resume(path, noise=noise)
+            lost = self._lost(account)
+            run = _Watched(self._data, self._learned, account)
+            with _listening(account.ledger, run.wrote):
+                with _as_death(copy, "it cannot go on"):
+                    run.learner = self._factory(account)
+                self._check_begun(run, copy)
+                with _as_death(copy, f"it does not go on from user {run.start}"):
+                    run.run(self._protocol)
+            if run.learner.clock_ != len(self._data):
+                raise SurvivalError(
+                    f"{copy} it comes to user {run.learner.clock_} of {len(self._data)}"
+                )
+            self._check_paid(run, copy, lost)
+            account.close()
+            problems = audit(path).problems
+        if problems:
+            raise SurvivalError(f"{copy} the ledger does not stand an audit: {problems[0]}")
+        return run
+
+    @staticmethod
+    def _lost(account: Any) -> Counter[str]:
+        """By label, how many tokens were lost."""
+        tokens = account._state.accounts.values()
+        return Counter(token.label for token in tokens if token.outcome in ("lost", "uncovered"))
+
+    def _check_begun(self, run: _Watched, copy: _Copy) -> None:
+        """Looks at a learner that was resumed, and has served nobody."""
+        if run.spends:
+            raise SurvivalError(f"{copy} it spends {run.spends} tokens before anybody has come")
+        run.start = run.learner.clock_
+        if run.start < copy.upto:
+            raise SurvivalError(
+                f"{copy} its clock_ is {run.start}: user {copy.upto - 1}, whose row was in a value "
+                "that left, is to come again"
+            )
+        account = run.accountant
+        lost = [token for token in account._state.accounts.values() if token.outcome == "lost"]
+        most = max([copy.came, *(account._state.users_of(token).stop for token in lost)])
+        if run.start > most:
+            raise SurvivalError(
+                f"{copy} its clock_ is {run.start}: user {most}, who had not come and is in no "
+                "spend that was lost, is passed over"
+            )
+        states = self.whole.states[copy.released]
+        if states and run.state() not in states:
+            raise SurvivalError(
+                f"{copy} it has not learned what it had learned from {copy.released} releases, but "
+                f"{self._learned(run.learner)!r:.200}"
+            )
+
+    def _check_paid(self, run: _Watched, copy: _Copy, lost: Counter[str]) -> None:
+        """A label that has a plan needs no look: the accountant issues no more than it holds."""
+        if run.accountant._state.plan is not None:
+            return
+        for label, paid in run.paid().items():
+            for user, times in paid.items():
+                most = self._kept[label][user] + lost[label]
+                if times > most:
+                    raise SurvivalError(
+                        f"{copy} it pays {times} times for {label!r} of user {user}, and without "
+                        f"a death {self._kept[label][user]} times"
+                    )
+
+
+@contextmanager
+def _as_death(copy: _Copy, what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise SurvivalError(f"{copy} {what}: {error!r}") from error
+
+
+@contextmanager
+def _listening(ledger: Ledger, wrote: Callable[[Entry], None]) -> Iterator[None]:
+    """While the block runs, tells of every entry that was written."""
+    append = ledger.append
+
+    def told(entry: Entry, **named: Any) -> None:
+        append(entry, **named)
+        wrote(entry)
+
+    with patch.object(ledger, "append", told):
+        yield
+
+
+@contextmanager
+def _later(days: int) -> Iterator[None]:
+    """While the block runs, it is so many days later."""
+    now, now_ns = time.time, time.time_ns
+    with (
+        patch.object(time, "time", lambda: now() + days * _DAY),
+        patch.object(time, "time_ns", lambda: now_ns() + int(days * _DAY) * 10**9),
+    ):
+        yield
+
+
+def _copy(ledger: Path, to: Path) -> None:
+    """Copies what a process leaves of a ledger: it, its log, its head and its large values."""
+    to.parent.mkdir(parents=True)
+    for name in _files(ledger):
+        source = ledger.with_name(name)
+        if source.is_dir():
+            shutil.copytree(source, to.with_name(name))
+        elif source.exists():
+            shutil.copyfile(source, to.with_name(name))
+
+
+def _files(ledger: Path) -> Iterable[str]:
+    return (f"{ledger.name}{end}" for end in ("", "-wal", ".head", ".values"))
