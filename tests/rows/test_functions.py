@@ -483,8 +483,12 @@ def test_the_ledger_takes_names_for_open_spends_only(accountant: CentralAccounta
         accountant.record_functions(unspent, ("map(f)",))
     receipt = unspent.spend(Spend("probe", BALL, GaussianNoise(1e3)))
     accountant.record_functions(unspent, ("map(f)", "map(g)"))
+    before = len(accountant.ledger.entries)
+    accountant.record_functions(unspent, ("map(g)",))
+    assert len(accountant.ledger.entries) == before, "it stands there"
+    again = FunctionsEntry(accountant=accountant.id, token=unspent.id, names=("map(g)",))
     with pytest.raises(LedgerError, match="were named before"):
-        accountant.record_functions(unspent, ("map(g)",))
+        accountant._append(again)
     receipt.release(receipt.draw((2,)))
     with pytest.raises(TokenError, match="is retired: no rows are opened"):
         accountant.record_functions(unspent, ("map(h)",))

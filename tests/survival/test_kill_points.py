@@ -27,7 +27,7 @@ PLANTED = {
     killed("DPMNL", "a value left", 4, "ledger_never_syncs", how="power"): "unpaid",
     killed(
         "OnePassNewtonMNL", "a value left", 4, "learner_forgets_the_last_release"
-    ): "the public state is not the one that would have come next",
+    ): "go on with the versions of privlearn and NumPy that the run was begun with",
     killed(
         "DPMNL", "before append (publish)", 5, "account_gives_users_again"
     ): "does not match plan item",
