@@ -177,6 +177,13 @@ def test_every_spend_has_a_key_that_was_drawn_when_it_stood_on_disk(
     account.close()
 
 
+def released_again(account: Any, mechanism: NoisySum[Any]) -> Any:
+    users = range(USERS)
+    with account.replaying():
+        token = account.issue(MEAN.loss(), users=users, label="mean")
+        return mechanism.release(Rows.null(users), token).value
+
+
 def test_a_value_is_handed_out_again_to_the_mechanism_that_released_it_only(
     tmp_path: Path,
 ) -> None:
@@ -194,13 +201,10 @@ def test_a_value_is_handed_out_again_to_the_mechanism_that_released_it_only(
         account = resumed(path)
         account.commit(plan)
         if other is MEAN:
-            with account.replaying():
-                token = account.issue(MEAN.loss(), users=users, label="mean")
-                assert np.array_equal(other.release(Rows.null(users), token).value, value)
+            assert np.array_equal(released_again(account, other), value)
         else:
-            with pytest.raises(LedgerError, match="was spent with"), account.replaying():
-                token = account.issue(MEAN.loss(), users=users, label="mean")
-                other.release(Rows.null(users), token)
+            with pytest.raises(LedgerError, match="was spent with"):
+                released_again(account, other)
     account.close()
 
 
