@@ -33,6 +33,7 @@
     ├── NoiseSamplerError (RuntimeError)  damaged tables, or another arithmetic than IEEE 754's
     ├── CheckError (ValueError)       a privacy check cannot be done as asked for
     ├── PrivacyViolation (AssertionError)    a check found more loss than was claimed
+    ├── SurvivalError (AssertionError)       a learner does not go on from its ledger
     └── InterferenceError (AssertionError)   a learner failed the non-interference check
 
 Wrong values of public parameters raise plain ``ValueError`` or ``TypeError`` with the parameter's
