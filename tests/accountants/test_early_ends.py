@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutation import Edit, InspectionCase, Mutant
+from one_line_faults import cases, is_found
 
 from privlearn.accountants.audit import _Book
 from privlearn.accountants.state import AccountState
@@ -638,25 +638,11 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("target", "old", "new", "test"),
-    [
-        pytest.param(*fault, id=f"{fault[0].rpartition(':')[2]}-{i}")
-        for i, fault in enumerate(FAULTS)
-    ],
-)
+@cases(FAULTS)
 def test_planted_faults_are_found(
     target: str, old: str, new: str, test: Callable[[], None]
 ) -> None:
-    def look() -> str | None:
-        try:
-            test()
-        except (Exception, pytest.fail.Exception) as error:
-            return repr(error)
-        return None
-
-    mutant = Mutant("planted", "One line.", (Edit(target, old, new),), InspectionCase(look))
-    assert mutant.check().caught
+    assert is_found(target, old, new, test)
 
 
 def test_a_cap_is_not_exceeded_by_what_is_given_again() -> None:
