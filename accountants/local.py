@@ -18,15 +18,16 @@ from typing import Any, Protocol, cast, final
 from privlearn._validate import count as valid_count
 from privlearn._validate import text, user_range
 from privlearn.accountants.accountant import _Accountant
+from privlearn.accountants.recorded_values import recorded_value, recorded_values
 from privlearn.accountants.streams import SEGMENT
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B, Currency, GaussianDP, PureDP
 from privlearn.domains import Array
-from privlearn.entries import AttestEntry, IssueEntry, PublishEntry, RetireEntry, SumsEntry
-from privlearn.errors import CurrencyError, LedgerError, LedgerUnreadableError
+from privlearn.entries import AttestEntry, SumsEntry
+from privlearn.errors import CurrencyError, LedgerError
 from privlearn.exact import Exact
 from privlearn.ledger import Ledger
-from privlearn.ledger.values import digest_of, unpacked
+from privlearn.ledger.values import digest_of
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.people import People
@@ -336,7 +337,8 @@ class LocalAccountant(_Accountant[B]):
             mine = isinstance(entry, SumsEntry) and entry.accountant == self.id
             if mine and cast(SumsEntry, entry).label == label:
                 found = cast(SumsEntry, entry)
-                yield found, self._value(found.digest)
+                of = f"sums {found.number} of {label!r}"
+                yield found, recorded_value(self.ledger, found.digest, of)
 
     def reports(self, label: str) -> Iterator[tuple[range, Array]]:
         """For devices: whose reports left under a label, also before a restart, and what they are.
@@ -350,27 +352,6 @@ class LocalAccountant(_Accountant[B]):
                 "the account's ledger keeps no reports: only one in a file that was begun by this "
                 "version, or a later one, does"
             )
-        labelled: set[str] = set()
-        for entry in self.ledger.entries:
-            if entry.accountant != self.id:
-                continue
-            left: tuple[str, int] | None = None
-            if isinstance(entry, IssueEntry) and entry.label == label:
-                labelled.add(entry.token)
-            elif isinstance(entry, PublishEntry) and entry.token in labelled:
-                left = entry.digest, entry.upto
-            elif isinstance(entry, RetireEntry) and entry.token in labelled:
-                left = None if entry.value is None else (entry.value["digest"], entry.value["upto"])
-            if left is not None:
-                digest, upto = left
-                value = self._value(digest)
-                yield range(upto - len(value), upto), value
-
-    def _value(self, digest: str) -> Array:
-        data = self.ledger.value(digest)
-        if data is None:
-            raise LedgerUnreadableError(
-                f"{self.ledger.path}: the value {digest} is missing; an export and its copies hold "
-                "none"
-            )
-        return cast(Array, unpacked(data, digest))
+        own = (entry for entry in self.ledger.entries if entry.accountant == self.id)
+        for value, users, _ in recorded_values(self.ledger, own, label):
+            yield range(users.stop - len(value), users.stop), value

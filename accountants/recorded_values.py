@@ -36,18 +36,28 @@ def recorded_values(
             case IssueEntry(label=found) if found == label:
                 first[entry.token] = entry.users[0]
             case PublishEntry() if entry.token in first:
-                value = _value(ledger, entry.digest, entry.token)
+                value = recorded_value(ledger, entry.digest, f"token {entry.token}")
                 yield RecordedValue(value, range(first[entry.token], entry.upto), entry.token)
             case RetireEntry(value={"digest": digest, "upto": upto}) if entry.token in first:
-                value = _value(ledger, digest, entry.token)
+                value = recorded_value(ledger, digest, f"token {entry.token}")
                 yield RecordedValue(value, range(first[entry.token], upto), entry.token)
 
 
-def _value(ledger: Ledger, digest: str, token: str) -> Array:
+def recorded_value(ledger: Ledger, digest: str, of: str) -> Array:
+    """The value that was kept under a digest.
+
+    Args:
+        ledger: a file.
+        digest: SHA-256 of the value.
+        of: whose it is, for the message.
+
+    Raises:
+        LedgerUnreadableError: it is missing, or was changed.
+    """
     data = ledger.value(digest)
     if data is None:
         raise LedgerUnreadableError(
-            f"{ledger.path}: the value {digest}, which token {token} released, is missing; an "
-            "export and its copies hold none"
+            f"{ledger.path}: the value {digest} of {of} is missing; an export and its copies hold "
+            "none"
         )
     return cast(Array, unpacked(data, digest))

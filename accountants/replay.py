@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
-from typing import cast, final
+from typing import final
 
+from privlearn.accountants.recorded_values import recorded_value
 from privlearn.domains import Array
 from privlearn.entries import (
     Entry,
@@ -22,9 +23,8 @@ from privlearn.entries import (
     SpendEntry,
     Users,
 )
-from privlearn.errors import LedgerError, LedgerUnreadableError
+from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger
-from privlearn.ledger.values import unpacked
 
 
 @final
@@ -66,13 +66,7 @@ class PastToken:
             LedgerUnreadableError: it is missing, or was changed.
         """
         digest, upto = self.digests.popleft()
-        data = self.ledger.value(digest)
-        if data is None:
-            raise LedgerUnreadableError(
-                f"{self.ledger.path}: the value {digest}, which token {self.issue.token} released, "
-                "is missing; an export and its copies hold none"
-            )
-        return cast(Array, unpacked(data, digest)), upto
+        return recorded_value(self.ledger, digest, f"token {self.issue.token}"), upto
 
     def check_spend(self, entry: SpendEntry) -> None:
         """Raises LedgerError unless it was spent by the same mechanism."""

@@ -366,7 +366,7 @@ class Receipt:
         self._account = account
         self._past = account.past
         self._next = token.users.start
-        # up to where rows may be opened without a word to the ledger
+        # up to where the ledger says that rows may be opened
         self._reached = token.users.start if spend.interactive else token.users.stop
         # users opened since the last output, and before it; rows of noise
         self._due = self._served = self._drawn = 0
@@ -740,9 +740,8 @@ class Receipt:
         stream within a `round`, but outside of one it is closed by what everybody sees.
         """
         if self._past is not None and not self._done:
-            self._done = (
-                True  # how it ended stands in the ledger, maybe as lost after the last value
-            )
+            # how it ended stands in the ledger, maybe as lost after the last value
+            self._done = True
             return
         self._check_open()
         knows = self._rounds > 0 or not self._spend.interactive
