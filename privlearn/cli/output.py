@@ -12,6 +12,7 @@ import typer
 from privlearn.errors import LedgerError, LedgerFeatureError, PrivlearnError
 
 PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE, POWERLESS, UNKNOWN_FEATURE = 1, 2, 3, 4, 5, 6
+WRONG_SIGNATURE, OTHER_LEDGER, INCOMPLETE = 7, 8, 9
 INTERRUPTED = 130
 
 
