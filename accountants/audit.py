@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import Annotated, Any, Protocol, final
 
 from pydantic import (
     BaseModel,
@@ -247,6 +247,22 @@ class Certificate(BaseModel):
         return any(guarantee.attested for guarantee in self.guarantees)
 
 
+class Watcher(Protocol):
+    """Sees every entry of an audit, for what a certificate does not say."""
+
+    def see(self, record: Record, entry: Entry, state: AccountState) -> None:
+        """An entry that ``state``, that of its accountant, has just taken into account."""
+
+
+@final
+@dataclass(frozen=True)
+class Examined:
+    """An audit's certificate, and the accounts that it follows from, in the order of opening."""
+
+    certificate: Certificate
+    states: Sequence[AccountState]
+
+
 def audit(
     path: str | os.PathLike[str],
     *,
@@ -274,19 +290,43 @@ def audit(
         LedgerFeatureError: it needs an unknown extension to be understood.  UsersError: no
         accountant has that user.  BudgetError: user or rounds, of an account of persons.
     """
+    return examine(
+        path, delta=delta, head=head, user=user, rounds=rounds, restate=restate
+    ).certificate
+
+
+def examine(
+    path: str | os.PathLike[str],
+    *,
+    delta: float | None = None,
+    head: str | None = None,
+    user: int | None = None,
+    rounds: int = 1,
+    restate: Restate | None = None,
+    watcher: Watcher | None = None,
+) -> Examined:
+    """As `audit`, with the accounts; ``watcher`` sees every entry on the way.
+
+    Raises:
+        As `audit`.
+    """
+    audited = _Audit(_valid_head(head), restate, watcher)
+    users = _asked(delta, user, rounds)
     values, claimed = RecordedValues(), Claimed(Path(path).resolve(), head=None, unknown=True)
-    records = values.note(iterate_records(path, vouched=head is not None), claimed.compare)
-    found = certify(records, delta=delta, head=head, user=user, rounds=rounds, restate=restate)
+    for record in values.note(iterate_records(path, vouched=head is not None), claimed.compare):
+        audited.take(record)
+    found = audited.certificate(delta, users, rounds)
     problems, notes = values.problems_and_remarks(Path(path))
     if older := claimed.problem():
         problems.append(older)
-    return found.model_copy(
+    certificate = found.model_copy(
         update={
             "problems": found.problems + problems,
             "remarks": found.remarks + notes,
             "head_beside": claimed.beside,
         }
     )
+    return Examined(certificate, [book.state for book in audited.books.values()])
 
 
 def certify(
@@ -306,16 +346,25 @@ def certify(
     The records are looked at one by one; of a token that has ended only its name is kept, and of
     no token the entries.
     """
-    if delta is not None and delta != 0:
-        probability(delta=delta)
-    valid_count(rounds=rounds)
-    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
-        raise ValueError(f"head = {head!r:.80}: must be 64 hexadecimal digits in lower case")
-    users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
-    audited = _Audit(head, restate)
+    users = _asked(delta, user, rounds)
+    audited = _Audit(_valid_head(head), restate)
     for record in records:
         audited.take(record)
     return audited.certificate(delta, users, rounds)
+
+
+def _asked(delta: float | None, user: int | None, rounds: int) -> range | None:
+    """The users that are asked about, and whether the numbers are such."""
+    if delta is not None and delta != 0:
+        probability(delta=delta)
+    valid_count(rounds=rounds)
+    return None if user is None else range(valid_count(at_least=0, user=user), user + 1)
+
+
+def _valid_head(head: str | None) -> str | None:
+    if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
+        raise ValueError(f"head = {head!r:.80}: must be 64 hexadecimal digits in lower case")
+    return head
 
 
 _MOST_LISTED = 1000
@@ -355,8 +404,9 @@ class _Book:
     unplanned: str = ""
     """Why what was promised is not known; empty where it is."""
     restate: Restate | None = None
+    watcher: Watcher | None = None
 
-    def take(self, entry: Entry) -> str:
+    def take(self, entry: Entry, record: Record) -> str:
         """Checks and records an entry, and says what is wrong with it."""
         problem, state = "", self.state
         try:
@@ -367,6 +417,8 @@ class _Book:
             # Also what should not have happened counts as spent.
             (state.record_wrong if problem else state.record)(entry)
             self.totals.add(state, entry)
+            if self.watcher is not None:
+                self.watcher.see(record, entry, state)
         except Exception as error:
             problem = problem or str(error)
             self.cannot_count(entry.entry, problem)
@@ -441,8 +493,13 @@ _FREE = {
 class _Audit:
     """The audit of one ledger, record by record."""
 
-    def __init__(self, head: str | None = None, restate: Restate | None = None) -> None:
-        self.restate = restate
+    def __init__(
+        self,
+        head: str | None = None,
+        restate: Restate | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.restate, self.watcher = restate, watcher
         self.chain, self.entries = Chain(), 0
         self.head = head
         """One that was kept elsewhere."""
@@ -491,7 +548,7 @@ class _Audit:
             found = [str(error)]
         else:
             book = self.books.get(entry.accountant)
-            problem = self._enter(record, entry) if book is None else book.take(entry)
+            problem = self._enter(record, entry) if book is None else book.take(entry, record)
             return (problem,) if problem else ()
         book = self.books.get(str(record.body.get("accountant")))
         if book is not None:
@@ -509,12 +566,14 @@ class _Audit:
         others = [other.state.opened for other in self.books.values()]
         try:
             state = AccountState(entry)
-            self.books[entry.accountant] = _Book(state, restate=self.restate)
+            self.books[entry.accountant] = _Book(state, restate=self.restate, watcher=self.watcher)
             state.number = len(self.books)
             state.curve_work = self.curve_work
             if state.visits is not None:
                 state.visits.work = self.pattern_work
             state.functions_named = self.format != 1
+            if self.watcher is not None:
+                self.watcher.see(record, entry, state)
             check_beside(entry, others)
         except Exception as error:  # whatever a file holds, an audit ends
             return str(error)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from privlearn.accountants.audit import Certificate
-from privlearn.accountants.audit import audit as recompute
+from privlearn.accountants.audit import Certificate, Examined, Watcher
+from privlearn.accountants.audit import examine as recompute
 from privlearn.mechanisms.recorded_streams import RecordedStreams
 
 
@@ -22,6 +22,29 @@ def audit(
     Raises:
         As `privlearn.accountants.audit`.
     """
+    return examine(path, delta=delta, head=head, user=user, rounds=rounds).certificate
+
+
+def examine(
+    path: str | os.PathLike[str],
+    *,
+    delta: float | None = None,
+    head: str | None = None,
+    user: int | None = None,
+    rounds: int = 1,
+    watcher: Watcher | None = None,
+) -> Examined:
+    """As `audit`, with the accounts that the certificate follows from.
+
+    Raises:
+        As `privlearn.accountants.audit`.
+    """
     return recompute(
-        path, delta=delta, head=head, user=user, rounds=rounds, restate=RecordedStreams()
+        path,
+        delta=delta,
+        head=head,
+        user=user,
+        rounds=rounds,
+        restate=RecordedStreams(),
+        watcher=watcher,
     )
