@@ -26,7 +26,7 @@ from privlearn.reporting.audits import examine
 from privlearn.reporting.certificates import verdict, weaknesses
 from privlearn.reporting.spend_table import UNKNOWN_TIME, Columns, Group, SpendTable
 
-VERSION = "privlearn-audit/1"
+VERSION: Literal["privlearn-audit/1"] = "privlearn-audit/1"
 """Of the JSON form: fields are added within a version, and never change their meaning."""
 
 Minute = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\dZ$")]

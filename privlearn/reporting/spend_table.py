@@ -1,4 +1,4 @@
-"""All spends of a ledger as columns of numbers, of which any question of who, what and when is asked.
+"""All spends of a ledger as columns of numbers: who, what, when and how much.
 
 One row stands for one loss on one range of users: a spend has one, or several if its loss says who
 pays what.  A stream that ended early has further rows with the sign -1, for those who no longer
@@ -103,7 +103,8 @@ class SpendTable:
         """Everything that was seen."""
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, 7)
         price = np.array([*self.prices, 0.0])[rows[:, 3]]
-        return Columns(*rows[:, :3].T, *rows[:, 4:].T, price)
+        seq, minute, group, _, start, stop, sign = rows.T
+        return Columns(seq, minute, group, start, stop, sign, price)
 
 
 @final
@@ -138,7 +139,7 @@ class Columns:
         at = np.concatenate([self.start, self.stop])
         by = np.concatenate([self.price * self.sign, -self.price * self.sign])
         edges, where = np.unique(at, return_inverse=True)
-        sums = np.cumsum(np.bincount(where, weights=by, minlength=len(edges)))
+        sums: Array = np.cumsum(np.bincount(where, weights=by, minlength=len(edges)))
         rounding = 1e-15 * len(at) * float(np.abs(by).max(initial=0.0))
         sums[np.abs(sums) <= rounding] = 0.0
         return edges, sums

@@ -32,6 +32,7 @@ from privlearn.entries import (
     SpendEntry,
 )
 from privlearn.errors import BudgetError, InsufficientBudgetError, PrivlearnError, UsersError
+from privlearn.ledger.chain import GENESIS, Record
 from privlearn.losses import ApproxLoss, GaussianLoss, Loss, PerArrivalLoss
 from privlearn.participation import Participation
 
@@ -293,10 +294,15 @@ def test_values_are_of_rows_within_the_reach() -> None:
 # Entries that do not check ------------------------------------------------------------------------
 
 
+def record_of(entry: Entry) -> Record:
+    """An entry as it would stand at a ledger's beginning."""
+    return Record.make(GENESIS, 0, entry.body(), ext=entry.ext())
+
+
 def heard(*entries: Entry, **how: Any) -> tuple[_Book, list[str]]:
     """As an audit takes them; whatever is wrong is recorded, too."""
     book = _Book(AccountState(opened(**how)))
-    return book, [book.take(entry) for entry in entries]
+    return book, [book.take(entry, record_of(entry)) for entry in entries]
 
 
 BEGUN: tuple[Entry, ...] = (issue("t", (0, N), 1), spend("t", (0, N), gaussian("1/2")))
@@ -523,7 +529,7 @@ def test_shares_of_mechanisms_follow_what_streams_are_charged() -> None:
                 book.state.check(entry)
             except PrivlearnError:
                 continue
-            assert book.take(entry) == ""
+            assert book.take(entry, record_of(entry)) == ""
             story.take(entry)
             per_user = [Fraction(0)] * N
             for runs in book.totals._runs.values():
