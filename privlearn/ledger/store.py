@@ -32,6 +32,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Self, final
 
 from privlearn import _processes
@@ -162,6 +163,7 @@ class Ledger:
         self._keep_head = keep_head
         self._counts: Counter[str] = Counter()
         self._opens: list[OpenEntry] = []
+        self._listeners: list[SimpleQueue[Entry]] = []
         self._open: set[str] = set()
         self._closed = False
         self.unknown_head = False
@@ -323,8 +325,24 @@ class Ledger:
             self._doubtful = entry  # where a signal's exception ends it
             self._keep(entry)
             self._doubtful = None
+            for queue in self._listeners:
+                queue.put(entry)
             if self._disk is not None and not self._disk.pending:
                 self._tell_head()
+
+    def listen(self, queue: SimpleQueue[Entry]) -> int:
+        """Puts every entry that stands from now on into a queue, and says how many stood before.
+
+        Whoever takes them out can neither delay nor stop what is written.
+        """
+        with self._lock:
+            self._listeners.append(queue)
+            return self._counts.total()
+
+    def unlisten(self, queue: SimpleQueue[Entry]) -> None:
+        """Ends `listen`."""
+        with self._lock:
+            self._listeners.remove(queue)
 
     def may_hold(self, entry: Entry) -> bool:
         """Whether this very entry stands here, or may stand here as `append` was interrupted.
