@@ -32,8 +32,7 @@ from contextlib import contextmanager, suppress
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Self, final
+from typing import Protocol, Self, final
 
 from privlearn import _processes
 from privlearn._exclusive import Exclusive
@@ -75,6 +74,14 @@ from privlearn.ledger.large_values import LARGEST_IN_DATABASE, read_large, write
 from privlearn.ledger.new_files import create_ledger
 from privlearn.ledger.reader import is_export, iterate_records, parse
 from privlearn.ledger.values import unpacked
+
+
+class Queue(Protocol):
+    """Takes entries at once, and never waits, as `queue.SimpleQueue` does."""
+
+    def put(self, item: Entry, /) -> None:
+        """Takes one more."""
+
 
 KeepHead = Callable[[str], object]
 """Takes a head, 64 hexadecimal digits, to where it is kept."""
@@ -163,7 +170,7 @@ class Ledger:
         self._keep_head = keep_head
         self._counts: Counter[str] = Counter()
         self._opens: list[OpenEntry] = []
-        self._listeners: list[SimpleQueue[Entry]] = []
+        self._listeners: list[Queue] = []
         self._open: set[str] = set()
         self._closed = False
         self.unknown_head = False
@@ -330,7 +337,7 @@ class Ledger:
             if self._disk is not None and not self._disk.pending:
                 self._tell_head()
 
-    def listen(self, queue: SimpleQueue[Entry]) -> int:
+    def listen(self, queue: Queue) -> int:
         """Puts every entry that stands from now on into a queue, and says how many stood before.
 
         Whoever takes them out can neither delay nor stop what is written.
@@ -339,7 +346,7 @@ class Ledger:
             self._listeners.append(queue)
             return self._counts.total()
 
-    def unlisten(self, queue: SimpleQueue[Entry]) -> None:
+    def unlisten(self, queue: Queue) -> None:
         """Ends `listen`."""
         with self._lock:
             self._listeners.remove(queue)

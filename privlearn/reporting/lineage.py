@@ -315,7 +315,7 @@ def _facet(spend: LoggedSpend) -> Any:
     import attr
     from openlineage.client.generated.base import RunFacet
 
-    made = attr.make_class(
+    made: Any = attr.make_class(
         "PrivlearnSpend",
         {name: attr.field() for name in asdict(spend)},
         bases=(RunFacet,),

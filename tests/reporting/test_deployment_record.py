@@ -36,11 +36,11 @@ SUM = NoisySum.calibrated(Ball(2.0, 3), ZCDP("0.1"))
 
 
 def audited(
-    folder: Path, budget: Budget | None = None, label: str = "week", *, simulated: bool = False
+    folder: Path, budget: Any = None, label: str = "week", *, simulated: bool = False
 ) -> Report:
     """Of a ledger with two releases on disjoint users."""
     folder.mkdir(exist_ok=True)
-    accountant = CentralAccountant(
+    accountant: CentralAccountant[Any] = CentralAccountant(
         ZCDP("1") if budget is None else budget,
         users=range(20),
         ledger=Ledger.create(folder / "ledger.db"),
