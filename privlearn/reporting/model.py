@@ -236,5 +236,8 @@ class Report(Certificate):
     """How many there are that were issued and not spent."""
     running_tokens: int = 0
     """How many were spent, and have no recorded end."""
+    accounts_left_out: int = 0
+    """Accountants of which there is no balance, as there are too many; else 0."""
     curves: list[Curve]
+    """Of each guarantee that is certified; of very many the first."""
     readings: list[Reading]

@@ -32,22 +32,22 @@ def attacker(guarantee: Guarantee) -> str:
 
 def guessed(guarantee: Guarantee) -> str:
     """What the attacker guesses about the one who is protected."""
-    whose = "user" if guarantee.user is not None else "person"
-    name = f"user {guarantee.user}" if guarantee.user is not None else "a person"
+    name = "a person" if guarantee.user is None else f"user {guarantee.user}"
+    records, several = "record", guarantee.rounds > 1
+    if several:
+        records = f"{guarantee.rounds} records"
     if guarantee.rule is not None:
-        name = f"a person, with all visits that the rule allows ({rule_words(guarantee.rule)}),"
-    if guarantee.rounds > 1:
-        name += f" with {guarantee.rounds} records"
-    several = guarantee.rule is not None or guarantee.rounds > 1
+        records, several = "records of all visits", True
+        name += f" (under the rule: {rule_words(guarantee.rule)})"
     match guarantee.adjacency:
         case Adjacency.ADD_REMOVE:
-            return f"whether {name} took part"
+            return f"whether {name} took part{f' with {records}' if several else ''}"
         case Adjacency.ZERO_OUT:
-            what = "the records were" if several else "the record was"
-            return f"whether {name} is in it, or {what} blanked out"
+            were = "were" if several else "was"
+            return f"whether the {records} of {name} {were} used or blanked out"
     if several:
-        return f"which of two sets of records {name} contributed"
-    return f"which of two records {name if whose == 'user' else 'a person'} contributed"
+        return f"which of two sets of {records} {name} contributed"
+    return f"which of two records {name} contributed"
 
 
 def sentence(certificate: Certificate, guarantee: Guarantee, guess: float) -> str:

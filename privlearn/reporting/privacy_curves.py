@@ -67,7 +67,11 @@ def curve_of(evaluated: Evaluated, slow_points: int = 21) -> PrivacyCurve:
 
 
 def curve_of_totals(
-    parts: Sequence[Composite], *, known: tuple[float, float], rounds: int = 1
+    parts: Sequence[Composite],
+    *,
+    known: tuple[float, float],
+    rounds: int = 1,
+    work: Work | None = None,
 ) -> PrivacyCurve:
     """The largest δ over ``parts``, which stand for users, from ε = 0 on.
 
@@ -75,10 +79,11 @@ def curve_of_totals(
         parts: one composition or cap for each kind of user.
         known: an (ε, δ) that holds, which becomes a point of the curve.
         rounds: of a person with several rows, for whom only ε at some δ are bounded.
+        work: what is left for tight compositions; by default as much as for one certificate.
     """
     epsilon, delta = known
     points = [known] if math.isfinite(epsilon) else []
-    work = Work()
+    work = Work() if work is None else work
     if rounds == 1:
         failure = max((float(p.failure()) for p in parts if isinstance(p, Loss)), default=0.0)
         answer = largest_epsilon(parts, _end(failure), work=work)
