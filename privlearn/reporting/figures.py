@@ -17,7 +17,6 @@ import numpy as np
 
 from privlearn.accountants.epsilon_delta import Evaluated
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency, budget_from_dict
 from privlearn.domains import Array
 from privlearn.entries import (
