@@ -364,8 +364,8 @@ class Books:
         numbers: dict[tuple[object, ...], int] = {}
         of_group = np.zeros(len(groups), dtype=np.int64)
         for number in np.unique(rows.group).tolist():
-            key = (*(getattr(groups[number], name) for name in names), groups[number].attested)
-            of_group[number] = numbers.setdefault(key, len(numbers))
+            value = (*(getattr(groups[number], name) for name in names), groups[number].attested)
+            of_group[number] = numbers.setdefault(value, len(numbers))
         key = of_group[rows.group]
         sums = self._summed(rows, key)
         order = np.lexsort((sums.key, -sums.spends, -sums.most))

@@ -190,7 +190,8 @@ def _curves(
     by_number = {state.number: state for state in states}
     users = None if user is None else range(user, user + 1)
     known: dict[tuple[object, ...], PrivacyCurve] = {}
-    work, found = Work(), []
+    found: list[Curve | None] = []
+    work = Work()
     for guarantee in certificate.guarantees:
         number = guarantee.accountants[0]
         curve = None
