@@ -261,6 +261,8 @@ class Examined:
 
     certificate: Certificate
     states: Sequence[AccountState]
+    unknown: Sequence[str]
+    """Of each account: why it is not known what was spent; empty where it is."""
 
 
 def audit(
@@ -326,7 +328,8 @@ def examine(
             "head_beside": claimed.beside,
         }
     )
-    return Examined(certificate, [book.state for book in audited.books.values()])
+    books = audited.books.values()
+    return Examined(certificate, [b.state for b in books], [b.unpriced for b in books])
 
 
 def certify(

@@ -170,9 +170,11 @@ def largest_epsilon(
     return _largest(parts, _quick_epsilon, _best_epsilon, probability(delta=delta), work)
 
 
-def largest_delta(parts: Sequence[Composite], epsilon: float) -> RoundedNumber:
+def largest_delta(
+    parts: Sequence[Composite], epsilon: float, work: Work | None = None
+) -> RoundedNumber:
     """δ at ε for whoever loses most; as `largest_epsilon`."""
-    return _largest(parts, _quick_delta, _best_delta, epsilon)
+    return _largest(parts, _quick_delta, _best_delta, epsilon, work)
 
 
 def _largest(

@@ -194,6 +194,17 @@ class Charges:
         within = self.users if users is None else self.check(users)
         return self._exact(_largest_of(self._root, within, self.users.stop))
 
+    def extremes(self, term: int = 0) -> tuple[int, Fraction, Fraction]:
+        """Of one number: the first user whose amount is largest, that amount, and the smallest."""
+        first, most, least = self.users.start, None, None
+        for start, value in _walk(self._root, self.users, None):
+            number = value if value.__class__ is int else value[term]
+            if most is None or number > most:
+                first, most = start, number
+            if least is None or number < least:
+                least = number
+        return first, Fraction(most or 0, self._unit), Fraction(least or 0, self._unit)
+
     def _in_units(self, amounts: Amounts) -> Any:
         """Amounts over the common denominator, which grows if need be."""
         last = self._charged

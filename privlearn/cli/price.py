@@ -92,10 +92,12 @@ def _show_price(
     from privlearn.events.pricing import evaluated
 
     if plot is not None or not json:
-        from privlearn.reporting.figures import plot_guarantee, reading
+        from privlearn.reporting.privacy_curves import reading
 
         whole = evaluated(listed, replace_one=replace_one)
         if plot is not None:
+            from privlearn.reporting.figures import plot_guarantee
+
             words = plot_guarantee(plot, whole, epsilon=price.epsilon, delta=price.delta)
         else:
             words = reading(whole)

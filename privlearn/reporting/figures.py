@@ -17,7 +17,6 @@ import numpy as np
 
 from privlearn.accountants.epsilon_delta import Evaluated
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency, budget_from_dict
 from privlearn.domains import Array
 from privlearn.entries import (
@@ -30,6 +29,7 @@ from privlearn.entries import (
 )
 from privlearn.errors import DataError
 from privlearn.ledger import iterate_records
+from privlearn.reporting.privacy_curves import PrivacyCurve, curve_of, reading, rounded_up
 from privlearn.reporting.visible import in_plot
 
 if TYPE_CHECKING:
@@ -41,76 +41,10 @@ if TYPE_CHECKING:
 COLORS = ["#1b6ca8", "#c0392b", "#4a4a4a", "#e0a030", "#2e8b57", "#8e44ad", "#7f8c8d"]
 STYLES = [("#1b6ca8", "-"), ("#4a4a4a", "--"), ("#c0392b", "-"), ("#7f8c8d", ":")]
 """Of a private learner and of up to three references."""
-_SMALLEST_DELTA = 1e-12
-_FALSE_ALARMS = 0.01
 _MOST_LABELS = 12
 _MOST_ROWS = 100
 _MOST_STEPS = 4000
 _MOST_PANELS = 16
-
-
-@final
-@dataclass(frozen=True)
-class PrivacyCurve:
-    """(ε, δ(ε)) at some ε, and the trade-off between an attack's two errors that follows.
-
-    Any (ε, δ) guarantee that holds in both directions bounds the power of a test at false-alarm
-    rate a by min(e^ε·a + δ, 1 − e^{−ε}(1 − δ − a)) (Dong, Roth & Su 2022, Proposition 2.5);
-    finitely many ε give a bound that is valid and a little too pessimistic.
-    """
-
-    epsilons: Array
-    deltas: Array
-
-    def power(self, false_alarms: float | Array) -> Array:
-        """The most that an attack can catch at a rate of false alarms in [0, 1]."""
-        rate = np.asarray(false_alarms, dtype=float)[..., None]
-        up = np.exp(np.minimum(self.epsilons, 700.0)) * rate + self.deltas
-        down = 1 - np.exp(-self.epsilons) * (1 - self.deltas - rate)
-        bound: Array = np.clip(np.minimum(up, down).min(axis=-1), 0.0, 1.0)
-        return bound
-
-    @property
-    def advantage(self) -> float:
-        """The most by which an attack's power can exceed its rate of false alarms: δ(0)."""
-        return float(self.deltas[0])
-
-
-def curve_of(evaluated: Evaluated, slow_points: int = 21) -> PrivacyCurve:
-    """δ at 81 values of ε from 0 to where δ is 1e-12, or a failure's δ is reached.
-
-    A few more lie just below the end; it is ``slow_points`` where each takes up to seconds.
-    """
-    failure = float(evaluated.total.failure())
-    answer = evaluated.epsilon(min(max(_SMALLEST_DELTA, failure * 1.001), 0.999))
-    top = answer.value if math.isfinite(answer.value) and answer.value > 0 else 1.0
-    quick = answer.method in ("gaussian", "pure", "renyi")
-    number = 81 if quick else slow_points
-    # δ can fall steeply just below a worst case
-    near = 1 - 10.0 ** -np.arange(2, 13, 1 if quick else 5)
-    epsilons = top * np.unique(np.concatenate([np.linspace(0, 1, number) ** 1.5, near]))
-    deltas = np.array([min(evaluated.delta(float(epsilon)).value, 1.0) for epsilon in epsilons])
-    return PrivacyCurve(epsilons, np.minimum.accumulate(deltas))
-
-
-def reading(evaluated: Evaluated, curve: PrivacyCurve | None = None) -> list[str]:
-    """What the numbers mean, in two sentences without symbols."""
-    curve = curve if curve is not None else curve_of(evaluated, 13)
-    caught = float(curve.power(_FALSE_ALARMS))
-    odds = caught / _FALSE_ALARMS
-    what = {
-        Adjacency.REPLACE_ONE: "which of two records a person contributed",
-        Adjacency.ZERO_OUT: "whether a person's record was used or blanked out",
-        Adjacency.ADD_REMOVE: "whether a person took part",
-    }[evaluated.total.adjacency]
-    return [
-        f"Attack: whoever knows all other records and guesses {what} is right in at most "
-        f"{_up(50 + 50 * curve.advantage, 2)}% of cases (50% is tossing a coin; membership "
-        f"advantage {_up(curve.advantage, 4)}).",
-        f"Posterior odds: an alarm that goes off for 1% of those it is wrong about goes off for at "
-        f"most {_up(100 * caught, 2)}% of those it is right about; it turns even odds into at most "
-        f"{_up(odds, 2)} to 1 (probability {_up(100 * odds / (1 + odds), 1)}%).",
-    ]
 
 
 def plot_guarantee(
@@ -140,7 +74,7 @@ def plot_guarantee(
         profile.plot([delta], [epsilon], "o", color=COLORS[1], markersize=7, zorder=5)
         left = delta > 1e-4
         profile.annotate(
-            f"ε = {_up(epsilon, 4)} at δ = {delta:.3g}",
+            f"ε = {rounded_up(epsilon, 4)} at δ = {delta:.3g}",
             (delta, epsilon),
             textcoords="offset points",
             xytext=(-10, -14) if left else (10, 8),
@@ -491,9 +425,3 @@ def _wrapped(words: Sequence[str]) -> list[str]:
     from textwrap import wrap
 
     return [line for text in words for line in wrap(text, 150)]
-
-
-def _up(value: float, digits: int) -> float:
-    """Rounds up for display, so that no printed number understates."""
-    scaled = value * 10**digits
-    return math.ceil(scaled) / 10**digits if math.isfinite(scaled) else value

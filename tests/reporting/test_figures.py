@@ -20,7 +20,8 @@ from privlearn.ledger import Ledger
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
-from privlearn.reporting.figures import curve_of, plot_guarantee, plot_spending, reading, spending
+from privlearn.reporting.figures import plot_guarantee, plot_spending, spending
+from privlearn.reporting.privacy_curves import curve_of, reading
 from privlearn.rows import Rows
 
 PNG = b"\x89PNG\r\n\x1a\n"
