@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from privlearn.cli.output import BAD_INPUT, OTHER_LEDGER, clear_errors, console, fail, unread
+from privlearn.cli.output import (
+    BAD_INPUT,
+    INCOMPLETE,
+    OTHER_LEDGER,
+    clear_errors,
+    console,
+    fail,
+    unread,
+)
 from privlearn.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -61,6 +69,13 @@ def audit(
     registry: Annotated[
         Path | None, typer.Option(help="Write a record for the registry of deployments here.")
     ] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option(help="Write the answers to an evaluator's questions here.")
+    ] = None,
+    about: Annotated[
+        Path | None,
+        typer.Option(help="What only a person can say, for these two; made if there is none."),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw what was spent over time to this file.")
     ] = None,
@@ -71,7 +86,7 @@ def audit(
     ledger that is named so is ./diff.
 
     Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
-    cannot be read; 8 NEW does not continue OLD.
+    cannot be read; 8 NEW does not continue OLD; 9 `about` lacks a field of the record.
     """
     if ledger == "diff" and more is not None:
         _diff(more, delta=delta, json=json)
@@ -83,6 +98,7 @@ def audit(
     where = Path(ledger)
     if follow:
         given = {"json": json, "html": html, "registry": registry, "plot": plot, "by": by}
+        given |= {"evaluation": evaluation, "about": about}
         given |= {"since": since, "label": label, "mechanism": mechanism, "user": user}
         for name, value in given.items():
             if value not in (None, False):
@@ -111,7 +127,8 @@ def audit(
         from privlearn.reporting.terminal import print_report
 
         print_report(found, console(), by=by, full=full)
-    _write_files(found, where, html=html, registry=registry, plot=plot)
+    _write_files(found, where, html=html, plot=plot)
+    _write_records(found, registry=registry, evaluation=evaluation, about=about)
     raise typer.Exit(found.exit_code)
 
 
@@ -132,9 +149,7 @@ def _print_json(found: Any) -> None:
     sys.stdout.write(in_json(found.model_dump_json(indent=2)) + "\n")
 
 
-def _write_files(
-    found: Report, ledger: Path, *, html: Path | None, registry: Path | None, plot: Path | None
-) -> None:
+def _write_files(found: Report, ledger: Path, *, html: Path | None, plot: Path | None) -> None:
     with clear_errors():
         if plot is not None:
             from privlearn.reporting.figures import plot_spending
@@ -144,10 +159,35 @@ def _write_files(
             from privlearn.reporting.page import write_page
 
             write_page(found, html)
-        if registry is not None:
-            from privlearn.reporting.registry_record import write_record
 
-            write_record(found, registry)
+
+def _write_records(
+    found: Report, *, registry: Path | None, evaluation: Path | None, about: Path | None
+) -> None:
+    """Writes what others ask for in their own forms."""
+    if registry is None and evaluation is None:
+        if about is not None:
+            fail("--about is for --registry and --evaluation, and neither was asked for", BAD_INPUT)
+        return
+    from privlearn.reporting.deployment_record import (
+        IncompleteRecordError,
+        UncertifiedRecordError,
+        read_about,
+        write_record,
+    )
+    from privlearn.reporting.evaluation import evaluation_markdown
+
+    with clear_errors():
+        if evaluation is not None:
+            said = read_about(about) if about is not None and about.exists() else None
+            evaluation.write_text(evaluation_markdown(found, said), encoding="utf-8")
+        if registry is not None:
+            try:
+                write_record(found, registry, about or registry.with_name("about.toml"))
+            except IncompleteRecordError as error:
+                fail(str(error), INCOMPLETE)
+            except UncertifiedRecordError as error:
+                fail(str(error), found.exit_code or BAD_INPUT)
 
 
 def _diff(files: list[Path], *, delta: float | None, json: bool) -> None:
