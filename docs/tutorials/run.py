@@ -1,7 +1,8 @@
 """Runs the tutorials from top to bottom, each in an empty directory with a kernel of its own.
 
-``python docs/tutorials/run.py`` fails if a cell fails or writes to standard error; with ``--write`` the outputs
-are stored in the notebooks, which is how those that stand there were made.  Names of notebooks choose some.
+``python docs/tutorials/run.py`` fails if a cell fails or writes to standard error; with ``--write``
+the outputs are stored in the notebooks, which is how those that stand there were made.  Names of
+notebooks choose some.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
+import privlearn
+
 FOLDER = Path(__file__).parent
 SECONDS = 300
 """A cell that takes longer has failed."""
+PACKAGES = f"{Path(privlearn.__file__).parents[1]}{os.sep}"
+"""Where modules stand on this machine; tracebacks name them."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -67,7 +72,7 @@ def _joined(path: Path, cell: NotebookNode) -> Iterator[NotebookNode]:
         if output.output_type == "stream":
             if output.name != "stdout":
                 raise TutorialError(f"{path.name}: on standard error:\n{output.text}{cell.source}")
-            output.text = COLOURS.sub("", output.text)
+            output.text = COLOURS.sub("", output.text).replace(PACKAGES, "")
             if last is not None:
                 last.text += output.text
                 continue
