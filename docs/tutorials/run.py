@@ -28,6 +28,8 @@ SECONDS = 300
 """A cell that takes longer has failed."""
 PACKAGES = f"{Path(privlearn.__file__).parents[1]}{os.sep}"
 """Where modules stand on this machine; tracebacks name them."""
+PROGRESS = re.compile(r"[^\n]*\r(?!\n)[^\n]*\n?")
+"""Lines that were written over."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -72,7 +74,7 @@ def _joined(path: Path, cell: NotebookNode) -> Iterator[NotebookNode]:
         if output.output_type == "stream":
             if output.name != "stdout":
                 raise TutorialError(f"{path.name}: on standard error:\n{output.text}{cell.source}")
-            output.text = COLOURS.sub("", output.text).replace(PACKAGES, "")
+            output.text = PROGRESS.sub("", COLOURS.sub("", output.text)).replace(PACKAGES, "")
             if last is not None:
                 last.text += output.text
                 continue
