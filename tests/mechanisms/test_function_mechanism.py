@@ -281,4 +281,3 @@ def test_checks_call_it_by_the_name_of_its_function() -> None:
     report = check_mechanism(of(no_noise_at_all), raise_error=False)
     assert report.failed
     assert str(report).startswith("no_noise_at_all:")
-    assert FunctionMechanism.__name__ == "FunctionMechanism"
