@@ -110,6 +110,11 @@ class FunctionMechanism(Generic[X]):
             count(shape=length)
         self.loss()
 
+    @property
+    def __name__(self) -> str:
+        """What checks call it: the function's name."""
+        return str(getattr(self.function, "__name__", self.name))
+
     def spend(self) -> Spend:
         """The statement for the ledger; it names the function."""
         names = tuple(f"arithmetic({name})" for name in user_code(self.function))

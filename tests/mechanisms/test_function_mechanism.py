@@ -11,7 +11,7 @@ import pytest
 from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
-from privlearn.checking import check_mechanism
+from privlearn.checking import check_mechanism, sampling_target
 from privlearn.domains import Array, Ball, Box
 from privlearn.entries import FunctionsEntry, RetireEntry, SpendEntry
 from privlearn.errors import AdjacencyError, TokenError, TokenSpentError
@@ -270,3 +270,14 @@ def test_floating_point_errors_tell_of_no_row(asked: Any, recwarn: pytest.Warnin
     assert not recwarn.list
     (end,) = [e for e in accountant.ledger.entries if isinstance(e, RetireEntry)]
     assert end.outcome == "released"
+
+
+def no_noise_at_all(rows: Array, draw: Draw) -> Array:
+    return np.asarray(rows.sum(axis=0))
+
+
+def test_checks_call_it_by_the_name_of_its_function() -> None:
+    assert sampling_target(trimmed_total).name == "trimmed_total"
+    report = check_mechanism(of(no_noise_at_all), raise_error=False)
+    assert report.failed
+    assert str(report).startswith("no_noise_at_all:")

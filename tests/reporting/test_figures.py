@@ -20,6 +20,7 @@ from privlearn.ledger import Ledger
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
+from privlearn.reporting import figures
 from privlearn.reporting.figures import plot_guarantee, plot_spending, spending
 from privlearn.reporting.privacy_curves import curve_of, reading
 from privlearn.rows import Rows
@@ -125,3 +126,19 @@ def test_a_ledger_without_spends_or_none_at_all(tmp_path: Path) -> None:
     Ledger.create(tmp_path / "bare.db").close()
     with pytest.raises(DataError, match="no accountant"):
         plot_spending(tmp_path / "bare.png", tmp_path / "bare.db")
+
+
+def test_curves_differ_without_colours_too_and_have_few_points(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
+    regrets = {f"learner {k}": np.random.default_rng(k).random(20_000) for k in range(4)}
+    figures.plot_regret("regret.png", regrets, "title")
+    figures.plot_running_averages("averages.png", regrets, "x", "y")
+    for axes in (axes for figure in drawn for axes in figure.axes):
+        assert len({line.get_linestyle() for line in axes.lines}) == 4
+        assert all(len(line.get_xdata()) <= 400 for line in axes.lines)
+    total = drawn[0].axes[0].lines[0]
+    assert total.get_xdata()[-1] == 20_000
+    assert total.get_ydata()[-1] == pytest.approx(regrets["learner 0"].sum())

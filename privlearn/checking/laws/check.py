@@ -147,7 +147,7 @@ class _OneCheck:
 
 
 def _named(mechanism: Any, name: str | None) -> str:
-    return name or type(mechanism).__name__
+    return name or str(getattr(mechanism, "__name__", type(mechanism).__name__))
 
 
 def _stated(mechanism: Any) -> Loss:
