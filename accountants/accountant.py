@@ -485,13 +485,15 @@ class _Accountant(Generic[B]):
 
         Raises:
             InsufficientBudgetError: the plan does not fit under the cap.  BudgetError: too late.
-            TypeError: something else than a mechanism is given by keyword.
+            TypeError: something else than a mechanism is given by keyword.  ValueError: no items.
         """
         for label, each in mechanisms.items():
             if not callable(getattr(each, "loss", None)):
                 raise TypeError(f"{label} = {each!r}: must be a mechanism, which states a loss()")
         named = [Plan(label, each.loss(), self.users) for label, each in mechanisms.items()]
         whole = [*plan, *named]
+        if not whole:
+            raise ValueError("plan = []: must have an item for everything that will be spent")
         ranges = [user_range(users=item.users) for item in whole]
         items = tuple(
             PlanItem(

@@ -185,7 +185,8 @@ class Replay:
         if not waiting:
             raise LedgerError(
                 f"token {label!r} for users {users!r}: no such token released anything before the "
-                "restart; resume with the parameters that the run began with"
+                "restart; resume with the parameters that the run began with, and let a learner "
+                "ask accountant.lost(label, users) before it issues: a lost step moves nothing"
             )
         token = waiting.popleft()
         token.taken = True

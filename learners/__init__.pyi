@@ -1,10 +1,15 @@
 from .assortment import best_assortments
+from .base import Learner
+from .batches import BatchLearner
+from .contextual import ServedBandit
 from .dpmnl import DPMNL
 from .hdb import DPHDB
 from .ldp_ols import LDPOLS
 from .ldp_sgd import LDPSGD
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
+from .served import ServedMNL
+from .streaming import StreamLearner
 from .tofw import DPTOFW
 
 __all__ = [
@@ -14,6 +19,11 @@ __all__ = [
     "DPTOFW",
     "LDPOLS",
     "LDPSGD",
+    "BatchLearner",
+    "Learner",
     "OnePassNewtonMNL",
+    "ServedBandit",
+    "ServedMNL",
+    "StreamLearner",
     "best_assortments",
 ]

@@ -47,8 +47,19 @@ class Learner(ABC):
     # Parameters, as scikit-learn expects them ----------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        """Constructor arguments by name.
+
+        Raises:
+            AttributeError: the class keeps one under another name, or not at all.
+        """
+        names = inspect.signature(type(self)).parameters
+        missing = [name for name in names if not hasattr(self, name)]
+        if missing:
+            raise AttributeError(
+                f"{type(self).__name__} has no attribute {missing[0]!r}, which its constructor "
+                "takes: a learner keeps its parameters under their names, as the ledger holds them"
+            )
+        return {name: getattr(self, name) for name in names}
 
     def set_params(self, **params: Any) -> Self:
         """Changes constructor arguments; only before `start`.
@@ -111,6 +122,11 @@ class Learner(ABC):
         self._made_before = None if begun is None else begun.made
         self._made: dict[str, Any] = {}
         self._prepare(accountant)
+        if not hasattr(self, "_board"):
+            raise TypeError(
+                f"{type(self).__name__}._prepare: must call self._open_board(accountant), or "
+                "self._prepare_serving(accountant) if it serves users"
+            )
         if begun is None:
             accountant.record_learner(type(self).__name__, mine, self._made)
         declare_batches(accountant, self._rule_batches)
@@ -312,6 +328,17 @@ class Learner(ABC):
         self._kept.forget()
 
     # Users ---------------------------------------------------------------------------------------
+
+    def skip(self, n: int) -> Self:
+        """Counts the next n users, who never came, as null records.
+
+        Raises:
+            ValueError, TypeError: n is no count.  HorizonError: more users than are left.
+            RuntimeError: not started.
+        """
+        self._check_started()
+        self._pass_again(self._absent_users(n))
+        return self
 
     def _next_users(self, n: int) -> range:
         users = range(self.clock_, self.clock_ + n)

@@ -92,9 +92,10 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
     n_arms: int
     dim: int
-    loss: str | ScalarObjective
-    context_bound: float
-    reward_bound: float
+    loss: str | ScalarObjective = "squared"
+    context_bound: float = 1.0
+    reward_bound: float = 1.0
+    random_state: int = 0
     _pending_state = "had an arm pulled"
     _row_kinds = (Feedback,)
 

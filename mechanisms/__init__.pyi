@@ -22,6 +22,7 @@ from .one_of_k_reports import OneOfKReport, report_from_dict
 from .optimal_factorization import OptimalFactorization, optimal_factorization
 from .prefix_sums import PrefixSum, PrefixSumStream
 from .projected_reports import ProjectedReport
+from .receipt_stream import ReceiptStream
 from .scalar_objectives import (
     CustomObjective,
     HuberObjective,
@@ -66,6 +67,7 @@ __all__ = [
     "PrefixSum",
     "PrefixSumStream",
     "ProjectedReport",
+    "ReceiptStream",
     "ReportNoisyMax",
     "ScalarObjective",
     "Simplex",

@@ -57,6 +57,11 @@ def least_noise(
         raise ValueError(f"exponent = {exponent!r}: only generalized Gaussian noise has one")
     if family == "laplace":
         return laplace_noise(domain, budget, adjacency)
+    if isinstance(budget, PureDP):
+        raise CurrencyError(
+            f"budget = {budget!r}: Gaussian noise has no finite price in it; use noise='laplace', "
+            "or a budget of ZCDP, GaussianDP or Renyi"
+        )
     return gaussian_noise(domain, budget, adjacency)
 
 

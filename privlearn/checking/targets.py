@@ -76,7 +76,7 @@ def sampling_target(
     """
     if isinstance(mechanism, SamplingTarget):
         return _restated(mechanism, claim, neighbours, name, adjacency)
-    called = name or _name_of(mechanism)
+    called = name or name_of(mechanism)
     if hasattr(mechanism, "release") or hasattr(mechanism, "open"):
         return _of_mechanism(mechanism, claim, neighbours, called, adjacency)
     if not callable(mechanism):
@@ -114,7 +114,11 @@ def _restated(
     )
 
 
-def _name_of(mechanism: Any) -> str:
+def name_of(mechanism: Any) -> str:
+    """What messages call it: the name that it states, that of a function, or its class."""
+    stated = getattr(mechanism, "name", None)
+    if isinstance(stated, str) and stated:
+        return stated
     return str(getattr(mechanism, "__name__", type(mechanism).__name__))
 
 
@@ -131,7 +135,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        raise CheckError(f"{_name_of(function)}: its signature cannot be read") from None
+        raise CheckError(f"{name_of(function)}: its signature cannot be read") from None
 
 
 def _positional(function: Callable[..., Any]) -> int:
@@ -165,7 +169,7 @@ def _starter(
     if places == 1:
         return lambda data, seed: lambda: function(data)
     raise CheckError(
-        f"{_name_of(function)} takes {places} positional arguments: must be f(data, rng) or f(data)"
+        f"{name_of(function)} takes {places} positional arguments: must be f(data, rng) or f(data)"
     )
 
 

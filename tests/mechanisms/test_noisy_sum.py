@@ -72,7 +72,7 @@ def test_calibrated_noise_fits_its_budget_and_wastes_none(
 
 
 def test_pure_budgets_and_budgets_of_nothing_buy_no_gaussian() -> None:
-    with pytest.raises(CurrencyError, match="no finite price in PureDP"):
+    with pytest.raises(CurrencyError, match="no finite price in it; use noise='laplace'"):
         NoisySum.calibrated(Ball(1.0, 2), PureDP(1))
     with pytest.raises(ValueError, match="noise needs a budget > 0"):
         NoisySum.calibrated(Ball(1.0, 2), ZCDP(0))

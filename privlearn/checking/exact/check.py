@@ -30,7 +30,7 @@ from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
 from privlearn.checking.exact.probe import check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
-from privlearn.checking.targets import Claimable
+from privlearn.checking.targets import Claimable, name_of
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.exact import exact_text, float_up
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
@@ -170,7 +170,10 @@ def compare(
     """
     started = time.perf_counter()
     if not pairs:
-        raise CheckError("pairs = []: there is nothing to compare a claim with")
+        raise CheckError(
+            "pairs = []: no two data sets whose outputs differ were given or found; give "
+            "neighbours=(one, other) that the mechanism tells apart"
+        )
     both = [(pair.p, pair.q, pair.label) for pair in pairs]
     both += [(pair.q, pair.p, pair.label + ", reversed") for pair in pairs]
     rows = _rows(claim, _Largest(both), [float(order) for order in orders])
@@ -323,9 +326,8 @@ def white_box(
         CheckError: the mechanism is of another make; it must be checked by sampling.
     """
     started = time.perf_counter()
-    name = type(mechanism).__name__
     result = _compared(mechanism, claim, neighbours, users, orders)
-    return replace(result, subject=name, seconds=time.perf_counter() - started)
+    return replace(result, subject=name_of(mechanism), seconds=time.perf_counter() - started)
 
 
 def _compared(

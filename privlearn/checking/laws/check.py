@@ -34,7 +34,7 @@ from privlearn.checking.laws.report import (
 from privlearn.checking.session import note
 from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.checking.targets import Claimable, SamplingTarget, sampling_target
+from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
 from privlearn.errors import (
     CheckError,
     HorizonError,
@@ -147,7 +147,7 @@ class _OneCheck:
 
 
 def _named(mechanism: Any, name: str | None) -> str:
-    return name or str(getattr(mechanism, "__name__", type(mechanism).__name__))
+    return name or name_of(mechanism)
 
 
 def _stated(mechanism: Any) -> Loss:

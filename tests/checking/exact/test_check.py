@@ -494,7 +494,7 @@ def test_neighbours_of_ones_own() -> None:
     assert found.curve[0].exact == pytest.approx(0.0025)
     with pytest.raises(CheckError, match="no domain"):
         white_box(_Homeless(), orders=(2.0,))
-    with pytest.raises(CheckError, match="nothing to compare"):
+    with pytest.raises(CheckError, match="no two data sets"):
         compare(PureDP(1), [])
 
 

@@ -31,6 +31,7 @@ from privlearn.mechanisms import (
     NoisySum,
     ObjectivePerturbation,
     PrefixSum,
+    mechanism,
 )
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
@@ -729,3 +730,19 @@ def test_the_report_reads_well() -> None:
     assert re.fullmatch(
         r"Sum: 17 of 21 checks passed; mu >= [\d.]+ of 2 at confidence 0.99", report.summary()
     )
+
+
+def test_a_function_is_called_by_its_name() -> None:
+    @mechanism(domain=Box(0, 10, 1), noise=LaplaceNoise(20.0))
+    def middle_total(rows: Array, draw: Callable[[tuple[int, ...]], Array]) -> Array:
+        return np.asarray(np.sort(rows, axis=0)[5:-5].sum(axis=0) + draw((1,)))
+
+    report = check_mechanism(middle_total, samples=400)
+    assert str(report).startswith("middle-total:")
+    # of the few records that are tried by themselves, it returns noise only
+    assert report["check_exact_divergence"].verdict == "not applicable"
+    assert "give neighbours=" in report["check_exact_divergence"].detail
+    crowd = np.repeat([[0.0], [10.0]], 20, axis=0)
+    less = np.concatenate([crowd[:-1], [[0.0]]])
+    found = check_mechanism(middle_total, neighbours=(crowd, less), samples=400)
+    assert "tight" in found["check_exact_divergence"].detail

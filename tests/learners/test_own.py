@@ -1,0 +1,79 @@
+"""Learners of other people: what they build on is exported, and their mistakes are named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from privlearn import ZCDP, Box, Ledger, NoiseSource, Plan, Rows
+from privlearn.accountants import CentralAccountant
+from privlearn.learners import Learner
+from privlearn.mechanisms import NoisySum
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Total(Learner):
+    """One noisy sum of all users, after the last of them."""
+
+    high: float = 10.0
+    _rule_batches = ()
+
+    def _prepare(self, accountant: Any) -> None:
+        self._open_board(accountant)
+        self._sums = self._fixed(
+            "sums", lambda: NoisySum.calibrated(Box(0, self.high, 1), accountant.budget)
+        )
+        self._rows: list[Rows[Any]] = []
+
+    def _plan(self) -> list[Plan]:
+        return [Plan("sum", self._sums.loss(), self._board.users)]
+
+    def _pass_again(self, users: range) -> None:
+        self._rows.append(Rows.null(users))
+        self.clock_ = users.stop
+
+    def _needed_from(self) -> int:
+        return 0
+
+
+def account() -> CentralAccountant[ZCDP]:
+    noise = NoiseSource.simulation(0)
+    return CentralAccountant(ZCDP(1), users=range(9), ledger=Ledger.memory(), noise=noise)
+
+
+def test_users_who_never_came_are_counted_without_a_method_of_its_own() -> None:
+    learner = Total().start(account())
+    assert learner.skip(4) is learner
+    assert learner.clock_ == 4
+    assert len(learner.private_messages_) == 1
+    with pytest.raises(RuntimeError, match=r"call start\(accountant\) first"):
+        Total().skip(1)
+
+
+def test_a_learner_that_opens_no_billboard_is_told_to() -> None:
+    class Hasty(Total):
+        def _prepare(self, accountant: Any) -> None:
+            self._sums = NoisySum.calibrated(Box(0, 1, 1), accountant.budget)
+
+    with pytest.raises(TypeError, match=r"Hasty\._prepare: must call self\._open_board"):
+        Hasty().start(account())
+
+
+def test_a_parameter_that_is_not_kept_is_named() -> None:
+    class Renames(Total):
+        def __init__(self, most: float) -> None:
+            super().__init__(high=most)
+
+    with pytest.raises(AttributeError, match="Renames has no attribute 'most'"):
+        Renames(3.0).start(account())
+
+
+def test_a_plan_without_items_is_refused() -> None:
+    class Aimless(Total):
+        def _plan(self) -> list[Plan]:
+            return []
+
+    with pytest.raises(ValueError, match=r"plan = \[\]: must have an item"):
+        Aimless().start(account())
