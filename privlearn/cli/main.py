@@ -1,15 +1,16 @@
 """The command line: ``quickstart``, ``run``, ``audit``, ``check``, ``errata``, ``reproduce``.
 
 ``privlearn people`` shows what is public of a registry of people, and forgets somebody.
+``privlearn certify``, ``verify``, ``key`` and ``witness`` sign what an audit found, and verify it.
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
 ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 a check refuted nothing and
 would not have found a fault of factor 2 either; 6 the ledger needs an extension of its format that
 this version does not know; 7 a signature is not that of the key asked for; 8 a certificate or
-checkpoint is not of this ledger; 9 a record lacks a field that only a human can fill in; 130 stopped by SIGINT or SIGTERM, after saying what was spent.  An audit
-of nothing but attestations finds no problem and exits with 0; its first line says that they are not
-verified.
+checkpoint is not of this ledger; 9 a record lacks a field that only a human can fill in; 130
+stopped by SIGINT or SIGTERM, after saying what was spent.  An audit of nothing but attestations
+finds no problem and exits with 0; its first line says that they are not verified.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import Annotated
 import typer
 
 from privlearn.cli.audit import audit
+from privlearn.cli.certify import certify, verify, witness
 from privlearn.cli.check import check
+from privlearn.cli.keys import key_app
 from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, unread
 from privlearn.cli.papers import errata, reproduce_app
@@ -34,10 +37,13 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (quickstart, audit, epsilon, delta, calibrate, errata, check):
+for command in (quickstart, audit, certify, verify, witness):
+    app.command()(command)
+for command in (epsilon, delta, calibrate, errata, check):
     app.command()(command)
 app.add_typer(run_app, name="run")
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(key_app, name="key")
 app.add_typer(people_app, name="people")
 app.add_typer(reproduce_app, name="reproduce")
 
