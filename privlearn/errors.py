@@ -177,7 +177,15 @@ class SigningError(PrivlearnError, ValueError):
 
 
 class PassphraseError(SigningError):
-    """A private key was not opened with this passphrase, or with none."""
+    """A private key was not opened with this passphrase, or with none.
+
+    Attributes:
+        needed: whether none was given, and the key needs one.
+    """
+
+    def __init__(self, message: str, *, needed: bool = False) -> None:
+        super().__init__(message)
+        self.needed = needed
 
 
 class WrongSignatureError(SigningError):

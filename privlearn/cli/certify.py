@@ -80,7 +80,7 @@ def verify(
         typer.echo(in_json(_as_json(found)))
     else:
         for name, text in _lines(found):
-            typer.echo(f"{name:12}{visible(text)}" if name else visible(text))
+            typer.echo(f"{name:13}{visible(text)}" if name else visible(text))
     if _problems(found):
         raise typer.Exit(PROBLEMS)
     if found.statement is not None and found.statement.certificate.simulation:
@@ -129,17 +129,25 @@ def _problems(found: Verified) -> list[str]:
 
 
 def _verdict(found: Verified) -> str:
-    problems = _problems(found)
+    """One line of ours: who signed, as far as that is known, and what the ledger says."""
+    problems, said = _problems(found), None if found.statement is None else found.statement
     if problems:
         return f"NOT VERIFIED: {len(problems)} problem{'s' * (len(problems) > 1)}"
+    if said is not None and said.certificate.simulation:
+        return "SIMULATION: it is signed, and its noise protects nobody"
     names = ", ".join(key.name for key in found.known)
+    if found.relation is None and names:
+        return f"SIGNED by {names}; the ledger was not looked at"
     if found.relation is None:
-        if names:
-            return f"SIGNED by {names}; the ledger was not looked at"
-        return "NOT CHANGED since somebody signed it; who that was is not known"
-    if names:
-        return f"VERIFIED: signed by {names}, and the ledger is {found.relation}"
-    return f"RECOMPUTED: the ledger is {found.relation}; who signed it is not known"
+        return (
+            "NOT CHANGED since it was signed; who signed it is not known, nor what the ledger says"
+        )
+    signer = f"signed by {names}" if names else "who signed it is not known"
+    if said is not None and said.certificate.attested:
+        start = "ATTESTED, NOT VERIFIED"
+    else:
+        start = "VERIFIED" if names else "RECOMPUTED"
+    return f"{start}: {signer}; the ledger is {found.relation}"
 
 
 def _lines(found: Verified) -> list[tuple[str, str]]:
@@ -157,7 +165,7 @@ def _lines(found: Verified) -> list[tuple[str, str]]:
 
 
 def _of_certificate(found: Verified) -> list[tuple[str, str]]:
-    from privlearn.reporting.certificates import guarantee_line, verdict
+    from privlearn.reporting.certificates import guarantee_line, verdict, weaknesses
 
     statement = found.statement
     assert statement is not None
@@ -169,7 +177,7 @@ def _of_certificate(found: Verified) -> list[tuple[str, str]]:
         lines.append(
             (
                 "",
-                "            Anybody can make a key of that name. Give the one that the signer "
+                "             Anybody can make a key of that name. Give the one that the signer "
                 "published (--key) to know who signed.",
             )
         )
@@ -181,10 +189,11 @@ def _of_certificate(found: Verified) -> list[tuple[str, str]]:
         ("over", f"{said.entries} entries, {'closed' if said.closed else 'open: so far'}"),
         ("head", said.head),
         ("root", said.root),
-        ("states", verdict(said)),
+        ("signer says", verdict(said)),
     ]
     lines += [("guarantee", guarantee_line(one)) for one in said.guarantees]
     lines += [("sum", f"{one.who}: {guarantee_line(one)}") for one in said.sums]
+    lines += [("weaker", text) for text in weaknesses(said)]
     return lines
 
 

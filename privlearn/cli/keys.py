@@ -53,10 +53,12 @@ def show(
     """
     from privlearn.reporting.visible import visible
     from privlearn.signing import PublicKey
+    from privlearn.signing.keys import is_private
 
     with signing_errors():
-        path = Path(file)
-        private = path.is_file() and b"PRIVATE KEY" in path.read_bytes()[:16_384]
-        public = private_key(path, passphrase_file).public if private else PublicKey.given(file)
+        if is_private(file):
+            public = private_key(Path(file), passphrase_file).public
+        else:
+            public = PublicKey.given(file)
     use = "cosignatures of a witness" if public.witness else "certificates and checkpoints"
     typer.echo(f"{visible(public.text)}\nname  {visible(public.name)}\nfor   {use}")

@@ -80,7 +80,7 @@ def private_key(path: Path, passphrase_file: Path | None) -> SigningKey:
     try:
         return SigningKey.load(path)
     except PassphraseError as error:
-        if "needs" not in str(error) or not sys.stdin.isatty():
+        if not error.needed or not sys.stdin.isatty():
             raise
     return SigningKey.load(path, typer.prompt("Passphrase", hide_input=True).encode())
 

@@ -158,8 +158,13 @@ def certify_ledger(
     _check(found)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     statement = Statement(told, found, delta, key.public, now, __version__)
-    Statement.parse(statement.text)
-    return sign_text(statement.text, key)
+    note = sign_text(statement.text, key)
+    if (size := len(note.encode())) > MOST_BYTES:
+        raise SigningError(
+            f"a certificate of {size} bytes, and none above {MOST_BYTES} is read: it lists every "
+            "label of every mechanism; use fewer labels"
+        )
+    return note
 
 
 def _check(found: Certificate) -> None:

@@ -30,6 +30,7 @@ SIGNER, WITNESS = 1, 4
 """What a key is for, as signed notes number it: Ed25519 over the text, or cosignatures."""
 _USES = {SIGNER: "signer", WITNESS: "witness"}
 _MOST_BYTES = 16_384
+_PRIVATE = b"PRIVATE KEY"
 _NEW_NAME = re.compile(r"[!-*,-~]{1,200}")
 _PUBLIC = re.compile(r"([^+]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/=]+)")
 _HEADER = re.compile(rb"privlearn (signer|witness) key ([!-*,-~]{1,200})\n")
@@ -127,7 +128,7 @@ class PublicKey:
             raise SigningError(
                 f"{said!r:.200} is no public key, <name>+<id>+<base64>, and no file that holds one"
             )
-        if b"PRIVATE KEY" in data:
+        if _PRIVATE in data:
             raise SigningError(f"{said!r:.200} is a private key: give its public one ({PUBLIC})")
         try:
             return cls.parse(data.decode().removesuffix("\n"))
@@ -244,8 +245,9 @@ class SigningKey:
         try:
             private = load_pem_private_key(data[found.end() :], passphrase)
         except TypeError:
-            need = "needs its passphrase" if passphrase is None else "has no passphrase"
-            raise PassphraseError(f"{path} {need}") from None
+            if passphrase is not None:
+                raise PassphraseError(f"{path} has no passphrase: leave it out") from None
+            raise PassphraseError(f"{path} needs its passphrase", needed=True) from None
         except (ValueError, UnsupportedAlgorithm):
             why = "is damaged" if passphrase is None else "is damaged, or has another passphrase"
             raise PassphraseError(f"{path} {why}") from None
@@ -253,6 +255,16 @@ class SigningKey:
             raise SigningError(f"{path} is no Ed25519 key")
         use = SIGNER if found[1] == b"signer" else WITNESS
         return cls(found[2].decode(), use, private)
+
+
+def is_private(path: str | os.PathLike[str]) -> bool:
+    """Whether a file holds a private key.
+
+    Raises:
+        OSError: it cannot be read, or is larger than any key.
+    """
+    data = read_foreign(Path(path), at_most=_MOST_BYTES)
+    return data is not None and _PRIVATE in data
 
 
 def read_secret(path: str | os.PathLike[str]) -> bytes:

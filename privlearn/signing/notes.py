@@ -89,12 +89,18 @@ class Note:
         return (self.text + "\n" + "".join(one.line for one in self.signatures)).encode()
 
     def with_signature(self, signature: Signature) -> Note:
-        """The same with one more line, in place of an earlier one of the same key."""
+        """The same with one more line, in place of an earlier one of the same key.
+
+        Raises:
+            SigningError: it has as many as a note may have.
+        """
         kept = [
             one
             for one in self.signatures
             if (one.name, one.key_id) != (signature.name, signature.key_id)
         ]
+        if len(kept) >= MOST_SIGNATURES:
+            raise SigningError(f"the note has {len(kept)} signatures already")
         return Note(self.text, (*kept, signature))
 
     def signed_by(self, key: PublicKey) -> tuple[Signature, ...]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from privlearn._new_names import sync_directory
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import OtherLedgerError, SigningError
 from privlearn.ledger.proofs import MOST_HASHES, consistency_proof, entry_hashes, measure
@@ -160,9 +161,15 @@ class Witness:
         with self._connected() as database:
             database.execute(f"PRAGMA application_id = {_APPLICATION}")
             database.execute(_TABLE)
+        sync_directory(self._path.parent)
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
+        if not self._path.is_file():
+            raise SigningError(
+                f"{self._path}: no such file; `--begin` makes that of a witness that has cosigned "
+                "nothing yet, and one that lost its file could cosign a second history"
+            )
         uri = f"{self._path.resolve().as_uri()}?mode=rw"
         try:
             with SQLITE, closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
@@ -195,7 +202,7 @@ class Witness:
                 f"the checkpoint is of {new.origin!r:.200}, and ledgers of {signer.name} are named "
                 f"{signer.name}/…"
             )
-        line = cosign(request.note.text, self._key, now)
+        cosigned = request.note.with_signature(cosign(request.note.text, self._key, now))
         with self._connected() as database:
             if database.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
                 raise SigningError(f"{self._path} is no witness's file: `--begin` makes one")
@@ -207,7 +214,7 @@ class Witness:
                 (new.origin, new.size, new.root),
             )
             database.execute("COMMIT")
-        return request.note.with_signature(line)
+        return cosigned
 
     def _last(self, database: sqlite3.Connection, origin: str) -> Checkpoint | None:
         row = database.execute("SELECT size, root FROM cosigned WHERE origin = ?", (origin,))
