@@ -139,9 +139,7 @@ def _verdict(found: Verified) -> str:
     if found.relation is None and names:
         return f"SIGNED by {names}; the ledger was not looked at"
     if found.relation is None:
-        return (
-            "NOT CHANGED since it was signed; who signed it is not known, nor what the ledger says"
-        )
+        return "NOT CHANGED since it was signed; by whom is not known, and the ledger not looked at"
     signer = f"signed by {names}" if names else "who signed it is not known"
     if said is not None and said.certificate.attested:
         start = "ATTESTED, NOT VERIFIED"

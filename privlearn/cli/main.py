@@ -37,10 +37,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (quickstart, audit, certify, verify, witness):
+for command in (quickstart, audit, epsilon, delta, calibrate, errata, check):
     app.command()(command)
-for command in (epsilon, delta, calibrate, errata, check):
-    app.command()(command)
+for signing_command in (certify, verify, witness):
+    app.command()(signing_command)
 app.add_typer(run_app, name="run")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(key_app, name="key")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -57,13 +56,12 @@ def measure(path: str | os.PathLike[str], at: int | None = None) -> Measured:
     """
     chain, first, problems = Chain(), "", list[str]()
     earlier = _tree_head(chain, "") if at == 0 else None
-    with closing(iterate_records(path, vouched=at is not None)) as records:
-        for record in records:
-            problems += chain.add(record)
-            del problems[100:]
-            first = first or chain.head
-            if chain.tree.size == at:
-                earlier = _tree_head(chain, first)
+    for record in iterate_records(path, vouched=at is not None):
+        problems += chain.add(record)
+        del problems[100:]
+        first = first or chain.head
+        if chain.tree.size == at:
+            earlier = _tree_head(chain, first)
     return Measured(_tree_head(chain, first), earlier, problems)
 
 
@@ -77,9 +75,8 @@ def entry_hashes(path: str | os.PathLike[str]) -> Iterator[bytes]:
     Raises:
         LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as `iterate_records`.
     """
-    with closing(iterate_records(path, vouched=True)) as records:
-        for record in records:
-            yield bytes.fromhex(record.hash)
+    for record in iterate_records(path, vouched=True):
+        yield bytes.fromhex(record.hash)
 
 
 def consistency_proof(leaves: Iterable[bytes], old: int, new: int) -> list[bytes]:

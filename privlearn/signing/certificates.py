@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, final
@@ -122,8 +121,8 @@ def stated(
     Raises:
         LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as `iterate_records`.
     """
-    with closing(iterate_records(ledger, vouched=True)) as records:
-        found = certify(islice(records, entries), delta=delta, restate=RecordedStreams())
+    records = islice(iterate_records(ledger, vouched=True), entries)
+    found = certify(records, delta=delta, restate=RecordedStreams())
     told = parse(found.model_dump_json().encode())
     said = {name: value for name, value in told.items() if name not in _OF_THE_FILE}
     return parse(canonical(said)), found

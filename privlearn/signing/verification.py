@@ -82,21 +82,22 @@ def verify(
         checkpoint without key.  LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as
         `audit`.
     """
+    for key in keys:
+        if not key.witness:
+            note.check_text(key)  # before anything of the text is read
     statement = checkpoint = None
-    cosigned = list[tuple[PublicKey, int]]()
     if note.text.split("\n", 2)[1].startswith("{"):
         statement = open_certificate(note)
     else:
         checkpoint = Checkpoint.parse(note.text)
+    cosigned = list[tuple[PublicKey, int]]()
     for key in keys:
+        if key.witness and checkpoint is None:
+            raise WrongSignatureError(
+                f"it is not signed by {key.name}, a witness: these sign checkpoints only"
+            )
         if key.witness:
-            if checkpoint is None:
-                raise WrongSignatureError(
-                    f"it is not signed by {key.name}, a witness: these sign checkpoints only"
-                )
             cosigned.append((key, check_cosignature(note, key, now)))
-        else:
-            note.check_text(key)
     known = tuple(key for key in keys if not key.witness)
     if checkpoint is not None and not known:
         raise SigningError(

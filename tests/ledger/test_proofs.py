@@ -30,7 +30,7 @@ Verifier = Callable[[int, int, bytes, bytes, Sequence[bytes]], bool]
 
 
 def split(size: int) -> int:
-    return max(2**power for power in range(size.bit_length()) if 2**power < size)
+    return max(1 << power for power in range(size.bit_length()) if 1 << power < size)
 
 
 @lru_cache(None)

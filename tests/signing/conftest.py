@@ -31,19 +31,18 @@ def write(tmp_path: Path) -> Written:
     ) -> Path:
         path = tmp_path / name
         noise = NoiseSource.simulation(0) if simulated else NoiseSource.secure()
-        if path.exists():
-            accountant = CentralAccountant[ZCDP].resume(path, noise=noise)
+        goes_on = path.exists()
+        ledger = Ledger.open(path) if goes_on else Ledger.create(path)
+        if goes_on:
+            accountant = CentralAccountant[ZCDP].resume(ledger, noise=noise)
         else:
-            accountant = CentralAccountant(
-                ZCDP(1), users=USERS, ledger=Ledger.create(path), noise=noise
-            )
+            accountant = CentralAccountant(ZCDP(1), users=USERS, ledger=ledger, noise=noise)
         for _ in range(releases):
             rows = Rows.seal(np.ones((4, 2)), users=USERS)
             SUM.release(rows, accountant.issue(ZCDP("0.01"), users=USERS, label="sum"))
         if close:
             accountant.close()
-        else:
-            accountant.ledger.close()
+        ledger.close()
         return path
 
     return written
