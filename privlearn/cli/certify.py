@@ -189,7 +189,10 @@ def _of_certificate(found: Verified) -> list[tuple[str, str]]:
         ("root", said.root),
         ("signer says", verdict(said)),
     ]
-    lines += [("guarantee", guarantee_line(one)) for one in said.guarantees]
+    several = len(said.guarantees) > 1
+    for one in said.guarantees:
+        whose = f"accountant {one.accountants[0]}: " if several else ""
+        lines.append(("guarantee", f"{whose}{guarantee_line(one)}"))
     lines += [("sum", f"{one.who}: {guarantee_line(one)}") for one in said.sums]
     lines += [("weaker", text) for text in weaknesses(said)]
     return lines
