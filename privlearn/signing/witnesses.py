@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -24,6 +25,8 @@ from privlearn.signing.keys import PublicKey, SigningKey, strict_base64
 from privlearn.signing.notes import Note
 
 _APPLICATION = 0x70726C77  # "prlw"
+_FIRST = re.compile("[0-9a-f]{32}")
+"""How the last part of an origin names a ledger, so that no other signer's name fits before it."""
 _TABLE = """CREATE TABLE cosigned (
     origin TEXT PRIMARY KEY, size INTEGER NOT NULL, root TEXT NOT NULL
 ) STRICT"""
@@ -197,10 +200,11 @@ class Witness:
             raise SigningError(f"{signer.name} is a witness's key: give that of who signs ledgers")
         request.note.check_text(signer)
         new = request.checkpoint
-        if new.origin != signer.name and not new.origin.startswith(f"{signer.name}/"):
+        name, _, ledger = new.origin.rpartition("/")
+        if new.origin != signer.name and not (name == signer.name and _FIRST.fullmatch(ledger)):
             raise OtherLedgerError(
                 f"the checkpoint is of {new.origin!r:.200}, and ledgers of {signer.name} are named "
-                f"{signer.name}/…"
+                f"{signer.name}/ and the first 32 digits of the hash of their first entry"
             )
         cosigned = request.note.with_signature(cosign(request.note.text, self._key, now))
         with self._connected() as database:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typer.testing import CliRunner, Result
 
+from privlearn.cli.main import app
+from privlearn.cli.output import BAD_INPUT, OTHER_LEDGER, WRONG_SIGNATURE
 from privlearn.errors import (
     NotCertifiedError,
     OtherLedgerError,
@@ -228,13 +232,14 @@ def test_a_witness_knows_whose_ledger_it_is(told: Told) -> None:
     request = told.request(told.later())
     with pytest.raises(WrongSignatureError):
         told.witness.cosign(request, stranger.public)
-    named = Checkpoint("example.com/audits-of-others", 1, "00" * 32)
-    foreign = Request(0, [], sign_text(named.text, told.signer))
-    with pytest.raises(OtherLedgerError, match=r"ledgers of .* are named"):
-        told.witness.cosign(foreign, told.signer.public)
+    name = told.signer.public.name
+    for origin in (f"{name}-of-others", f"{name}/others/{'0' * 32}", f"{name}/{'0' * 31}", "x"):
+        foreign = Request(0, [], sign_text(Checkpoint(origin, 1, "00" * 32).text, told.signer))
+        with pytest.raises(OtherLedgerError, match=r"ledgers of .* are named"):
+            told.witness.cosign(foreign, told.signer.public)
     with pytest.raises(SigningError, match="is a witness's key"):
         told.witness.cosign(request, told.key.public)
-    fresh = sign_text(Checkpoint("example.com/audits/x", 1, "00" * 32).text, told.signer)
+    fresh = sign_text(Checkpoint(f"{name}/{'0' * 32}", 1, "00" * 32).text, told.signer)
     with pytest.raises(OtherLedgerError, match="a first checkpoint has no proof"):
         told.witness.cosign(Request(0, [bytes(32)], fresh), told.signer.public)
 
@@ -317,3 +322,55 @@ def test_no_checkpoint_of_a_broken_chain(
     export.write_text('{"privlearn_ledger":2}\n')
     with pytest.raises(NotCertifiedError, match="no entries"):
         sign_checkpoint(export, signer)
+
+
+def test_the_whole_way_from_the_command_line(write: Written, tmp_path: Path) -> None:
+    """Each step with what goes wrong in it, and its exit code."""
+    ledger = write()
+
+    def run(*arguments: str | Path, into: str = "") -> Result:
+        out = ("--out", tmp_path / into) if into else ()
+        return CliRunner().invoke(app, [str(one) for one in (*arguments, *out)])
+
+    audit, witness = tmp_path / "audit.key", tmp_path / "witness.key"
+    assert run("key", "new", audit, "--name", "example.com/audits").exit_code == 0
+    assert run("key", "new", audit, "--name", "example.com/audits").exit_code == BAD_INPUT
+    assert run("key", "new", tmp_path / "x", "--name", "a b").exit_code == BAD_INPUT
+    made = run("key", "new", witness, "--name", "witness.example/w1", "--witness")
+    assert run("key", "show", witness).output == (
+        f"{made.output}name  witness.example/w1\nfor   cosignatures of a witness\n"
+    )
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run("ledger", "checkpoint", ledger, "--key", audit, into="one").exit_code == 0
+    first = run("ledger", "consistency", ledger, "--to", one, into="first.request")
+    assert first.exit_code == 0
+    asked = tmp_path / "first.request"
+    cosigning = ("--key", witness, "--signer", f"{audit}.pub", "--state", tmp_path / "seen.db")
+    assert run("witness", asked, *cosigning).exit_code == BAD_INPUT, "not begun"
+    assert run("witness", asked, *cosigning, "--begin", into="cosigned").exit_code == 0
+    cosigned = tmp_path / "cosigned"
+    write()
+    assert run("ledger", "checkpoint", ledger, "--key", audit, into="two").exit_code == 0
+    far = run("ledger", "consistency", ledger, "--from", cosigned, "--key", f"{audit}.pub")
+    near = run("ledger", "consistency", ledger, "--from", cosigned, "--to", two, into="request")
+    assert (far.exit_code, near.exit_code) == (0, 0)
+    request = tmp_path / "request"
+    assert request.read_text() == f"{far.output}\n{two.read_text()}"
+    other = write("other.db", releases=4)
+    assert run("ledger", "consistency", other, "--from", one).exit_code == OTHER_LEDGER
+    assert run("ledger", "consistency", ledger).exit_code == BAD_INPUT
+    strange = run("ledger", "consistency", ledger, "--from", one, "--key", made.output.strip())
+    assert strange.exit_code == WRONG_SIGNATURE
+    assert run("witness", request, *cosigning, into="both").exit_code == 0
+    assert run("witness", request, *cosigning).exit_code == OTHER_LEDGER, "a second time"
+    assert run("witness", two, *cosigning).exit_code == BAD_INPUT, "no request"
+    both, keys = tmp_path / "both", ("--key", f"{audit}.pub", "--key", f"{witness}.pub")
+    told = run("verify", both, ledger, *keys)
+    assert told.exit_code == 0, told.output
+    assert "witness      witness.example/w1+" in told.output
+    assert run("verify", two, ledger, *keys).exit_code == WRONG_SIGNATURE, "not cosigned"
+    assert run("verify", both, other, *keys).exit_code == OTHER_LEDGER
+    assert run("verify", both, "--key", f"{witness}.pub").exit_code == BAD_INPUT
+    found = json.loads(run("verify", cosigned, ledger, *keys, "--json").output)
+    assert found["relation"] == "continues"
+    assert found["checkpoint"]["size"] < found["ledger_entries"] == 13
