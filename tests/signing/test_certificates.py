@@ -22,7 +22,7 @@ from privlearn.cli.output import (
     UNREADABLE,
     WRONG_SIGNATURE,
 )
-from privlearn.errors import SigningError
+from privlearn.errors import SigningError, WrongSignatureError
 from privlearn.ledger import Ledger, canonical, read_records, write_export
 from privlearn.signing import Note, Relation, SigningKey, Statement, certify_ledger, verify
 from privlearn.signing.certificates import FORM
@@ -383,6 +383,18 @@ def test_what_goes_wrong_after_the_certificate_is_a_problem(
     told = run("verify", signed, later, "--key", signer.public.text)
     assert told.exit_code == PROBLEMS
     assert "problem of the ledger" in told.output
+
+
+def test_a_witness_makes_no_certificate(
+    write: Written, signer: SigningKey, witness_key: SigningKey
+) -> None:
+    value = payload(certify_ledger(write(), signer))
+    value["key"] = witness_key.public.text
+    forged = resigned(value, witness_key)
+    with pytest.raises(WrongSignatureError, match="one of a witness"):
+        verify(forged)
+    with pytest.raises(WrongSignatureError, match="sign checkpoints only"):
+        verify(certify_ledger(write(), signer), [witness_key.public])
 
 
 # Hostile files ------------------------------------------------------------------------------------
