@@ -22,7 +22,7 @@ from privlearn.cli.output import (
     UNREADABLE,
     WRONG_SIGNATURE,
 )
-from privlearn.errors import SigningError, WrongSignatureError
+from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger import Ledger, canonical, read_records, write_export
 from privlearn.signing import Note, Relation, SigningKey, Statement, certify_ledger, verify
 from privlearn.signing.certificates import FORM
@@ -353,6 +353,17 @@ def test_a_certificate_of_another_ledger_or_of_a_rewritten_one(
     assert told.exit_code == OTHER_LEDGER
     assert "an older copy, was cut" in told.output
     assert run("verify", signed, tmp_path / "none.db").exit_code == UNREADABLE
+
+
+@pytest.mark.parametrize("name", ["head", "root"])
+def test_head_and_root_must_both_be_the_ledgers(
+    write: Written, signer: SigningKey, name: str
+) -> None:
+    ledger = write()
+    value = payload(certify_ledger(ledger, signer))
+    value["certificate"][name] = "0" * 64
+    with pytest.raises(OtherLedgerError, match=f"the {name} of the ledger is"):
+        verify(resigned(value, signer), [signer.public], ledger)
 
 
 def test_a_ledger_with_the_same_hashes_and_another_body_is_found_out(
