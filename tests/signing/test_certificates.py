@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from privlearn.accountants import CentralAccountant
+from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
 from privlearn.cli.output import (
     BAD_INPUT,
@@ -51,6 +53,16 @@ def resigned(value: Any, key: SigningKey) -> Note:
 def keys(tmp_path: Path, signer: SigningKey) -> Path:
     signer.save(tmp_path / "audit.key")
     return tmp_path / "audit.key"
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory, signer: SigningKey) -> tuple[Path, Note]:
+    """A ledger that no test changes, and its certificate."""
+    ledger = tmp_path_factory.mktemp("certified") / "ledger.db"
+    with Ledger.create(ledger) as book:
+        account = CentralAccountant(ZCDP(1), users=range(4), ledger=book)
+        account.issue(ZCDP("0.01"), users=range(4), label="sum").retire()
+    return ledger, certify_ledger(ledger, signer)
 
 
 # As it is meant -----------------------------------------------------------------------------------
@@ -272,7 +284,7 @@ def test_a_second_signature_does_not_cover_for_a_wrong_first(
         (lambda told: told["guarantees"][0].update(delta=1e-12), "guarantees[0].delta"),
         (lambda told: told["guarantees"][0]["rests_on"].pop(), "guarantees[0].rests_on"),
         (lambda told: told.update(closed=True), "closed"),
-        (lambda told: told.update(spends=1), "spends"),
+        (lambda told: told.update(spends=7), "spends"),
         (lambda told: told.update(trusted_code=["none"]), "trusted_code"),
         (lambda told: told.update(certified_by="an authority"), "certified_by"),
         (lambda told: told.pop("interleaved"), "interleaved"),
@@ -284,14 +296,14 @@ def test_a_second_signature_does_not_cover_for_a_wrong_first(
     ],
 )
 def test_a_signer_who_states_something_else_is_found_out(
-    write: Written,
+    certified: tuple[Path, Note],
     signer: SigningKey,
     tmp_path: Path,
     change: Callable[[dict[str, Any]], object],
     where: str,
 ) -> None:
-    ledger, signed = write(), tmp_path / "a.certificate"
-    value = payload(certify_ledger(ledger, signer))
+    (ledger, note), signed = certified, tmp_path / "a.certificate"
+    value = payload(note)
     change(value["certificate"])
     signed.write_bytes(resigned(value, signer).encode())
     told = run("verify", signed, ledger, "--key", signer.public.text)
@@ -357,10 +369,10 @@ def test_a_certificate_of_another_ledger_or_of_a_rewritten_one(
 
 @pytest.mark.parametrize("name", ["head", "root"])
 def test_head_and_root_must_both_be_the_ledgers(
-    write: Written, signer: SigningKey, name: str
+    certified: tuple[Path, Note], signer: SigningKey, name: str
 ) -> None:
-    ledger = write()
-    value = payload(certify_ledger(ledger, signer))
+    ledger, note = certified
+    value = payload(note)
     value["certificate"][name] = "0" * 64
     with pytest.raises(OtherLedgerError, match=f"the {name} of the ledger is"):
         verify(resigned(value, signer), [signer.public], ledger)
@@ -442,9 +454,12 @@ def broken(text: str) -> Callable[[str], str]:
     ],
 )
 def test_json_of_another_form_is_refused_though_it_is_signed(
-    write: Written, signer: SigningKey, tmp_path: Path, change: Callable[[str], str]
+    certified: tuple[Path, Note],
+    signer: SigningKey,
+    tmp_path: Path,
+    change: Callable[[str], str],
 ) -> None:
-    note = certify_ledger(write(releases=0), signer)
+    _, note = certified
     form, json_text, _ = note.text.split("\n")
     changed = change(json_text)
     assert changed != json_text
