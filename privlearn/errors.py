@@ -30,6 +30,11 @@
     │   ├── LedgerHeadError           the head is not known, or could not be kept
     │   ├── LedgerClosedError         no entry may follow ``close``
     │   └── UnknownKindError          a loss kind that this version does not know
+    ├── SigningError (ValueError)     a key, a signed file or a proof is not of its form
+    │   ├── PassphraseError           a private key was not opened
+    │   ├── WrongSignatureError       a signature is not the key's, or the key not the one asked for
+    │   ├── OtherLedgerError          signed over another ledger, or a fork of this one
+    │   └── NotCertifiedError         a ledger whose guarantee does not hold
     ├── NoiseSamplerError (RuntimeError)  damaged tables, or another arithmetic than IEEE 754's
     ├── CheckError (ValueError)       a privacy check cannot be done as asked for
     ├── PrivacyViolation (AssertionError)    a check found more loss than was claimed
@@ -165,6 +170,42 @@ class LedgerClosedError(LedgerError):
 
 class UnknownKindError(LedgerError):
     """A recorded loss has a kind that this version cannot price."""
+
+
+class SigningError(PrivlearnError, ValueError):
+    """A key, a signed note, a checkpoint, a proof or a certificate is not of its form."""
+
+
+class PassphraseError(SigningError):
+    """A private key was not opened with this passphrase, or with none.
+
+    Attributes:
+        needed: whether none was given, and the key needs one.
+    """
+
+    def __init__(self, message: str, *, needed: bool = False) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
+class WrongSignatureError(SigningError):
+    """A signature is not that of the key, or the key is not the one that was asked for."""
+
+
+class OtherLedgerError(SigningError):
+    """What was signed is about another ledger, or about a history that this one does not have."""
+
+
+class NotCertifiedError(SigningError):
+    """Nothing was signed: the audit found problems, or noise that protects nobody.
+
+    Attributes:
+        simulation: whether it is only the noise.
+    """
+
+    def __init__(self, message: str, *, simulation: bool = False) -> None:
+        super().__init__(message)
+        self.simulation = simulation
 
 
 class InterferenceError(PrivlearnError, AssertionError):

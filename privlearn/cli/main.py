@@ -1,6 +1,7 @@
 """The command line: ``quickstart``, ``run``, ``audit``, ``check``, ``errata``, ``reproduce``.
 
 ``privlearn people`` shows what is public of a registry of people, and forgets somebody.
+``privlearn certify``, ``verify``, ``key`` and ``witness`` sign what an audit found, and verify it.
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
@@ -20,7 +21,9 @@ from typing import Annotated
 import typer
 
 from privlearn.cli.audit import audit
+from privlearn.cli.certify import certify, verify, witness
 from privlearn.cli.check import check
+from privlearn.cli.keys import key_app
 from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, unread
 from privlearn.cli.papers import errata, reproduce_app
@@ -36,8 +39,11 @@ app = typer.Typer(
 )
 for command in (quickstart, audit, epsilon, delta, calibrate, errata, check):
     app.command()(command)
+for signing_command in (certify, verify, witness):
+    app.command()(signing_command)
 app.add_typer(run_app, name="run")
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(key_app, name="key")
 app.add_typer(people_app, name="people")
 app.add_typer(reproduce_app, name="reproduce")
 

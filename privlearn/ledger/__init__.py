@@ -13,6 +13,7 @@ from privlearn.ledger.chain import (
     chain_hash,
     chain_problems,
 )
+from privlearn.ledger.proofs import consistency_proof, consistent, included, inclusion_proof
 from privlearn.ledger.reader import iterate_records, read_records
 from privlearn.ledger.store import Ledger, write_export
 
@@ -29,6 +30,10 @@ __all__ = [
     "canonical",
     "chain_hash",
     "chain_problems",
+    "consistency_proof",
+    "consistent",
+    "included",
+    "inclusion_proof",
     "iterate_records",
     "read_records",
     "write_export",
