@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,29 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.accountants.guarantee import epsilon_of
+from privlearn.accountants.epsilon_delta import largest_epsilon
+from privlearn.accountants.guarantee import epsilon_of, in_renyi
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, ApproxDP, Renyi
 from privlearn.entries import SpendEntry, parse_entry
-from privlearn.errors import AdjacencyError, DataError, InsufficientBudgetError, LedgerError
-from privlearn.events.opacus import MECHANISM, dp_sgd_loss, from_opacus_history, spend_tokens
+from privlearn.errors import (
+    AdjacencyError,
+    BudgetError,
+    DataError,
+    InsufficientBudgetError,
+    LedgerError,
+)
+from privlearn.events.opacus import (
+    LABEL,
+    MECHANISM,
+    dp_sgd_loss,
+    from_opacus_history,
+    most_steps,
+    opacus_accountant,
+    spend_tokens,
+)
 from privlearn.ledger import Ledger
-from privlearn.losses import GaussianLoss, SubsampledGaussian, compose
+from privlearn.losses import GaussianLoss, SubsampledGaussian
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 
@@ -35,7 +51,6 @@ def test_a_history_becomes_events_for_add_remove_in_its_order() -> None:
         (SubsampledGaussian(2, "0.05"), 3),
         (GaussianLoss("1/4", adjacency=Adjacency.ADD_REMOVE), 2),
     ]
-    assert found.losses()[0][0] == dp_sgd_loss(1.0, 0.01)
     assert found.losses()[2][0] == dp_sgd_loss(2.0, 1.0)
 
 
@@ -54,6 +69,54 @@ def test_a_history_becomes_events_for_add_remove_in_its_order() -> None:
 def test_bad_histories_are_named_by_position(entry: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
         from_opacus_history([(1.0, 0.01, 1), entry])
+
+
+def test_the_rate_is_rounded_up_to_what_the_sampler_draws_with() -> None:
+    """Opacus compares uniform multiples of 2^-24 with the rate, in single precision."""
+    uniform = np.arange(2**24, dtype=np.float32) / np.float32(2**24)
+    for rate in (0.05, 0.3, 1 / 3, 1e-3, 1e-7, 1e-9, 0.999999999):
+        drawn = Fraction(int((uniform < np.float32(rate)).sum()), 2**24)
+        loss = dp_sgd_loss(2.0, rate)
+        priced = loss.sampling_probability if isinstance(loss, SubsampledGaussian) else 1
+        assert drawn <= priced <= drawn + Fraction(2, 2**24)
+        assert priced >= Fraction(rate)
+
+
+SETTINGS = [  # promise, noise multiplier, rate, steps by Opacus' RDP and PRV accountants
+    (ApproxDP(1, "1e-5"), 1.5, 0.05, 18, 30),
+    (ApproxDP(3, "1e-5"), 1.0, 0.01, 2195, 2649),
+    (ApproxDP(2, "1e-6"), 2.0, 0.1, 44, 54),
+    (ApproxDP("0.1", "1e-5"), 1.5, 0.05, 0, 0),
+]
+
+
+@pytest.mark.parametrize(("promise", "multiplier", "rate", "rdp", "prv"), SETTINGS)
+def test_as_many_steps_as_opacus_allows(
+    promise: ApproxDP, multiplier: float, rate: float, rdp: int, prv: int
+) -> None:
+    assert most_steps(promise, multiplier, rate) == rdp
+    assert most_steps(promise, multiplier, rate, committed=True) >= prv
+
+
+def test_the_order_of_a_gaussian_holds_not_one_of_these_steps() -> None:
+    """What the order is chosen for: the same promise at the order for Gaussians."""
+    promise, loss = SETTINGS[0][0], dp_sgd_loss(1.5, 0.05)
+    for cap, steps in ((in_renyi(promise), 0), (in_renyi(promise, loss), 18)):
+        assert int(cap.amounts[0] / cap.price(loss).amounts[0]) == steps
+        assert epsilon_of(cap, 1e-5).value <= 1
+
+
+@pytest.mark.parametrize(("promise", "multiplier", "rate", "rdp", "prv"), SETTINGS[:3])
+def test_the_most_steps_are_the_most(
+    promise: ApproxDP, multiplier: float, rate: float, rdp: int, prv: int
+) -> None:
+    """At no order is there room for one more; committed, one more costs more than is promised."""
+    loss, delta = dp_sgd_loss(multiplier, rate), float(promise.delta)
+    assert epsilon_of(loss * rdp, delta).value <= promise.epsilon
+    assert epsilon_of(loss * (rdp + 1), delta).value > promise.epsilon
+    most = most_steps(promise, multiplier, rate, committed=True)
+    assert largest_epsilon([loss * most], delta).value <= promise.epsilon
+    assert largest_epsilon([loss * (most + 1)], delta).value > promise.epsilon
 
 
 # With Opacus -----------------------------------------------------------------------------------
@@ -132,7 +195,7 @@ def test_each_step_spends_a_token_and_the_ledger_agrees_with_opacus(
     assert book.left("dp-sgd", book.users) == 0
     # Opacus' own accountant has counted the same, and its history reads as the same losses
     events = from_opacus_history(engine.accountant.history)
-    assert events.loss() == compose([(loss, steps)])
+    assert [count for _, count in events.losses()] == [steps]
     ours = epsilon_of(events.loss(), 1e-5).value
     assert ours <= engine.get_epsilon(1e-5) * (1 + 1e-9)
     assert ours == pytest.approx(engine.get_epsilon(1e-5), rel=0.02)
@@ -206,9 +269,9 @@ def test_the_noise_of_a_step_is_as_large_as_priced(private: Any) -> None:
     spend_tokens(optimizer, loader, book)
     import torch
 
-    features, target = next(iter(loader))
     values = []
     for _ in range(1000):
+        features, target = next(iter(loader))
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(features), target).backward()
         optimizer.clip_and_accumulate()
