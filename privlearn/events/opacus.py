@@ -8,9 +8,9 @@ Opacus clips and adds up per-example gradients; from there on the step is ours::
     spend_tokens(optimizer, loader, accountant)
 
 Before each step's noise is drawn a token is issued and its spend is written; the noise comes from
-the receipt.  A step beyond the cap raises `InsufficientBudgetError` and changes nothing.  Clipping
-and Poisson sampling stay Opacus', in torch's arithmetic and with torch's generator: the audit lists
-the mechanism as trusted code.
+the receipt.  A step beyond the cap raises `InsufficientBudgetError`, one beyond a committed plan
+`BudgetError`, and nothing is changed.  Clipping and Poisson sampling stay Opacus', in torch's
+arithmetic and with torch's generator: the audit lists the mechanism as trusted code.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import count
 from typing import Any
+
+import numpy as np
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import finite
@@ -83,8 +85,8 @@ def dp_sgd_loss(noise_multiplier: float, sample_rate: float) -> Loss:
     multiplier = finite(noise_multiplier=noise_multiplier)
     if not 1e-12 <= rate <= 1:
         raise ValueError(f"sample_rate = {sample_rate!r}: must lie in [1e-12, 1]")
-    steps = math.ceil(Fraction(rate) * (2**24 + 1))  # single precision may round the rate up
-    drawn = min(Fraction(steps, 2**24), Fraction(1))
+    compared = max(rate, float(np.float32(rate)))
+    drawn = min(Fraction(math.ceil(Fraction(compared) * 2**24), 2**24), Fraction(1))
     return sampled_gaussian_loss(multiplier, drawn, Adjacency.ADD_REMOVE)
 
 
