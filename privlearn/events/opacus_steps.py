@@ -1,4 +1,4 @@
-"""One step of Opacus' `DPOptimizer`, paid with a token; needs the extra ``opacus``.
+"""One step of Opacus' `DPOptimizer`, paid with a token.
 
 The price of a step is that of one Gaussian on the clipped sum over one *fresh* Poisson sample.
 `PoissonSamples` notes every sample that is drawn, and a step is refused unless its gradients are
@@ -9,15 +9,10 @@ another, nor left out where it is empty.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import Any, NamedTuple
-
-import torch
-from opacus.data_loader import DPDataLoader
-from opacus.optimizers import DPOptimizer
-from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
-from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 
 from privlearn.domains import Ball
 from privlearn.exact import float_up
@@ -35,46 +30,32 @@ class Sample(NamedTuple):
     """With which each record is in it, as the sampler was set when it was drawn."""
 
 
-class PoissonSamples(UniformWithReplacementSampler):  # type: ignore[misc, unused-ignore]
-    """Opacus' sampler, in whose place it stands; it notes what it draws."""
+class PoissonSamples(Protocol):
+    """Opacus' sampler, which notes what it draws."""
 
-    def __init__(self, sampler: UniformWithReplacementSampler) -> None:
-        super().__init__(
-            num_samples=sampler.num_samples,
-            sample_rate=sampler.sample_rate,
-            generator=sampler.generator,
-            steps=sampler.steps,
-        )
-        self.due: deque[Sample] = deque()
-        """Drawn and without a step, the oldest first.  Loaders with workers draw ahead."""
-
-    def __iter__(self) -> Iterator[list[int]]:
-        self.due.clear()  # what another pass left over is not used any more
-        samples = super().__iter__()
-        while True:
-            rate = float(self.sample_rate)
-            try:
-                indices = next(samples)
-            except StopIteration:
-                return
-            self.due.append(Sample(len(indices), rate))
-            yield indices
+    num_samples: int
+    due: deque[Sample]
+    """Drawn and without a step, the oldest first.  Loaders with workers draw ahead."""
 
 
 def samples_of(data_loader: Any) -> PoissonSamples:
-    """The sampler of a loader, from now on one that notes what it draws.
+    """The sampler of a loader, which notes what it draws from now on.
 
     Raises:
         TypeError: the loader does not draw Poisson samples on this machine alone.
         ValueError: it puts a random record into an empty sample, or not all records are drawn from.
     """
+    from opacus.data_loader import DPDataLoader
+    from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+
     if not isinstance(data_loader, DPDataLoader):
         raise TypeError(
             f"data_loader: must draw Poisson samples (DPDataLoader), not "
             f"{type(data_loader).__name__}"
         )
-    sampler = data_loader.batch_sampler
-    if type(sampler) not in (UniformWithReplacementSampler, PoissonSamples):
+    sampler: Any = data_loader.batch_sampler
+    noted = _noting(UniformWithReplacementSampler)
+    if type(sampler) not in (UniformWithReplacementSampler, noted):
         raise TypeError(
             f"data_loader.batch_sampler: must be Opacus' UniformWithReplacementSampler, not "
             f"{type(sampler).__name__}"
@@ -89,13 +70,32 @@ def samples_of(data_loader: Any) -> PoissonSamples:
             f"data_loader: it draws from {sampler.num_samples} records, the data have "
             f"{len(data_loader.dataset)}"
         )
-    if isinstance(sampler, PoissonSamples):
-        return sampler
-    counted = PoissonSamples(sampler)
-    # torch refuses it, as loaders with workers would go on with the old one: their steps then find
-    # no sample noted, and are refused
-    object.__setattr__(data_loader, "batch_sampler", counted)
-    return counted
+    if type(sampler) is not noted:
+        # in its place: a loader cannot be given another sampler, and may have handed this one on
+        sampler.due = deque()
+        sampler.__class__ = noted
+    found: PoissonSamples = sampler
+    return found
+
+
+@cache
+def _noting(sampler: Any) -> Any:
+    """The class of `PoissonSamples`, made from Opacus' own where that is installed."""
+
+    class Noting(sampler):  # type: ignore[misc, unused-ignore]
+        def __iter__(self) -> Iterator[list[int]]:
+            self.due.clear()  # what another pass left over is not used any more
+            samples = super().__iter__()
+            while True:
+                rate = float(self.sample_rate)
+                try:
+                    indices = next(samples)
+                except StopIteration:
+                    return
+                self.due.append(Sample(len(indices), rate))
+                yield indices
+
+    return Noting
 
 
 class PaidSteps:
@@ -114,11 +114,13 @@ class PaidSteps:
         optimizer: Any,
         samples: PoissonSamples,
         accountant: Accountant[Any],
-        price: Any,
+        price: Callable[[float, float], Loss],
         *,
         mechanism: str,
         label: str,
     ) -> None:
+        from opacus.optimizers import DPOptimizer
+
         if type(optimizer) is not DPOptimizer:
             raise TypeError(
                 f"optimizer: must be a plain DPOptimizer, not {type(optimizer).__name__}"
@@ -142,10 +144,13 @@ class PaidSteps:
         _null_where_not_finite(optimizer.grad_samples)
         self._rows += len(optimizer.grad_samples[0])
         self._norms.add(float(optimizer.max_grad_norm))
-        DPOptimizer.clip_and_accumulate(optimizer)
+        type(optimizer).clip_and_accumulate(optimizer)
 
     def _add_noise(self) -> None:
         """Charges first, then draws noise; after an error nothing is in ``grad``."""
+        import torch
+        from opacus.optimizers.optimizer import _check_processed_flag, _mark_as_processed
+
         optimizer = self._optimizer
         sums = [parameter.summed_grad for parameter in optimizer.params]
         for total in sums:
@@ -209,6 +214,8 @@ class PaidSteps:
         return self._last[1:]
 
     def _put_back(self, released: Released[Any], sizes: list[int]) -> None:
+        import torch
+
         flat = torch.from_numpy(released.value.copy())
         for parameter, part in zip(self._optimizer.params, flat.split(sizes), strict=True):
             total = parameter.summed_grad
@@ -220,6 +227,8 @@ def _null_where_not_finite(gradients: list[Any]) -> None:
 
     Opacus' clipping would make the whole sum NaN, which says that the record is there.
     """
+    import torch
+
     if not len(gradients[0]):
         return
     # a sum is finite if all its terms are, or may overflow: a function of the record all the same
