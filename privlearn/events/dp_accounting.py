@@ -170,8 +170,7 @@ def _flat(event: Any, count: int, where: str, adjacency: NeighbourRelation) -> l
                 raise DataError(f"{where}: noise_parameter = {float(p)}: must be at most 1")
             if p == 1 or k == 1:
                 return []
-            epsilon = _log_up(1 + k * (1 - p) / p)
-            return one("randomized-response", epsilon=epsilon, categories=k)
+            return one("randomized-response", epsilon=_log_up(1 + k * (1 - p) / p), categories=k)
         case "PoissonSampledDpEvent":
             if adjacency == "replace-one":
                 raise DataError(

@@ -571,7 +571,9 @@ def test_training_goes_on_after_a_crash_with_what_is_left(private: Any, tmp_path
         with pytest.raises(KeyboardInterrupt):
             one_step(model, optimizer, next(iter(loader)))
     book.ledger.close()
-    again = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
+    again: CentralAccountant[Renyi] = CentralAccountant.resume(
+        path, noise=NoiseSource.simulation(1)
+    )
     spend_tokens(optimizer, loader, again)
     assert again.left(LABEL, again.users) == 2
     for _ in range(2):
