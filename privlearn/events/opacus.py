@@ -28,7 +28,7 @@ from privlearn._validate import finite
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import epsilon_of, in_renyi
-from privlearn.adjacency import Adjacency, Trust
+from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP, Renyi
 from privlearn.errors import AdjacencyError, BudgetError, DataError
 from privlearn.events.lists import EventList, event_list
@@ -192,8 +192,8 @@ def spend_tokens(
     Raises:
         TypeError: not that optimizer or loader (fixed batches, clipping per layer, several
             machines).  AdjacencyError: the accountant is not for add-remove.
-        ValueError: the accountant is not central, or protects another number of users than there
-            are records; or the loader puts random records into empty samples.
+        ValueError: the accountant protects another number of users than there are records, or the
+            loader puts random records into empty samples.
     """
     from privlearn.events.opacus_steps import PaidSteps, samples_of
 
@@ -201,11 +201,6 @@ def spend_tokens(
         raise AdjacencyError(
             f"adjacency = {accountant.adjacency.value}: a Poisson-sampled Gaussian is priced for "
             "add-remove; open the accountant with adjacency=Adjacency.ADD_REMOVE"
-        )
-    if accountant.trust is not Trust.CENTRAL:
-        raise ValueError(
-            f"accountant: its trust is {accountant.trust.value}; whoever trains sees all records, "
-            "so it must be central"
         )
     samples = samples_of(data_loader)
     if len(accountant.users) != samples.num_samples:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn.accountants import CentralAccountant, JointAccountant, audit
+from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import epsilon_of, in_renyi
 from privlearn.adjacency import Adjacency
@@ -298,14 +298,6 @@ def test_what_the_price_would_not_cover_is_refused(private: Any) -> None:
     other = CentralAccountant(ZCDP(1), users=range(RECORDS), noise=NoiseSource.simulation(0))
     with pytest.raises(AdjacencyError, match="add-remove"):
         spend_tokens(optimizer, loader, other)
-    joint = JointAccountant(
-        Renyi({8: 1}),
-        users=range(RECORDS),
-        noise=NoiseSource.simulation(0),
-        adjacency=Adjacency.ADD_REMOVE,
-    )
-    with pytest.raises(ValueError, match="its trust is joint"):
-        spend_tokens(optimizer, loader, joint)
     few = CentralAccountant(
         ApproxDP(1, "1e-5"),
         users=range(5),
