@@ -107,6 +107,8 @@ class _Accountant(Generic[B]):
         currency: for an (ε, δ) budget, what to count in: ZCDP (default; takes every loss with a
             zCDP constant), GaussianDP (a larger budget, for Gaussian losses only) or Renyi (one
             order; a larger budget for objective perturbation).
+        order_for: with an (ε, δ) budget in Renyi, the loss of which most runs are to fit, which
+            decides the order; default, a Gaussian.
         adjacency: the neighbour relation; every loss must be stated for it.  Default replace-one;
             with a rule whose pattern is private zero-out, which is all that it can be.
         side_information: quantities computed from these or related data that are declared public.
@@ -134,6 +136,7 @@ class _Accountant(Generic[B]):
         ledger: Ledger | None = None,
         noise: NoiseSource | None = None,
         currency: type[B] | None = None,
+        order_for: Loss | None = None,
         adjacency: Adjacency | None = None,
         side_information: Iterable[str] = (),
         observer: ReleaseObserver | None = None,
@@ -144,7 +147,7 @@ class _Accountant(Generic[B]):
         people: People | None = None,
         _attested: bool = False,
     ) -> None:
-        cap, promise = _in_currency(budget, currency, exact("failure", failure))
+        cap, promise = _in_currency(budget, currency, order_for, exact("failure", failure))
         if cap.is_zero:
             raise BudgetError(f"budget = {budget}: must be above zero")
         index = user_range(users=users)
@@ -943,8 +946,13 @@ class _Accountant(Generic[B]):
 
 
 def _in_currency(
-    budget: Currency | ApproxDP, currency: type[Currency] | None, failure: Fraction
+    budget: Currency | ApproxDP,
+    currency: type[Currency] | None,
+    order_for: Loss | None,
+    failure: Fraction,
 ) -> tuple[Currency, ApproxDP | None]:
+    if order_for is not None and not (currency is Renyi and isinstance(budget, ApproxDP)):
+        raise BudgetError("order_for: is for an (ε, δ) budget with currency=Renyi")
     if isinstance(budget, ApproxDP):
         apart = unless_failed(budget, failure)
         if currency is None or currency is ZCDP:
@@ -952,7 +960,7 @@ def _in_currency(
         if currency is GaussianDP:
             return in_gaussian(apart), budget
         if currency is Renyi:
-            return in_renyi(apart), budget
+            return in_renyi(apart, order_for), budget
         raise BudgetError(
             f"currency = {currency}: an (ε, δ) budget counts in ZCDP, GaussianDP or Renyi"
         )

@@ -83,12 +83,14 @@ def in_gaussian(promise: ApproxDP) -> GaussianDP:
     )
 
 
-def in_renyi(promise: ApproxDP) -> Renyi:
-    """A cap at the one Rényi order where ``promise`` allows the most per order.
+def in_renyi(promise: ApproxDP, loss: Loss | None = None) -> Renyi:
+    """A cap at the one Rényi order where ``promise`` allows the most runs of ``loss``.
 
-    It holds as much Gaussian noise as `in_zcdp` and more of mechanisms whose curve is not a line.
+    Without a loss it is a Gaussian's: as much Gaussian noise as `in_zcdp`, and more of mechanisms
+    whose curve is not a line.  Every loss may be spent under either.
     """
-    order, divergence = renyi_order(float_down(promise.epsilon), float_down(promise.delta))
+    curve = None if loss is None else loss.renyi
+    order, divergence = renyi_order(float_down(promise.epsilon), float_down(promise.delta), curve)
     return Renyi({order: divergence})
 
 

@@ -671,15 +671,18 @@ class Receipt:
             )
         return self._released(value, last=False)
 
-    def release(self, value: Array) -> Released[Array]:
+    def release(self, value: Array, *, keep: bool = True) -> Released[Array]:
         """Lets the single value of the mechanism leave and retires the token.
+
+        ``keep`` writes the value to a ledger file, where `released` of the accountant finds it
+        after a restart; without, only its digest stands there.
 
         Raises:
             As `publish`.
         """
         self._check_own()
         self._check_open()
-        return self._released(value, last=True)
+        return self._released(value, last=True, keep=keep)
 
     def _check_own(self) -> None:
         if self._spend.arithmetic == "sum":
@@ -687,7 +690,7 @@ class Receipt:
                 f"{self._spend.mechanism} said arithmetic = 'sum': use receipt.release_sum(rows)"
             )
 
-    def _released(self, value: Array, *, last: bool) -> Released[Array]:
+    def _released(self, value: Array, *, last: bool, keep: bool = True) -> Released[Array]:
         if not self._drawn:
             raise TokenError(f"{self._spend.mechanism} drew no noise: nothing may leave")
         if self._spend.arithmetic == "each":
@@ -703,7 +706,7 @@ class Receipt:
         if last:
             self._left = True
             self._digest.update(leaving.digest.encode())
-            self._retire(leaving)
+            self._retire(leaving if keep else None)
         else:
             with self._recording():
                 self._issuer.record_publish(self._token, leaving)

@@ -89,9 +89,17 @@ def _events(path: Path) -> Any:
 def _show_price(
     listed: Any, price: Any, *, json: bool, plot: Path | None, replace_one: bool
 ) -> None:
+    from privlearn.errors import BudgetError
     from privlearn.events.pricing import evaluated
 
-    if plot is not None or not json:
+    certain = {
+        "nothing": "Nothing about anybody leaves.",
+        "non-private": "Not private: what leaves may tell everything about everybody.",
+    }.get(price.method)
+    if certain is not None and plot is not None:
+        raise BudgetError(f"--plot: there is no curve to draw. {certain}")
+    words = [] if certain is None else [certain]
+    if certain is None and (plot is not None or not json):
         from privlearn.reporting.privacy_curves import reading
 
         whole = evaluated(listed, replace_one=replace_one)
@@ -111,11 +119,11 @@ def _show_price(
 
 
 def _price_line(price: Any) -> str:
-    from math import ceil
+    from math import ceil, isinf
 
     kind = {"central": "DP", "joint": "joint DP", "local": "local DP"}[price.trust]
-    shown = ceil(price.epsilon * 1e4) / 1e4
+    shown = "∞" if isinf(price.epsilon) else f"{ceil(price.epsilon * 1e4) / 1e4:.4f}"
     return (
-        f"{kind}, {price.adjacency}: (ε = {shown:.4f}, δ = {price.delta:.4g}), "
+        f"{kind}, {price.adjacency}: (ε = {shown}, δ = {price.delta:.4g}), "
         f"method {price.method}, error bound {price.error_bound:.1e}"
     )

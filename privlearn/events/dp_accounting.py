@@ -2,11 +2,15 @@
 
 **Whose sensitivity.**  A `DpEvent` states noise relative to the norm C of *one record's* summand,
 whatever the neighbour relation; an event list states it relative to what one *neighbour* changes.
-Under add-remove that is C and the numbers agree.  Under replace-one it is 2C: a multiplier of z
-there is z/2 here.  (dp-accounting 0.6.0 doubles C in its PLD accountant for Gaussians, forgets to
-do so in its RDP accountant, and its PLD accountant refuses Laplace noise under replace-one.)
-Randomized response replaces a record by its nature, and zCDP constants carry no sensitivity: both
-are taken as they are.
+Under add-remove and zero-out that is C and the numbers agree.  Under replace-one it is 2C: a
+multiplier of z there is z/2 here.  (dp-accounting 0.6.0 doubles C in its PLD accountant for
+Gaussians, forgets to do so in its RDP accountant, and its PLD accountant refuses Laplace noise
+under replace-one.)
+Randomized response replaces a record by its nature, and zCDP constants, (ε, δ) and the ε of an
+exponential mechanism carry no sensitivity: they are taken as they are.
+
+(ε, δ), discrete Gaussian, exponential mechanism and permute-and-flip have events in dp-accounting
+after 0.6.0 only.
 """
 
 from __future__ import annotations
@@ -18,18 +22,25 @@ from typing import Any, Literal
 
 from privlearn.errors import DataError
 from privlearn.events.lists import (
+    ApproxEvent,
+    DiscreteGaussianEvent,
     DiscreteLaplaceEvent,
     EventList,
+    ExponentialEvent,
     GaussianEvent,
     LaplaceEvent,
+    NonPrivateEvent,
+    NoOpEvent,
+    PureEvent,
     RandomizedResponseEvent,
     SubsampledGaussianEvent,
+    TreeAggregationEvent,
     ZCDPEvent,
     event_list,
 )
 from privlearn.exact import exact, float_down, float_up, round_up
 
-NeighbourRelation = Literal["replace-one", "add-remove"]
+NeighbourRelation = Literal["replace-one", "add-remove", "zero-out"]
 
 
 def from_dp_event(
@@ -38,12 +49,16 @@ def from_dp_event(
     adjacency: NeighbourRelation,
     trust: Literal["central", "joint", "local"] = "central",
 ) -> EventList:
-    """Reads a `DpEvent`: Gaussian, Laplace, discrete Laplace, randomized response, zCDP, Poisson
-    samples of a Gaussian, and compositions of these, in their order.
+    """Reads a `DpEvent`, and compositions of them in their order.
+
+    Gaussian, Laplace, discrete Gaussian, discrete Laplace, exponential mechanism, permute-and-flip
+    (as pure ε), randomized response, single-epoch trees, zCDP, (ε, δ), Gaussians on a Poisson
+    sample, no-op and non-private.
 
     Args:
         event: of the package dp-accounting.
-        adjacency: the neighbour relation, which a `DpEvent` leaves open.
+        adjacency: the neighbour relation, which a `DpEvent` leaves open; dp-accounting's
+            ``REPLACE_SPECIAL`` is zero-out.
         trust: whom the users trust.
 
     Raises:
@@ -52,14 +67,12 @@ def from_dp_event(
     """
     if type(event).__module__.partition(".")[0] != "dp_accounting":
         raise DataError(f"event: {type(event).__name__} is not a DpEvent of dp-accounting")
-    listed = _flat(event, 1, "event", adjacency)
-    if not listed:
-        raise DataError("event: nothing private happens in it")
+    listed = _flat(event, 1, "event", adjacency) or [{"mechanism": "no-op"}]
     return event_list({"adjacency": adjacency, "trust": trust, "order": "listed", "events": listed})
 
 
 def _flat(event: Any, count: int, where: str, adjacency: NeighbourRelation) -> list[dict[str, Any]]:
-    reach = 1 if adjacency == "add-remove" else 2
+    reach = 2 if adjacency == "replace-one" else 1
 
     def one(mechanism: str, **numbers: object) -> list[dict[str, Any]]:
         return [{"mechanism": mechanism, "count": count, **numbers}]
@@ -76,9 +89,54 @@ def _flat(event: Any, count: int, where: str, adjacency: NeighbourRelation) -> l
             raise DataError(f"{where}: {name} = {getattr(event, name)!r}: must be > 0")
         return value
 
+    def epsilon() -> Fraction | None:
+        """None where there is no finite one."""
+        if event.epsilon == math.inf:
+            return None
+        if (value := number("epsilon")) < 0:
+            raise DataError(f"{where}: epsilon = {event.epsilon!r}: must be >= 0")
+        return value
+
     match type(event).__name__:
         case "NoOpDpEvent":
             return []
+        case "NonPrivateDpEvent":
+            return one("non-private")
+        case "EpsilonDeltaDpEvent":
+            worst, delta = epsilon(), number("delta")
+            if delta < 0:
+                raise DataError(f"{where}: delta = {event.delta!r}: must be >= 0")
+            if worst is None or delta >= 1:
+                return one("non-private")
+            if delta:
+                return one("approx", epsilon=max(worst, _LEAST), delta=delta)
+            return one("pure", epsilon=worst) if worst else []
+        case "ExponentialMechanismDpEvent" | "PermuteAndFlipDpEvent" as name:
+            worst = epsilon()
+            if worst is None:
+                return one("non-private")
+            kind = "exponential" if name == "ExponentialMechanismDpEvent" else "pure"
+            return one(kind, epsilon=worst) if worst else []
+        case "DiscreteGaussianDpEvent":
+            multiplier = positive("sigma") / (positive("sensitivity") * reach)
+            return one("discrete-gaussian", noise_multiplier=multiplier)
+        case "SingleEpochTreeAggregationDpEvent":
+            if adjacency == "add-remove":
+                raise DataError(
+                    f"{where}: under add-remove a record that is removed shifts those behind to "
+                    "other leaves: state zero-out or replace-one"
+                )
+            steps = event.step_counts
+            found = [steps] if hasattr(steps, "__index__") else list(steps)
+            if not found or any(isinstance(n, bool) or not hasattr(n, "__index__") for n in found):
+                raise DataError(f"{where}: step_counts = {steps!r}: must be integers, one or more")
+            multiplier = positive("noise_multiplier") / reach
+            leaves = tuple(int(n) for n in found if n)
+            if any(n < 0 for n in leaves):
+                raise DataError(f"{where}: step_counts = {steps!r}: must be >= 0")
+            return (
+                one("tree-aggregation", noise_multiplier=multiplier, steps=leaves) if leaves else []
+            )
         case "ComposedDpEvent":
             parts = [
                 _flat(part, count, f"{where}.events[{i}]", adjacency)
@@ -112,21 +170,40 @@ def _flat(event: Any, count: int, where: str, adjacency: NeighbourRelation) -> l
                 raise DataError(f"{where}: noise_parameter = {float(p)}: must be at most 1")
             if p == 1 or k == 1:
                 return []
-            epsilon = _log_up(1 + k * (1 - p) / p)
-            return one("randomized-response", epsilon=epsilon, categories=k)
+            return one("randomized-response", epsilon=_log_up(1 + k * (1 - p) / p), categories=k)
         case "PoissonSampledDpEvent":
-            if type(event.event).__name__ != "GaussianDpEvent":
-                raise DataError(f"{where}.event: only a Gaussian on a Poisson sample is known here")
-            if adjacency != "add-remove":
-                raise DataError(f"{where}: a Poisson sample is priced for add-remove only")
-            (inner,) = _flat(event.event, count, f"{where}.event", adjacency)
+            if adjacency == "replace-one":
+                raise DataError(
+                    f"{where}: a Poisson sample is priced for add-remove and zero-out only"
+                )
+            inner = _flat(event.event, 1, f"{where}.event", adjacency)
+            if any(part["mechanism"] != "gaussian" for part in inner):
+                raise DataError(f"{where}.event: only Gaussians on a Poisson sample are known here")
+            if not inner:
+                return []
             return one(
                 "subsampled-gaussian",
-                noise_multiplier=inner["noise_multiplier"],
+                noise_multiplier=_together(inner),
                 sampling_probability=number("sampling_probability"),
             )
         case name:
             raise DataError(f"{where}: {name} has no counterpart here")
+
+
+_LEAST = Fraction(1, 10**100)
+"""The least ε of a list."""
+
+
+def _together(gaussians: list[dict[str, Any]]) -> Fraction:
+    """The multiplier of the one Gaussian that several on the same sample are, rounded down.
+
+    They are post-processing of it also where each is chosen after the ones before, whoever is in
+    the sample; so the mixtures over samples are as well.
+    """
+    if [part["count"] for part in gaussians] == [1]:
+        return Fraction(gaussians[0]["noise_multiplier"])
+    mass = sum(part["count"] / part["noise_multiplier"] ** 2 for part in gaussians)
+    return Fraction(math.isqrt(10**60 * mass.denominator // mass.numerator), 10**30)
 
 
 def to_dp_event(events: EventList) -> Any:
@@ -139,7 +216,16 @@ def to_dp_event(events: EventList) -> Any:
     """
     from dp_accounting import dp_event
 
-    reach = 1 if events.adjacency == "add-remove" else 2
+    reach = 2 if events.adjacency == "replace-one" else 1
+
+    def made(name: str, *numbers: float) -> Any:
+        if not hasattr(dp_event, name):
+            raise DataError(
+                f"events[{position}]: {event.mechanism} needs {name}, which this version of "
+                "dp-accounting does not have"
+            )
+        return getattr(dp_event, name)(*numbers)
+
     found: list[Any] = []
     for position, event in enumerate(events.events):
         one: Any
@@ -160,6 +246,22 @@ def to_dp_event(events: EventList) -> Any:
                 k = event.categories
                 share = k / (math.exp(event.epsilon) + k - 1) * (1 - 1e-14)
                 one = dp_event.RandomizedResponseDpEvent(share, k)
+            case TreeAggregationEvent():
+                one = dp_event.SingleEpochTreeAggregationDpEvent(
+                    float_down(event.noise_multiplier * reach), list(event.steps)
+                )
+            case DiscreteGaussianEvent():
+                one = made("DiscreteGaussianDpEvent", float_down(event.noise_multiplier * reach))
+            case ExponentialEvent():
+                one = made("ExponentialMechanismDpEvent", float_up(event.epsilon))
+            case PureEvent():
+                one = made("EpsilonDeltaDpEvent", float_up(event.epsilon), 0.0)
+            case ApproxEvent():
+                one = made("EpsilonDeltaDpEvent", float_up(event.epsilon), float_up(event.delta))
+            case NoOpEvent():
+                one = dp_event.NoOpDpEvent()
+            case NonPrivateEvent():
+                one = dp_event.NonPrivateDpEvent()
             case ZCDPEvent():
                 one = dp_event.ZCDpEvent(float_up(event.rho))
             case _:

@@ -38,7 +38,7 @@ from pydantic import (
 )
 
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.errors import DataError
+from privlearn.errors import BudgetError, DataError
 from privlearn.exact import Exact, exact, float_down, float_up
 from privlearn.losses import (
     ApproxLoss,
@@ -119,6 +119,11 @@ def _curve(value: Any) -> tuple[tuple[Fraction, Fraction], ...]:
     return points
 
 
+def _listed(value: Any) -> Any:
+    """One number stands for a list of it."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
 Size = Annotated[Fraction, _within("1e-75", "1e75")]
 Epsilon = Annotated[Fraction, _within("1e-100", "700")]
 NoiseScale = Annotated[Fraction, _within("1/700", "1e100")]
@@ -134,12 +139,26 @@ class _Event(BaseModel, ABC):
     count: Whole = 1
     """How many times the mechanism runs."""
 
+
+class _PricedEvent(_Event):
     @abstractmethod
     def loss(self, adjacency: Adjacency) -> Loss:
         """What one run costs."""
 
 
-class GaussianEvent(_Event):
+class NoOpEvent(_Event):
+    """Something of which nothing about anybody leaves."""
+
+    mechanism: Literal["no-op"]
+
+
+class NonPrivateEvent(_Event):
+    """Something that can tell everything about everybody: no ε is finite, and δ is 1."""
+
+    mechanism: Literal["non-private"]
+
+
+class GaussianEvent(_PricedEvent):
     """Gaussian noise; the multiplier is std over ℓ2 sensitivity."""
 
     mechanism: Literal["gaussian"]
@@ -149,7 +168,7 @@ class GaussianEvent(_Event):
         return GaussianLoss(1 / self.noise_multiplier**2, adjacency=adjacency)
 
 
-class DiscreteGaussianEvent(_Event):
+class DiscreteGaussianEvent(_PricedEvent):
     """Discrete Gaussian noise on integers; the multiplier is σ over ℓ2 sensitivity."""
 
     mechanism: Literal["discrete-gaussian"]
@@ -159,7 +178,7 @@ class DiscreteGaussianEvent(_Event):
         return DiscreteGaussian(1, self.noise_multiplier, adjacency=adjacency)
 
 
-class GeneralizedGaussianEvent(_Event):
+class GeneralizedGaussianEvent(_PricedEvent):
     """Noise ∝ exp(−‖z‖₊²/(2σ²)); the multiplier is σ over the sensitivity in the κ-regular norm."""
 
     mechanism: Literal["generalized-gaussian"]
@@ -170,7 +189,7 @@ class GeneralizedGaussianEvent(_Event):
         return GeneralizedGaussian(self.kappa, 1, self.noise_multiplier, adjacency=adjacency)
 
 
-class SubsampledGaussianEvent(_Event):
+class SubsampledGaussianEvent(_PricedEvent):
     """Gaussian noise on the sum over a Poisson sample; add-remove only."""
 
     mechanism: Literal["subsampled-gaussian"]
@@ -181,7 +200,29 @@ class SubsampledGaussianEvent(_Event):
         return sampled_gaussian_loss(self.noise_multiplier, self.sampling_probability, adjacency)
 
 
-class LaplaceEvent(_Event):
+class TreeAggregationEvent(_PricedEvent):
+    """Running sums over trees of Gaussian nodes; a record is at one leaf of one tree.
+
+    The multiplier is the std of a node over the ℓ2 sensitivity of a leaf, ``steps`` the leaves of
+    each tree.  A leaf lies in at most one node of each height, of which a tree of n leaves
+    completes ⌊log₂ n⌋ + 1: so many Gaussians (Kairouz, McMahan, Song, Thakkar, Thakurta & Xu 2021,
+    appendix D).
+    """
+
+    mechanism: Literal["tree-aggregation"]
+    noise_multiplier: Size
+    steps: Annotated[tuple[Whole, ...], Field(min_length=1), BeforeValidator(_listed)]
+
+    @property
+    def depth(self) -> int:
+        """The most nodes that a record is in."""
+        return max(self.steps).bit_length()
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return GaussianLoss(self.depth / self.noise_multiplier**2, adjacency=adjacency)
+
+
+class LaplaceEvent(_PricedEvent):
     """Laplace noise; the scale is in units of the ℓ1 sensitivity."""
 
     mechanism: Literal["laplace"]
@@ -191,7 +232,7 @@ class LaplaceEvent(_Event):
         return LaplaceLoss(1 / self.scale, adjacency=adjacency)
 
 
-class DiscreteLaplaceEvent(_Event):
+class DiscreteLaplaceEvent(_PricedEvent):
     """Discrete Laplace noise on integers; the scale is in units of the ℓ1 sensitivity.
 
     ``sensitivity`` is in steps of the grid; 1, the default, is the worst case.
@@ -205,7 +246,7 @@ class DiscreteLaplaceEvent(_Event):
         return DiscreteLaplace(1 / self.scale, self.sensitivity, adjacency=adjacency)
 
 
-class ExponentialEvent(_Event):
+class ExponentialEvent(_PricedEvent):
     """The exponential mechanism; ε is the range of its privacy loss."""
 
     mechanism: Literal["exponential"]
@@ -215,7 +256,7 @@ class ExponentialEvent(_Event):
         return BoundedRangeLoss(self.epsilon, adjacency=adjacency)
 
 
-class RandomizedResponseEvent(_Event):
+class RandomizedResponseEvent(_PricedEvent):
     """k-ary randomized response."""
 
     mechanism: Literal["randomized-response"]
@@ -226,7 +267,7 @@ class RandomizedResponseEvent(_Event):
         return RandomizedResponse(self.epsilon, self.categories, adjacency=adjacency)
 
 
-class ObjectivePerturbationEvent(_Event):
+class ObjectivePerturbationEvent(_PricedEvent):
     """The exact minimiser of a randomly tilted objective; rank and directions default to dim."""
 
     mechanism: Literal["objective-perturbation"]
@@ -257,7 +298,7 @@ class ObjectivePerturbationEvent(_Event):
         )
 
 
-class PureEvent(_Event):
+class PureEvent(_PricedEvent):
     """A black box that is ε-DP."""
 
     mechanism: Literal["pure"]
@@ -267,7 +308,7 @@ class PureEvent(_Event):
         return PureLoss(self.epsilon, adjacency=adjacency)
 
 
-class ZCDPEvent(_Event):
+class ZCDPEvent(_PricedEvent):
     """A black box that is ρ-zCDP."""
 
     mechanism: Literal["zcdp"]
@@ -277,7 +318,7 @@ class ZCDPEvent(_Event):
         return ZCDPLoss(self.rho, adjacency=adjacency)
 
 
-class ApproxEvent(_Event):
+class ApproxEvent(_PricedEvent):
     """A black box that is (ε, δ)-DP."""
 
     mechanism: Literal["approx"]
@@ -288,7 +329,7 @@ class ApproxEvent(_Event):
         return ApproxLoss(self.epsilon, self.delta, adjacency=adjacency)
 
 
-class RenyiEvent(_Event):
+class RenyiEvent(_PricedEvent):
     """A black box of which Rényi bounds at some orders are known."""
 
     mechanism: Literal["renyi"]
@@ -303,6 +344,7 @@ Event = Annotated[
     | DiscreteGaussianEvent
     | GeneralizedGaussianEvent
     | SubsampledGaussianEvent
+    | TreeAggregationEvent
     | LaplaceEvent
     | DiscreteLaplaceEvent
     | ExponentialEvent
@@ -311,7 +353,9 @@ Event = Annotated[
     | PureEvent
     | ZCDPEvent
     | ApproxEvent
-    | RenyiEvent,
+    | RenyiEvent
+    | NoOpEvent
+    | NonPrivateEvent,
     Field(discriminator="mechanism"),
 ]
 
@@ -320,7 +364,7 @@ class EventList(BaseModel):
     """Whom a guarantee is for, and every mechanism that runs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-    adjacency: Literal["replace-one", "add-remove"]
+    adjacency: Literal["replace-one", "add-remove", "zero-out"]
     trust: Trust
     order: Literal["listed", "any"] = "any"
     """Whether they run in the listed order, or the guarantee has to hold for any order."""
@@ -338,27 +382,58 @@ class EventList(BaseModel):
                 "adjacency: removing a user shifts what everybody behind is served, so a joint "
                 "guarantee is for replace-one"
             )
-        self.losses()  # each kind's own ranges
+        if self.adjacency == "add-remove":
+            for position, event in enumerate(self.events):
+                if isinstance(event, TreeAggregationEvent):
+                    raise ValueError(
+                        f"events[{position}]: under add-remove a record that is removed shifts "
+                        "those behind to other leaves: state zero-out or replace-one"
+                    )
+        self._priced()  # each kind's own ranges
         return self
 
+    @property
+    def private(self) -> bool:
+        """Whether no event is non-private."""
+        return not any(isinstance(event, NonPrivateEvent) for event in self.events)
+
+    @property
+    def positions(self) -> list[int]:
+        """Of the events that have a loss, in `events`: all but those of ``no-op``."""
+        return [i for i, event in enumerate(self.events) if isinstance(event, _PricedEvent)]
+
     def losses(self) -> list[tuple[Loss, int]]:
-        """The price of one run and the number of runs of each event, as listed.
+        """The price of one run and the number of runs of each event that has a loss, as listed.
 
         Raises:
+            BudgetError: an event is non-private.
             ValueError: a number is outside of what its loss takes.
         """
+        if not self.private:
+            raise BudgetError("the events: one is non-private, which has no finite price")
+        return self._priced()
+
+    def _priced(self) -> list[tuple[Loss, int]]:
         relation = Adjacency(self.adjacency)
         parts = []
         for position, event in enumerate(self.events):
-            try:
-                parts.append((event.loss(relation), event.count))
-            except ValueError as error:
-                raise ValueError(f"events[{position}]: {error}") from None
+            if isinstance(event, _PricedEvent):
+                try:
+                    parts.append((event.loss(relation), event.count))
+                except ValueError as error:
+                    raise ValueError(f"events[{position}]: {error}") from None
         return parts
 
     def loss(self) -> Loss:
-        """All of them composed."""
-        return compose(self.losses())
+        """All of them composed.
+
+        Raises:
+            BudgetError: an event is non-private, or nothing of any leaves.
+        """
+        parts = self.losses()
+        if not parts:
+            raise BudgetError("the events: nothing of any of them leaves, so there is no loss")
+        return compose(parts)
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from privlearn._validate import finite, probability
 from privlearn.accountants.calibration import least_noise, least_noise_by_shares
 from privlearn.accountants.epsilon_delta import Evaluated, RoundedNumber, evaluate
 from privlearn.adjacency import Adjacency
@@ -23,9 +24,12 @@ _NOISE = {"noise_multiplier": 1, "scale": 1, "noise_std": 1, "epsilon": -1, "rho
 
 
 class Price(BaseModel):
-    """(ε, δ) of an event list, as the command line prints it in JSON."""
+    """(ε, δ) of an event list, as the command line prints it in JSON.
 
-    model_config = ConfigDict(frozen=True)
+    An ε that is infinite, of something non-private, is the text "Infinity" there.
+    """
+
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
     epsilon: float
     delta: float
     error_bound: float
@@ -52,25 +56,31 @@ def evaluated(events: EventList, *, replace_one: bool = False) -> Evaluated:
 
     Raises:
         AdjacencyError: an event has no proved price under replace-one.
+        BudgetError: an event is non-private, or no event has a loss.
     """
     parts = events.losses()
+    if not parts:
+        raise BudgetError("the events: nothing of any of them leaves, so there is no loss")
     if replace_one:
         if events.adjacency == Adjacency.REPLACE_ONE.value:
             raise AdjacencyError("the events are for replace-one already: nothing to convert")
-        for position, (loss, count) in enumerate(parts):
+        for i, (position, (loss, count)) in enumerate(zip(events.positions, parts, strict=True)):
             try:
-                parts[position] = as_replace_one(loss).loss, count
+                parts[i] = as_replace_one(loss).loss, count
             except ValueError as error:
                 raise AdjacencyError(f"events[{position}]: {error}") from None
     return evaluate(parts, order=events.order)
 
 
 def epsilon_price(events: EventList, delta: float, *, replace_one: bool = False) -> Price:
-    """ε at ``delta``.
+    """ε at ``delta``: infinite if an event is non-private, 0 if nothing leaves any of them.
 
     Raises:
         BudgetError: no ε is finite there.  ValueError: delta outside (0, 1).
     """
+    if not (events.private and events.positions):
+        epsilon = 0.0 if events.private else math.inf
+        return _certain(events, epsilon, probability(delta=delta), replace_one=replace_one)
     whole = evaluated(events, replace_one=replace_one)
     answer = whole.epsilon(delta)
     if math.isinf(answer.value):
@@ -82,11 +92,16 @@ def epsilon_price(events: EventList, delta: float, *, replace_one: bool = False)
 
 
 def delta_price(events: EventList, epsilon: float, *, replace_one: bool = False) -> Price:
-    """δ at ``epsilon`` nats.
+    """δ at ``epsilon`` nats: 1 if an event is non-private, 0 if nothing leaves any of them.
 
     Raises:
         ValueError: epsilon is negative or not finite.
     """
+    if not (events.private and events.positions):
+        delta, level = 0.0 if events.private else 1.0, finite(epsilon=epsilon)
+        if level < 0:
+            raise ValueError(f"epsilon = {epsilon!r}: must be >= 0")
+        return _certain(events, level, delta, replace_one=replace_one)
     whole = evaluated(events, replace_one=replace_one)
     answer = whole.delta(epsilon)
     return _price(whole, events, answer, epsilon=epsilon, delta=answer.value)
@@ -104,10 +119,12 @@ def calibrate_events(
         BudgetError: no noise keeps the promise; an event has no noise that could be scaled.
         CurrencyError: shares, and an event without a zCDP constant.
     """
-    parts = events.losses()
     for position, event in enumerate(events.events):
         if event.mechanism == "renyi":
             raise BudgetError(f"events[{position}]: a Rényi curve states no noise to be scaled")
+        if event.mechanism in ("no-op", "non-private"):
+            raise BudgetError(f"events[{position}]: {event.mechanism} has no noise to be scaled")
+    parts = events.losses()
     if shares is None:
         factor = least_noise(parts, promise, order=events.order, thorough=True).factor
         factors = [factor] * len(parts)
@@ -172,6 +189,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Fraction):
         return exact_text(value)
     return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _certain(events: EventList, epsilon: float, delta: float, *, replace_one: bool) -> Price:
+    """What is certain without a computation: nothing leaves, or everything may."""
+    if replace_one and events.adjacency == Adjacency.REPLACE_ONE.value:
+        raise AdjacencyError("the events are for replace-one already: nothing to convert")
+    return Price(
+        epsilon=epsilon,
+        delta=delta,
+        error_bound=0.0,
+        method="nothing" if events.private else "non-private",
+        adjacency=Adjacency.REPLACE_ONE.value if replace_one else events.adjacency,
+        trust=events.trust.value,
+    )
 
 
 def _price(

@@ -437,24 +437,47 @@ def _best_t(epsilon: float, delta: float) -> float:
     return _root(excess)
 
 
-def renyi_order(epsilon: float, delta: float) -> tuple[float, float]:
-    """The order at which (epsilon, delta) allows the largest Rényi divergence per order, and it.
+def renyi_order(
+    epsilon: float, delta: float, curve: Callable[[float], float] | None = None
+) -> tuple[float, float]:
+    """The order at which (epsilon, delta) allows the most of one mechanism, and the divergence.
 
     Any mechanism whose divergence at that one order is at most the second number is
-    (epsilon, delta)-DP (Canonne, Kamath & Steinke 2020, Proposition 12).
+    (epsilon, delta)-DP (Canonne, Kamath & Steinke 2020, Proposition 12).  With f(t) the part of
+    that bound that no divergence pays for, n runs of a mechanism fit at the order 1 + t if
+    n·R <= epsilon − f(t).  t·R is convex and t·(epsilon − f(t)) concave over t, so the orders with
+    room for n runs are an interval for each n, and the search has one valley to find.
 
     Args:
         epsilon: nats, > 0.
         delta: in (0, 1).
+        curve: the Rényi curve of one run; default, a Gaussian's.
 
     Returns:
-        The order, to about four digits, and the divergence (nats), rounded down; 0 if even an exact
-        release of nothing would not keep the promise at that order.
+        The order, t to about four digits, and the divergence (nats), rounded down; 0 if even an
+        exact release of nothing would not keep the promise at that order.
+
+    Raises:
+        ValueError: an argument is out of range, or the curve returns NaN or a negative number.
 
     >>> renyi_order(5.22153, 1e-6)[0]
     5.907
+    >>> renyi_order(5.22153, 1e-6, lambda order: 0.5 * order)[0]
+    5.907
     """
-    order = 1 + float(f"{_best_t(epsilon, delta):.4g}")
+    best = _best_t(epsilon, delta)
+    if curve is not None:
+        log_delta = math.log(delta)
+
+        def runs(order: float, divergence: float) -> float:
+            t = order - 1
+            room = epsilon - math.log(t / order) + (log_delta + math.log(order)) / t
+            if room <= 0:  # grows with the order up to where there is room
+                return 1e300 * (1 + math.log1p(-room))
+            return divergence / room
+
+        best = _best_order(curve, runs, None, math.inf)[0] - 1
+    order = 1 + float(f"{best:.4g}")
     with _precision(order, 45):
         exact_t = Decimal(order) - 1
         free, error = _epsilon_at(exact_t, Decimal(0), Decimal(delta))

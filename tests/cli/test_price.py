@@ -304,3 +304,37 @@ def test_a_curve_has_no_noise_to_scale(tmp_path: Path) -> None:
     result = run("calibrate", events, "--epsilon", "1", "--delta", "1e-6")
     assert result.exit_code == 2
     assert "error: events[1]: a Rényi curve states no noise" in result.output
+
+
+# What is not private, and what is nothing ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "line", "words"),
+    [
+        ("non-private", ("Infinity", 1.0), "(ε = ∞, δ = 1e-06), method non-private", "Not private"),
+        ("no-op", (0.0, 0.0), "(ε = 0.0000, δ = 1e-06), method nothing", "Nothing about anybody"),
+    ],
+)
+def test_infinite_and_no_loss_are_said_plainly(
+    tmp_path: Path, kind: str, numbers: tuple[Any, float], line: str, words: str
+) -> None:
+    events = [{"mechanism": kind, "count": 3}] + ([GAUSSIANS] if kind == "non-private" else [])
+    path = write(tmp_path / "events.json", *events)
+    plain = run("epsilon", path, "--delta", "1e-6")
+    assert plain.exit_code == 0
+    assert line in plain.output
+    assert words in plain.output
+    assert (
+        json.loads(run("epsilon", path, "--delta", "1e-6", "--json").output)["epsilon"]
+        == (numbers[0])
+    )
+    assert json.loads(run("delta", path, "--epsilon", "2", "--json").output)["delta"] == numbers[1]
+    drawn = run("epsilon", path, "--delta", "1e-6", "--plot", tmp_path / "picture.png")
+    assert drawn.exit_code == 2
+    assert "--plot: there is no curve to draw" in drawn.output
+    calibrated = run("calibrate", path, "--epsilon", "1", "--delta", "1e-6")
+    assert calibrated.exit_code == 2
+    assert f"events[0]: {kind} has no noise to be scaled" in calibrated.output
+    for bad in (("epsilon", "--delta", "2"), ("delta", "--epsilon", "-1")):
+        assert run(bad[0], path, *bad[1:]).exit_code == 2

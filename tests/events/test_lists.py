@@ -35,6 +35,7 @@ from privlearn.losses import (
 )
 
 GAUSSIAN = {"mechanism": "gaussian", "noise_multiplier": 1}
+TREE = {"mechanism": "tree-aggregation", "noise_multiplier": 3, "steps": [5, 64, 2]}
 EXAMPLES: list[tuple[dict[str, Any], Loss]] = [
     ({"mechanism": "gaussian", "noise_multiplier": 20}, GaussianLoss("1/400")),
     ({"mechanism": "laplace", "scale": 30}, LaplaceLoss("1/30")),
@@ -57,6 +58,8 @@ EXAMPLES: list[tuple[dict[str, Any], Loss]] = [
         },
         MinimizerLoss(difference=4, trace=1, rank=5, directions=5, ridge=15, noise_std=12),
     ),
+    (TREE, GaussianLoss("7/9")),
+    ({"mechanism": "tree-aggregation", "noise_multiplier": 2, "steps": 3}, GaussianLoss("1/2")),
     ({"mechanism": "discrete-gaussian", "noise_multiplier": 5}, DiscreteGaussian(1, 5)),
     ({"mechanism": "discrete-laplace", "scale": 4}, DiscreteLaplace("0.25")),
     (
@@ -198,8 +201,10 @@ def test_the_frame_is_checked() -> None:
         listed(GAUSSIAN, adjacency="add-remove", trust="local")
     with pytest.raises(DataError, match=r"^adjacency: removing a user shifts"):
         listed(GAUSSIAN, adjacency="add-remove", trust="joint")
-    with pytest.raises(DataError, match=r"^adjacency: .*'replace-one' or 'add-remove'"):
-        listed(GAUSSIAN, adjacency="zero-out")
+    with pytest.raises(DataError, match=r"^adjacency: .*'replace-one', 'add-remove' or 'zero-out'"):
+        listed(GAUSSIAN, adjacency="swap")
+    with pytest.raises(DataError, match=r"events\[1\]: under add-remove a record that is removed"):
+        listed(GAUSSIAN, TREE, adjacency="add-remove")
     with pytest.raises(DataError, match=r"^order: "):
         listed(GAUSSIAN, order="best")
     assert event_list({"adjacency": "add-remove", "trust": "central", "events": [GAUSSIAN]}).order

@@ -40,9 +40,9 @@ def receipt_lets_go_early(left: Left) -> None:
     _late(lambda entries: entries[0].entry != "spend" or entries[-1].entry in ("retire", "publish"))
     released = Receipt._released
 
-    def early(self: Receipt, value: Any, *, last: bool) -> Any:
+    def early(self: Receipt, value: Any, *, last: bool, keep: bool = True) -> Any:
         left(self.token_id, value)
-        return released(self, value, last=last)
+        return released(self, value, last=last, keep=keep)
 
     Receipt._released = early  # type: ignore[method-assign]
 
